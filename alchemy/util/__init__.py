@@ -1,0 +1,79 @@
+"""The museum: names that projects written for alchemy 0.x import; nothing inside alchemy imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loguru import logger
+
+if TYPE_CHECKING:
+    from alchemy.data.loader import batch_to_device as batch_to_device
+
+__all__ = [
+    "batch_to_device",
+    "filter_optional_cfg",
+    "line_count",
+    "merge_max_position_constraints",
+    "new_huggingface_model",
+    "warn_unused_kwargs",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # `alchemy.util.sym` starts without torch, so what needs it is imported when it is asked for
+    if name == "batch_to_device":
+        from alchemy.data.loader import batch_to_device
+
+        return batch_to_device
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def filter_optional_cfg(cfg: Mapping[str, Any], optional_keys: Collection[str], level: str = "WARNING") -> dict[str, Any]:
+    """The keys of `cfg` that are among `optional_keys`; says which are not there, so that a default is never a surprise.
+
+    >>> Tagger(num_tags=5, **filter_optional_cfg(self.model_cfg, {"dropout"}))  # doctest: +SKIP
+    """
+    found = {key: cfg[key] for key in cfg if key in optional_keys}
+    missing = [key for key in sorted(optional_keys) if key not in found]
+    if missing:
+        logger.opt(depth=1).log(level, "the defaults are used for {}", ", ".join(missing))
+    return found
+
+
+def merge_max_position_constraints(*constraints: int | None) -> int | None:
+    """The smallest of several limits; None is no limit.
+
+    >>> merge_max_position_constraints(512, None, 128)
+    128
+    """
+    return min((limit for limit in constraints if limit is not None), default=None)
+
+
+def new_huggingface_model(config: Any) -> Any:
+    """A transformers model with fresh weights: `config` is a PretrainedConfig, a dict with `model_type`, or a local folder."""
+    from transformers import AutoConfig, AutoModel
+
+    if isinstance(config, str | Path):
+        config = AutoConfig.from_pretrained(str(config), local_files_only=True)
+    elif isinstance(config, Mapping):
+        config = AutoConfig.for_model(**config)
+    return AutoModel.from_config(config)
+
+
+def warn_unused_kwargs(kwargs: Mapping[str, Any], called_by: str | None = None, level: str = "WARNING") -> None:
+    """Says which keywords a part has swallowed; `type`, which every part gets, is not one of them."""
+    unused = [key for key in kwargs if key != "type"]
+    if unused:
+        logger.opt(depth=1).log(level, "{} does not use {}", called_by or "this part", ", ".join(unused))
+
+
+def line_count(path: str | Path) -> int:
+    """How many lines a file has; a last line without an end counts too."""
+    count, last = 0, b"\n"
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")

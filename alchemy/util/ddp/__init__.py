@@ -1,0 +1,1 @@
+"""Training in several processes, under its old name."""

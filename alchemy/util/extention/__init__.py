@@ -1,0 +1,1 @@
+"""Additions to libraries; the spelling of the name is what existing projects import."""

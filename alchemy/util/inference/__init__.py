@@ -1,0 +1,1 @@
+"""Trained models for use in other programs, under their old name."""

@@ -1,0 +1,5 @@
+"""Parameter groups under their old name."""
+
+from alchemy.nn.groups import prepare_trf_based_model_params
+
+__all__ = ["prepare_trf_based_model_params"]

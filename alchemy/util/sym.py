@@ -1,0 +1,6 @@
+"""The symbol table under its old name."""
+
+from alchemy.context import SymbolTbl, new_scope, sym_tbl
+from alchemy.errors import MissingKey, NoFrame
+
+__all__ = ["MissingKey", "NoFrame", "SymbolTbl", "new_scope", "sym_tbl"]

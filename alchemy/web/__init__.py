@@ -1,0 +1,1 @@
+"""What tells people about runs: mail of a run that ended."""

@@ -1,0 +1,69 @@
+"""The mail of a run that ended: `mail.json` in its record."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from alchemy.files import write_atomic
+from alchemy.plugins.base import AlchemyPlugin
+from alchemy.records.folder import now
+
+FORMAT = 1
+# how long things took is in metrics.jsonl; a mail says how well the run did
+LEFT_OUT = ("time/", "system/")
+
+
+@AlchemyPlugin.register()
+class MailOnFinish(AlchemyPlugin):
+    """Leaves a mail when the run ends: its last numbers, or the traceback of its failure.
+
+    With `send_ok = false` only what went wrong is worth a mail. Without a record there is nowhere to leave one.
+    """
+
+    def __init__(self, *, send_ok: bool = True) -> None:
+        super().__init__()
+        self.send_ok = send_ok
+        self.numbers: dict[str, Any] = {}
+
+    def log(self, values: Mapping[str, float], update: int) -> None:
+        self.numbers.update((name, value) for name, value in values.items() if not name.startswith(LEFT_OUT))
+
+    def exit(self) -> None:
+        folder = self.run.record_dir
+        status, reason = self.run.outcome()
+        if folder is None or (status == "finished" and not self.send_ok):
+            return
+        tag = str(self.run.cfg.peek("tag", ""))
+        mail = {
+            "format": FORMAT,
+            "subject": f"{status}: {tag}" + (f": {reason}" if reason else ""),
+            "status": status,
+            "reason": reason,
+            "tag": tag,
+            "record": str(folder),
+            "when": now(),
+            "numbers": {name: _plain(value) for name, value in {**self.numbers, **_numbers(self.run.ret)}.items()},
+            "traceback": _traceback(),
+        }
+        write_atomic(folder / "mail.json", json.dumps(mail, ensure_ascii=False, indent=1) + "\n")
+
+
+def _numbers(values: Any) -> dict[str, Any]:
+    rows = values.items() if isinstance(values, Mapping) else ()
+    return {str(name): value for name, value in rows if isinstance(value, int | float)}
+
+
+def _plain(value: Any) -> Any:
+    """NaN and infinities as strings, since JSON has none."""
+    number = value if isinstance(value, int) else float(value)
+    return number if math.isfinite(number) else str(number)
+
+
+def _traceback() -> str | None:
+    error = sys.exc_info()[1]
+    return None if error is None else "".join(traceback.format_exception(error))

@@ -1,0 +1,136 @@
+"""Every name that existing projects import is there, and takes the parameters they pass."""
+
+import importlib
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+TOP = """sym_tbl new_scope prepare_cfg run run_task RunResult AlchemyModel AlchemyTask AlchemyTrainScheduler
+AlchemyOptimizer AlchemyRunner"""
+
+# module -> names, with the parameters that must be taken, in this order where they are positional
+NAMES = {
+    "alchemy": TOP.split(),
+    "alchemy.runner": [
+        *"Trainer Tester InferenceRunner AlchemyTrainer ALchemyTester AlchemyInferenceRunner".split(),
+        *"AlchemyRunner RunResult evaluate(split,needs_loss) get_dataloader(dataset,seed)".split(),
+    ],
+    "alchemy.plugins": [
+        "BasicSetup",
+        "FileLogger(log_dir,subdirs,create_readme,backup_cfg)",
+        "Backup(paths,ignore)",
+        "TensorboardLogger(varname)",
+        "Seeding(seed,use_deterministic_algorithms)",
+        "DisplayRunningInfo",
+        "AlchemyPlugin",
+    ],
+    "alchemy.web.plugins": ["MailOnFinish(send_ok)"],
+    "alchemy.pipeline": """DataPipeline ItrDataPipeline LstDataPipeline OutputPipeline EvalPipeline SchedPipeline
+        BeginEpochPipeline EndEpochPipeline BeginStepPipeline EndStepPipeline Batch""".split(),
+    "alchemy.pipeline.itr": ["Batch(batch_size,drop_last)", "Shuffle(buffer_size)", "SplitByWorker", "WithLength(length)"],
+    "alchemy.pipeline.lst": ["ItrToLst(is_sized)", "SequenceWrapper(datapipe)"],
+    "alchemy.pipeline.output": ["Collect(varname)", "SaveAppend(filename,step_tag)"],
+    "alchemy.pipeline.sched": [
+        *"InitEvalBEPipeline(split,needs_loss) EvalAtStartBEPipeline(split,needs_loss)".split(),
+        *"EndEvalEEPipeline(split,needs_loss) EvalAtFinishEEPipeline(split,needs_loss)".split(),
+        *"EvalStepESPipeline(period,split,needs_loss) EvalESPipeline(period,split,needs_loss)".split(),
+        *"EvalEpochEEPipeline(period,split,needs_loss) EvalEEPipeline(period,split,needs_loss)".split(),
+        "SetRequiresGradBSPipeline(step,requires_grad,mode)",
+    ],
+    "alchemy.sched": ["AlchemyTrainScheduler", "LineWarmup", "Noam", "NoamScheduler"],
+    "alchemy.scheduler": ["AlchemyTrainScheduler", "LineWarmup", "Noam", "NoamScheduler"],
+    "alchemy.optim": ["AlchemyOptimizer", "AdamW", "HFAdamW"],
+    "alchemy.model": ["AlchemyModel", "BackwardHandler", "DefaultBackwardHandler(period)"],
+    "alchemy.task": ["AlchemyTask", "DefaultTask"],
+    "alchemy.registry": ["Registrable"],
+    "alchemy.util": [
+        "batch_to_device(batch,device)",
+        "filter_optional_cfg(cfg,optional_keys,level)",
+        "merge_max_position_constraints",
+        "new_huggingface_model(config)",
+        "warn_unused_kwargs(kwargs,called_by,level)",
+        "line_count(path)",
+    ],
+    "alchemy.util.sym": ["sym_tbl", "SymbolTbl", "MissingKey", "NoFrame", "new_scope"],
+    "alchemy.util.optim": ["prepare_trf_based_model_params(model,trf,weight_decay,trf_lr)"],
+    "alchemy.util.json": ["NpJsonEncoder"],
+    "alchemy.util.extention.rich": ["full_columns", "no_total_columns"],
+    "alchemy.util.device": ["alloc", "alloc1", "alloc_cuda"],
+    "alchemy.util.alloc_gpu": ["alloc_cuda"],
+    "alchemy.util.collate_fn": ["CollateFn", "DefaultCollateFn"],
+    "alchemy.util.inference.nlp": ["AlchemyNLP(checkpt,device_info,bsz,cfg)"],
+    "alchemy.util.ddp.accelerate": [
+        prefix + name
+        for prefix in ("", "Accelerate")
+        for name in "Trainer BasicSetup Sharding HFAdamW Backward EvalESPipeline(period,split,needs_loss) SaveModelMixin".split()
+    ],
+}
+DEFAULTS = {
+    "alchemy.plugins.FileLogger": {"subdirs": [], "create_readme": True, "backup_cfg": True},
+    "alchemy.plugins.Backup": {"ignore": []},
+    "alchemy.plugins.TensorboardLogger": {"varname": "summary_writer"},
+    "alchemy.plugins.Seeding": {"use_deterministic_algorithms": False},
+    "alchemy.web.plugins.MailOnFinish": {"send_ok": True},
+    "alchemy.runner.get_dataloader": {"seed": 0},
+    "alchemy.runner.evaluate": {"split": "dev", "needs_loss": True},
+    "alchemy.pipeline.itr.Batch": {"batch_size": 1, "drop_last": False},
+    "alchemy.pipeline.itr.Shuffle": {"buffer_size": 1000},
+    "alchemy.pipeline.output.SaveAppend": {"step_tag": True},
+    "alchemy.pipeline.sched.EvalStepESPipeline": {"split": "dev", "needs_loss": True},
+    "alchemy.model.DefaultBackwardHandler": {"period": 1},
+    "alchemy.util.filter_optional_cfg": {"level": "WARNING"},
+    "alchemy.util.warn_unused_kwargs": {"called_by": None},
+    "alchemy.util.optim.prepare_trf_based_model_params": {"weight_decay": 1e-2, "trf_lr": 2e-5},
+    "alchemy.util.inference.nlp.AlchemyNLP": {"bsz": 1, "cfg": None},
+}
+RUN = "cfgs device user_dir desc debug no_file force_mp task_per_device".split()
+
+
+@pytest.mark.parametrize("name", [f"{module}:{name}" for module, names in NAMES.items() for name in names])
+def test_name_resolves_with_its_parameters(name):
+    module, _, signature = name.partition(":")
+    attribute, _, wanted = signature.partition("(")
+    found = getattr(importlib.import_module(module), attribute)
+    parameters = inspect.signature(found).parameters if wanted else {}
+    for parameter in filter(None, wanted.rstrip(")").split(",")):
+        assert parameter in parameters
+    for parameter, default in DEFAULTS.get(f"{module}.{attribute}", {}).items():
+        held = parameters[parameter].default
+        assert (list(held) if isinstance(default, list) else held) == default
+
+
+@pytest.mark.parametrize("old, new", [
+    ("InitEvalBEPipeline", "EvalAtStartBEPipeline"),
+    ("EndEvalEEPipeline", "EvalAtFinishEEPipeline"),
+    ("EvalStepESPipeline", "EvalESPipeline"),
+    ("EvalEpochEEPipeline", "EvalEEPipeline"),
+])  # fmt: skip
+def test_both_generations_of_names_are_one_class(old, new):
+    from alchemy.pipeline import SchedPipeline
+
+    classes = {SchedPipeline.resolve_registered_module(f"alchemy.pipeline.sched.{name}") for name in (old, new)}
+    assert len(classes) == 1
+
+
+def test_scheduler_is_sched():
+    import alchemy.sched
+    import alchemy.scheduler
+
+    for name in NAMES["alchemy.sched"]:
+        assert getattr(alchemy.sched, name) is getattr(alchemy.scheduler, name)
+
+
+def test_run_is_a_function_with_the_agreed_order_of_parameters():
+    import alchemy
+    import alchemy.runner  # must not replace the function by a module
+
+    assert inspect.isfunction(alchemy.run)
+    assert list(inspect.signature(alchemy.run).parameters)[: len(RUN)] == RUN
+
+
+@pytest.mark.parametrize("module", ["alchemy", "alchemy.util", "alchemy.util.sym", "alchemy.web.plugins", "alchemy.registry"])
+def test_import_without_torch(module):
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
