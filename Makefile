@@ -1,0 +1,52 @@
+# `make demo` and `make test` each do all set-up by themselves; nothing but Python 3.11+ and make is needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test test-all check bench docs clean help
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/'
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "alchemy needs Python 3.11 or newer: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and alone: with it in place, no other package pulls in another build
+$(VENV)/.torch: constraints.txt | $(BIN)/python
+	$(BIN)/pip install -q -r constraints.txt
+	@touch $@
+
+$(VENV)/.demo: pyproject.toml $(VENV)/.torch
+	$(BIN)/pip install -q -e '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.torch
+	$(BIN)/pip install -q -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.demo  ## train and test a sentiment classifier on real reviews, in about two minutes
+	$(BIN)/python examples/reviews/demo.py
+
+check: $(VENV)/.dev  ## ruff, mypy, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check  ## all checks and the fast tests
+	OMP_NUM_THREADS=1 $(BIN)/pytest
+
+test-all: check  ## the slow tests too
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m ''
+
+bench: $(VENV)/.dev  ## measure start-up and the loop, side by side with plain PyTorch
+	OMP_NUM_THREADS=1 $(BIN)/python -m bench
+
+docs: $(VENV)/.dev  ## run every command and config of the documentation
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/docs
+
+clean:  ## remove what was built
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

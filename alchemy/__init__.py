@@ -1,0 +1,54 @@
+"""alchemy: write a module, edit a TOML file, get an experiment you can trust.
+
+Importing it costs little: every name is fetched when it is first used, and torch only with the names that need it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from alchemy.config.load import prepare_cfg as prepare_cfg
+    from alchemy.context import Run as Run
+    from alchemy.context import current_run as current_run
+    from alchemy.context import new_scope as new_scope
+    from alchemy.context import sym_tbl as sym_tbl
+    from alchemy.model import AlchemyModel as AlchemyModel
+    from alchemy.optim import AlchemyOptimizer as AlchemyOptimizer
+    from alchemy.result import RunResult as RunResult
+    from alchemy.runner import AlchemyRunner as AlchemyRunner
+    from alchemy.runner import evaluate as evaluate
+    from alchemy.runner import run as run
+    from alchemy.runner import run_task as run_task
+    from alchemy.sched import AlchemyTrainScheduler as AlchemyTrainScheduler
+    from alchemy.task import AlchemyTask as AlchemyTask
+
+__version__ = "1.0.0.dev0"
+
+_WHERE = {
+    "prepare_cfg": "config.load",
+    "Run": "context",
+    "current_run": "context",
+    "new_scope": "context",
+    "sym_tbl": "context",
+    "AlchemyModel": "model",
+    "AlchemyOptimizer": "optim",
+    "RunResult": "result",
+    "AlchemyRunner": "runner",
+    "evaluate": "runner",
+    "run": "runner",
+    "run_task": "runner",
+    "AlchemyTrainScheduler": "sched",
+    "AlchemyTask": "task",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*_WHERE, "__version__"])

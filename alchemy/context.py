@@ -1,0 +1,309 @@
+"""A run, everything it owns, and the way to reach it from anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from loguru import logger
+
+from alchemy.config.load import prepare_cfg
+from alchemy.config.tree import Document, plain
+from alchemy.errors import KeyExists, MissingKey, NoFrame, did_you_mean
+from alchemy.metrics.stack import Stack
+from alchemy.records import NoRecord, RecordLike
+from alchemy.registry import Registrable
+
+if TYPE_CHECKING:
+    import torch
+    from rich.console import Console
+
+    from alchemy.model import AlchemyModel
+    from alchemy.optim import AlchemyOptimizer
+    from alchemy.sched import AlchemyTrainScheduler
+    from alchemy.task import AlchemyTask
+
+
+class SymbolTbl:
+    """Members, globals, and a stack of frames of which only the top one is seen."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets everything; what nobody else holds is freed."""
+        self.cfg: Any = None
+        self.device_info: dict[str, Any] | None = None
+        self.device: torch.device | None = None
+        self.console: Console | None = None
+        self.plugins: Any = None
+        self.registry: type[Registrable] = Registrable
+        # parts are Any here: they are None between runs, and no caller should have to say so
+        self.task: AlchemyTask | Any = None
+        self.model: AlchemyModel | Any = None
+        self.optim: AlchemyOptimizer | Any = None
+        self.train_sched: AlchemyTrainScheduler | Any = None
+        self.ctime: Any = None
+        self.ret: Any = None
+        self._globals: dict[str, Any] = {"record_dir": None}
+        self._frames: list[dict[str, Any]] = []
+
+    @property
+    def optimizer(self) -> Any:
+        return self.optim
+
+    @optimizer.setter
+    def optimizer(self, value: Any) -> None:
+        self.optim = value
+
+    @property
+    def record_dir(self) -> Path | None:
+        """The record folder; one value, whether it is read here or among the globals."""
+        return self._globals.get("record_dir")
+
+    @record_dir.setter
+    def record_dir(self, value: Path | None) -> None:
+        self._globals["record_dir"] = value
+
+    # -- globals: setting again is normal (an evaluation sets the same key each time)
+    def set_global(self, key: str, value: Any) -> None:
+        self._globals[key] = value
+
+    force_set_global = set_global
+
+    def try_set_global(self, key: str, value: Any) -> bool:
+        return _try_set(self._globals, key, value)
+
+    def get_global(self, key: str) -> Any:
+        return _get(self._globals, key, "global")
+
+    def try_get_global(self, key: str, default: Any = None) -> Any:
+        return self._globals.get(key, default)
+
+    def pop_global(self, key: str) -> Any:
+        _get(self._globals, key, "global")
+        return self._globals.pop(key)
+
+    def try_pop_global(self, key: str, default: Any = None) -> Any:
+        return self._globals.pop(key, default)
+
+    def contains_global(self, key: str) -> bool:
+        return key in self._globals
+
+    # -- frames
+    @property
+    def _frame(self) -> dict[str, Any]:
+        if not self._frames:
+            raise NoFrame("there is no scope to hold local symbols", hint="open one with `with new_scope():`")
+        return self._frames[-1]
+
+    def set(self, key: str, value: Any) -> None:
+        if not _try_set(self._frame, key, value):
+            held = self._frame[key]
+            raise KeyExists(f"{key!r} is set already, to {_short(held)}", hint="overwrite it with force_set")
+
+    def force_set(self, key: str, value: Any) -> None:
+        self._frame[key] = value
+
+    def try_set(self, key: str, value: Any) -> bool:
+        return _try_set(self._frame, key, value)
+
+    def get(self, key: str) -> Any:
+        return _get(self._frame, key, "symbol of this scope")
+
+    def try_get(self, key: str, default: Any = None) -> Any:
+        return self._frame.get(key, default)
+
+    def pop(self, key: str) -> Any:
+        self.get(key)
+        return self._frame.pop(key)
+
+    def try_pop(self, key: str, default: Any = None) -> Any:
+        return self._frame.pop(key, default)
+
+    def contains(self, key: str) -> bool:
+        return key in self._frame
+
+    __getitem__, __setitem__, __contains__ = get, force_set, contains
+
+    @contextlib.contextmanager
+    def new_frame(self) -> Iterator[SymbolTbl]:
+        frame: dict[str, Any] = {}
+        self._frames.append(frame)
+        try:
+            yield self
+        finally:
+            while self._frames and self._frames.pop() is not frame:
+                pass
+
+
+class Run(SymbolTbl):
+    """One experiment while it happens. `with Run(cfg) as run:` makes it the current one and frees it in the end."""
+
+    def __init__(self, cfg: Mapping[str, Any] | str | Path, device_info: dict[str, Any] | None = None) -> None:
+        super().__init__()
+        self.cfg: Document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg)
+        self.device_info = device_info
+        self.pid = os.getpid()
+        self.metrics = Stack()
+        self.record: RecordLike = NoRecord()
+        self.loggers: list[Any] = []  # plugins and bars: whatever has `log(values, update)`
+        self.exits = contextlib.ExitStack()
+        self.cfg.mark_read("seed", "log_every", "tag", "runner", "plugins", "variant", "base")
+        self.seed: int = int(self.cfg.peek("seed", 0))
+        self.log_every: int = int(self.cfg.peek("log_every", 10))
+        self.max_batches = 0  # --fast-dev-run: batches of an epoch or an evaluation; 0 is all of them
+        self.overfit = 0  # --overfit: how many batches training sees again and again; 0 is off
+        self.stopping: str | None = None
+        self.signal: int | None = None  # the signal that asked it to stop
+        self.in_loop = False  # a loop is running that looks at `stopping` after each step
+        self.last_eval: tuple[str, int, dict[str, Any]] = ("", -1, {})  # split, update, scores
+        self._token: contextvars.Token[Run | None] | None = None
+        self._failed_loggers: set[int] = set()
+
+    def __enter__(self) -> Run:
+        self._token = _current.set(self)
+        _live.append(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self.exits.__exit__(kind, error, trace)
+        finally:
+            _live.remove(self)
+            if self._token is not None:
+                _current.reset(self._token)
+            self.task = self.model = self.optim = self.train_sched = self.plugins = None
+            self._globals, self._frames, self.loggers = {"record_dir": self.record_dir}, [], []
+
+    @property
+    def debug(self) -> bool:
+        return bool(self.try_get_global("debug", False))
+
+    @property
+    def update(self) -> int:
+        """How many optimiser updates have been made."""
+        return self.train_sched.num_updates if self.train_sched is not None else 0
+
+    def stop(self, reason: str) -> None:
+        """Asks the loop to end at the next step boundary; the first reason given stands."""
+        self.stopping = self.stopping or reason
+
+    def outcome(self) -> tuple[str, str]:
+        """How the run ends, as seen from a plugin's `exit`: a status of the record, and the reason."""
+        error = sys.exception()
+        if error is None:
+            return ("stopped" if self.signal else "finished"), self.stopping or ""
+        if isinstance(error, KeyboardInterrupt):
+            return "stopped", str(error) or "KeyboardInterrupt"
+        return "failed", f"{type(error).__name__}: {error}"
+
+    def evaluated(self, split: str, scores: dict[str, Any]) -> None:
+        """Remembers the scores of an evaluation; schedules that follow a score get them."""
+        self.last_eval = (split, self.update, scores)
+        after_eval = getattr(self.train_sched, "after_eval", None)
+        if after_eval is not None:
+            after_eval(scores)
+
+    def log(self, values: Mapping[str, Any], update: int | None = None) -> None:
+        """Hands numbers to the record and to everyone who listens; their trouble never reaches the loop."""
+        sched = self.train_sched
+        at = self.update if update is None else update
+        numbers = {name: float(value) for name, value in values.items()}
+        step, epoch = (sched.cur_step, sched.cur_epoch) if sched is not None else (0, 0)
+        self.record.log(numbers, update=at, step=step, epoch=epoch)
+        for listener in self.loggers:
+            try:
+                listener.log(numbers, at)
+            except Exception as error:
+                if id(listener) not in self._failed_loggers:
+                    self._failed_loggers.add(id(listener))
+                    logger.warning("{} cannot log, training goes on: {!r}", type(listener).__name__, error)
+
+    def table(self, section: str) -> Any:
+        """The config table of a section as it is, or an empty one; nobody gets a bare KeyError."""
+        table = self.cfg.get(section)
+        return table if isinstance(table, Mapping) else {}
+
+    def plain_cfg(self) -> dict[str, Any]:
+        return plain(self.cfg)  # type: ignore[no-any-return]
+
+
+_current: contextvars.ContextVar[Run | None] = contextvars.ContextVar("alchemy_run", default=None)
+_live: list[Run] = []
+_idle = SymbolTbl()
+_in_worker: dict[int, SymbolTbl] = {}
+
+
+def current_run() -> Run:
+    """The run that this code belongs to; an error outside any run."""
+    table = sym_tbl()
+    if not isinstance(table, Run):
+        raise MissingKey("there is no run here", hint="open one with `with Run(cfg):`, or start it with alchemy.run")
+    return table
+
+
+def sym_tbl() -> SymbolTbl:
+    """The symbols of the current run; in a bare thread those of the only live one; between runs an empty table."""
+    run = _current.get()
+    if run is None and len(_live) == 1:
+        run = _live[0]
+    if run is None:
+        return _idle
+    return run if run.pid == os.getpid() else _worker_table(run)
+
+
+def _worker_table(run: Run) -> SymbolTbl:
+    """What a forked loader worker sees: the globals, but no members, so that no model is held by it."""
+    table = _in_worker.get(os.getpid())
+    if table is None:
+        table = _in_worker[os.getpid()] = SymbolTbl()
+        table._globals = dict(run._globals)
+    return table
+
+
+def new_scope(function: Callable[..., Any] | None = None) -> Any:
+    """A frame of local symbols, as `with new_scope():` or as a decorator, with or without brackets."""
+    if function is None:
+        return _scope()
+
+    @functools.wraps(function)
+    def scoped(*args: Any, **kwargs: Any) -> Any:
+        with _scope():
+            return function(*args, **kwargs)
+
+    return scoped
+
+
+@contextlib.contextmanager
+def _scope() -> Iterator[SymbolTbl]:
+    with sym_tbl().new_frame() as table:
+        yield table
+
+
+def _try_set(symbols: dict[str, Any], key: str, value: Any) -> bool:
+    if key in symbols:
+        return False
+    symbols[key] = value
+    return True
+
+
+def _get(symbols: dict[str, Any], key: str, kind: str) -> Any:
+    try:
+        return symbols[key]
+    except KeyError:
+        there = ", ".join(sorted(map(str, symbols))) or "nothing"
+        hint = did_you_mean(str(key), map(str, symbols))
+        raise MissingKey(f"{kind} {key!r} is not set; there is {there}", hint=hint) from None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 60 else f"{text[:57]}..."

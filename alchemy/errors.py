@@ -1,0 +1,91 @@
+"""The errors that a user can cause, and the hint that goes with a misspelt name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: what, where, and how to mend it.
+
+    >>> str(Problem("LineWarmup takes no 'epoch'", where="train.toml:41", section="sched", hint="did you mean 'epochs'?"))
+    "train.toml:41 [sched] LineWarmup takes no 'epoch'; did you mean 'epochs'?"
+    """
+
+    message: str
+    where: str = ""
+    section: str = ""
+    hint: str = ""
+    error: bool = True
+
+    def __str__(self) -> str:
+        head = " ".join(part for part in (self.where, f"[{self.section}]" if self.section else "") if part)
+        text = f"{head} {self.message}" if head else self.message
+        return f"{text}; {self.hint}" if self.hint else text
+
+
+class AlchemyError(Exception):
+    """An error that a user can cause; its text says what is wrong, what was expected and how to mend it."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, where: str = "", section: str = "", hint: str = "") -> None:
+        self.problem = Problem(message, where=where, section=section, hint=hint)
+        super().__init__(str(self.problem))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # exceptions are rebuilt from their args by pickle, which would put the whole text in place of the message
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+    def __str__(self) -> str:  # KeyError, a base of some of these, would print the repr
+        return str(self.args[0])
+
+
+class ConfigError(AlchemyError):
+    """Everything that is wrong with a configuration, at once."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+class RunFailed(AlchemyError):
+    """A run ended in an error that is not the user's configuration: lost worker, missing device."""
+
+    exit_code = 1
+
+
+class MissingKey(AlchemyError, KeyError):
+    """A symbol was asked for that nobody has set."""
+
+
+class KeyExists(AlchemyError, KeyError):
+    """A symbol was set that exists already."""
+
+
+class NoFrame(AlchemyError):
+    """A local symbol was used outside any scope."""
+
+
+def _rebuild(kind: type[AlchemyError], args: tuple[object, ...], state: dict[str, object]) -> AlchemyError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """The hint that goes with a misspelt word, or nothing when no candidate is near.
+
+    >>> did_you_mean("epoch", ["epochs", "pipes"])
+    "did you mean 'epochs'?"
+    """
+    names = [name for name in dict.fromkeys(candidates) if name != word]
+    lowered = {name.lower(): name for name in names}
+    if word.lower() in lowered:
+        return f"did you mean {lowered[word.lower()]!r}?"
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,72 @@
+"""Files that are never half written: atomic writes, hashes, locks."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def write_atomic(path: str | Path, content: str | bytes) -> None:
+    """Writes `content` so that a reader sees the old file or the new one, never a part of it."""
+    path = Path(path)
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    handle, temp = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        os.chmod(temp, 0o666 & ~_umask())
+        os.replace(temp, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temp)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: str | Path) -> None:
+    """Makes a rename inside `folder` survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def hash_text(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def hash_file(path: str | Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_tree(root: str | Path, pattern: str = "*.py") -> str:
+    """One hash for all files below `root` that match, names included."""
+    digest = hashlib.sha256()
+    root = Path(root)
+    for path in sorted(root.rglob(pattern)):
+        if path.is_file():
+            digest.update(f"{path.relative_to(root).as_posix()}\0{hash_file(path)}\n".encode())
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Holds the lock file `path`; the system lets go of it when its holder dies."""
+    with open(path, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

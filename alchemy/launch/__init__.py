@@ -1,0 +1,1 @@
+"""Where a run happens: devices and processes."""

@@ -1,0 +1,46 @@
+"""Ctrl-C and SIGTERM: the first asks a run to end at the next step, the second leaves at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was told to leave where it cannot end by itself (while it loads data, say), or was told twice."""
+
+    def __init__(self, number: int) -> None:
+        self.signal = number
+        super().__init__(f"{signal.Signals(number).name} received")
+
+
+@contextlib.contextmanager
+def graceful(ask: Callable[[int], bool]) -> Iterator[None]:
+    """Calls `ask(signal)` at the first signal; when it answers False, or at the second, `Interrupted` is raised."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may change handlers; a run in another thread is stopped by its owner
+        return
+    owner, seen = os.getpid(), [False]
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:
+            # a forked loader worker inherits this handler: it ends with its parent, not by the terminal's signal
+            if number == signal.SIGTERM:
+                os._exit(143)
+            return
+        again, seen[0] = seen[0], True
+        if again or not ask(number):
+            raise Interrupted(number)
+
+    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

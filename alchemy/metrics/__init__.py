@@ -1,0 +1,1 @@
+"""Numbers about a run: how they are gathered, nested and reduced."""

@@ -1,0 +1,66 @@
+"""A copy of the code in the record, so that a run can be repeated from its folder."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from loguru import logger
+
+from alchemy.errors import AlchemyError
+from alchemy.plugins.base import AlchemyPlugin
+
+# history and caches are no code; keys and passwords do not belong in a folder that is shared
+NEVER = (".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", "*.pyc", ".*_cache", ".alchemy")
+SECRETS = (".env", ".env.*", "*.pem", "*.key", "*.p12", "id_rsa*", "id_ed25519*", ".netrc", ".pypirc", "credentials*", "secrets*")
+
+
+@AlchemyPlugin.register()
+class Backup(AlchemyPlugin):
+    """Copies `paths` into `backup/` of the record; `alchemy`, where no such folder is here, is the installed package."""
+
+    def __init__(self, *, paths: list[str], ignore: list[str] = []) -> None:  # noqa: B006 never changed
+        super().__init__()
+        sources = [_source(name) for name in paths]
+        folder = self.run.record_dir
+        if folder is None:
+            return
+        skip = _ignoring((*NEVER, *SECRETS, *ignore), folder)
+        for name, source in zip(paths, sources, strict=True):
+            target = folder / "backup" / (Path(name).name or source.resolve().name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=skip, symlinks=True, dirs_exist_ok=True)
+            elif not skip(str(source.parent), [source.name]):
+                shutil.copy2(source, target)
+            else:
+                logger.warning("{} looks like a secret and is not backed up", source)
+
+
+def _source(name: str) -> Path:
+    path = Path(name)
+    if path.exists():
+        return path
+    if name == "alchemy":
+        spec = importlib.util.find_spec("alchemy")
+        assert spec is not None and spec.origin is not None
+        return Path(spec.origin).parent
+    raise AlchemyError(
+        f"{name!r} cannot be backed up: there is no such file or folder in {os.getcwd()}", section="plugins.Backup"
+    )
+
+
+def _ignoring(patterns: Iterable[str], record: Path) -> Callable[[str, list[str]], set[str]]:
+    patterns = tuple(patterns)
+    # the folder of all records, when it lies inside a path, would copy itself without end
+    records = record.resolve().parent
+
+    def skip(folder: str, names: list[str]) -> set[str]:
+        matched = {name for name in names for pattern in patterns if fnmatch.fnmatch(name, pattern)}
+        return matched | {name for name in names if (Path(folder) / name).resolve() == records}
+
+    return skip

@@ -1,0 +1,46 @@
+"""The console of a run, debug switches, and a first screen that says what is about to happen."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import version
+
+import torch
+from loguru import logger
+
+from alchemy.config.write import dumps
+from alchemy.plugins.base import AlchemyPlugin
+from alchemy.plugins.logs import CONSOLE_FORMAT, console_log
+
+
+@AlchemyPlugin.register()
+class BasicSetup(AlchemyPlugin):
+    """Log messages on the console; with `--debug` more of them, exact GPU error positions and anomaly detection."""
+
+    def __init__(self, *, level: str = "INFO", format: str = CONSOLE_FORMAT) -> None:
+        super().__init__()
+        if self.run.debug:
+            level = "DEBUG"
+            # kernels report their errors where they were launched; read when CUDA starts
+            os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
+            before = torch.is_anomaly_enabled()
+            torch.autograd.set_detect_anomaly(True)
+            self.run.exits.callback(torch.autograd.set_detect_anomaly, before)
+        assert self.run.console is not None
+        self.run.exits.enter_context(console_log(self.run.console, level, format))
+
+
+@AlchemyPlugin.register()
+class DisplayRunningInfo(AlchemyPlugin):
+    """Shows tag, device, driver, versions and the config of the run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        run, info = self.run, self.run.device_info or {}
+        device = ", ".join(str(info[key]) for key in ("device", "desc") if key in info)
+        logger.info("tag: {}", run.cfg.peek("tag", ""))
+        logger.info("device: {}{}", device or "cpu", f", driver {info['driver']}" if "driver" in info else "")
+        logger.info("alchemy {}, torch {}, python {}", version("alchemy"), torch.__version__, platform.python_version())
+        logger.info("seed: {}, threads: {}", run.seed, torch.get_num_threads())
+        logger.info("config:\n{}", dumps(run.cfg).rstrip())

@@ -1,0 +1,47 @@
+"""TensorBoard: every number that is logged, as event files in the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from alchemy.errors import AlchemyError
+from alchemy.plugins.base import AlchemyPlugin
+
+
+class NoWriter:
+    """Takes every call of a SummaryWriter and writes nothing: what there is without a record."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: None
+
+
+@AlchemyPlugin.register()
+class TensorboardLogger(AlchemyPlugin):
+    """Opens a SummaryWriter on the record and keeps it as a global for parts that draw more than numbers."""
+
+    def __init__(self, *, varname: str = "summary_writer") -> None:
+        super().__init__()
+        self.writer: Any = _writer(self.run.record_dir) if self.run.record_dir is not None else NoWriter()
+        self.run.set_global(varname, self.writer)
+
+    def log(self, values: Mapping[str, float], update: int) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, update)
+
+    def exit(self) -> None:
+        self.writer.close()
+
+
+def _writer(folder: Any) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise AlchemyError(
+            "TensorboardLogger needs the package tensorboard",
+            section="plugins.TensorboardLogger",
+            hint="install it with `pip install alchemy[board]`, or take the plugin out of the config",
+        ) from error
+    return SummaryWriter(str(folder))  # type: ignore[no-untyped-call]

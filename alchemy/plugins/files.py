@@ -1,0 +1,119 @@
+"""The record folder of a run: made before training starts, closed with an honest status."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from importlib.metadata import distributions, version
+from pathlib import Path
+from typing import Any
+
+from loguru import logger
+
+from alchemy.config.write import dumps
+from alchemy.errors import AlchemyError
+from alchemy.files import hash_text, hash_tree, write_atomic
+from alchemy.plugins.base import AlchemyPlugin
+from alchemy.plugins.logs import DATE_FORMAT, FILE_FORMAT, file_log
+from alchemy.records import Record
+
+# environment variables that change what a run computes; nothing else of the environment is kept, it may hold secrets
+TELLING = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "PYTHONHASHSEED")
+
+
+@AlchemyPlugin.register()
+class FileLogger(AlchemyPlugin):
+    """Keeps a record under `log_dir`: config, log, numbers, environment. With `--no-file` it writes nothing."""
+
+    def __init__(
+        self,
+        *,
+        log_dir: str,
+        subdirs: list[str] = [],  # noqa: B006 never changed
+        create_readme: bool = True,
+        backup_cfg: bool = True,
+        level: str = "INFO",
+        format: str = FILE_FORMAT,
+        date_format: str = DATE_FORMAT,
+    ) -> None:
+        super().__init__()
+        self.record: Record | None = None
+        run = self.run
+        if run.try_get_global("no_file", False):
+            run.record_dir = None
+            run.set_global("checkpt_dir", None)
+            return
+        tag = run.cfg.peek("tag")
+        if not tag:
+            raise AlchemyError("a record needs a tag", where=run.cfg.path, hint="add tag = \"...\" at the top of the config")
+        self.record = self._create(log_dir, str(tag))
+        folder = self.record.path
+        run.record = self.record
+        run.record_dir = folder
+        level = "DEBUG" if run.debug else level
+        run.exits.enter_context(file_log(folder / "run.log", level, format=format, date_format=date_format))
+        # here and not in `exit`: a plugin that fails later in its constructor must not leave a record "running"
+        run.exits.callback(self._close)
+        try:
+            self._fill(folder, subdirs, create_readme, backup_cfg)
+        except OSError as error:
+            raise AlchemyError(f"the record folder {folder} cannot be written: {error}") from error
+        logger.info("record: {}", folder)
+
+    def _create(self, log_dir: str, tag: str) -> Record:
+        run = self.run
+        code = Path(run.try_get_global("user_dir") or "src")
+        return Record.create(
+            log_dir,
+            name=run.ctime.strftime("%Y-%m-%d_%H-%M-%S.%f"),
+            tag=tag,
+            purpose=run.try_get_global("desc") or "",
+            cfg_hash=hash_text(json.dumps(run.cfg.plain(), sort_keys=True, default=str)),
+            code_hash=hash_tree(code) if code.is_dir() else "",
+            seed=run.seed,
+            versions=versions(),
+            variant=run.cfg.variant,
+        )
+
+    def _fill(self, folder: Path, subdirs: list[str], create_readme: bool, backup_cfg: bool) -> None:
+        run = self.run
+        for name in ("checkpt", *subdirs):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        run.set_global("checkpt_dir", folder / "checkpt")
+        if create_readme:
+            purpose = run.try_get_global("desc") or ""
+            write_atomic(folder / "README.md", f"# {run.cfg.peek('tag')}\n\n{purpose}\n".rstrip() + "\n")
+        if backup_cfg:
+            write_atomic(folder / "cfg.toml", dumps(run.cfg))
+        write_atomic(folder / "env.json", json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n")
+
+    def _close(self) -> None:
+        assert self.record is not None
+        status, reason = self.run.outcome()
+        series = self.record.series
+        if series.dropped:
+            logger.warning("{} rows of metrics.jsonl could not be written: {}", series.dropped, series.error)
+        self.record.finish(status, reason)
+        logger.info("{}{}: {}", status, f" ({reason})" if reason else "", self.record.path)
+
+
+def versions() -> dict[str, str]:
+    return {"alchemy": version("alchemy"), "torch": version("torch"), "python": platform.python_version()}
+
+
+def environment(device_info: dict[str, Any]) -> dict[str, Any]:
+    """What the numbers of a run may depend on, beside its config and code."""
+    packages = {dist.metadata["Name"]: dist.version for dist in distributions()}
+    return {
+        "format": 1,
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+        "cpus": os.cpu_count(),
+        "device": device_info,
+        "cwd": os.getcwd(),
+        "argv": sys.argv,
+        "env": {name: os.environ[name] for name in TELLING if name in os.environ},
+        "packages": dict(sorted(packages.items(), key=lambda row: str(row[0]).lower())),
+    }

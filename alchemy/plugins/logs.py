@@ -1,0 +1,103 @@
+"""Where log messages go: the console and `run.log`, from loguru and from the standard library alike."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loguru import logger
+from rich.console import Console
+from rich.text import Text
+
+from alchemy.errors import AlchemyError
+
+if TYPE_CHECKING:
+    from loguru import Message, Record
+
+DATE_FORMAT = "YYYY-MM-DD HH:mm:ss.SSS"
+FILE_FORMAT = "{time:DATE} | {level: <8} | {name}:{line} | {message}"
+CONSOLE_FORMAT = "{time:HH:mm:ss} {level: <7} {message}"
+STYLES = {"WARNING": "yellow", "ERROR": "bold red", "CRITICAL": "bold red", "DEBUG": "dim"}
+
+
+@contextlib.contextmanager
+def console_log(console: Console, level: str, format: str = CONSOLE_FORMAT) -> Iterator[None]:
+    """Log messages on the console, in place of loguru's own sink, until the block ends."""
+
+    def write(message: Message) -> None:
+        # Text, not markup: a message may hold "[/x]"
+        style = STYLES.get(message.record["level"].name, "")
+        console.print(Text(str(message).rstrip("\n"), style=style), soft_wrap=True)
+
+    logger.remove()
+    sink = logger.add(write, level=level, format=_formatter(format, DATE_FORMAT, brief=True), catch=True, diagnose=False)
+    try:
+        with stdlib_logging(level):
+            yield
+    finally:
+        _remove(sink)
+        logger.add(sys.stderr)
+
+
+@contextlib.contextmanager
+def file_log(path: Path, level: str, format: str = FILE_FORMAT, date_format: str = DATE_FORMAT) -> Iterator[None]:
+    """Log messages, with full tracebacks, in a file until the block ends; a full disk never stops the run."""
+    formatter = _formatter(format, date_format, brief=False)
+    sink = logger.add(path, level=level, format=formatter, encoding="utf-8", catch=True, diagnose=False, backtrace=True)
+    try:
+        yield
+    finally:
+        _remove(sink)
+
+
+@contextlib.contextmanager
+def stdlib_logging(level: str) -> Iterator[None]:
+    """Messages of the standard `logging` and Python's warnings go the way of all others until the block ends."""
+    root, handler = logging.getLogger(), Intercept()
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(min(before, logging.getLevelName(level)) if before else logging.getLevelName(level))
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        root.removeHandler(handler)
+        root.setLevel(before)
+
+
+class Intercept(logging.Handler):
+    """Hands records of the standard library to loguru, under the name and line of their caller."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            level: str | int = logger.level(record.levelname).name
+        except ValueError:
+            level = record.levelno
+
+        def caller(row: Record) -> None:
+            row.update(name=record.name, line=record.lineno, function=record.funcName)
+
+        logger.patch(caller).opt(exception=record.exc_info).log(level, "{}", record.getMessage())
+
+
+def _formatter(format: str, date_format: str, *, brief: bool) -> Callable[[Record], str]:
+    """A formatter whose exceptions are brief where a user looks: an AlchemyError says all in its message."""
+    template = format.replace("{time:DATE}", f"{{time:{date_format}}}")
+
+    def formatter(record: Any) -> str:
+        error = record["exception"]
+        if error is None or (brief and isinstance(error.value, AlchemyError)):
+            return template + "\n"
+        return template + "\n{exception}\n"
+
+    return formatter
+
+
+def _remove(sink: int) -> None:
+    with contextlib.suppress(ValueError):  # somebody called logger.remove() meanwhile
+        logger.remove(sink)

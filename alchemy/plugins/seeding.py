@@ -1,0 +1,26 @@
+"""Seeds and determinism of a run."""
+
+from __future__ import annotations
+
+from loguru import logger
+
+from alchemy.plugins.base import AlchemyPlugin
+from alchemy.seeds import deterministic, restore_determinism, seed_everything
+
+
+@AlchemyPlugin.register()
+class Seeding(AlchemyPlugin):
+    """Seeds everything that draws: Python, numpy, torch, the order of the data.
+
+    A `seed` at the top of the config, or `--seeds`, goes before the one given here. PYTHONHASHSEED is left alone: it
+    is read when Python starts, and no order in alchemy depends on it.
+    """
+
+    def __init__(self, *, seed: int, use_deterministic_algorithms: bool = False) -> None:
+        super().__init__()
+        if seed != self.run.seed:
+            logger.info("seed {} goes before the {} of Seeding", self.run.seed, seed)
+        seed_everything(self.run.seed)
+        self.run.set_global("seed", self.run.seed)
+        if use_deterministic_algorithms:
+            self.run.exits.callback(restore_determinism, deterministic())

@@ -1,0 +1,5 @@
+"""What a run leaves behind: a folder that can be found, read and compared months later."""
+
+from alchemy.records.folder import NoRecord, Record, RecordLike, find, newest
+
+__all__ = ["NoRecord", "Record", "RecordLike", "find", "newest"]

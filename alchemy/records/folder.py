@@ -1,0 +1,242 @@
+"""The record folder of a run: its `record.json`, its life signs and its end."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from alchemy.errors import AlchemyError
+from alchemy.files import write_atomic
+from alchemy.records.series import Series
+
+FORMAT = 1
+STATUSES = ("running", "finished", "failed", "killed", "lost", "stopped")
+HEARTBEAT_SECONDS = 30.0
+# below this a run would fail in its first minutes, with half a log to show for it
+MIN_FREE_BYTES = 16 * 2**20
+INFO = "record.json"
+
+
+class RecordLike(Protocol):
+    """What a run needs of its record; `NoRecord` is the one that keeps nothing."""
+
+    folder: Path | None
+
+    def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None: ...
+    def note(self, **fields: Any) -> None: ...
+    def finish(self, status: str, reason: str = "") -> None: ...
+
+
+class NoRecord:
+    """A run without a folder: everything that is written is forgotten."""
+
+    folder: Path | None = None
+
+    def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None:
+        pass
+
+    def note(self, **fields: Any) -> None:
+        pass
+
+    def finish(self, status: str, reason: str = "") -> None:
+        pass
+
+
+class Record:
+    """A record that is being written by the run in this process."""
+
+    def __init__(self, folder: Path, info: dict[str, Any]) -> None:
+        self.folder: Path | None = folder
+        self.path = folder
+        self.info = info
+        self.series = Series(folder / "metrics.jsonl")
+        self._save_lock = threading.Lock()
+        self._ended = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name="alchemy-heartbeat", daemon=True)
+
+    @classmethod
+    def create(cls, log_dir: str | Path, *, name: str, tag: str, purpose: str = "", **fields: Any) -> Record:
+        """Makes the folder `log_dir/name` and marks the run as running; one clear error where it cannot be written."""
+        folder = _make_folder(Path(log_dir), name)
+        info = {
+            "format": FORMAT,
+            "id": folder.name,
+            "tag": tag,
+            "purpose": purpose,
+            "status": "running",
+            "reason": "",
+            "pid": os.getpid(),
+            "pid_started": process_start(os.getpid()),
+            "host": socket.gethostname(),
+            "started": now(),
+            "ended": None,
+            "heartbeat": now(),
+            "cmd": sys.argv,
+            "cfg_hash": "",
+            "code_hash": "",
+            "seed": None,
+            "versions": {},
+            "parent": None,
+            "variant": "",
+            "best": None,
+            **fields,
+        }
+        try:
+            record = cls(folder, info)
+            record._save()
+        except OSError as error:
+            raise _cannot_write(folder, error) from error
+        record._heart.start()
+        return record
+
+    def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None:
+        self.series.log(values, update=update, step=step, epoch=epoch)
+
+    def note(self, **fields: Any) -> None:
+        """Changes fields of `record.json`."""
+        self.info.update(fields)
+        self._save()
+
+    def finish(self, status: str, reason: str = "") -> None:
+        """Closes the record: its status, why, and all numbers on the disk."""
+        self._ended.set()
+        self.series.close()
+        self.note(status=status, reason=reason, ended=now(), heartbeat=now())
+
+    def _beat(self) -> None:
+        while not self._ended.wait(HEARTBEAT_SECONDS):
+            try:
+                self.note(heartbeat=now())
+            except OSError:  # a full disk must not end the thread that would report its recovery
+                continue
+
+    def _save(self) -> None:
+        with self._save_lock:
+            write_atomic(self.path / INFO, json.dumps(self.info, ensure_ascii=False, indent=1, default=str) + "\n")
+
+
+def read_info(folder: str | Path) -> dict[str, Any]:
+    """`record.json` of a folder, with the honest status: a run whose process is gone is not running."""
+    path = Path(folder) / INFO
+    try:
+        info = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise AlchemyError(f"{folder} is not a record: it has no {INFO}") from None
+    except (OSError, ValueError) as error:
+        raise AlchemyError(f"{path} cannot be read: {error}") from error
+    if not isinstance(info, dict) or info.get("format") != FORMAT:
+        raise AlchemyError(f"{path} has format {info.get('format') if isinstance(info, dict) else '?'}, expected {FORMAT}")
+    if info["status"] == "running" and info["host"] == socket.gethostname() and not is_alive(info):
+        info["status"], info["reason"] = "killed", "its process is gone"
+    return info
+
+
+def is_alive(info: Mapping[str, Any]) -> bool:
+    """Whether the very process that wrote a record still runs here (a number may have been given away again)."""
+    start = process_start(info["pid"])
+    return start is not None and start == info.get("pid_started", start)
+
+
+def stop(folder: str | Path) -> dict[str, Any]:
+    """Asks the run that writes `folder` to end at the next step; returns its info."""
+    info = read_info(folder)
+    if info["status"] != "running":
+        raise AlchemyError(f"{folder} is not running: {info['status']}")
+    if info["host"] != socket.gethostname():
+        raise AlchemyError(f"{folder} runs on {info['host']}", hint="stop it there")
+    os.kill(info["pid"], signal.SIGTERM)
+    return info
+
+
+def find(name: str | Path, roots: tuple[str, ...] = (".",)) -> Path:
+    """The record folder that a path or an id names."""
+    path = Path(name)
+    if (path / INFO).is_file():
+        return path
+    matches = [folder for root in roots for folder in folders(Path(root)) if folder.name == str(name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise AlchemyError(f"{name!r} names {len(matches)} records: {', '.join(map(str, matches))}")
+    if path.is_dir():
+        raise AlchemyError(f"{name} is not a record: it has no {INFO}")
+    raise AlchemyError(f"there is no record {str(name)!r}", hint="give the path of a record folder")
+
+
+def newest(roots: tuple[str, ...] = (".",), status: str = "") -> Path:
+    """The record that started last below `roots`."""
+    found = [folder for root in roots for folder in folders(Path(root)) if not status or read_info(folder)["status"] == status]
+    if not found:
+        raise AlchemyError(f"there is no {status or ''} record below {', '.join(roots)}".replace("  ", " "))
+    return max(found, key=lambda folder: folder.name)
+
+
+def folders(root: Path) -> Iterator[Path]:
+    """Every record folder below `root`; hidden folders and the insides of records are not entered."""
+    for folder, names, files in os.walk(root):
+        if INFO in files:
+            names.clear()
+            yield Path(folder)
+        names[:] = [name for name in names if not name.startswith(".")]
+
+
+def process_start(pid: int) -> int | None:
+    """When a process started, in ticks since boot; None when it is gone (or, elsewhere than on Linux, unknown)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None if not _exists(pid) else 0
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def now() -> str:
+    return datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _make_folder(log_dir: Path, name: str) -> Path:
+    try:
+        log_dir.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(log_dir).free
+        folder = log_dir / name
+        for again in range(1, 1000):  # two runs that start in the same microsecond
+            try:
+                folder.mkdir()
+                break
+            except FileExistsError:
+                folder = log_dir / f"{name}-{again}"
+    except OSError as error:
+        raise _cannot_write(log_dir, error) from error
+    if free < MIN_FREE_BYTES:
+        folder.rmdir()
+        raise AlchemyError(
+            f"the disk of {log_dir} is full: {free / 2**20:.1f} MiB are free, a run needs at least {MIN_FREE_BYTES // 2**20}",
+            hint="make room, choose another log_dir, or run with --no-file",
+        )
+    return folder
+
+
+def _cannot_write(folder: Path, error: OSError) -> AlchemyError:
+    return AlchemyError(
+        f"the record folder {folder} cannot be written: {error.strerror or error}",
+        hint="mend its permissions, choose another log_dir for FileLogger, or run with --no-file",
+    )

@@ -1,0 +1,250 @@
+"""How the text in `type = "..."` becomes a class, and the class a part."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from alchemy.errors import AlchemyError, did_you_mean
+
+C = TypeVar("C", bound=type)
+
+# a class of the entry script is registered under the name that the script has in this process
+ENTRY_MODULES = ("__main__", "__mp_main__")
+
+
+class Registrable:
+    """Base of every part. `@Base.register("Alias")` lets a config name a class by alias beside its own name."""
+
+    _registered: ClassVar[dict[type, dict[str, type]]] = {}
+
+    @classmethod
+    def register(cls, alias: str | None = None, exist_ok: bool = False) -> Callable[[C], C]:
+        """Registers a class under `<module>.<ClassName>` and `<module>.<alias>` for the base `cls`."""
+
+        def decorate(part: C) -> C:
+            names = Registrable._registered.setdefault(cls, {})
+            for name in dict.fromkeys((part.__name__, alias or part.__name__)):
+                key = f"{part.__module__}.{name}"
+                other = names.get(key)
+                if other is not None and not exist_ok and not _same_source(other, part):
+                    raise AlchemyError(
+                        f"{key!r} is registered twice for {cls.__name__}: {other.__qualname__} and {part.__qualname__}",
+                        hint="give one of them another alias, or pass exist_ok=True",
+                    )
+                names[key] = part
+            return part
+
+        return decorate
+
+    @classmethod
+    def resolve_registered_module(cls, ty: str) -> type:
+        """The class behind a dotted name; an alias wins over an attribute of the module."""
+        module_name, _, name = _text(ty, cls).rpartition(".")
+        if not module_name:
+            raise AlchemyError(
+                f"type = {ty!r} has no module", hint=f"write the import path, such as 'src.module.{ty or 'Class'}'"
+            )
+        module = _import(module_name, ty)
+        found = cls._lookup(_spellings(module_name), name)
+        if found is not None:
+            return found
+        found = getattr(module, name, None)
+        if found is None:
+            raise AlchemyError(
+                f"module {module_name!r} has no {cls.__name__} named {name!r}",
+                hint=did_you_mean(name, _names_in(module, cls)) or _offer(_names_in(module, cls)),
+            )
+        if not (isinstance(found, type) and issubclass(found, cls)):
+            raise AlchemyError(
+                f"{ty!r} is not a {cls.__name__}", hint=f"make it a subclass, or register it with @{cls.__name__}.register()"
+            )
+        return found
+
+    @classmethod
+    def _lookup(cls, modules: Collection[str], name: str) -> type | None:
+        keys = [f"{module}.{name}" for module in modules]
+        own = Registrable._registered.get(cls, {})
+        for key in keys:
+            if key in own:
+                return own[key]
+        # registered on a neighbour of the base (a pipe on EndEpochPipeline is found as a SchedPipeline)
+        for names in Registrable._registered.values():
+            for key in keys:
+                if key in names and issubclass(names[key], cls):
+                    return names[key]
+        return None
+
+    @classmethod
+    def from_registry(cls, ty: str, *args: Any, **kwargs: Any) -> Any:
+        """Resolves `ty` and calls it with the arguments given."""
+        part = cls.resolve_registered_module(ty)
+        # old projects hand over the whole table, `from_registry(table["type"], **table)`, to our parts too
+        names, takes_any = parameters(part)
+        if not takes_any and "type" not in names:
+            kwargs.pop("type", None)
+        return part(*args, **kwargs)
+
+
+def build(
+    base: type[Registrable],
+    table: Mapping[str, Any],
+    *,
+    drop: Collection[str] = (),
+    given: Mapping[str, Any] | None = None,
+    section: str = "",
+) -> Any:
+    """Makes the part that `table` describes: the one rule by which a config becomes objects.
+
+    A class whose constructor takes no parameters is called bare and reads its own table; any other gets the keys
+    as keywords. `type` is passed only where the constructor names it or takes `**kwargs`.
+    """
+    if not isinstance(table, Mapping) or "type" not in table:
+        raise AlchemyError(f"a {base.__name__} needs a 'type'", where=_where(table), section=section)
+    try:
+        cls = base.resolve_registered_module(table["type"])
+    except AlchemyError as error:
+        raise _placed(error, _where(table, "type"), section) from error
+    return construct(cls, table, drop=drop, given=given, section=section)
+
+
+def construct(
+    cls: Callable[..., Any],
+    table: Mapping[str, Any],
+    *,
+    drop: Collection[str] = (),
+    given: Mapping[str, Any] | None = None,
+    section: str = "",
+) -> Any:
+    """Calls `cls` with the keys of `table` as keywords, as `build` does after it has found the class."""
+    given = dict(given or {})
+    names, takes_any = parameters(cls)
+    if not names and not takes_any:
+        return cls()
+    keys = [key for key in table if key not in drop and key not in given and (key != "type" or "type" in names or takes_any)]
+    name = getattr(cls, "__name__", str(cls))
+    for key in keys:
+        if key not in names and not takes_any:
+            hint = did_you_mean(key, names) or f"it takes {', '.join(names) or 'nothing'}"
+            raise AlchemyError(f"{name} takes no {key!r}", where=_where(table, key), section=section, hint=hint)
+    # parts with typed keywords get plain values; old ones, which swallow all, get the tables as they are
+    values = {key: table[key] if takes_any else _plain(table[key]) for key in keys}
+    values |= {key: value for key, value in given.items() if key in names or takes_any}
+    missing = [key for key, required in names.items() if required and key not in values]
+    if missing:
+        raise AlchemyError(f"{name} needs {', '.join(map(repr, missing))}", where=_where(table), section=section)
+    return cls(**values)
+
+
+def parameters(cls: Callable[..., Any]) -> tuple[dict[str, bool], bool]:
+    """The names that a constructor takes (True: required), and whether it takes any other name too."""
+    if isinstance(cls, type) and cls.__init__ is object.__init__ and cls.__new__ is object.__new__:
+        return {}, False
+    try:
+        signature = inspect.signature(cls)
+    except (TypeError, ValueError):
+        return {}, True
+    keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    rows = signature.parameters.values()
+    names = {row.name: row.default is inspect.Parameter.empty for row in rows if row.kind in keyword}
+    return names, any(row.kind is inspect.Parameter.VAR_KEYWORD for row in rows)
+
+
+def filled_from(table_of: Callable[[], Mapping[str, Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """For the constructor of a part: keywords that the caller left out are taken from the part's own table.
+
+    Old projects subclass our parts and call `super().__init__()` bare; what the config says must reach us all the same.
+    """
+
+    def decorate(init: Callable[..., None]) -> Callable[..., None]:
+        rows = inspect.signature(init).parameters.values()
+        names = [row.name for row in rows if row.kind is inspect.Parameter.KEYWORD_ONLY]
+
+        @functools.wraps(init)
+        def filled(self: Any, *args: Any, **kwargs: Any) -> None:
+            table = table_of()
+            kwargs = {name: _plain(table[name]) for name in names if name not in kwargs and name in table} | kwargs
+            init(self, *args, **kwargs)
+
+        return filled
+
+    return decorate
+
+
+def resolve(dotted: str) -> Any:
+    """Anything that can be imported: `torch.nn.functional.mse_loss`, `src.data.parse`."""
+    module_name, _, name = _text(dotted, object).rpartition(".")
+    if not module_name:
+        raise AlchemyError(f"{dotted!r} has no module", hint="write the import path, such as 'package.module.name'")
+    module = _import(module_name, dotted)
+    if not hasattr(module, name):
+        raise AlchemyError(f"module {module_name!r} has no {name!r}", hint=did_you_mean(name, dir(module)))
+    return getattr(module, name)
+
+
+def _import(module_name: str, ty: str) -> Any:
+    if module_name in ENTRY_MODULES:
+        loaded = [sys.modules[name] for name in reversed(_spellings(module_name)) if name in sys.modules]
+        if loaded:
+            return loaded[0]
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise AlchemyError(
+                f"importing {module_name!r} for type = {ty!r} failed: {error}", hint=f"install {error.name!r}"
+            ) from error
+        raise AlchemyError(
+            f"type = {ty!r}: there is no module {error.name!r}",
+            hint="check the spelling and the folder that you run from",
+        ) from error
+    except ValueError as error:  # 'a..b' and the like
+        raise AlchemyError(f"{ty!r} is not an import path", hint="write it like 'package.module.Class'") from error
+
+
+def _spellings(module_name: str) -> tuple[str, ...]:
+    return ENTRY_MODULES if module_name in ENTRY_MODULES else (module_name,)
+
+
+def _same_source(one: type, other: type) -> bool:
+    """Whether a module was merely executed again, as notebooks and reloads do."""
+    return one is other or (one.__module__ == other.__module__ and one.__qualname__ == other.__qualname__)
+
+
+def _names_in(module: Any, base: type) -> list[str]:
+    prefix = f"{module.__name__}."
+    registered = [key.removeprefix(prefix) for names in Registrable._registered.values() for key in names if key.startswith(prefix)]
+    defined = [name for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, base)]
+    return sorted(set(registered + defined))
+
+
+def _offer(names: Collection[str]) -> str:
+    return f"it has {', '.join(names)}" if names else "it defines none"
+
+
+def _text(ty: Any, base: type) -> str:
+    if not isinstance(ty, str):
+        raise AlchemyError(f"the type of a {base.__name__} must be a text such as 'package.module.Class', not {ty!r}")
+    return ty
+
+
+def _where(table: Any, key: str = "") -> str:
+    where = getattr(table, "where", None)
+    return where(key) if callable(where) else ""
+
+
+def _placed(error: AlchemyError, where: str, section: str) -> AlchemyError:
+    problem = error.problem
+    return AlchemyError(problem.message, where=problem.where or where, section=problem.section or section, hint=problem.hint)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,303 @@
+"""The runs that alchemy knows: train, test, infer; and the way to start one or many of them."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import sys
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from loguru import logger
+from rich.console import Console
+
+from alchemy.config.check import raise_if_wrong
+from alchemy.config.load import prepare_cfg
+from alchemy.config.tree import Document
+from alchemy.context import Run, current_run, sym_tbl
+from alchemy.data.loader import get_dataloader
+from alchemy.errors import AlchemyError, RunFailed
+from alchemy.launch.device import alloc
+from alchemy.launch.signals import graceful
+from alchemy.launch.workers import Lost, places, run_all
+from alchemy.loop import announce, evaluate, infer, train
+from alchemy.model import build_model
+from alchemy.optim import build_optimizer
+from alchemy.pipeline.output import PredictionFile
+from alchemy.plugins.base import AlchemyPlugin
+from alchemy.registry import Registrable, build
+from alchemy.result import FailedRun, RunResult
+from alchemy.sched import build_sched
+from alchemy.seeds import seed_everything
+from alchemy.task import build_task, load_datasets
+
+__all__ = [
+    "ALchemyTester",
+    "AlchemyInferenceRunner",
+    "AlchemyRunner",
+    "AlchemyTrainer",
+    "InferenceRunner",
+    "RunResult",
+    "Tester",
+    "Trainer",
+    "evaluate",
+    "get_dataloader",
+    "run",
+    "run_task",
+]
+
+
+class AlchemyRunner(Registrable):
+    """What a run does; a project may write its own. The plugins are there when the constructor is through."""
+
+    def __init__(self, cfg: MutableMapping[str, Any], device_info: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        self.context = _open_run(cfg, device_info)
+        context = self.context
+        context.device_info = device_info or {"device": "cpu"}
+        context.device = torch.device(context.device_info["device"])
+        context.ctime = datetime.datetime.now()
+        context.console = Console()
+        for key, value in kwargs.items():
+            context.set_global(key, value)
+        seed_everything(context.seed)
+        context.plugins = []
+        for i, table in enumerate(context.cfg.get("plugins") or []):
+            context.plugins.append(_start_plugin(context, table, f"plugins.{i}"))
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The global symbols, as old texts call them."""
+        return self.context._globals
+
+    def run(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define run()")
+
+    @contextlib.contextmanager
+    def _looping(self) -> Iterator[None]:
+        """While this holds, the first Ctrl-C or SIGTERM is answered at the next step boundary."""
+        self.context.in_loop = True
+        try:
+            yield
+        finally:
+            self.context.in_loop = False
+
+
+@AlchemyRunner.register("Trainer")
+class AlchemyTrainer(AlchemyRunner):
+    """Task, model, data, optimiser, schedule; then epochs, an evaluation at the end, and the last weights."""
+
+    def run(self) -> Any:
+        context = self.context
+        prepare(context)
+        context.optim = build_optimizer(context)
+        context.train_sched = build_sched(context)
+        warn_never_read(context.cfg)
+        announce(context)
+        with self._looping():
+            train(context)
+            if context.signal is None:
+                evaluate_at_end(context)
+        save_last(context)
+        return context.last_eval[2]
+
+
+@AlchemyRunner.register("Tester")
+class ALchemyTester(AlchemyRunner):
+    """Scores the split `test`; needs neither optimiser nor schedule."""
+
+    def run(self) -> Any:
+        prepare(self.context)
+        warn_never_read(self.context.cfg)
+        with self._looping():
+            return evaluate("test", needs_loss=False)
+
+
+@AlchemyRunner.register("InferenceRunner")
+class AlchemyInferenceRunner(AlchemyRunner):
+    """Runs the split `inference` through the output pipes and writes what they give."""
+
+    def run(self) -> Any:
+        context = self.context
+        prepare(context)
+        warn_never_read(context.cfg)
+        with self._looping(), PredictionFile.of(context) as file:
+            for batch, outputs in infer(context):
+                file.write(outputs, batch)
+        return {"predictions": file.rows, "file": str(file.path) if file.path else None}
+
+
+Trainer, Tester, InferenceRunner = AlchemyTrainer, ALchemyTester, AlchemyInferenceRunner
+
+
+def prepare(context: Run) -> None:
+    """Task, model and data, in the order that projects rely on: each sees the ones before it."""
+    context.task = build_task(context)
+    context.model = build_model(context)
+    context.model.to(context.device)
+    load_datasets(context)
+
+
+def evaluate_at_end(context: Run) -> None:
+    """Makes sure that the last weights were scored, whatever the periods of the evaluation pipes were."""
+    split, update, _ = context.last_eval
+    if (split, update) != ("dev", context.update) and "dev" in context.task._datasets:
+        evaluate("dev")
+
+
+def save_last(context: Run) -> None:
+    """The weights as they are when training ends, beside the best ones that a pipe may keep."""
+    folder = context.try_get_global("checkpt_dir")
+    if folder is not None:
+        context.model.save(folder / "last")
+
+
+def warn_never_read(cfg: Document) -> None:
+    """Names the keys that no part has read by the end of the set-up: in old-style parts nothing else finds them."""
+    for section, key, where in cfg.never_read():
+        if section:
+            logger.warning("{} [{}] {} was never read", where, section, key)
+
+
+def run_task(cfg: Any, device_info: dict[str, Any] | None = None, *, raise_errors: bool = False, **kwargs: Any) -> RunResult:
+    """One run in this process; what goes wrong is captured in its result, unless `raise_errors`."""
+    limits = {key: kwargs.pop(key, 0) for key in ("fast_dev_run", "overfit")}
+    document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg)
+    context: Run | None = None
+    try:
+        with Run(document, device_info) as context, graceful(_asker(context)):
+            context.max_batches, context.overfit = limits["fast_dev_run"], limits["overfit"]
+            try:
+                _reach(kwargs.get("user_dir") or "src")
+                ret = _runner_of(document)(document, device_info, **kwargs).run()
+                context.ret = ret if context.ret is None else context.ret
+            except Exception as error:
+                logger.opt(exception=error).error("the run failed: {}", error)
+                _explain(error)
+                raise
+    except (Exception, KeyboardInterrupt) as error:
+        if raise_errors or context is None:
+            raise
+        return FailedRun.during(error, context)
+    return RunResult.of(context)
+
+
+def run(
+    cfgs: Sequence[Any],
+    device: Sequence[int] | None = None,
+    user_dir: str = "src",
+    desc: str = "",
+    debug: bool = False,
+    no_file: bool = False,
+    force_mp: bool = False,
+    task_per_device: int = 1,
+    *,
+    run_task_fn: Any = None,
+    raise_errors: bool = False,
+    fast_dev_run: int = 0,
+    overfit: int = 0,
+    strict: bool = False,
+) -> list[RunResult]:
+    """Runs every config (paths, mappings, documents) and returns their results in the same order.
+
+    One config runs in this process. Several run in processes of their own, as many at once as there are devices times
+    `task_per_device`. All are checked before the first one starts.
+    """
+    if isinstance(cfgs, str | Path | Mapping):
+        cfgs = [cfgs]
+    if isinstance(device, int):
+        device = [device]
+    kwargs = {"user_dir": user_dir, "desc": desc, "debug": debug, "no_file": no_file or bool(fast_dev_run)}
+    kwargs |= {"fast_dev_run": fast_dev_run, "overfit": overfit}
+    checked = [_checked(cfg, user_dir, strict, raise_errors) for cfg in cfgs]
+    good = [cfg for cfg in checked if isinstance(cfg, Document)]
+    devices = alloc(device, count=len(good))
+    job = run_task_fn or run_task
+    if len(cfgs) == 1 and not force_mp:
+        answers = [job(cfg, devices[0], raise_errors=raise_errors, **kwargs) for cfg in good]
+    else:
+        answers = run_all(_in_worker, [(job, cfg, kwargs) for cfg in good], list(places(devices, task_per_device)))
+        answers = [FailedRun.caused_by(_lost(cfg, answer), cfg) if isinstance(answer, Lost) else answer for cfg, answer in zip(good, answers)]
+    results = iter(answers)
+    return [next(results) if isinstance(cfg, Document) else cfg for cfg in checked]
+
+
+def _checked(cfg: Any, user_dir: str, strict: bool, raise_errors: bool) -> Document | FailedRun:
+    try:
+        document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg)
+        for warning in raise_if_wrong(document, strict=strict, roots=_roots(user_dir)):
+            logger.warning("{}", warning)
+    except AlchemyError as error:
+        if raise_errors:
+            raise
+        return FailedRun.caused_by(error, cfg)
+    return document
+
+
+def _in_worker(job: Any, cfg: Document, kwargs: dict[str, Any], device_info: dict[str, Any]) -> RunResult:
+    # several runs share one terminal: plain lines, since live bars would overwrite each other
+    os.environ["TTY_COMPATIBLE"] = "0"
+    result: RunResult = job(cfg, device_info, **kwargs)
+    return result.portable()
+
+
+def _open_run(cfg: Any, device_info: dict[str, Any] | None) -> Run:
+    """The run that is open already, or a new one for a runner that a script makes by itself."""
+    if isinstance(sym_tbl(), Run) and current_run().cfg is cfg:
+        return current_run()
+    return Run(cfg, device_info).__enter__()
+
+
+def _runner_of(cfg: Document) -> type[AlchemyRunner]:
+    name = cfg.peek("runner", "alchemy.runner.Trainer")
+    try:
+        return AlchemyRunner.resolve_registered_module(name)
+    except AlchemyError as error:
+        raise AlchemyError(error.problem.message, where=cfg.where("runner"), hint=error.problem.hint) from error
+
+
+def _start_plugin(context: Run, table: Any, section: str) -> Any:
+    """Builds a plugin and sees to its end: `exit`, or `__exit__` of an old one."""
+    cls = AlchemyPlugin.resolve_registered_module(table["type"]) if "type" in table else AlchemyPlugin
+    plugin = build(AlchemyPlugin, table, section=section)
+    if hasattr(cls, "__enter__") and hasattr(cls, "__exit__"):
+        context.exits.enter_context(plugin)
+    if cls.exit is not AlchemyPlugin.exit:
+        context.exits.callback(plugin.exit)
+    if cls.log is not AlchemyPlugin.log:
+        context.loggers.append(plugin)
+    return plugin
+
+
+def _asker(context: Run) -> Any:
+    def ask(number: int) -> bool:
+        if context.in_loop:
+            context.signal = number
+            context.stop(f"signal {number}: ended at the next step")
+        return context.in_loop
+
+    return ask
+
+
+def _explain(error: BaseException) -> None:
+    """Adds what a bare error does not say: outside training there is no schedule, so no step to ask for."""
+    name, owner = getattr(error, "name", None), getattr(error, "obj", 0)
+    if isinstance(error, AttributeError) and owner is None and name in ("cur_step", "cur_epoch", "cur_step_this_epoch", "step_lr"):
+        error.add_note(f"there is no train_sched outside training, so no {name}: test `sym_tbl().train_sched is not None` first")
+
+
+def _roots(user_dir: str) -> tuple[str, ...]:
+    return (str(Path(user_dir).resolve().parent), os.getcwd())
+
+
+def _reach(user_dir: str) -> None:
+    """Makes the project's package importable, wherever the command was installed."""
+    for root in reversed(_roots(user_dir)):
+        if root not in sys.path:
+            sys.path.insert(0, root)
+
+
+def _lost(cfg: Document, answer: Lost) -> RunFailed:
+    return RunFailed(f"the run of {cfg.path or 'a config'} was lost: {answer}")

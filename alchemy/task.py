@@ -1,0 +1,116 @@
+"""The contract of a task: its data, one step of training, one step of evaluation, and the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from alchemy.context import current_run
+from alchemy.data.loader import batch_to_device
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.loop import log_loss
+from alchemy.pipeline import EvalPipeline, OutputPipeline, build_datapipes
+from alchemy.registry import Registrable, build
+
+
+class AlchemyTask(Registrable):
+    """Data sets and the steps on them. A subclass adds what its data need: labels, vocabulary, tokenizer.
+
+    `outputpipes` and `evalpipes` may be filled in the constructor of a subclass; lists that are still empty after it
+    are filled from the config.
+    """
+
+    def __init__(self) -> None:
+        self.run = current_run()
+        self._datasets: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self.outputpipes: list[Any] = []
+        self.evalpipes: list[Any] = []
+
+    @property
+    def cfg(self) -> Any:
+        """The `[task]` table."""
+        return self.run.table("task")
+
+    # -- data
+    def load_dataset(self, split: str, **kwargs: Any) -> None:
+        """Builds the data set of a split from its table: `pipes`, and for the rest arguments of the DataLoader."""
+        pipes = kwargs.pop("pipes", None)
+        if not pipes:
+            raise AlchemyError(
+                "a data set needs 'pipes', unless the task loads it itself",
+                section=f"task.datasets.{split}",
+                hint="name its parts: pipes = [{ type = \"...\" }, ..]",
+            )
+        self._datasets[split] = (build_datapipes(pipes, section=f"task.datasets.{split}"), kwargs)
+
+    def dataset(self, split: str) -> tuple[Any, dict[str, Any]]:
+        """The data set of a split and the arguments of its loader."""
+        if split not in self._datasets:
+            there = ", ".join(self._datasets) or "none"
+            raise AlchemyError(
+                f"there is no data set for the split {split!r}; loaded: {there}",
+                section="task.datasets",
+                hint=did_you_mean(split, self._datasets) or f"add [task.datasets.{split}] to the config",
+            )
+        dataset, loader = self._datasets[split]
+        return dataset, dict(loader)
+
+    # -- steps
+    def step(self, batch: Any) -> tuple[str, dict[str, Any]]:
+        """One step of training: a text for the log (may be empty) and what the model gave."""
+        outputs = self.run.model.forward(self.to_device(batch), needs_loss=True, requires_grad=True)
+        return "", outputs
+
+    def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
+        """One step of evaluation; only here the output pipes run."""
+        batch = self.to_device(batch)
+        outputs = self.run.model.forward(batch, needs_loss=needs_loss, requires_grad=False)
+        if needs_loss:
+            log_loss(self.run, outputs)
+        for pipe in self.outputpipes:
+            outputs = pipe(outputs, batch)
+        return "", outputs
+
+    def begin_eval(self, split: str, **kwargs: Any) -> None:
+        for pipe in self.evalpipes:
+            pipe.begin_eval(split, **kwargs)
+
+    def end_eval(self, split: str, **kwargs: Any) -> dict[str, Any]:
+        """Threads the scores through the evaluation pipes and returns what the last one gave."""
+        loss = self.run.metrics.current.mean("loss")
+        if loss is not None:
+            kwargs.setdefault("loss", loss)
+        for pipe in self.evalpipes:
+            kwargs = pipe(split, **kwargs) or {}
+        return kwargs
+
+    def to_device(self, batch: Any) -> Any:
+        """The batch where the model is; copies from pinned memory do not wait."""
+        device = self.run.device
+        if device is None or device.type == "cpu":
+            return batch
+        return batch_to_device(batch, device, non_blocking=True)
+
+
+class DefaultTask(AlchemyTask):
+    """A task with nothing of its own: data from the pipes, scores from the evaluation pipes."""
+
+
+def build_task(run: Any) -> AlchemyTask:
+    """The task of `[task]`, with the pipes it has not built itself."""
+    table = run.table("task")
+    task: AlchemyTask = build(AlchemyTask, table, drop=("datasets", "outputpipes", "evalpipes"), section="task")
+    for name, kind in (("outputpipes", OutputPipeline), ("evalpipes", EvalPipeline)):
+        if not getattr(task, name, None):
+            rows = table.get(name) or []
+            setattr(task, name, [build(kind, row, section=f"task.{name}.{i}") for i, row in enumerate(rows)])
+    return task
+
+
+def load_datasets(run: Any, splits: Any = None) -> None:
+    """Lets the task load every split of the config, in the order of the file."""
+    for split, table in (run.table("task").get("datasets") or {}).items():
+        if splits is None or split in splits:
+            if not isinstance(table, Mapping):
+                raise AlchemyError(f"must be a table, not {table!r}", section=f"task.datasets.{split}")
+            run.task.load_dataset(split=split, **table)
