@@ -1,0 +1,1 @@
+"""Where samples come from: files, chains of pipes, loaders, batches."""

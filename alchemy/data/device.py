@@ -1,0 +1,58 @@
+"""A batch moves to a device, however its tensors are nested."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def batch_to_device(batch: Any, device: torch.device | str, non_blocking: bool = False) -> Any:
+    """The same structure with every tensor on `device`; what is no tensor is left as it is."""
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=non_blocking)
+    if isinstance(batch, dict):
+        moved = {key: batch_to_device(value, device, non_blocking) for key, value in batch.items()}
+        return moved if type(batch) is dict else _refill(batch, moved)
+    if isinstance(batch, list | tuple):
+        return _sequence(batch, [batch_to_device(item, device, non_blocking) for item in batch])
+    if batch is None or isinstance(batch, str | bytes | int | float):
+        return batch
+    return _other(batch, device, non_blocking)
+
+
+def _sequence(batch: list[Any] | tuple[Any, ...], moved: list[Any]) -> Any:
+    if type(batch) is list:
+        return moved
+    if hasattr(batch, "_fields"):  # a namedtuple takes its values one by one
+        return type(batch)(*moved)
+    return type(batch)(moved)
+
+
+def _refill(batch: dict[Any, Any], moved: dict[Any, Any]) -> Any:
+    """A copy of the mapping's own kind: a defaultdict keeps its factory, an OrderedDict its order."""
+    out = copy.copy(batch)
+    out.update(moved)
+    return out
+
+
+def _other(batch: Any, device: torch.device | str, non_blocking: bool) -> Any:
+    if callable(getattr(batch, "to", None)):
+        try:
+            moved = batch.to(device, non_blocking=non_blocking)
+        except TypeError:  # not every `to` knows the second argument
+            moved = batch.to(device)
+        return batch if moved is None else moved
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        out = copy.copy(batch)
+        for field in dataclasses.fields(batch):
+            # not replace(): it would run the constructor again; and a frozen one is still ours to fill
+            object.__setattr__(out, field.name, batch_to_device(getattr(batch, field.name), device, non_blocking))
+        return out
+    if isinstance(batch, Mapping):
+        return {key: batch_to_device(value, device, non_blocking) for key, value in batch.items()}
+    return batch

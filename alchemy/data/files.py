@@ -1,0 +1,141 @@
+"""Files of data, plain or compressed, opened with errors that name the file."""
+
+from __future__ import annotations
+
+import bz2
+import difflib
+import glob
+import gzip
+import io
+import lzma
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, cast
+
+from alchemy.errors import AlchemyError, did_you_mean
+
+COMPRESSED = (".gz", ".xz", ".lzma", ".bz2", ".zst")
+# what reading a damaged file raises, beside the errors of zstandard, which may not be installed
+DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)
+
+
+def open_bytes(path: str | Path) -> IO[bytes]:
+    """Opens a file for reading and unpacks `.gz`, `.xz`, `.bz2` and `.zst` on the way."""
+    path = check_file(path)
+    try:
+        match path.suffix.lower():
+            case ".gz":
+                return cast(IO[bytes], gzip.open(path, "rb"))
+            case ".xz" | ".lzma":
+                return cast(IO[bytes], lzma.open(path, "rb"))
+            case ".bz2":
+                return cast(IO[bytes], bz2.open(path, "rb"))
+            case ".zst":
+                return cast(IO[bytes], _zstandard(path).open(path, "rb"))
+            case _:
+                return open(path, "rb")
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def open_text(path: str | Path, *, encoding: str = "utf-8", newline: str | None = None) -> IO[str]:
+    """Opens a text file; a byte order mark at its start is not part of the text."""
+    if encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
+        encoding = "utf-8-sig"
+    stream = open_bytes(path)
+    try:
+        return io.TextIOWrapper(stream, encoding=encoding, newline=newline)
+    except LookupError as error:
+        stream.close()
+        raise AlchemyError(f"{path}: there is no encoding {encoding!r}", hint="try 'utf-8' or 'gb18030'") from error
+
+
+def read_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
+    """`(number, text)` of every line, from 1, without the line end."""
+    number = 0
+    with open_text(path, encoding=encoding) as file:
+        lines = iter(file)
+        while True:
+            with readable(path, number + 1, encoding):
+                line = next(lines, None)
+            if line is None:
+                return
+            number += 1
+            yield number, line.removesuffix("\n")
+
+
+class readable:
+    """Inside, trouble with the bytes of a file becomes an error that names file and line."""
+
+    def __init__(self, path: str | Path, line: int, encoding: str = "") -> None:
+        self.path, self.line, self.encoding = path, line, encoding
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, UnicodeError):
+            raise AlchemyError(
+                f"is not {self.encoding} text: {error}",
+                where=f"{self.path}:{self.line}",
+                hint="give the right encoding, or check that the file is text",
+            ) from error
+        if error is not None and (isinstance(error, DAMAGED) or type(error).__name__ == "ZstdError"):
+            raise _unreadable(self.path, error) from error
+
+
+def check_file(path: Any) -> Path:
+    """The path of a file that exists; a clear error otherwise."""
+    if not isinstance(path, str | os.PathLike):
+        raise AlchemyError(f"a file name was expected, not {path!r}", hint="give a list of paths as 'datapipe'")
+    path = Path(path)
+    if path.is_dir():
+        raise AlchemyError(f"{str(path)!r} is a folder, a file was expected", hint=f"try '{path}/*'")
+    if not path.exists():
+        raise AlchemyError(f"there is no file {str(path)!r}", hint=_near(path))
+    if not os.access(path, os.R_OK):
+        raise AlchemyError(f"{str(path)!r} may not be read", hint="mend its permissions")
+    return path
+
+
+def expand(paths: Any) -> list[Path]:
+    """The files that a path, a pattern such as `data/*.jsonl`, or a list of them names, in order."""
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    if not isinstance(paths, Sequence):
+        raise AlchemyError(f"a list of files was expected, not {paths!r}", hint='write datapipe = ["train.jsonl"]')
+    files: list[Path] = []
+    for path in paths:
+        found = sorted(glob.glob(str(path), recursive=True)) if glob.has_magic(str(path)) else []
+        files += [check_file(name) for name in found if not os.path.isdir(name)] or [check_file(path)]
+    return files
+
+
+def stem_suffix(path: str | Path) -> str:
+    """The suffix that tells the format: `.csv` for `train.csv.gz`."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    return next((suffix for suffix in reversed(suffixes) if suffix not in COMPRESSED), "")
+
+
+def _zstandard(path: Path) -> Any:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise AlchemyError(f"{path} needs the package zstandard", hint="pip install zstandard") from error
+    return zstandard
+
+
+def _near(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"there is no folder {str(path.parent)!r} either, seen from {os.getcwd()!r}"
+    names = [entry.name for entry in path.parent.iterdir()]
+    close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
+    return did_you_mean(path.name, names) if close else "relative paths are seen from the folder that you run in"
+
+
+def _unreadable(path: str | Path, error: BaseException) -> AlchemyError:
+    return AlchemyError(
+        f"{str(path)!r} cannot be read: {error}", hint="it may be damaged or not of the kind its name says"
+    )

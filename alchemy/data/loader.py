@@ -1,0 +1,224 @@
+"""The loader: batches in an order that is a function of the seed, every argument of torch's reachable from a config."""
+
+from __future__ import annotations
+
+import inspect
+import multiprocessing
+import pickle
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from loguru import logger
+from torch.utils.data import DataLoader, IterableDataset
+
+from alchemy.data.chain import acting_as, counts_its_share, seed_chain, splits_by_worker, title, walk
+from alchemy.data.device import batch_to_device
+from alchemy.data.named import named
+from alchemy.errors import AlchemyError, did_you_mean
+
+__all__ = ["Loader", "batch_to_device", "get_dataloader"]
+
+ARGUMENTS = [name for name in inspect.signature(DataLoader.__init__).parameters if name not in ("self", "dataset")]
+# below this, pinned pages (which cannot be swapped out) would starve the rest of the machine
+PIN_FROM_BYTES = 4 * 2**30
+
+
+class Loader(DataLoader[Any]):
+    """A torch DataLoader that seeds the pipes it reads, counts what workers share, and names what goes wrong."""
+
+    seed = 0
+    passes = 0
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        seed_chain(self.dataset, self.seed, self.passes)
+        self.passes += 1
+        batches = self._start()
+        empty = True
+        try:
+            for batch in batches:
+                empty = False
+                yield batch
+        except AlchemyError as error:
+            raise _from_worker(error) from error
+        if empty:
+            raise _nothing(self)
+
+    def __len__(self) -> int:
+        workers = self.num_workers
+        if workers < 2 or not isinstance(self.dataset, IterableDataset) or not counts_its_share(self.dataset):
+            return super().__len__()
+        # each worker makes its own last, smaller batch, so the total depends on how many there are
+        total = 0
+        for worker in range(workers):
+            with acting_as(worker, workers):
+                count = len(self.dataset)  # type: ignore[arg-type]
+            size = self.batch_size or 1
+            total += count // size if self.drop_last else -(-count // size)
+        return total
+
+    def _start(self) -> Any:
+        try:
+            return super().__iter__()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            if self.num_workers and "pickle" in str(error):
+                raise _unpicklable(self, error) from error
+            raise
+
+
+def get_dataloader(dataset: Any, seed: int = 0, **kwargs: Any) -> Loader:
+    """The loader of a data set; keywords are those of `torch.utils.data.DataLoader`, as a config can write them.
+
+    `sampler`, `batch_sampler`, `collate_fn` and `worker_init_fn` may be an import path or a table with a `type`.
+    The order is a function of `seed` alone, for shuffling samplers and for shuffling pipes, with any number of workers;
+    whoever trains for several epochs gives each its own seed. Without `batch_size` a sample is a batch already.
+    """
+    options = {key: _plain(value) for key, value in kwargs.items()}
+    _check(dataset, options)
+    generator = options.get("generator")
+    if not isinstance(generator, torch.Generator):
+        generator = torch.Generator().manual_seed((seed if generator is None else generator) % 2**63)
+    options["generator"] = generator
+    given = {"data_source": dataset, "dataset": dataset, "generator": generator, "seed": seed % 2**32}
+    for key in ("sampler", "batch_sampler", "collate_fn", "worker_init_fn"):
+        if options.get(key) is not None:
+            options[key] = named(options[key], what=key, given=given)
+    if options.get("batch_sampler") is None:
+        options.setdefault("batch_size", None)
+    if options.get("pin_memory") is None:
+        options["pin_memory"] = _may_pin()
+    try:
+        loader = Loader(dataset, **options)
+    except (TypeError, ValueError) as error:
+        raise AlchemyError(f"the loader cannot be made of {_shown(options)}: {error}") from error
+    loader.seed = seed
+    return loader
+
+
+def _check(dataset: Any, options: Mapping[str, Any]) -> None:
+    """Everything that torch would accept and get wrong, or refuse without naming the argument."""
+    for key in options:
+        if key not in ARGUMENTS:
+            raise AlchemyError(f"the loader takes no {key!r}", hint=did_you_mean(key, [*ARGUMENTS, "pipes"]))
+    _check_number(options, "batch_size", 1)
+    _check_number(options, "num_workers", 0)
+    _check_number(options, "prefetch_factor", 1)
+    _check_number(options, "timeout", 0, float)
+    for key in ("shuffle", "drop_last", "persistent_workers", "in_order", "pin_memory"):
+        if not isinstance(options.get(key), bool | None):
+            raise AlchemyError(f"{key} must be true or false, not {options[key]!r}")
+    workers = options.get("num_workers", 0)
+    for key in ("prefetch_factor", "persistent_workers", "timeout"):
+        if options.get(key) and not workers:
+            raise AlchemyError(f"{key} = {options[key]} needs workers", hint=f"set num_workers, or remove {key}")
+    methods = multiprocessing.get_all_start_methods()
+    context = options.get("multiprocessing_context")
+    if isinstance(context, str) and context not in methods:
+        hint = did_you_mean(context, methods) or f"it may be {', '.join(methods)}"
+        raise AlchemyError(f"there is no multiprocessing_context {context!r}", hint=hint)
+    if isinstance(dataset, IterableDataset):
+        _check_iterable(dataset, options, workers)
+    elif not hasattr(dataset, "__getitem__"):
+        raise AlchemyError(
+            f"{title(dataset)} is no data set", hint="give a torch Dataset, an IterableDataset or a list"
+        )
+    if options.get("batch_sampler") is not None:
+        clash = [key for key in ("batch_size", "shuffle", "sampler", "drop_last") if options.get(key)]
+        if clash:
+            raise AlchemyError(f"batch_sampler excludes {', '.join(clash)}", hint="remove one or the other")
+    elif options.get("drop_last") and options.get("batch_size") is None:
+        raise AlchemyError("drop_last needs batch_size", hint="give Batch its drop_last where a pipe makes the batches")
+    if options.get("sampler") is not None and options.get("shuffle"):
+        raise AlchemyError("sampler excludes shuffle", hint="remove shuffle: the sampler decides about the order")
+
+
+def _check_iterable(dataset: Any, options: Mapping[str, Any], workers: int) -> None:
+    for key in ("shuffle", "sampler", "batch_sampler"):
+        if options.get(key):
+            raise AlchemyError(
+                f"{key} cannot be used with iterable data ({title(dataset)})",
+                hint="shuffle with the pipe alchemy.pipeline.itr.Shuffle, or make a list of it with lst.ItrToLst",
+            )
+    pipes = [pipe for pipe in walk(dataset) if hasattr(pipe, "datapipe")]
+    if workers < 2 or not pipes or splits_by_worker(dataset):
+        return
+    text = f"{workers} workers would each read all of the data: no pipe splits it"
+    hint = "put alchemy.pipeline.itr.SplitByWorker after the opener, or set num_workers = 0"
+    if all(type(pipe).__module__.startswith("alchemy.") for pipe in pipes):
+        raise AlchemyError(text, hint=hint)
+    # a pipe of the project may split in its own way
+    logger.warning("{}; {}, or set splits = True on the class of the pipe that does", text, hint)
+
+
+def _check_number(options: Mapping[str, Any], key: str, least: int, kind: type[int] | type[float] = int) -> None:
+    value = options.get(key)
+    if value is None and key not in ("num_workers", "timeout"):
+        return
+    if key in options and (isinstance(value, bool) or not isinstance(value, int | kind) or value < least):
+        raise AlchemyError(f"{key} must be a number of at least {least}, not {value!r}")
+
+
+def _may_pin() -> bool:
+    """Pinning speeds up the copy to a GPU and costs memory that cannot be swapped: only where there is enough."""
+    return torch.cuda.is_available() and _memory_available() >= PIN_FROM_BYTES
+
+
+def _memory_available() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping) and isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _shown(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} = {value!r}" for key, value in options.items() if key != "generator")
+
+
+def _from_worker(error: AlchemyError) -> AlchemyError:
+    """The error itself, without the traceback that torch wraps around it on the way out of a worker."""
+    text = str(error)
+    if "DataLoader worker process" not in text.partition("\n")[0]:
+        return error
+    tail = text.rpartition("alchemy.errors.")[2]
+    return AlchemyError(tail.partition(": ")[2].strip() or text)
+
+
+def _nothing(loader: Loader) -> AlchemyError:
+    chain = [pipe for pipe in reversed(list(walk(loader.dataset))) if hasattr(pipe, "datapipe")]
+    if loader.drop_last or any(getattr(pipe, "drop_last", False) for pipe in chain):
+        hint = "fewer samples than batch_size, and drop_last drops them"
+    else:
+        hint = "`alchemy data peek` shows what flows between the pipes"
+    for pipe in chain:
+        with_samples = False
+        try:
+            with_samples = next(iter(pipe), None) is not None
+        except Exception:  # the loader has seen it through once without an error; only the emptiness matters here
+            break
+        if not with_samples:
+            return AlchemyError(f"the data is empty: {title(pipe)} yields nothing", hint=hint)
+    return AlchemyError(f"the data is empty: {title(loader.dataset)} yields nothing", hint=hint)
+
+
+def _unpicklable(loader: Loader, error: Exception) -> AlchemyError:
+    """Names the pipe and the member that cannot travel to a worker."""
+    hint = "build it in __iter__ instead of the constructor, or set num_workers = 0"
+    for pipe in [*walk(loader.dataset), loader.collate_fn, loader.worker_init_fn]:
+        for name, value in getattr(pipe, "__dict__", {"": pipe}).items():
+            if name in ("datapipe", "datapipes", "dataset", "datasets"):
+                continue
+            try:
+                pickle.dumps(value)
+            except Exception as reason:
+                return AlchemyError(f"{title(pipe)}.{name} cannot be sent to a worker: {reason}", hint=hint)
+    return AlchemyError(f"the data cannot be sent to a worker: {error}", hint=hint)

@@ -1,0 +1,142 @@
+"""What flows between the pipes of a data set: the first samples after each of them."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from alchemy.data.chain import seed_chain, title
+from alchemy.errors import AlchemyError
+
+WIDTH = 100
+
+
+@dataclass
+class Stage:
+    """One pipe, its settings, and what came out of it first."""
+
+    name: str
+    params: dict[str, Any] = field(default_factory=dict)
+    items: list[Any] = field(default_factory=list)
+    length: int | None = None
+    takes: Mapping[str, str] | None = None
+    gives: Mapping[str, str] | None = None
+    error: str = ""
+
+    @property
+    def shapes(self) -> list[str]:
+        """What each item is: `{ids: int64[12], text: str}`."""
+        return [describe(item) for item in self.items]
+
+
+def peek(dataset: Any, n: int = 3, *, seed: int = 0, collate_fn: Any = None) -> list[Stage]:
+    """The stages of a chain, the source first; a stage that fails is the last and says why.
+
+    Every stage is read afresh with the same seed, so that the samples of one stage are those of the next, changed.
+    """
+    if n < 1:
+        raise AlchemyError(f"the number of samples must be at least 1, not {n}")
+    chain = [dataset]
+    while getattr(chain[-1], "datapipe", None) is not None:
+        chain.append(chain[-1].datapipe)
+    stages: list[Stage] = []
+    for pipe in reversed(chain):
+        seed_chain(dataset, seed)
+        stages.append(_stage(pipe, n))
+        if stages[-1].error:
+            return stages
+    if collate_fn is not None:
+        stages.append(_collated(collate_fn, stages[-1].items))
+    seed_chain(dataset, seed)
+    return stages
+
+
+def render(stages: list[Stage]) -> str:
+    """The stages as text for a terminal."""
+    lines: list[str] = []
+    for number, stage in enumerate(stages, 1):
+        settings = ", ".join(f"{key} = {_short(value, 40)}" for key, value in stage.params.items())
+        length = "" if stage.length is None else f"  [{stage.length}]"
+        lines.append(f"{number}. {stage.name}({settings}){length}")
+        for word, fields in (("takes", stage.takes), ("gives", stage.gives)):
+            if fields:
+                lines.append(f"   {word} {', '.join(f'{name}: {kind}' for name, kind in fields.items())}")
+        for item, shape in zip(stage.items, stage.shapes, strict=True):
+            lines += [f"   - {_short(item, WIDTH)}", f"     {_short_text(shape, WIDTH)}"]
+        if stage.error:
+            lines.append(f"   ! {stage.error}")
+        elif not stage.items:
+            lines.append("   ! yields nothing")
+    return "\n".join(lines)
+
+
+def describe(item: Any, depth: int = 0) -> str:
+    """The kind of a value, with dtype and shape where it has them."""
+    if isinstance(item, Tensor | np.ndarray):
+        dtype = str(item.dtype).removeprefix("torch.")
+        return f"{'tensor ' if isinstance(item, Tensor) else ''}{dtype}[{', '.join(map(str, item.shape))}]"
+    if isinstance(item, Mapping) and depth < 4:
+        return "{" + ", ".join(f"{key}: {describe(value, depth + 1)}" for key, value in item.items()) + "}"
+    if isinstance(item, list | tuple) and depth < 4:
+        kinds = list(dict.fromkeys(describe(value, depth + 1) for value in itertools.islice(item, 8)))
+        return f"{type(item).__name__}[{len(item)}]" + (f" of {' | '.join(kinds[:3])}" if kinds else "")
+    return type(item).__name__
+
+
+def _stage(pipe: Any, n: int) -> Stage:
+    if isinstance(pipe, list | tuple):
+        return Stage(type(pipe).__name__, items=list(pipe[:n]), length=len(pipe))
+    stage = Stage(title(pipe), _params(pipe), takes=getattr(pipe, "takes", None), gives=getattr(pipe, "gives", None))
+    with contextlib.suppress(TypeError, NotImplementedError):
+        stage.length = len(pipe)
+    try:
+        for item in itertools.islice(_items(pipe), n):
+            stage.items.append(item)
+    except Exception as error:
+        stage.error = str(error) if isinstance(error, AlchemyError) else f"{type(error).__name__}: {error}"
+    return stage
+
+
+def _items(pipe: Any) -> Iterator[Any]:
+    """Samples of iterable data, or of any data set with an index (which need not raise IndexError at its end)."""
+    if hasattr(pipe, "__iter__"):
+        yield from pipe
+    else:
+        for index in range(len(pipe)):
+            yield pipe[index]
+
+
+def _collated(collate_fn: Any, items: list[Any]) -> Stage:
+    name = getattr(collate_fn, "__qualname__", None) or type(collate_fn).__qualname__
+    stage = Stage(f"collate_fn {name}")
+    batches = items if items and isinstance(items[0], list | tuple) else [items]
+    try:
+        stage.items = [collate_fn(batch) for batch in batches]
+    except Exception as error:
+        stage.error = str(error) if isinstance(error, AlchemyError) else f"{type(error).__name__}: {error}"
+    return stage
+
+
+def _params(pipe: Any) -> dict[str, Any]:
+    """The settings of a pipe: the parameters of its constructor that it keeps under their own names."""
+    names = inspect.signature(type(pipe)).parameters if type(pipe).__init__ is not object.__init__ else {}
+    return {name: getattr(pipe, name) for name in names if name != "datapipe" and hasattr(pipe, name)}
+
+
+def _short(value: Any, width: int) -> str:
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, Tensor | np.ndarray):
+        return _short_text(" ".join(repr(value.tolist()).split()), width)
+    return _short_text(" ".join(repr(value).split()), width)
+
+
+def _short_text(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 3]}..."

@@ -1,0 +1,212 @@
+"""The small steps that data, outputs, scores and schedules pass through: their contracts, and how a chain is built."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from loguru import logger
+from torch.utils.data import Dataset, IterableDataset
+
+from alchemy.context import Run, current_run, sym_tbl
+from alchemy.data.chain import seed_chain
+from alchemy.errors import AlchemyError
+from alchemy.registry import Registrable, construct
+
+if TYPE_CHECKING:
+    from alchemy.pipeline.itr import Batch
+
+__all__ = [
+    "Batch",
+    "BeginEpochPipeline",
+    "BeginStepPipeline",
+    "DataPipeline",
+    "EndEpochPipeline",
+    "EndStepPipeline",
+    "EvalPipeline",
+    "ItrDataPipeline",
+    "LstDataPipeline",
+    "OutputPipeline",
+    "SchedPipeline",
+    "build_datapipes",
+]
+
+
+class DataPipeline(Registrable):
+    """A link of a chain that data flows through; it reads from `self.datapipe`, the link before it.
+
+    Pipes travel to loader workers: keep nothing in them that cannot be pickled, and no run.
+    A pipe may declare the fields of the samples it `takes` and `gives`, each with a dtype or "" for any; chains are
+    checked when they are built. A pipe that `keeps` gives what it took. `splits` marks one that shares out the data.
+    """
+
+    takes: ClassVar[Mapping[str, str] | None] = None
+    gives: ClassVar[Mapping[str, str] | None] = None
+    keeps: ClassVar[bool] = False
+    splits: ClassVar[bool] = False
+
+    def __init__(self, datapipe: Any = None, **kwargs: Any) -> None:
+        super().__init__()
+        self.datapipe = datapipe
+        _say_unused(self, kwargs)
+
+
+class ItrDataPipeline(DataPipeline, IterableDataset[Any]):
+    """A pipe that is read from its start to its end: define `__iter__`."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__} must define __iter__(self)")
+
+
+class LstDataPipeline(DataPipeline, Dataset[Any]):
+    """A pipe with an index: define `__getitem__` and `__len__`."""
+
+    def __getitem__(self, index: int) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define __getitem__(self, index)")
+
+    def __len__(self) -> int:
+        raise NotImplementedError(f"{type(self).__name__} must define __len__(self)")
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in range(len(self)):
+            yield self[index]
+
+
+class OutputPipeline(Registrable):
+    """A step between what the model gave for a batch and what is scored or written; runs in evaluation only."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__()
+        _say_unused(self, kwargs)
+
+    @property
+    def run(self) -> Run:
+        return current_run()
+
+    def __call__(self, outputs: Any, inputs: Any) -> Any:
+        """Takes the outputs and the batch they belong to; returns the outputs for the next pipe."""
+        raise NotImplementedError(f"{type(self).__name__} must define __call__(self, outputs, inputs)")
+
+
+class EvalPipeline(Registrable):
+    """A step at the end of an evaluation: a score, a log line, a checkpoint."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__()
+        _say_unused(self, kwargs)
+
+    @property
+    def run(self) -> Run:
+        return current_run()
+
+    def begin_eval(self, split: str, **kwargs: Any) -> None:
+        """Called before the first batch."""
+
+    def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
+        """Takes what the pipes before it found as keywords; returns the keywords of the next."""
+        raise NotImplementedError(f"{type(self).__name__} must define __call__(self, split, **kwargs)")
+
+
+class SchedPipeline(Registrable):
+    """A callback of the training schedule; a class of several of the four kinds below is called at each of them."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__()
+        _say_unused(self, kwargs)
+
+    @property
+    def run(self) -> Run:
+        return current_run()
+
+    def __call__(self, **kwargs: Any) -> dict[str, Any]:
+        """Returns the keywords of the next pipe; step pipes get `batch` or `outputs` too, and do not return it."""
+        raise NotImplementedError(f"{type(self).__name__} must define __call__(self, **kwargs)")
+
+
+class BeginEpochPipeline(SchedPipeline):
+    """Called before an epoch."""
+
+
+class EndEpochPipeline(SchedPipeline):
+    """Called after an epoch."""
+
+
+class BeginStepPipeline(SchedPipeline):
+    """Called before a training step with `batch`, which it may change."""
+
+
+class EndStepPipeline(SchedPipeline):
+    """Called after a training step with the model's `outputs`."""
+
+
+def build_datapipes(pipes: Sequence[Mapping[str, Any]], *, section: str = "", seed: int | None = None) -> Any:
+    """The data set that a list of tables describes: each pipe reads from the one before it.
+
+    The first gets `datapipe` from its own table. Pipes that read while they are built, as ItrToLst does, read in the
+    order of `seed`: by default that of the current run.
+    """
+    if not isinstance(pipes, Sequence) or isinstance(pipes, str) or not pipes:
+        raise AlchemyError("'pipes' must be a list of tables, one for each pipe", section=section)
+    if seed is None:
+        seed = getattr(sym_tbl(), "seed", 0)
+    built: Any = None
+    fields: Mapping[str, str] | None = None
+    for number, table in enumerate(pipes):
+        name = f"{section}.pipes.{number}" if section else f"pipes.{number}"
+        built = _build_pipe(table, built, first=number == 0, section=name)
+        seed_chain(built, seed)
+        fields = _flow(built, fields, table, name)
+    return built
+
+
+def _build_pipe(table: Mapping[str, Any], before: Any, *, first: bool, section: str) -> Any:
+    if not isinstance(table, Mapping) or "type" not in table:
+        raise AlchemyError("a pipe needs a 'type'", where=_where(table), section=section)
+    given = {} if first else {"datapipe": before}
+    try:
+        kind = DataPipeline.resolve_registered_module(table["type"])
+        pipe = construct(kind, table, given=given, section=section)
+    except AlchemyError as error:
+        problem = error.problem
+        where, section = problem.where or _where(table), problem.section or section
+        raise AlchemyError(problem.message, where=where, section=section, hint=problem.hint) from error
+    except Exception as error:
+        text = f"{table['type']} could not be built: {type(error).__name__}: {error}"
+        raise AlchemyError(text, where=_where(table), section=section) from error
+    if not first and getattr(pipe, "datapipe", None) is None:
+        pipe.datapipe = before  # its constructor took no argument, or forgot to hand it on
+    return pipe
+
+
+def _flow(pipe: Any, fields: Mapping[str, str] | None, table: Any, section: str) -> Mapping[str, str] | None:
+    """The fields that leave a pipe, as far as they are declared; an error where it takes what it is not given."""
+    for name, kind in (getattr(pipe, "takes", None) or {}).items() if fields is not None else ():
+        have = (fields or {}).get(name)
+        if have is None or (kind and have and kind != have):
+            lack = f"the field {name!r}" if have is None else f"{name!r} as {kind}"
+            there = ", ".join(f"{key}: {value or 'any'}" for key, value in (fields or {}).items()) or "no field"
+            raise AlchemyError(
+                f"{table['type']} takes {lack}, but it is given {there}", where=_where(table), section=section
+            )
+    gives: Mapping[str, str] | None = getattr(pipe, "gives", None)
+    return gives if gives is not None or not getattr(pipe, "keeps", False) else fields
+
+
+def _say_unused(part: object, kwargs: Mapping[str, Any]) -> None:
+    """A pipe of a project may hand its whole table on; what nobody reads is said once, not refused."""
+    unused = [key for key in kwargs if key != "type"]
+    if unused:
+        logger.warning("{} does not use {}", type(part).__name__, ", ".join(map(repr, unused)))
+
+
+def _where(table: Any) -> str:
+    where = getattr(table, "where", None)
+    return where() if callable(where) else ""
+
+
+def __getattr__(name: str) -> Any:
+    # itr imports this module, so that its Batch can only be fetched when somebody asks for it
+    if name == "Batch":
+        return importlib.import_module("alchemy.pipeline.itr").Batch
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,298 @@
+"""Pipes over streams: data that is read from its start to its end, as large as it may be."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from alchemy.data.chain import Order, splits_by_worker, title, worker_share
+from alchemy.data.named import named, with_arguments
+from alchemy.errors import AlchemyError
+from alchemy.pipeline import DataPipeline, ItrDataPipeline, build_datapipes
+from alchemy.pipeline.openers import CsvOpener, JsonlOpener, LineOpener, ParquetOpener, TsvOpener, TxtOpener
+
+__all__ = [
+    "Batch",
+    "BucketBatch",
+    "Concat",
+    "CsvOpener",
+    "Fields",
+    "Filter",
+    "JsonlOpener",
+    "LineOpener",
+    "Map",
+    "ParquetOpener",
+    "Shuffle",
+    "SplitByWorker",
+    "Take",
+    "TsvOpener",
+    "TxtOpener",
+    "WithLength",
+]
+
+
+@DataPipeline.register()
+class Batch(ItrDataPipeline):
+    """Lists of `batch_size` samples, for the collate function to stack."""
+
+    def __init__(self, datapipe: Any, batch_size: int = 1, drop_last: bool = False) -> None:
+        super().__init__(datapipe)
+        self.batch_size, self.drop_last = at_least(1, batch_size, "Batch: batch_size"), drop_last
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        samples = iter(self.datapipe)
+        while batch := list(itertools.islice(samples, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield batch
+
+    def __len__(self) -> int:
+        count = length_of(self)
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+
+@DataPipeline.register()
+class BucketBatch(ItrDataPipeline):
+    """Batches of samples of like length: `buffer_size` samples at a time are sorted by the length of `key` and cut.
+
+    The batches of a buffer come in an order that is a function of (seed, epoch).
+    """
+
+    def __init__(
+        self, datapipe: Any, *, batch_size: int, key: str, buffer_size: int = 1000, drop_last: bool = False
+    ) -> None:
+        super().__init__(datapipe)
+        self.batch_size = at_least(1, batch_size, "BucketBatch: batch_size")
+        self.buffer_size = at_least(batch_size, buffer_size, "BucketBatch: buffer_size")
+        self.key, self.drop_last = key, drop_last
+        self.order = Order()
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        numbers = self.order.start()
+        samples = iter(self.datapipe)
+        while buffer := list(itertools.islice(samples, self.buffer_size)):
+            numbers.shuffle(buffer)  # samples of one length should not meet in the same batch every epoch
+            buffer.sort(key=lambda sample: len(field_of(sample, self.key, self)))
+            batches = [buffer[start : start + self.batch_size] for start in range(0, len(buffer), self.batch_size)]
+            numbers.shuffle(batches)
+            for batch in batches:
+                if len(batch) == self.batch_size or not self.drop_last:
+                    yield batch
+
+    def __len__(self) -> int:
+        full, rest = divmod(length_of(self), self.buffer_size)
+        return full * self._batches(self.buffer_size) + self._batches(rest)
+
+    def _batches(self, count: int) -> int:
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+
+@DataPipeline.register()
+class Shuffle(ItrDataPipeline):
+    """Samples in another order, through a buffer of `buffer_size`.
+
+    The order is a function of (seed, epoch): the loader hands it down. It is the same in every worker, so that a
+    Shuffle may stand before or after SplitByWorker.
+    """
+
+    keeps = True
+
+    def __init__(self, datapipe: Any, buffer_size: int = 1000) -> None:
+        super().__init__(datapipe)
+        self.buffer_size = at_least(1, buffer_size, "Shuffle: buffer_size")
+        self.order = Order()
+
+    def __iter__(self) -> Iterator[Any]:
+        numbers = self.order.start()
+        buffer: list[Any] = []
+        for sample in self.datapipe:
+            if len(buffer) < self.buffer_size:
+                buffer.append(sample)
+            else:
+                place = numbers.randrange(self.buffer_size)
+                yield buffer[place]
+                buffer[place] = sample
+        numbers.shuffle(buffer)
+        yield from buffer
+
+    def __len__(self) -> int:
+        return length_of(self)
+
+
+@DataPipeline.register()
+class SplitByWorker(ItrDataPipeline):
+    """Gives each loader worker its share, every n-th sample; without workers it changes nothing."""
+
+    keeps = True
+    splits = True
+
+    def __init__(self, datapipe: Any) -> None:
+        super().__init__(datapipe)
+
+    def __iter__(self) -> Iterator[Any]:
+        worker, workers = worker_share()
+        return itertools.islice(self.datapipe, worker, None, workers)
+
+    def __len__(self) -> int:
+        worker, workers = worker_share()
+        return max(0, -(-(length_of(self) - worker) // workers))
+
+
+@DataPipeline.register()
+class WithLength(ItrDataPipeline):
+    """States how many samples there are, over all workers, where the pipes cannot know."""
+
+    keeps = True
+
+    def __init__(self, datapipe: Any, length: int) -> None:
+        super().__init__(datapipe)
+        self.length = at_least(0, length, "WithLength: length")
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.datapipe)
+
+    def __len__(self) -> int:
+        return share_of(self.length, self)
+
+
+@DataPipeline.register()
+class Map(ItrDataPipeline):
+    """`fn(sample, **args)` for every sample; with `field` only that field is given, and replaced (or put in `to`)."""
+
+    def __init__(
+        self, datapipe: Any, fn: Any, *, args: dict[str, Any] | None = None, field: str = "", to: str = ""
+    ) -> None:
+        super().__init__(datapipe)
+        self.fn, self.args, self.field, self.to = function_of(fn, args, "Map"), args or {}, field, to
+
+    def __iter__(self) -> Iterator[Any]:
+        for sample in self.datapipe:
+            yield mapped(self, sample)
+
+    def __len__(self) -> int:
+        return length_of(self)
+
+
+@DataPipeline.register()
+class Filter(ItrDataPipeline):
+    """The samples, or with `field` those whose field, `fn(.., **args)` holds for."""
+
+    keeps = True
+
+    def __init__(self, datapipe: Any, fn: Any, *, args: dict[str, Any] | None = None, field: str = "") -> None:
+        super().__init__(datapipe)
+        self.fn, self.args, self.field = function_of(fn, args, "Filter"), args or {}, field
+
+    def __iter__(self) -> Iterator[Any]:
+        for sample in self.datapipe:
+            if self.fn(field_of(sample, self.field, self) if self.field else sample):
+                yield sample
+
+
+@DataPipeline.register()
+class Take(ItrDataPipeline):
+    """The first `n` samples, counted over all workers."""
+
+    keeps = True
+
+    def __init__(self, datapipe: Any, n: int) -> None:
+        super().__init__(datapipe)
+        self.n = at_least(1, n, "Take: n")
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(self.datapipe, share_of(self.n, self))
+
+    def __len__(self) -> int:
+        return min(share_of(self.n, self), length_of(self))
+
+
+@DataPipeline.register()
+class Concat(ItrDataPipeline):
+    """One source after the other: the pipe before it, if any, then each of `pipes`, which are chains of their own.
+
+    `{ type = "alchemy.pipeline.itr.Concat", pipes = [[{ type = .. }, { type = .. }], [{ type = .. }]] }`
+    """
+
+    def __init__(self, datapipe: Any = None, *, pipes: list[Any]) -> None:
+        super().__init__(datapipe)
+        self.datapipes = [_chain(pipe, number) for number, pipe in enumerate(pipes)]
+        if datapipe is None and not self.datapipes:
+            raise AlchemyError("Concat has nothing to join", hint="give 'pipes', a list of chains")
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.chain.from_iterable(self._sources())
+
+    def __len__(self) -> int:
+        return sum(length_of(self, source) for source in self._sources())
+
+    def _sources(self) -> list[Any]:
+        return self.datapipes if self.datapipe is None else [self.datapipe, *self.datapipes]
+
+
+@DataPipeline.register()
+class Fields(ItrDataPipeline):
+    """Samples with only the fields in `keep` (all, if empty), some under another name: `rename = { old = "new" }`."""
+
+    def __init__(self, datapipe: Any, *, keep: list[str] | None = None, rename: dict[str, str] | None = None) -> None:
+        super().__init__(datapipe)
+        self.keep, self.rename = keep or [], rename or {}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for sample in self.datapipe:
+            for name in (*self.keep, *self.rename):
+                field_of(sample, name, self)
+            names = [name for name in sample if not self.keep or name in self.keep or name in self.rename]
+            yield {self.rename.get(name, name): sample[name] for name in names}
+
+    def __len__(self) -> int:
+        return length_of(self)
+
+
+def length_of(pipe: Any, source: Any = None) -> int:
+    """How many samples a pipe's source has; a TypeError, as `len` gives, where it cannot know."""
+    source = pipe.datapipe if source is None else source
+    try:
+        return len(source)
+    except (TypeError, NotImplementedError):
+        hint = "put alchemy.pipeline.itr.WithLength after it"
+        raise TypeError(f"{title(pipe)} has no length, since {title(source)} has none; {hint}") from None
+
+
+def share_of(total: int, pipe: Any) -> int:
+    """The part of `total` samples that reach `pipe` in this worker, where a pipe before it has split the data."""
+    worker, workers = worker_share() if splits_by_worker(pipe.datapipe) else (0, 1)
+    return max(0, -(-(total - worker) // workers))
+
+
+def at_least(least: int, value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise AlchemyError(f"{what} must be a whole number of at least {least}, not {value!r}")
+    return value
+
+
+def function_of(fn: Any, args: Mapping[str, Any] | None, what: str) -> Any:
+    """The function that a config names, with the keywords it is to be called with."""
+    return with_arguments(named(fn, what=f"{what}: fn"), args or {}, what=f"{what}: fn")
+
+
+def field_of(sample: Any, name: str, pipe: Any) -> Any:
+    try:
+        return sample[name]
+    except (KeyError, TypeError, IndexError):
+        there = ", ".join(map(str, sample)) if isinstance(sample, Mapping) else f"a {type(sample).__name__}, not a dict"
+        raise AlchemyError(f"{title(pipe)}: a sample has no field {name!r}; it has {there}") from None
+
+
+def mapped(pipe: Any, sample: Any) -> Any:
+    """A sample after the `fn` of a Map; the sample itself is left as it was."""
+    if not pipe.field:
+        return pipe.fn(sample)
+    return {**sample, pipe.to or pipe.field: pipe.fn(field_of(sample, pipe.field, pipe))}
+
+
+def _chain(pipe: Any, number: int) -> Any:
+    if isinstance(pipe, Mapping):
+        pipe = [pipe]
+    if isinstance(pipe, list) and pipe and isinstance(pipe[0], Mapping) and "type" in pipe[0]:
+        return build_datapipes(pipe, section=f"Concat.{number}")
+    return pipe

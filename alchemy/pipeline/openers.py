@@ -1,0 +1,229 @@
+"""Pipes that turn the names of files into their rows: text, csv, tsv, jsonl, parquet, plain or compressed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from loguru import logger
+
+from alchemy.data.chain import worker_share
+from alchemy.data.files import COMPRESSED, expand, open_bytes, open_text, read_lines, readable
+from alchemy.errors import AlchemyError
+from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline
+
+
+class BadRow(Exception):
+    """A row that is not what its format promises."""
+
+
+@DataPipeline.register("TxtOpener")
+class LineOpener(ItrDataPipeline):
+    """The lines of text files, without their ends."""
+
+    def __init__(self, datapipe: Any, *, encoding: str = "utf-8", skip_empty: bool = False) -> None:
+        super().__init__(datapipe)
+        check_sources(datapipe)
+        self.encoding, self.skip_empty = encoding, skip_empty
+
+    def __iter__(self) -> Iterator[str]:
+        for path in paths(self.datapipe):
+            for _, line in read_lines(path, encoding=self.encoding):
+                if line or not self.skip_empty:
+                    yield line
+
+
+TxtOpener = LineOpener
+
+
+@DataPipeline.register()
+class JsonlOpener(ItrDataPipeline):
+    """One JSON value a line; empty lines are passed over. `bad = "skip"` leaves out lines that are no JSON."""
+
+    def __init__(self, datapipe: Any, *, encoding: str = "utf-8", bad: str = "error") -> None:
+        super().__init__(datapipe)
+        check_sources(datapipe)
+        self.encoding, self.bad = encoding, check_bad(bad)
+
+    def __iter__(self) -> Iterator[Any]:
+        for path in paths(self.datapipe):
+            yield from good(path, _json_rows(path, self.encoding), self.bad)
+
+
+@DataPipeline.register()
+class CsvOpener(ItrDataPipeline):
+    """The rows of csv files as dicts, named by the first row or by `fields`; as lists with `header = false` alone."""
+
+    def __init__(
+        self,
+        datapipe: Any,
+        *,
+        delimiter: str = ",",
+        quote: str = '"',
+        header: bool = True,
+        fields: list[str] | None = None,
+        encoding: str = "utf-8",
+        bad: str = "error",
+    ) -> None:
+        super().__init__(datapipe)
+        check_sources(datapipe)
+        if len(delimiter) != 1 or len(quote) > 1:
+            raise AlchemyError(f"delimiter and quote are single characters, not {delimiter!r} and {quote!r}")
+        self.delimiter, self.quote, self.header, self.fields = delimiter, quote, header, fields
+        self.encoding, self.bad = encoding, check_bad(bad)
+
+    def __iter__(self) -> Iterator[Any]:
+        for path in paths(self.datapipe):
+            rows = _csv_rows(path, self.delimiter, self.quote, self.encoding)
+            yield from good(path, name_fields(rows, self.header, self.fields), self.bad)
+
+
+@DataPipeline.register()
+class TsvOpener(ItrDataPipeline):
+    """As CsvOpener, with tabs; quotation marks are text unless `quote` names one."""
+
+    def __init__(
+        self,
+        datapipe: Any,
+        *,
+        quote: str = "",
+        header: bool = True,
+        fields: list[str] | None = None,
+        encoding: str = "utf-8",
+        bad: str = "error",
+    ) -> None:
+        super().__init__(datapipe)
+        check_sources(datapipe)
+        self.quote, self.header, self.fields, self.encoding, self.bad = quote, header, fields, encoding, check_bad(bad)
+
+    def __iter__(self) -> Iterator[Any]:
+        for path in paths(self.datapipe):
+            rows = _csv_rows(path, "\t", self.quote, self.encoding)
+            yield from good(path, name_fields(rows, self.header, self.fields), self.bad)
+
+
+@DataPipeline.register()
+class ParquetOpener(ItrDataPipeline):
+    """The rows of parquet files as dicts; `columns` reads only some of them."""
+
+    def __init__(self, datapipe: Any, *, columns: list[str] | None = None) -> None:
+        super().__init__(datapipe)
+        check_sources(datapipe)
+        self.columns = columns
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for path in paths(self.datapipe):
+            with _parquet(path) as file:
+                self._check_columns(path, file.schema_arrow.names)
+                for batch in file.iter_batches(batch_size=1024, columns=self.columns):
+                    yield from batch.to_pylist()
+
+    def __len__(self) -> int:
+        total = 0
+        for path in paths(self.datapipe):
+            with _parquet(path) as file:
+                total += file.metadata.num_rows
+        return total
+
+    def _check_columns(self, path: Path, names: list[str]) -> None:
+        missing = [name for name in self.columns or () if name not in names]
+        if missing:
+            raise AlchemyError(f"{path} has no column {missing[0]!r}", hint=f"it has {', '.join(names)}")
+
+
+def paths(source: Any) -> Iterator[Path]:
+    """The files that a source names, patterns expanded."""
+    for name in [source] if isinstance(source, str | Path) else source:
+        yield from expand(name)
+
+
+def check_sources(source: Any) -> None:
+    """Looks for the files before training starts, where their names are known already."""
+    if source is None:
+        raise AlchemyError("an opener needs the names of files", hint='give it datapipe = ["train.jsonl"]')
+    if isinstance(source, str | Path | list | tuple | LstDataPipeline):
+        for _ in paths(source):
+            pass
+
+
+def check_bad(bad: str) -> str:
+    if bad not in ("error", "skip"):
+        raise AlchemyError(f"bad must be 'error' or 'skip', not {bad!r}")
+    return bad
+
+
+def good(path: Path, rows: Iterable[tuple[int, Any]], bad: str) -> Iterator[Any]:
+    """The rows that are well formed; the others are an error with file and line, or counted and left out."""
+    skipped: list[int] = []
+    for line, row in rows:
+        if not isinstance(row, BadRow):
+            yield row
+        elif bad == "skip":
+            skipped.append(line)
+        else:
+            raise AlchemyError(str(row), where=f"{path}:{line}", hint='mend the row, or set bad = "skip"') from row
+    if skipped and worker_share()[0] == 0:  # every worker reads the file; one of them tells
+        logger.warning("{}: {} bad rows were skipped, the first at line {}", path, len(skipped), skipped[0])
+
+
+def name_fields(rows: Iterator[tuple[int, Any]], header: bool, fields: list[str] | None) -> Iterator[tuple[int, Any]]:
+    """Rows of cells as dicts; a row with too many or too few cells is bad."""
+    names = fields
+    for line, row in rows:
+        if header:
+            header = False
+            if isinstance(row, BadRow):
+                yield line, row
+            names = names or row
+        elif isinstance(row, BadRow) or names is None:
+            yield line, row
+        elif len(row) != len(names):
+            yield line, BadRow(f"{len(row)} cells, expected {len(names)} ({', '.join(names)})")
+        else:
+            yield line, dict(zip(names, row, strict=True))
+
+
+def _json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
+    for number, line in read_lines(path, encoding=encoding):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except ValueError as error:
+                yield number, BadRow(f"is not JSON: {error}")
+
+
+def _csv_rows(path: Path, delimiter: str, quote: str, encoding: str) -> Iterator[tuple[int, Any]]:
+    quoting = {"quotechar": quote, "quoting": csv.QUOTE_MINIMAL} if quote else {"quoting": csv.QUOTE_NONE}
+    with open_text(path, encoding=encoding, newline="") as file:
+        reader = csv.reader(file, delimiter=delimiter, strict=True, **quoting)
+        while True:
+            line = reader.line_num + 1  # a quoted cell may run over several lines: the first one is named
+            try:
+                with readable(path, line, encoding):
+                    row = next(reader, None)
+            except csv.Error as error:
+                yield line, BadRow(f"is not csv: {error}")
+                continue
+            if row is None:
+                return
+            if row:
+                yield line, row
+
+
+def _parquet(path: Path) -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise AlchemyError(f"{path} needs the package pyarrow", hint="pip install pyarrow") from error
+    try:
+        if path.suffix.lower() in COMPRESSED:
+            with open_bytes(path) as file:
+                return pyarrow.parquet.ParquetFile(io.BytesIO(file.read()))
+        return pyarrow.parquet.ParquetFile(path)
+    except (OSError, EOFError, pyarrow.ArrowException) as error:
+        raise AlchemyError(f"{str(path)!r} is not a readable parquet file: {error}") from error

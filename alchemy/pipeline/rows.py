@@ -1,0 +1,81 @@
+"""A batch of outputs as rows, one for each sample, in values that JSON can hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from alchemy.errors import AlchemyError
+
+
+def rows_of(outputs: Any, what: str = "an output pipe") -> list[Any]:
+    """A list as it is; of a dict of columns one dict for each sample, leaving out what has no samples (the loss)."""
+    if isinstance(outputs, list | tuple):
+        return list(outputs)
+    if not isinstance(outputs, Mapping):
+        raise AlchemyError(f"{what} expects a list of samples or a dict of columns, not {type(outputs).__name__}")
+    columns = {name: value for name, value in outputs.items() if _is_column(value)}
+    lengths = {name: len(value) for name, value in columns.items()}
+    if not columns or len(set(lengths.values())) > 1:
+        raise AlchemyError(
+            f"{what} cannot tell the samples of a batch apart: columns {lengths or 'none'}",
+            hint="put a pipe before it that makes a list with one entry for each sample",
+        )
+    cells = {name: cells_of(value) for name, value in columns.items()}
+    return [{name: cells[name][row] for name in cells} for row in range(next(iter(lengths.values())))]
+
+
+def cells_of(column: Any) -> list[Any]:
+    """The values of a column one by one: numbers as Python numbers, larger things as numpy arrays."""
+    if isinstance(column, Tensor):
+        column = column.detach().cpu()
+        column = (column if column.dtype.is_floating_point is False else column.float()).numpy()
+    if isinstance(column, np.ndarray):
+        return column.tolist() if column.ndim == 1 else list(column)
+    return list(column)
+
+
+def to_json(row: Any) -> str:
+    """One line of JSON; tensors and numpy values are written as numbers and lists."""
+    return json.dumps(row, ensure_ascii=False, default=plain)
+
+
+def plain(value: Any) -> Any:
+    """What `json` does not know, in terms that it does."""
+    if isinstance(value, Tensor):
+        return value.detach().cpu().tolist()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=str)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return list(value) if isinstance(value, range) else str(value)
+
+
+def numbers_in(values: Mapping[str, Any]) -> dict[str, float]:
+    """The entries that are single numbers."""
+    found = {}
+    for name, value in values.items():
+        if isinstance(value, Tensor | np.ndarray) and value.ndim == 0:
+            value = value.item()
+        if isinstance(value, int | float | np.number) and not isinstance(value, bool):
+            found[name] = float(value)
+    return found
+
+
+def step_name(filename: str | Path, step: int | None) -> Path:
+    """`preds.jsonl` as `preds_step12.jsonl`; without a step as it is."""
+    path = Path(filename)
+    return path if step is None else path.with_name(f"{path.stem}_step{step}{path.suffix}")
+
+
+def _is_column(value: Any) -> bool:
+    if isinstance(value, Tensor | np.ndarray):
+        return value.ndim > 0
+    return isinstance(value, list | tuple)

@@ -1,0 +1,129 @@
+"""Pipes of the training schedule: when to evaluate, when to freeze. BE, EE, BS, ES: begin/end of an epoch/step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loguru import logger
+
+from alchemy.context import Run
+from alchemy.errors import AlchemyError
+from alchemy.loop import evaluate
+from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipeline, EndStepPipeline, SchedPipeline
+
+__all__ = [
+    "EndEvalEEPipeline",
+    "EvalAtFinishEEPipeline",
+    "EvalAtStartBEPipeline",
+    "EvalEEPipeline",
+    "EvalESPipeline",
+    "EvalEpochEEPipeline",
+    "EvalStepESPipeline",
+    "InitEvalBEPipeline",
+    "SetRequiresGradBSPipeline",
+]
+
+
+@SchedPipeline.register("InitEvalBEPipeline")
+class EvalAtStartBEPipeline(BeginEpochPipeline):
+    """Evaluates once, before the first step."""
+
+    def __init__(self, split: str = "dev", needs_loss: bool = True) -> None:
+        super().__init__()
+        self.split, self.needs_loss = split, needs_loss
+
+    def __call__(self, **kwargs: Any) -> dict[str, Any]:
+        if self.run.train_sched.cur_step < 0:
+            _evaluate(self.run, self.split, self.needs_loss, "at the start")
+        return kwargs
+
+
+@SchedPipeline.register("EndEvalEEPipeline")
+class EvalAtFinishEEPipeline(EndEpochPipeline):
+    """Evaluates once, after the last epoch."""
+
+    def __init__(self, split: str = "dev", needs_loss: bool = True) -> None:
+        super().__init__()
+        self.split, self.needs_loss = split, needs_loss
+
+    def __call__(self, **kwargs: Any) -> dict[str, Any]:
+        if is_last_epoch(self.run):
+            _evaluate(self.run, self.split, self.needs_loss, "at the end")
+        return kwargs
+
+
+@SchedPipeline.register("EvalStepESPipeline")
+class EvalESPipeline(EndStepPipeline):
+    """Evaluates every `period` steps."""
+
+    def __init__(self, period: int, split: str = "dev", needs_loss: bool = True) -> None:
+        super().__init__()
+        self.period, self.split, self.needs_loss = _check_period(period), split, needs_loss
+
+    def __call__(self, outputs: Any = None, **kwargs: Any) -> dict[str, Any]:
+        if (self.run.train_sched.cur_step + 1) % self.period == 0:
+            _evaluate(self.run, self.split, self.needs_loss, f"every {self.period} steps")
+        return kwargs
+
+
+@SchedPipeline.register("EvalEpochEEPipeline")
+class EvalEEPipeline(EndEpochPipeline):
+    """Evaluates every `period` epochs."""
+
+    def __init__(self, period: int = 1, split: str = "dev", needs_loss: bool = True) -> None:
+        super().__init__()
+        self.period, self.split, self.needs_loss = _check_period(period), split, needs_loss
+
+    def __call__(self, **kwargs: Any) -> dict[str, Any]:
+        if (self.run.train_sched.cur_epoch + 1) % self.period == 0:
+            _evaluate(self.run, self.split, self.needs_loss, f"every {self.period} epochs")
+        return kwargs
+
+
+@SchedPipeline.register()
+class SetRequiresGradBSPipeline(BeginStepPipeline):
+    """Calls `model.set_requires_grad(requires_grad, mode, **kw)` before step `step`: freezes a part, or thaws it.
+
+    A training that is taken up after that step applies it at once.
+    """
+
+    def __init__(self, step: int, requires_grad: bool, mode: str, **kwargs: Any) -> None:
+        super().__init__()
+        self.step, self.requires_grad, self.mode = step, requires_grad, mode
+        self.kwargs = {key: value for key, value in kwargs.items() if key != "type"}
+        self.done = False
+
+    def __call__(self, batch: Any = None, **kwargs: Any) -> dict[str, Any]:
+        if not self.done and self.run.train_sched.cur_step >= self.step:
+            self.done = True
+            logger.info("step {}: requires_grad of {!r} is set to {}", self.step, self.mode, self.requires_grad)
+            self.run.model.set_requires_grad(requires_grad=self.requires_grad, mode=self.mode, **self.kwargs)
+        return kwargs
+
+
+# the names of the first generation
+InitEvalBEPipeline = EvalAtStartBEPipeline
+EndEvalEEPipeline = EvalAtFinishEEPipeline
+EvalStepESPipeline = EvalESPipeline
+EvalEpochEEPipeline = EvalEEPipeline
+
+
+def is_last_epoch(run: Run) -> bool:
+    """Whether no epoch follows: the schedule is through, or somebody has asked the run to stop."""
+    sched = run.train_sched
+    epochs = getattr(sched, "epochs", None) or run.table("sched").get("epochs")
+    if run.stopping is not None or run.max_batches or getattr(sched, "finished", False):
+        return True
+    return epochs is not None and sched.cur_epoch + 1 >= epochs
+
+
+def _evaluate(run: Run, split: str, needs_loss: bool, when: str) -> None:
+    sched = run.train_sched
+    logger.info("evaluation of {} {}, epoch {}, step {}", split, when, sched.cur_epoch, sched.cur_step)
+    evaluate(split, needs_loss=needs_loss)
+
+
+def _check_period(period: Any) -> int:
+    if isinstance(period, bool) or not isinstance(period, int) or period < 1:
+        raise AlchemyError(f"period must be a whole number of at least 1, not {period!r}", hint="1 is every time")
+    return period
