@@ -1,0 +1,168 @@
+"""Everything that is wrong with a config, at once, found without running any of its code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from alchemy.config.combos import check_combos
+from alchemy.config.keys import check_keys
+from alchemy.config.paths import check_paths
+from alchemy.config.slots import Layout, Slot, collect, entries, entry, has, is_table, where
+from alchemy.config.tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUNNER_NAMES, SECTIONS, SETTINGS, TOP_LEVEL
+from alchemy.config.types import expected, fits, given, remedy
+from alchemy.errors import ConfigError, Problem, did_you_mean
+
+
+def check(doc: Any, *, strict: bool = False, roots: Sequence[str] = (".",)) -> list[Problem]:
+    """All problems of a config, errors and warnings, sorted by file and line.
+
+    Neither torch nor a module of the project is imported: signatures are read from source. `strict` makes errors
+    of the warnings about keys that nobody knows.
+    """
+    layout = collect(doc, roots)
+    found = [
+        *getattr(doc, "notes", []),
+        *layout.problems,
+        *_top_level(layout, strict),
+        *_needs(layout),
+        *check_keys(layout, strict),
+        *check_paths(layout),
+        *check_combos(layout),
+        *_variants(doc),
+    ]
+    return sorted(dict.fromkeys(found), key=_line)
+
+
+def raise_if_wrong(doc: Any, *, strict: bool = False, roots: Sequence[str] = (".",)) -> list[Problem]:
+    """The warnings of a config; raises ConfigError with all its problems when one of them is an error."""
+    problems = check(doc, strict=strict, roots=roots)
+    errors = [problem for problem in problems if problem.error]
+    if errors:
+        raise ConfigError(errors)
+    return problems
+
+
+def _line(problem: Problem) -> tuple[str, int, str]:
+    file, _, line = problem.where.rpartition(":")
+    return (file, int(line), problem.section) if line.isdigit() else (problem.where, 0, problem.section)
+
+
+# -- the top level
+
+
+def _top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
+    doc = layout.doc
+    for key, value in entries(doc):
+        place = where(doc, key)
+        if key in SETTINGS:
+            if not fits(value, SETTINGS[key]):
+                text = f"{key} must be {expected(SETTINGS[key])}, not {given(value)}"
+                yield Problem(text, place, hint=remedy(value, SETTINGS[key]))
+        elif key in RUN_SETTINGS:
+            text = f"{key!r} is a setting of one run and is not read from a config"
+            yield Problem(text, place, hint=f"give it on the command line: {RUN_SETTINGS[key]}", error=False)
+        elif key in LATER:
+            yield Problem(f"this version does not read [{key}]", place, key, "it has no effect", error=False)
+        elif key not in SECTIONS and key not in LOADING and key != "plugins" and key not in layout.words:
+            yield _unclaimed(key, value, place, strict)
+    yield from _settings(layout)
+
+
+def _unclaimed(key: str, value: Any, place: str, strict: bool) -> Problem:
+    what = f"the table [{key}]" if is_table(value) else f"the key {key!r}"
+    hint = did_you_mean(key, [*TOP_LEVEL, *RUN_SETTINGS]) or "remove it, or let a part of the project read it"
+    return Problem(f"nobody reads {what}", place, hint=hint, error=strict)
+
+
+def _settings(layout: Layout) -> Iterator[Problem]:
+    doc = layout.doc
+    logger = next((s for s in layout.inside("plugins") if s.is_a("FileLogger")), None)
+    tag = entry(doc, "tag", None)
+    if logger is not None and (tag is None or (isinstance(tag, str) and not tag.strip())):
+        text = "a record needs a 'tag': it is the title of its README and how runs are found again"
+        place = where(doc, "tag") if has(doc, "tag") else where(logger.table) or _whole(doc)
+        yield Problem(text, place, hint='add tag = "what this experiment is" at the top')
+    every = entry(doc, "log_every", 1)
+    if isinstance(every, int) and not isinstance(every, bool) and every < 1:
+        yield Problem(f"log_every must be at least 1, not {every}", where(doc, "log_every"))
+
+
+# -- what the runner cannot do without
+
+
+def _needs(layout: Layout) -> Iterator[Problem]:
+    doc = layout.doc
+    place = _whole(doc)
+    if not has(doc, "runner"):
+        hint = 'write runner = "alchemy.runner.Trainer" to say so'
+        yield Problem("the config names no 'runner': it will be trained", place, hint=hint, error=False)
+    role = _role(layout.at("runner")) if has(doc, "runner") else "Trainer"
+    if role is None:
+        return
+    sections, split = NEEDS[role]
+    for section in sections:
+        if not has(doc, section):
+            near = did_you_mean(section, [k for k, _ in entries(doc) if k not in TOP_LEVEL])
+            yield Problem(f"{role} needs a table [{section}]", place, hint=near or f"add [{section}] with a type")
+    if has(doc, "task") and is_table(entry(doc, "task")):
+        yield from _needs_split(layout, role, split)
+
+
+def _needs_split(layout: Layout, role: str, split: str) -> Iterator[Problem]:
+    if split in layout.splits:
+        return
+    task = layout.at("task")
+    itself = task is not None and task.part is not None and not task.part.ours and "_datasets" in task.part.words
+    near = did_you_mean(split, layout.splits)
+    place = where(task.table) if task else _whole(layout.doc)
+    hint = near or f"add [task.datasets.{split}]"
+    yield Problem(f"{role} needs the data set [task.datasets.{split}]", place, "task", hint, error=not itself)
+
+
+def _role(slot: Slot | None) -> str | None:
+    if slot is None:
+        return None
+    return next((role for role, names in RUNNER_NAMES.items() if slot.is_a(*names)), None)
+
+
+def _whole(doc: Any) -> str:
+    """Where something missing belongs: the file as a whole."""
+    return str(getattr(doc, "path", "") or where(doc))
+
+
+# -- variants
+
+
+def _variants(doc: Any) -> Iterator[Problem]:
+    """Variants of the file that come out equal: one of them was surely meant to differ."""
+    path = str(getattr(doc, "path", "")).partition("#")[0]
+    if not path or "variant" not in str(getattr(doc, "source", "")) or not os.path.isfile(path):
+        return
+    from alchemy.config.load import prepare_cfg, variants
+
+    seen: dict[str, str] = {}
+    try:
+        names = variants(path)
+        bodies = {name: prepare_cfg(path, variant=name or None, seed=0).plain() for name in ("", *names)}
+    except ConfigError:
+        return  # what is wrong with another variant is said when that one is checked
+    for name, body in bodies.items():
+        key = repr({k: v for k, v in body.items() if k != "variant"})
+        if key in seen:
+            same = f"as the variant {seen[key]!r}" if seen[key] else "as the file without a variant"
+            yield Problem(
+                f"the variant {name!r} comes out the same {same}", _variant_line(path, name), f"variant.{name}",
+                "change a value in it, or remove it", error=False,
+            )  # fmt: skip
+        seen.setdefault(key, name)
+
+
+def _variant_line(path: str, name: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            head = line.strip().replace(" ", "").replace('"', "").replace("'", "")
+            if head.startswith((f"[variant.{name}]", f"[variant.{name}.", f"variant.{name}")):
+                return f"{path}:{number}"
+    return path

@@ -1,0 +1,283 @@
+"""Combinations that cannot work: each key is right, and together they are wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from alchemy.config.slots import Layout, Slot, entry, has, is_table, where
+from alchemy.errors import Problem, did_you_mean
+
+Rule = Callable[[Layout], Iterator[Problem]]
+
+
+def check_combos(layout: Layout) -> Iterator[Problem]:
+    """The problems of every rule below."""
+    for rule in RULES:
+        yield from rule(layout)
+
+
+class Split:
+    """The data set of one split: its table for the loader, and its pipes."""
+
+    def __init__(self, name: str, table: Any, pipes: list[Slot]) -> None:
+        self.name, self.table, self.pipes = name, table, pipes
+
+    @property
+    def iterable(self) -> bool:
+        """Whether the loader gets an iterable data set; False where that cannot be told."""
+        last = self.pipes[-1] if self.pipes else None
+        return last is not None and last.is_a("ItrDataPipeline", "IterableDataset") and not last.is_a("LstDataPipeline")
+
+    def number(self, key: str) -> int:
+        value = entry(self.table, key, 0)
+        return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+    def on(self, key: str) -> bool:
+        value = entry(self.table, key, None)
+        return value is not None and value is not False and value != 0
+
+    def find(self, *names: str) -> list[Slot]:
+        return [pipe for pipe in self.pipes if pipe.is_a(*names)]
+
+    def problem(self, message: str, key: str, hint: str, *, error: bool = True) -> Problem:
+        return Problem(message, where(self.table, key), f"task.datasets.{self.name}", hint, error)
+
+
+def splits_of(layout: Layout) -> list[Split]:
+    rows = layout.splits.items()
+    return [Split(name, table, layout.inside(f"task.datasets.{name}.pipes")) for name, table in rows]
+
+
+# -- data
+
+
+def shuffled_stream(layout: Layout) -> Iterator[Problem]:
+    for split in splits_of(layout):
+        for key in ("shuffle", "sampler", "batch_sampler"):
+            if split.iterable and split.on(key):
+                text = f"{key} cannot be used with iterable data ({split.pipes[-1].name} is the last pipe)"
+                hint = "shuffle with the pipe alchemy.pipeline.itr.Shuffle, or end with alchemy.pipeline.lst.ItrToLst"
+                yield split.problem(text, key, hint)
+
+
+def workers_without_split(layout: Layout) -> Iterator[Problem]:
+    for split in splits_of(layout):
+        workers = split.number("num_workers")
+        if not split.iterable or workers < 2 or any(_splits(pipe) for pipe in split.pipes):
+            continue
+        text = f"{workers} workers would each read all of the data: no pipe splits it"
+        hint = "put alchemy.pipeline.itr.SplitByWorker after the opener, or set num_workers = 0"
+        # a pipe of the project whose source cannot be seen may split in its own way
+        sure = all(pipe.part is not None and pipe.part.readable for pipe in split.pipes)
+        yield split.problem(text, "num_workers", hint, error=sure)
+
+
+def _splits(pipe: Slot) -> bool:
+    words = pipe.part.words if pipe.part and not pipe.part.ours else ()
+    return pipe.is_a("SplitByWorker", "Sharding") or "get_worker_info" in words or "splits" in words
+
+
+def split_twice(layout: Layout) -> Iterator[Problem]:
+    for split in splits_of(layout):
+        for pipe in split.find("SplitByWorker")[1:]:
+            yield pipe.problem(
+                "the data is split by worker twice, and most of it is lost", hint="remove one SplitByWorker"
+            )
+        to_list = split.find("ItrToLst")
+        for pipe in split.find("SplitByWorker"):
+            if to_list and pipe.order < to_list[-1].order and split.number("num_workers") > 0:
+                text = "the data is split by worker, and again by the loader, which shares a list out among the workers"
+                yield pipe.problem(text, hint="remove SplitByWorker: ItrToLst needs the whole data")
+
+
+def batched_twice(layout: Layout) -> Iterator[Problem]:
+    for split in splits_of(layout):
+        batches = split.find("Batch", "BucketBatch", "TokenBatch")
+        for pipe in batches[1:]:
+            yield pipe.problem("the data is batched twice: a batch of batches", hint="remove one of the pipes")
+        for key in ("batch_size", "batch_sampler"):
+            if batches and split.on(key):
+                text = f"{key} batches again what the pipe {batches[-1].name} has batched"
+                yield split.problem(text, key, f"remove {key} here, or the pipe")
+
+
+def batch_of_one(layout: Layout) -> Iterator[Problem]:
+    for split in splits_of(layout):
+        ours = split.pipes and all(pipe.part is not None and pipe.part.ours for pipe in split.pipes)
+        named = any("Batch" in pipe.name for pipe in split.pipes) or has(split.table, "batch_size")
+        if ours and not named and not split.on("batch_sampler") and _default_task(layout):
+            text = f"nothing makes batches of the split {split.name!r}: the model gets single samples"
+            yield split.problem(text, "pipes", "end with alchemy.pipeline.itr.Batch, or give batch_size", error=False)
+
+
+def _default_task(layout: Layout) -> bool:
+    task = layout.at("task")
+    return task is not None and task.part is not None and task.part.ours
+
+
+def loader_options(layout: Layout) -> Iterator[Problem]:
+    """What torch's DataLoader refuses."""
+    for split in splits_of(layout):
+        for key in ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"):
+            if split.on(key) and split.number("num_workers") == 0:
+                yield split.problem(f"{key} needs workers", key, f"set num_workers, or remove {key}")
+        if split.on("batch_sampler"):
+            for key in ("batch_size", "shuffle", "sampler", "drop_last"):
+                if split.on(key):
+                    yield split.problem(f"batch_sampler excludes {key}", key, "remove one or the other")
+        elif split.on("drop_last") and not split.on("batch_size"):
+            yield split.problem("drop_last needs batch_size", "drop_last", "give it to the pipe that makes the batches")
+        if split.on("sampler") and split.on("shuffle"):
+            yield split.problem(
+                "sampler excludes shuffle", "shuffle", "remove shuffle: the sampler decides about the order"
+            )
+        for key, least in (("batch_size", 1), ("num_workers", 0), ("prefetch_factor", 1), ("timeout", 0)):
+            if split.number(key) < least and has(split.table, key) and entry(split.table, key) is not None:
+                value = entry(split.table, key)
+                if isinstance(value, int) and not isinstance(value, bool):
+                    yield split.problem(f"{key} must be at least {least}, not {value}", key, "")
+
+
+def chain_starts(layout: Layout) -> Iterator[Problem]:
+    """The first pipe must have something to read, and a list of pipes must not be empty."""
+    for split in splits_of(layout):
+        if has(split.table, "pipes") and entry(split.table, "pipes") == []:
+            yield split.problem("the list of pipes is empty", "pipes", 'name its parts: pipes = [{ type = "..." }, ..]')
+        first = split.pipes[0] if split.pipes else None
+        param = first.part.param("datapipe") if first and first.part and first.part.ours else None
+        if first and param and not param.required and not has(first.table, "datapipe"):
+            text = f"{first.name} is the first pipe and has nothing to read"
+            yield first.problem(text, hint="put an opener or alchemy.pipeline.lst.SequenceWrapper before it")
+
+
+# -- numbers
+
+
+_AT_LEAST_ONE = ("period", "epochs", "batch_size", "buffer_size", "num_training_steps", "every", "patience_steps")
+
+
+def too_small(layout: Layout) -> Iterator[Problem]:
+    for slot in layout.slots:
+        for key in _AT_LEAST_ONE:
+            value = entry(slot.table, key, None) if has(slot.table, key) else None
+            if isinstance(value, int | float) and _number(value) and value < 1 and not (key == "epochs" and value > 0):
+                yield slot.problem(f"{key} must be at least 1, not {value}", key)
+
+
+def bad_rates(layout: Layout) -> Iterator[Problem]:
+    optim = layout.at("optim")
+    if optim is None:
+        return
+    for key in ("lr", "trf_lr", "max_grad_norm"):
+        value = entry(optim.table, key, None)
+        if _number(value) and (value < 0 or (value == 0 and key == "max_grad_norm")):
+            yield optim.problem(f"{key} must be above 0, not {value}", key)
+        elif _number(value) and value == 0:
+            yield optim.problem(f"{key} = 0: nothing will be learnt", key, hint="set a rate above 0", error=False)
+
+
+def long_warmup(layout: Layout) -> Iterator[Problem]:
+    sched = layout.at("sched")
+    if sched is None:
+        return
+    warmup, total = entry(sched.table, "num_warmup_steps"), entry(sched.table, "num_training_steps")
+    unit = sched.value("unit") or "step"
+    if unit == "epoch" and not _number(total):
+        total = entry(sched.table, "epochs")
+    if _number(warmup) and _number(total) and warmup > total:
+        what = "epochs" if unit == "epoch" else "updates"
+        text = f"the warm-up of {warmup} {what} is longer than the training of {total}"
+        yield sched.problem(text, "num_warmup_steps", hint="the learning rate would never reach its height")
+
+
+# -- evaluation
+
+
+def evaluated_splits(layout: Layout) -> Iterator[Problem]:
+    """A schedule pipe that evaluates a split which has no data."""
+    for pipe in layout.inside("sched.pipes"):
+        split = pipe.value("split")
+        takes = pipe.part is not None and pipe.part.param("split") is not None
+        task = layout.at("task")
+        itself = task is not None and (task.part is None or (not task.part.ours and "_datasets" in task.part.words))
+        if isinstance(split, str) and takes and split not in layout.splits and has(layout.doc, "task"):
+            text = f"{pipe.name} evaluates the split {split!r}, which has no data set"
+            hint = did_you_mean(split, layout.splits) or f"add [task.datasets.{split}], or name another split"
+            yield pipe.problem(text, "split", hint=hint, error=not itself)
+
+
+def never_evaluated(layout: Layout) -> Iterator[Problem]:
+    """Evaluation pipes in a training that evaluates nothing."""
+    pipes, runner = layout.inside("task.evalpipes"), layout.at("runner")
+    trains = runner is not None and runner.is_a("Trainer", "AlchemyTrainer")
+    known = all(p.part is not None and p.part.ours for p in layout.inside("sched.pipes"))
+    evaluates = any(re.search("eval", p.name, re.I) for p in layout.inside("sched.pipes"))
+    if pipes and trains and known and not evaluates and is_table(entry(layout.doc, "sched", None)):
+        hint = 'add { type = "alchemy.pipeline.sched.EvalEEPipeline", period = 1 } to the pipes of [sched]'
+        yield pipes[0].problem(
+            "there are evaluation pipes, but nothing evaluates during training", hint=hint, error=False
+        )
+
+
+def untrained_test(layout: Layout) -> Iterator[Problem]:
+    runner, model = layout.at("runner"), layout.at("model")
+    tests = runner is not None and runner.is_a("Tester", "ALchemyTester", "InferenceRunner", "AlchemyInferenceRunner")
+    if tests and runner and model and not any("path" in str(k) or "checkp" in str(k) for k in dict.keys(model.table)):
+        text = f"{runner.name} runs a model that names no 'model_path' to load"
+        yield model.problem(text, hint="without one the weights are those of a new model", error=False)
+
+
+# -- plugins
+
+
+def repeated_plugins(layout: Layout) -> Iterator[Problem]:
+    seen: dict[str, Slot] = {}
+    for plugin in layout.inside("plugins"):
+        key = f"{plugin.part.module}.{plugin.part.name}" if plugin.part else str(entry(plugin.table, "type", ""))
+        if key in seen and key:
+            first = where(seen[key].table) or seen[key].section
+            ours = plugin.part is not None and plugin.part.ours
+            yield plugin.problem(
+                f"{plugin.name} stands in the list twice, first at {first}", hint="remove one", error=ours
+            )
+        seen.setdefault(key, plugin)
+
+
+def plugin_order(layout: Layout) -> Iterator[Problem]:
+    """Whoever writes into the record comes after the plugin that makes it."""
+    plugins = layout.inside("plugins")
+    maker = next((p for p in plugins if p.is_a("FileLogger")), None)
+    for plugin in plugins:
+        if not plugin.is_a("Backup", "TensorboardLogger"):
+            continue
+        if maker is None:
+            text = f"{plugin.name} writes into a record, and no FileLogger makes one"
+            yield plugin.problem(text, hint="add alchemy.plugins.FileLogger before it", error=False)
+        elif plugin.order < maker.order:
+            text = f"{plugin.name} comes before FileLogger, which makes the record it writes into"
+            yield plugin.problem(text, hint="move FileLogger before it")
+
+
+def two_seeds(layout: Layout) -> Iterator[Problem]:
+    top = entry(layout.doc, "seed", None)
+    origin = getattr(layout.doc, "origins", {}).get("seed")
+    if origin is None or origin.kind != "file":  # drawn, or given with --seeds on purpose
+        return
+    for plugin in layout.inside("plugins"):
+        own = entry(plugin.table, "seed", None)
+        if plugin.is_a("Seeding") and top is not None and own is not None and own != top:
+            text = f"Seeding has the seed {own}, the config has seed = {top}"
+            yield plugin.problem(text, "seed", hint="keep one of them: the top-level seed is used", error=False)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+RULES: tuple[Rule, ...] = (
+    shuffled_stream, workers_without_split, split_twice, batched_twice, batch_of_one, loader_options, chain_starts,
+    too_small, bad_rates, long_warmup, evaluated_splits, never_evaluated, untrained_test,
+    repeated_plugins, plugin_order, two_seeds,
+)  # fmt: skip

@@ -1,0 +1,206 @@
+"""The keys of a part's table against what its constructor takes: unknown, missing, of the wrong type."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from alchemy.config.names import Class
+from alchemy.config.signature import Param, forwards, function_parameters
+from alchemy.config.slots import Layout, Slot, entries, has, where
+from alchemy.config.source import Part, find
+from alchemy.config.tables import BY_CONVENTION, GIVEN, LOADER, NOT_PASSED, WRAPPER
+from alchemy.config.types import choices, expected, fits, given, remedy
+from alchemy.errors import Problem, did_you_mean
+
+DEEP = "`alchemy check --deep` tells what is read"
+
+
+def check_keys(layout: Layout, strict: bool) -> Iterator[Problem]:
+    """All problems with the keys of all parts, of the data sets, and of the tables without a part."""
+    for slot in layout.slots:
+        if slot.section != "runner" and slot.part is not None:
+            yield from _check_slot(slot, slot.part, layout, strict)
+    for split, table in layout.splits.items():
+        yield from _check_split(split, table, layout, strict)
+
+
+def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterator[Problem]:
+    handed = _handed(slot)
+    params = _params(slot, part, layout)
+    for key, value in entries(slot.table):
+        if key == "type" or key in NOT_PASSED.get(slot.section, ()):
+            continue
+        if key in handed:
+            hint = f"remove it: {handed[key]}"
+            yield slot.problem(f"{key!r} is not for the config to give", key, hint=hint)
+        elif key in params:
+            yield from _check_type(slot, part, params[key], value)
+        elif not _takes_any(slot, part, layout) and key not in _extra(slot, layout):
+            yield _unknown(slot, part, key, [*params, *_extra(slot, layout)], layout)
+        elif _unclaimed(slot, part, key, layout):
+            yield _unclaimed_problem(slot, part, key, layout, strict)
+    if slot.parent is None:
+        yield from _missing(slot, part, params, handed)
+
+
+def _params(slot: Slot, part: Part, layout: Layout) -> dict[str, Param]:
+    params = {p.name: p for p in part.params}
+    if _wrapped(slot, part):
+        wrapper = find("alchemy.optim.Wrapped", layout.roots)
+        params |= {p.name: p for p in (wrapper.params if wrapper else ()) if p.name not in params}
+    return params
+
+
+def _wrapped(slot: Slot, part: Part) -> bool:
+    return slot.kind == "optim" and part.module.startswith("torch.")
+
+
+def _handed(slot: Slot) -> dict[str, str]:
+    """Names that somebody else gives to the constructor, and who."""
+    if slot.kind == "data pipe":
+        return {"datapipe": "each pipe gets the one before it"} if slot.order else {}
+    if slot.kind == "optim":
+        return {"params": "the parameters come from the model"}
+    return dict.fromkeys(GIVEN.get(slot.kind, ()), "the runner gives it")
+
+
+def _takes_any(slot: Slot, part: Part, layout: Layout) -> bool:
+    if slot.parent is not None:
+        return part.old_style or slot.parent.part is None or slot.parent.part.old_style
+    return part.old_style
+
+
+def _extra(slot: Slot, layout: Layout) -> tuple[str, ...]:
+    """Keys that a table may hold though its part does not name them: others read them."""
+    if slot.kind != "optim":
+        return ()
+    keys = WRAPPER if slot.part is not None and _wrapped(slot, slot.part) else ()
+    return (*keys, *_optim_params_keys(layout))
+
+
+def _optim_params_keys(layout: Layout) -> tuple[str, ...]:
+    """What the model's own `optim_params(**table)` reads of [optim]."""
+    model = layout.at("model")
+    found = model.part.method("optim_params") if model and model.part else None
+    if found is None:
+        return ()
+    klass, function = found
+    if klass.dotted.startswith("alchemy.") or klass.module is None:
+        return ()
+    params, _ = function_parameters(function, klass.module, bound=True)
+    strings = [n.value for n in ast.walk(function) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    return (*(p.name for p in params), *strings)
+
+
+def _unclaimed(slot: Slot, part: Part, key: str, layout: Layout) -> bool:
+    """Whether nobody seems to read a key of an old-style part; its code, not its signature, tells."""
+    if not part.readable or key in part.words or key in BY_CONVENTION.get(slot.kind, ()) or key in layout.words:
+        return False
+    if slot.kind == "optim" and key in _optim_params_keys(layout):
+        return False
+    if _hands_on(part) or (slot.kind == "optim" and _model_hands_on(layout)):
+        return bool(did_you_mean(key, _near(slot, part)))
+    return True
+
+
+def _hands_on(part: Part) -> bool:
+    own = (c.node for c in part.line if not c.dotted.startswith(("alchemy.", "torch.")))
+    return any(node is not None and forwards(node) for node in own)
+
+
+def _model_hands_on(layout: Layout) -> bool:
+    model = layout.at("model")
+    found = model.part.method("optim_params") if model and model.part else None
+    return found is not None and not found[0].dotted.startswith("alchemy.") and forwards(found[1])
+
+
+def _near(slot: Slot, part: Part) -> list[str]:
+    return [*part.known, *BY_CONVENTION.get(slot.kind, ())]
+
+
+def _unclaimed_problem(slot: Slot, part: Part, key: str, layout: Layout, strict: bool) -> Problem:
+    hint = did_you_mean(key, _near(slot, part)) or _elsewhere(key, slot, layout) or DEEP
+    return slot.problem(f"nothing in the source of {part.name} reads {key!r}", key, hint=hint, error=strict)
+
+
+def _unknown(slot: Slot, part: Part, key: str, names: Iterable[str], layout: Layout) -> Problem:
+    names = [n for n in dict.fromkeys(names) if n not in _handed(slot) and n != "type"]
+    listed = f"it takes {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}" if names else "it takes nothing"
+    hint = did_you_mean(key, names) or _elsewhere(key, slot, layout) or listed
+    return slot.problem(f"{part.name} takes no {key!r}", key, hint=hint)
+
+
+def _elsewhere(key: str, slot: Slot, layout: Layout) -> str:
+    """The section that does take a key which stands in the wrong one."""
+    for other in layout.slots:
+        if other is not slot and "." not in other.section and other.part is not None and key in other.part.known:
+            return f"it belongs into [{other.section}]"
+    return ""
+
+
+def _missing(slot: Slot, part: Part, params: dict[str, Param], handed: dict[str, str]) -> Iterator[Problem]:
+    for param in params.values():
+        first_pipe = slot.kind == "data pipe" and param.name == "datapipe" and not slot.order
+        if param.required and not has(slot.table, param.name) and param.name not in handed and param.name != "type":
+            if first_pipe and slot.part is not None and slot.part.ours:
+                hint = 'the first pipe reads from its own table: datapipe = ["file"]'
+            else:
+                hint = f"add {param.name} = ..." + (f" ({expected(param.annotation)})" if param.annotation else "")
+            yield slot.problem(f"{part.name} needs {param.name!r}", hint=hint)
+
+
+def _check_type(slot: Slot, part: Part, param: Param, value: Any) -> Iterator[Problem]:
+    if fits(value, param.annotation, param.default):
+        return
+    near = did_you_mean(value, map(str, choices(param.annotation))) if isinstance(value, str) else ""
+    text = f"{part.name}: {param.name} must be {expected(param.annotation)}, not {given(value)}"
+    yield slot.problem(text, param.name, hint=near or remedy(value, param.annotation), error=not _lenient(part))
+
+
+def _lenient(part: Part) -> bool:
+    # old parts were never checked against their annotations, and a sloppy one worked
+    return part.takes_kwargs and not part.ours
+
+
+# -- data sets: `pipes` are parts, everything else goes to the loader
+
+
+def _check_split(split: str, table: Any, layout: Layout, strict: bool) -> Iterator[Problem]:
+    section = f"task.datasets.{split}"
+    task = layout.at("task")
+    loads = task.part.method("load_dataset") if task and task.part else None
+    own = loads is not None and not loads[0].dotted.startswith("alchemy.")
+    known_task = task is not None and task.part is not None and task.part.readable
+    if known_task and not own and not has(table, "pipes"):
+        hint = 'name its parts: pipes = [{ type = "..." }, ..]'
+        yield Problem(f"the split {split!r} has no 'pipes' to read from", where(table), section, hint)
+    for key, value in entries(table):
+        if key == "pipes":
+            continue
+        if key in LOADER:
+            if not fits(value, LOADER[key]):
+                text = f"{key} must be {expected(LOADER[key])}, not {given(value)}"
+                yield Problem(text, where(table, key), section, remedy(value, LOADER[key]))
+        elif not known_task or not own:
+            hint = did_you_mean(key, [*LOADER, "pipes"]) or "it takes 'pipes' and the arguments of torch's DataLoader"
+            yield Problem(f"the loader takes no {key!r}", where(table, key), section, hint, known_task or strict)
+        elif loads is not None and task is not None and task.part is not None:
+            place = Problem("", where(table, key), section, error=strict)
+            yield from _own_loading(task.part, loads, key, place, layout)
+
+
+def _own_loading(
+    part: Part, loads: tuple[Class, ast.FunctionDef], key: str, place: Problem, layout: Layout
+) -> Iterator[Problem]:
+    """A key of a split whose task has a `load_dataset` of its own: it may read anything."""
+    klass, function = loads
+    names = [p.name for p in function_parameters(function, klass.module, bound=True)[0]] if klass.module else []
+    if key in names or key in part.words or key in layout.words:
+        return
+    hint = did_you_mean(key, [*LOADER, *names, "pipes"])
+    if hint or not forwards(function):
+        text = f"nothing in the source of {part.name} reads {key!r}"
+        yield replace(place, message=text, hint=hint or DEEP)

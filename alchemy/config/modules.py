@@ -1,0 +1,255 @@
+"""Where a module's file is and which names it binds, found by walking the path and reading, never by importing."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import util as importing
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+LARGEST = 400_000  # bytes: a longer file is generated code, and reading it would cost more than the whole check
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a dotted module name stands for on disk: a file to read, folders to look into, or compiled code."""
+
+    file: str = ""
+    folders: tuple[str, ...] = ()
+
+    @property
+    def package(self) -> bool:
+        return bool(self.folders)
+
+
+@dataclass(frozen=True)
+class Import:
+    """A name bound by an import: `module` itself when `attr` is empty, else one attribute (or submodule) of it."""
+
+    module: str
+    attr: str = ""
+
+
+Binding = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.expr | Import
+
+
+@dataclass
+class Module:
+    """The names that one source file binds at its top level."""
+
+    name: str
+    path: str
+    package: bool = False
+    names: dict[str, Binding] = field(default_factory=dict)
+    aliases: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # alias -> (base as written, class)
+    stars: list[str] = field(default_factory=list)
+    dynamic: bool = False  # names may appear at run time: a module-level __getattr__, or sys.modules[...] = ...
+    error: tuple[int, str] | None = None  # line and message, for a file that does not parse
+    tree: ast.Module = field(default_factory=lambda: ast.Module(body=[], type_ignores=[]))
+
+    def public(self) -> list[str]:
+        """The names a config could mean, for did-you-mean."""
+        parts = [n for n, b in self.names.items() if not n.startswith("_") and not isinstance(b, ast.expr)]
+        return [*self.aliases, *(n for n in parts if n not in self.aliases)]
+
+    def at(self, node: ast.AST | int) -> str:
+        """`file:line`, relative to the working folder where that is shorter."""
+        line = node if isinstance(node, int) else getattr(node, "lineno", 1)
+        return f"{shown(self.path)}:{line}"
+
+
+def shown(path: str) -> str:
+    """A path as people know it: relative when it lies under the working folder."""
+    try:
+        inside = Path(path).resolve().is_relative_to(Path.cwd())
+    except OSError:
+        return path
+    return os.path.relpath(path) if inside else path
+
+
+def search_path(roots: Sequence[str]) -> list[str]:
+    """The folders a top-level name is looked up in: the project's first, then Python's own, each once."""
+    ours = str(Path(__file__).resolve().parents[2])
+    entries = [os.path.abspath(r) for r in roots] + [p or os.getcwd() for p in sys.path] + [ours]
+    return list(dict.fromkeys(e for e in entries if os.path.isdir(e)))
+
+
+def locate(name: str, roots: Sequence[str]) -> Place | None:
+    """The place of a module, or None when there is none of that name."""
+    head, _, tail = name.rpartition(".")
+    if not head:
+        return _inside(search_path(roots), tail) or _installed(tail)
+    parent = locate(head, roots)
+    return _inside(parent.folders, tail) if parent else None
+
+
+def _inside(folders: Iterable[str], name: str) -> Place | None:
+    if not name:
+        return None
+    spaces = []
+    for folder in folders:
+        base = os.path.join(folder, name)
+        if os.path.isfile(init := os.path.join(base, "__init__.py")):
+            return Place(init, (base,))
+        if os.path.isfile(base + ".py"):
+            return Place(base + ".py")
+        if any(os.path.isfile(base + suffix) for suffix in EXTENSION_SUFFIXES):
+            return Place()
+        if os.path.isdir(base):
+            spaces.append(base)
+    return Place("", tuple(spaces)) if spaces else None
+
+
+def _installed(name: str) -> Place | None:
+    """A top-level name that only an import hook knows (editable installs, built-in modules); imports nothing."""
+    try:
+        spec = importing.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    if spec is None:
+        return None
+    file = spec.origin if spec.origin and spec.origin.endswith(".py") else ""
+    return Place(file, tuple(spec.submodule_search_locations or ()))
+
+
+def siblings(name: str, roots: Sequence[str]) -> list[str]:
+    """Dotted names of the modules that lie beside `name`, for did-you-mean."""
+    head, _, _ = name.rpartition(".")
+    parent = locate(head, roots) if head else None
+    folders = parent.folders if parent else (search_path(roots)[: len(roots)] if not head else ())
+    found = {entry for folder in folders for entry in _modules_in(folder)}
+    return sorted(f"{head}.{entry}" if head else entry for entry in found)
+
+
+def _modules_in(folder: str) -> Iterator[str]:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        stem, suffix = os.path.splitext(entry.name)
+        if stem.isidentifier() and stem != "__init__" and (suffix == ".py" or (not suffix and entry.is_dir())):
+            yield stem
+
+
+_read: dict[str, tuple[tuple[int, int], Module]] = {}  # per process; a changed file is read again
+
+
+def read(name: str, place: Place, limit: int = LARGEST) -> Module | None:
+    """The names of the module at `place`; None where there is no source, or more than `limit` bytes of it."""
+    try:
+        stat = os.stat(place.file)
+    except OSError:
+        return None
+    stamp = (stat.st_mtime_ns, stat.st_size)
+    known = _read.get(place.file)
+    if known and known[0] == stamp and known[1].name == name:
+        return known[1]
+    if stat.st_size > limit:
+        return None
+    module = _parse(Module(name, place.file, place.package))
+    _read[place.file] = (stamp, module)
+    return module
+
+
+def _parse(module: Module) -> Module:
+    try:
+        source = Path(module.path).read_bytes()
+        module.tree = ast.parse(source, module.path)
+    except SyntaxError as e:
+        module.error = (e.lineno or 1, e.msg)
+    except (OSError, ValueError, RecursionError, MemoryError) as e:
+        module.error = (1, str(e))
+    else:
+        for statement, sure in _statements(module.tree.body, sure=True):
+            _bind(module, statement, sure)
+    return module
+
+
+def _statements(body: list[ast.stmt], sure: bool) -> Iterator[tuple[ast.stmt, bool]]:
+    """Every statement that can bind at module level; `sure` is False in the branches that are taken second."""
+    for statement in body:
+        yield statement, sure
+        match statement:
+            case ast.If():
+                yield from _statements(statement.body, sure)
+                yield from _statements(statement.orelse, False)
+            case ast.Try():
+                yield from _statements(statement.body + statement.orelse + statement.finalbody, sure)
+                for handler in statement.handlers:
+                    yield from _statements(handler.body, False)
+            case ast.With():
+                yield from _statements(statement.body, sure)
+
+
+def _bind(module: Module, statement: ast.stmt, sure: bool) -> None:
+    match statement:
+        case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+            _put(module, statement.name, statement, sure)
+            module.dynamic |= statement.name == "__getattr__"
+            for decorator in statement.decorator_list:
+                _alias(module, decorator, statement.name)
+        case ast.Import():
+            for a in statement.names:
+                top = a.name.split(".")[0]
+                _put(module, a.asname or top, Import(a.name if a.asname else top), sure)
+        case ast.ImportFrom():
+            _bind_from(module, statement, sure)
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            _put(module, name, value, sure)
+            _registered_call(module, value)
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
+            for target, value in zip(names, values, strict=True):
+                if isinstance(target, ast.Name):
+                    _put(module, target.id, value, sure)
+        case ast.Assign(targets=[ast.Subscript(value=ast.Attribute(attr="modules"))]):
+            module.dynamic = True
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            _put(module, name, value, sure)
+        case ast.Expr(value=value):
+            _registered_call(module, value)
+
+
+def _put(module: Module, name: str, binding: Binding, sure: bool) -> None:
+    if sure:
+        module.names[name] = binding
+    else:
+        module.names.setdefault(name, binding)
+
+
+def _bind_from(module: Module, statement: ast.ImportFrom, sure: bool) -> None:
+    source = absolute(module, statement.module or "", statement.level)
+    for a in statement.names:
+        if a.name == "*":
+            module.stars.append(source)
+        else:
+            _put(module, a.asname or a.name, Import(source, a.name), sure)
+
+
+def absolute(module: Module, name: str, level: int) -> str:
+    """The full name of `from ..name import`, as seen from `module`."""
+    if not level:
+        return name
+    parts = module.name.split(".")
+    kept = parts[: len(parts) - level + (1 if module.package else 0)]
+    return ".".join([*kept, name] if name else kept)
+
+
+def _alias(module: Module, call: ast.expr, class_name: str) -> None:
+    """Note `@Base.register("alias")`; without an alias the class's own name is the key."""
+    match call:
+        case ast.Call(func=ast.Attribute(value=base, attr="register")):
+            given = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "alias")]
+            texts = [g.value for g in given if isinstance(g, ast.Constant) and isinstance(g.value, str)]
+            alias = texts[0] if texts else class_name
+            module.aliases.setdefault(alias, []).append((ast.unparse(base), class_name))
+
+
+def _registered_call(module: Module, value: ast.expr) -> None:
+    match value:  # Base.register("alias")(Class), as a statement or assigned
+        case ast.Call(func=ast.Call() as inner, args=[ast.Name(id=name)]):
+            _alias(module, inner, name)

@@ -1,0 +1,174 @@
+"""The parameters that a constructor takes, and the words that its code uses, out of a syntax tree."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from alchemy.config.modules import Module
+
+MISSING = "<required>"
+
+
+@dataclass(frozen=True)
+class Param:
+    """One keyword of a constructor, as its source writes it."""
+
+    name: str
+    annotation: str = ""
+    default: str = MISSING
+
+    @property
+    def required(self) -> bool:
+        return self.default == MISSING
+
+    def __str__(self) -> str:
+        text = f"{self.name}: {self.annotation}" if self.annotation else self.name
+        return text if self.required else f"{text} = {self.default}"
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def parameters_of(node: ast.ClassDef | Function, module: Module) -> tuple[list[Param], bool, bool]:
+    """Keywords, whether any other is taken too, and whether the class has a constructor of its own at all."""
+    if not isinstance(node, ast.ClassDef):
+        params, takes_kwargs = function_parameters(node, module)
+        return params, takes_kwargs, True
+    function = _constructor(node)
+    if function is not None:
+        params, takes_kwargs = function_parameters(function, module, bound=True)
+        return params, takes_kwargs, True
+    if any(_is_dataclass(d) for d in node.decorator_list):
+        return list(_fields(node, module)), False, True
+    if any(isinstance(item, ast.Assign) and _names_init(item) for item in node.body):
+        return [], True, True
+    return [], False, False
+
+
+def function_parameters(node: Function, module: Module, *, bound: bool = False) -> tuple[list[Param], bool]:
+    """The keywords of a function, without `self` when it is bound."""
+    spec = node.args
+    args = [*spec.posonlyargs, *spec.args]
+    positional: list[ast.expr | None] = [*[None] * (len(args) - len(spec.defaults)), *spec.defaults]
+    first = len(spec.posonlyargs) if not bound else max(1, len(spec.posonlyargs))
+    rows: list[tuple[ast.arg, ast.expr | None]] = [
+        *list(zip(args, positional, strict=True))[first:],
+        *zip(spec.kwonlyargs, spec.kw_defaults, strict=True),
+    ]
+    return [_param(arg.arg, arg.annotation, default, module) for arg, default in rows], spec.kwarg is not None
+
+
+def words_in(node: ast.AST) -> set[str]:
+    """Every string constant, name, attribute, parameter and keyword below `node`."""
+    words: set[str] = set()
+    for item in ast.walk(node):
+        match item:
+            case ast.Constant(value=str() as text) if len(text) < 80:
+                words.add(text)
+                words.update(text.split("."))
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str() as name):
+                words.add(name)
+    return words
+
+
+def forwards(node: ast.AST) -> bool:
+    """Whether code below hands a whole table on (`f(**kwargs)`, `f(self.cfg)`): its keys then cannot be told."""
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and not _calls_super(call.func):
+            if any(keyword.arg is None for keyword in call.keywords):
+                return True
+            if any(_is_table(argument) for argument in [*call.args, *(k.value for k in call.keywords)]):
+                return True
+    return False
+
+
+def _calls_super(func: ast.expr) -> bool:
+    match func:
+        case ast.Attribute(value=ast.Call(func=ast.Name(id="super"))):
+            return True
+    return False
+
+
+def _is_table(value: ast.expr) -> bool:
+    match value:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name in ("cfg", "config", "kwargs") or name.endswith("_cfg")
+    return False
+
+
+def _constructor(node: ast.ClassDef) -> Function | None:
+    for wanted in ("__init__", "__new__"):
+        for item in node.body:
+            if isinstance(item, ast.FunctionDef) and item.name == wanted and not _is_overload(item):
+                return item
+    return None
+
+
+def _is_overload(node: Function) -> bool:
+    return any(ast.unparse(d).endswith("overload") for d in node.decorator_list)
+
+
+def _is_dataclass(decorator: ast.expr) -> bool:
+    target = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return ast.unparse(target).rpartition(".")[2] == "dataclass"
+
+
+def _names_init(item: ast.Assign) -> bool:
+    return any(isinstance(t, ast.Name) and t.id in ("__init__", "__new__") for t in item.targets)
+
+
+def _fields(node: ast.ClassDef, module: Module) -> Iterator[Param]:
+    for item in node.body:
+        match item:
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=value):
+                if "ClassVar" not in ast.unparse(annotation) and not _no_init(value):
+                    yield _param(name, annotation, _field_default(value), module)
+
+
+def _no_init(value: ast.expr | None) -> bool:
+    match value:
+        case ast.Call(keywords=keywords):
+            return any(k.arg == "init" and ast.unparse(k.value) == "False" for k in keywords)
+    return False
+
+
+def _field_default(value: ast.expr | None) -> ast.expr | None:
+    match value:
+        case ast.Call(func=func, keywords=keywords) if ast.unparse(func).rpartition(".")[2] == "field":
+            return next((k.value for k in keywords if k.arg in ("default", "default_factory")), None)
+    return value
+
+
+def _param(name: str, annotation: ast.expr | None, default: ast.expr | None, module: Module) -> Param:
+    text = ast.unparse(_spelt_out(annotation, module)) if annotation is not None else ""
+    return Param(name, text, MISSING if default is None else ast.unparse(default))
+
+
+class _Aliases(ast.NodeTransformer):
+    """Puts the meaning in place of a name such as `Unit = Literal["step", "epoch"]`."""
+
+    def __init__(self, module: Module, depth: int = 0) -> None:
+        self.module = module
+        self.depth = depth
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        meant = self.module.names.get(node.id)
+        if isinstance(meant, ast.Subscript | ast.BinOp) and self.depth < 3:
+            return _Aliases(self.module, self.depth + 1).visit(ast.parse(ast.unparse(meant), mode="eval").body)
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return node
+
+
+def _spelt_out(annotation: ast.expr, module: Module) -> ast.expr:
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        try:
+            annotation = ast.parse(annotation.value, mode="eval").body
+        except SyntaxError:
+            return annotation
+    copied = ast.parse(ast.unparse(annotation), mode="eval").body
+    spelt = _Aliases(module).visit(copied)
+    return spelt if isinstance(spelt, ast.expr) else annotation

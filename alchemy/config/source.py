@@ -1,0 +1,252 @@
+"""What a part's source says about it: parameters, ancestors and names, read with `ast`, never imported."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from alchemy.config.modules import Module, absolute, locate, read
+from alchemy.config.names import PLAIN_BASES, Class, Gap, ancestors, lookup
+from alchemy.config.signature import Param, parameters_of, words_in
+
+# the base classes of parts, as dotted text: config/ knows them by name only
+KINDS = {
+    "runner": ("alchemy.runner.AlchemyRunner",),
+    "plugin": ("alchemy.plugins.AlchemyPlugin", "alchemy.plugins.RunnerPlugin", "alchemy.plugins.Plugin"),
+    "task": ("alchemy.task.AlchemyTask",),
+    "model": ("alchemy.model.AlchemyModel",),
+    "optim": ("alchemy.optim.AlchemyOptimizer",),
+    "sched": ("alchemy.sched.AlchemyTrainScheduler",),
+    "backward": ("alchemy.model.BackwardHandler",),
+    "loss": ("alchemy.nn.losses.Loss",),
+    "data pipe": ("alchemy.pipeline.DataPipeline",),
+    "output pipe": ("alchemy.pipeline.OutputPipeline",),
+    "eval pipe": ("alchemy.pipeline.EvalPipeline",),
+    "sched pipe": ("alchemy.pipeline.SchedPipeline",),
+    "collate": ("alchemy.data.collate.CollateFn",),
+}
+_KIND_OF_CLASS = {base.rpartition(".")[2]: kind for kind, bases in KINDS.items() for base in bases}
+
+
+@dataclass(eq=False)
+class Part:
+    """Everything the check wants to know about what a `type` names."""
+
+    name: str
+    module: str
+    params: tuple[Param, ...] = ()
+    takes_kwargs: bool = False
+    bare: bool = False  # the constructor takes nothing: the part reads its own table
+    readable: bool = True  # False: the constructor stands in code that cannot be read
+    function: bool = False
+    doc: str = ""
+    where: str = ""
+    path: str = ""  # the dotted name that a config writes
+    bases: tuple[str, ...] = ()  # all ancestors, nearest first
+    registered: tuple[str, ...] = ()  # the bases it is registered on, as its source writes them
+    line: list[Class] = field(default_factory=list, repr=False)
+
+    @property
+    def old_style(self) -> bool:
+        return self.takes_kwargs or self.bare or not self.readable
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of part that it is; empty when its ancestors do not tell."""
+        names = [*self.bases, f"{self.module}.{self.name}"]
+        ours = [n.rpartition(".")[2] for n in names if n.startswith("alchemy.")]
+        return frozenset(_KIND_OF_CLASS[n] for n in [*ours, *self.registered] if n in _KIND_OF_CLASS)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every ancestor was found, so that a kind it does not show is a kind it is not."""
+        if any(base not in _KIND_OF_CLASS for base in self.registered):
+            return False
+        return all(c.node is not None or c.dotted in PLAIN_BASES or c.dotted.startswith("builtins.") for c in self.line)
+
+    @property
+    def ours(self) -> bool:
+        return self.module.startswith("alchemy.")
+
+    def is_a(self, *names: str) -> bool:
+        """Whether it is, or descends from, a class of one of these names."""
+        return self.name in names or any(base.rpartition(".")[2] in names for base in self.bases)
+
+    def param(self, name: str) -> Param | None:
+        return next((p for p in self.params if p.name == name), None)
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """Every name that its constructor or an inherited one takes: what `super().__init__()` may fill."""
+        names = {p.name for p in self.params}
+        for klass in self.line:
+            names |= {p.name for p in _own_parameters(klass)[0]}
+        return frozenset(names)
+
+    def method(self, name: str) -> tuple[Class, ast.FunctionDef] | None:
+        """The first definition of a method along the ancestors."""
+        for klass in self.line:
+            if isinstance(klass.node, ast.ClassDef):
+                for item in klass.node.body:
+                    if isinstance(item, ast.FunctionDef) and item.name == name:
+                        return klass, item
+        return None
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The strings, names and attributes in its own source and in that of the project's ancestors."""
+        found: set[str] = set(self.known)
+        for klass in self.line:
+            if klass.module is not None and not klass.dotted.startswith("torch."):
+                whole = not klass.module.name.startswith("alchemy.")
+                node: ast.AST | None = klass.module.tree if whole else klass.node
+                found |= words_in(node) if node is not None else set()
+        return frozenset(found)
+
+
+def find(dotted: str, roots: Sequence[str] = (".",)) -> Part | None:
+    """The part that a `type` names, or None when it cannot be found or read; `look` says why."""
+    found = look(dotted, roots)
+    return found if isinstance(found, Part) else None
+
+
+def look(dotted: str, roots: Sequence[str] = (".",), *, base: str = "") -> Part | Gap:
+    """The part that a `type` names, or what is in the way. `base` picks among equal aliases of several bases."""
+    pieces = dotted.split(".")
+    if len(pieces) < 2 or not all(piece.isidentifier() for piece in pieces):
+        return Gap("form", f"type = {dotted!r} is not an import path", "write it like 'package.module.Class'")
+    module_name, name = ".".join(pieces[:-1]), pieces[-1]
+    if module_name in ("__main__", "__mp_main__"):
+        return Gap("unreadable")
+    found = lookup(module_name, name, tuple(roots), base=base)
+    return found if isinstance(found, Gap) else _part(found, dotted, tuple(roots))
+
+
+# -- classes to parts
+
+
+def _part(found: Class, dotted: str, roots: tuple[str, ...]) -> Part | Gap:
+    node, module = found.node, found.module
+    if node is None or module is None:
+        return Gap("unreadable")
+    name = found.dotted.rpartition(".")[2]
+    line = ancestors(found, roots) if isinstance(node, ast.ClassDef) else [found]
+    params, takes_kwargs, readable = _constructor(line)
+    return Part(
+        name=name,
+        module=module.name,
+        params=tuple(params),
+        takes_kwargs=takes_kwargs,
+        bare=readable and not params and not takes_kwargs,
+        readable=readable,
+        function=not isinstance(node, ast.ClassDef),
+        doc=ast.get_docstring(node) or "",
+        where=module.at(node),
+        path=dotted,
+        bases=tuple(c.dotted for c in line[1:]),
+        registered=tuple(b.rpartition(".")[2] for rows in module.aliases.values() for b, c in rows if c == name),
+        line=line,
+    )
+
+
+def _constructor(line: list[Class]) -> tuple[list[Param], bool, bool]:
+    """Parameters, whether any other key is taken, and whether the constructor could be read at all."""
+    for klass in line:
+        if klass.node is None:
+            if klass.dotted in PLAIN_BASES or klass.dotted == "builtins.object":
+                continue
+            return [], True, False
+        params, takes_kwargs, has_one = _own_parameters(klass)
+        if has_one:
+            return params, takes_kwargs, True
+    return [], False, True
+
+
+def _own_parameters(klass: Class) -> tuple[list[Param], bool, bool]:
+    if klass.node is None or klass.module is None:
+        return [], False, False
+    return parameters_of(klass.node, klass.module)
+
+
+# -- the project around a part, and the parts that alchemy has
+
+
+def project_words(module: Module, roots: Sequence[str], limit: int = 60) -> frozenset[str]:
+    """The words of a project's module and of the modules of the same package that it imports, in turn."""
+    top = module.name.split(".")[0]
+    queue, seen, words = [module], {module.name}, set()
+    while queue and len(seen) < limit:
+        here = queue.pop(0)
+        words |= words_in(here.tree)
+        for node in ast.walk(here.tree):
+            for name in _imports(here, node):
+                place = locate(name, roots) if name.split(".")[0] == top and name not in seen else None
+                seen.add(name)
+                nearby = read(name, place) if place else None
+                if nearby is not None and nearby.error is None:
+                    queue.append(nearby)
+    return frozenset(words)
+
+
+def _imports(module: Module, node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import():
+            return [a.name for a in node.names]
+        case ast.ImportFrom():
+            source = absolute(module, node.module or "", node.level)
+            return [source, *(f"{source}.{a.name}" for a in node.names if a.name != "*")]
+    return []
+
+
+_NOT_SHORT = ("alchemy.pipeline",)  # its modules are known by their own names: itr, lst, output, ...
+_NOT_ZOO = ("alchemy.util", "alchemy.cli", "alchemy.verify", "alchemy.config", "alchemy.scheduler")
+
+
+def parts(kind: str = "") -> list[Part]:
+    """Every part of alchemy itself (of one kind), under the name that a config writes, with its parameters."""
+    place = locate("alchemy", ())
+    if place is None:
+        return []
+    found: dict[str, Part] = {}
+    for name in sorted(_module_names(place.folders[0], "alchemy")):
+        home = locate(name, ())
+        module = read(name, home) if home and not name.startswith(_NOT_ZOO) else None
+        for binding in module.names.values() if module else ():
+            if isinstance(binding, ast.ClassDef) and not binding.name.startswith("_"):
+                part = look(_public(module, binding.name), ())
+                if isinstance(part, Part) and _listed(part, kind):
+                    found[part.path] = part
+    return sorted(found.values(), key=lambda p: p.path)
+
+
+def _listed(part: Part, kind: str) -> bool:
+    meant = bool(part.registered) or part.name.startswith("Default")
+    return meant and bool(part.kinds) and (not kind or kind in part.kinds)
+
+
+def _public(module: Module | None, name: str) -> str:
+    """What a config writes: the alias of a class with our prefix; the package that re-exports it, or its module."""
+    if module is None:
+        return name
+    if name.lower().startswith("alchemy"):
+        name = next((alias for alias, rows in module.aliases.items() if rows[0][1] == name and alias != name), name)
+    pieces = module.name.split(".")
+    for i in range(2, len(pieces)):
+        package = ".".join(pieces[:i])
+        found = lookup(package, name, ()) if package not in _NOT_SHORT else None
+        if isinstance(found, Class) and found.dotted == f"{module.name}.{name}":
+            return f"{package}.{name}"
+    return f"{module.name}.{name}"
+
+
+def _module_names(folder: str, package: str) -> Iterator[str]:
+    yield package
+    for entry in os.scandir(folder):
+        stem, suffix = os.path.splitext(entry.name)
+        if entry.is_dir() and os.path.isfile(os.path.join(entry.path, "__init__.py")):
+            yield from _module_names(entry.path, f"{package}.{entry.name}")
+        elif suffix == ".py" and stem != "__init__":
+            yield f"{package}.{stem}"

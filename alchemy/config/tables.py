@@ -1,0 +1,97 @@
+"""The words of a config that alchemy knows: its tables, who needs which, and what is passed to whom."""
+
+from __future__ import annotations
+
+# top-level keys that are single values, with the annotation that they must fit
+SETTINGS = {"tag": "str", "runner": "str", "seed": "int", "log_every": "int"}
+
+# top-level tables that are parts: kind, and whether they must say their `type`
+SECTIONS = {
+    "task": ("task", True),
+    "model": ("model", True),
+    "optim": ("optim", True),
+    "sched": ("sched", True),
+    "backward": ("backward", True),
+    "criterion": ("loss", False),
+}
+
+# lists of parts: where they stand and of which kind they are
+LISTS = {
+    "plugins": "plugin",
+    "task.outputpipes": "output pipe",
+    "task.evalpipes": "eval pipe",
+    "sched.pipes": "sched pipe",
+}
+
+# what loading leaves behind or takes out; never a mistake
+LOADING = ("base", "variant", "dynamic")
+
+# tables of later versions: accepted, and said to be without effect
+LATER = ("stop", "checkpoint", "precision", "ema", "sweep")
+
+# settings of one run, which belong on the command line, and the option that sets them
+RUN_SETTINGS = {
+    "device": "--device N",
+    "no_file": "--no-file",
+    "desc": "--desc TEXT",
+    "debug": "--debug",
+    "user_dir": "--user-dir DIR",
+    "force_mp": "--force-mp",
+    "task_per_device": "--task-per-device N",
+}
+
+TOP_LEVEL = (*SETTINGS, *SECTIONS, "plugins", *LOADING, *LATER)
+
+# what each runner cannot do without: tables, and the split of task.datasets that it reads
+NEEDS = {
+    "Trainer": (("task", "model", "optim", "sched"), "train"),
+    "Tester": (("task", "model"), "test"),
+    "InferenceRunner": (("task", "model"), "inference"),
+}
+RUNNER_NAMES = {
+    "Trainer": ("Trainer", "AlchemyTrainer", "AccelerateTrainer"),
+    "Tester": ("Tester", "ALchemyTester", "AlchemyTester"),
+    "InferenceRunner": ("InferenceRunner", "AlchemyInferenceRunner"),
+}
+
+# keys of a part's table that are not handed to its constructor, and names that somebody else hands to it
+NOT_PASSED = {"task": ("datasets", "outputpipes", "evalpipes"), "sched": ("pipes",)}
+GIVEN = {
+    "optim": ("params",),
+    "data pipe": ("datapipe",),
+    "runner": ("cfg", "device_info"),
+}
+
+# what torch's DataLoader takes, with the annotation to check against
+LOADER = {
+    "batch_size": "int | None",
+    "shuffle": "bool | None",
+    "sampler": "",
+    "batch_sampler": "",
+    "num_workers": "int",
+    "collate_fn": "",
+    "pin_memory": "bool",
+    "drop_last": "bool",
+    "timeout": "float",
+    "worker_init_fn": "",
+    "multiprocessing_context": "str | None",
+    "generator": "",
+    "prefetch_factor": "int | None",
+    "persistent_workers": "bool",
+    "pin_memory_device": "str",
+    "in_order": "bool",
+}
+
+# keys whose text is the import path of a function or class
+NAMES_CODE = ("fn", "collate_fn", "sampler", "batch_sampler", "worker_init_fn")
+
+# what alchemy's wrapper around `torch.optim.X` takes beside the keys of the optimiser itself
+WRAPPER = ("max_grad_norm", "no_decay")
+
+# keys that a project's code may read from a table by convention, whatever its part takes
+BY_CONVENTION = {
+    "model": ("model_path",),
+    "optim": ("lr", "weight_decay", "betas", "eps", "amsgrad", "max_grad_norm", "trf_lr"),
+    "sched": ("epochs", "num_warmup_steps", "num_training_steps", "factor"),
+    "backward": ("period",),
+}

@@ -1,0 +1,9 @@
+"""What the tasks of the project import."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def length_of(task: Any) -> int:
+    return int(task.cfg["longest"])
