@@ -1,0 +1,155 @@
+"""The command line: imports the one command that is asked for, and turns its errors into exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+from alchemy.errors import AlchemyError, ConfigError, did_you_mean
+
+INTERRUPTED, BROKEN_PIPE = 130, 141
+
+# a command is the module of that name in this folder, with PURPOSE's line here, `arguments(parser)` and `main(args)`
+COMMANDS = {
+    "run": "run the experiments that configs describe",
+    "test": "evaluate a trained record, or a config, on its test split",
+    "predict": "write the predictions of a trained record, or of a config, to a file",
+    "check": "find what is wrong with a config, without running it",
+    "config": "show a resolved config, explain a value, compare two configs",
+    "data": "look at what flows between the data pipes",
+    "parts": "list the parts that a config can name, with their parameters",
+    "new": "write a small working project that trains at once",
+    "stop": "ask a running experiment to end cleanly",
+    "version": "print the versions of alchemy, Python and torch",
+    "completion": "print the completion script of a shell",
+}
+
+# commands that have a name already and are not there yet
+LATER = {
+    "serve": "the dashboard over the records",
+    "web": "the dashboard over the records",
+    "resume": "going on with an interrupted run",
+    "verify": "checking the promises on your own config",
+    "replay": "repeating a single step of a run",
+    "rerun": "repeating a run from its record",
+    "ls": "the list of records",
+    "show": "a record at a glance",
+    "search": "full text search over records",
+    "diff": "the comparison of two records",
+    "tag": "tags of records",
+    "note": "notes on records",
+    "rm": "removing records",
+    "gc": "clearing caches and dead records",
+    "du": "the disk space of records",
+    "table": "tables of results",
+    "mail": "the mailbox of finished and failed runs",
+    "report": "the report of a run as a page",
+    "generate": "generation from a trained model",
+    "score": "scoring text with a trained model",
+    "checkpoint": "looking at and converting checkpoints",
+    "export": "exporting a trained model",
+    "deploy": "the server of a trained model",
+    "sweep": "searches over a config",
+    "queue": "the queue of runs",
+}
+
+EXAMPLES = """examples:
+  alchemy new demo && cd demo && alchemy run train.toml
+  alchemy check train.toml --deep
+  alchemy run train.toml --set optim.lr=1e-3 --seeds 1,2,3"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code: 0, 1 a run failed, 2 the user's error, 130 and 143 on signals."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    _never_fail_to_print()
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()  # here, where a closed pipe can still be met quietly
+        return code
+    except AlchemyError as error:
+        _tell(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _silence_stdout()
+        return BROKEN_PIPE
+
+
+def _tell(error: AlchemyError) -> None:
+    from alchemy.cli.problems import report
+
+    if isinstance(error, ConfigError):
+        report(error.problems, sys.stderr)
+    else:
+        print(f"error: {error}", file=sys.stderr)
+
+
+def _dispatch(words: list[str]) -> int:
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
+    if not words:
+        print(overview(), file=sys.stderr)
+        return 2
+    name, rest = words[0], words[1:]
+    if name in ("-h", "--help"):
+        print(overview())
+        return 0
+    if name in ("-V", "--version"):
+        name = "version"
+    if name == "__complete":
+        return _complete(rest)
+    if name in LATER:
+        print(f"alchemy {name}: {LATER[name]} is not there yet in this version", file=sys.stderr)
+        return 2
+    if name not in COMMANDS:
+        kind = "option" if name.startswith("-") else "command"
+        hint = did_you_mean(name, [*COMMANDS, *LATER, "--help", "--version"]) or "see 'alchemy --help'"
+        raise AlchemyError(f"alchemy has no {kind} {name!r}", hint=hint)
+    return _execute(name, rest)
+
+
+def _execute(name: str, words: list[str]) -> int:
+    from alchemy.cli.options import command, parse
+
+    module = command(name)
+    try:
+        args = parse(module, name, words)
+    except SystemExit as done:  # argparse ends so after --help
+        return int(done.code or 0)
+    args.words = words
+    return int(module.main(args))
+
+
+def _complete(words: list[str]) -> int:
+    from alchemy.cli.completion import candidates
+
+    print("\n".join(candidates(words)))
+    return 0
+
+
+def overview() -> str:
+    """What `alchemy --help` prints, made without a parser so that it costs nothing."""
+    rows = "\n".join(f"  {name:<11} {purpose}" for name, purpose in COMMANDS.items())
+    return (
+        "usage: alchemy COMMAND ...\n\n"
+        "Experiments from modules and a TOML file.\n\n"
+        f"commands:\n{rows}\n\n{EXAMPLES}\n\n'alchemy COMMAND --help' tells more about one of them."
+    )
+
+
+def _never_fail_to_print() -> None:
+    """A terminal that knows only ASCII shows an escape in place of a letter, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None and getattr(stream, "errors", "") == "strict":
+            reconfigure(errors="backslashreplace")
+
+
+def _silence_stdout() -> None:
+    # what is still in the buffer would fail again when the interpreter closes it
+    with contextlib.suppress(OSError, ValueError):  # a stream without a file, as in a notebook
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,67 @@
+"""Runs that outlive the terminal: detached processes with a log file of their own."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from alchemy.errors import AlchemyError
+from alchemy.files import write_atomic
+from alchemy.records.folder import is_alive, process_start
+
+
+def launch(words: Sequence[str], *, folder: Path | None = None) -> dict[str, Any]:
+    """Starts `alchemy WORDS` in a session of its own, so that no closing terminal can reach it."""
+    folder = folder or home() / "background"
+    name = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S.%f")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        log = folder / f"{name}.log"
+        with open(log, "xb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "alchemy", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+    except OSError as error:
+        raise AlchemyError(f"cannot write the log of a background run: {error}") from error
+    started = process_start(process.pid)
+    info = {"pid": process.pid, "pid_started": started, "log": str(log), "cmd": ["alchemy", *words], "cwd": os.getcwd()}
+    process.returncode = 0  # it is not ours to wait for: keeps Popen from warning about a child still running
+    write_atomic(log.with_suffix(".json"), json.dumps(info, ensure_ascii=False, indent=1) + "\n")
+    return info
+
+
+def stop(pid: int) -> dict[str, Any]:
+    """Asks a background run of this project to end; any other process is left alone."""
+    for path in sorted((home() / "background").glob("*.json"), reverse=True):
+        info = json.loads(path.read_text("utf-8"))
+        if info["pid"] == pid:
+            if not is_alive(info):
+                raise AlchemyError(f"the background run {pid} has ended already", hint=f"see {info['log']}")
+            os.kill(pid, signal.SIGTERM)
+            return dict(info)
+    raise AlchemyError(f"there is no background run with pid {pid} in this project", hint="give the path of its record")
+
+
+def home() -> Path:
+    """The `.alchemy` folder of the project: that of the nearest ancestor that has one, else of the working folder."""
+    here = Path.cwd()
+    found = (folder / ".alchemy" for folder in (here, *here.parents) if (folder / ".alchemy").is_dir())
+    return next(found, here / ".alchemy")
+
+
+def scratch() -> Path:
+    """Where the log goes when a run is to leave nothing in the project."""
+    return Path(tempfile.gettempdir()) / f"alchemy-background-{os.getuid()}"

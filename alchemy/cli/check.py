@@ -1,0 +1,66 @@
+"""`alchemy check`: everything that is wrong with a config, at once, before it costs anything."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from alchemy.cli.options import add_configs
+from alchemy.errors import ConfigError, Problem
+
+EXAMPLES = """examples:
+  alchemy check train.toml                   # reads the file and the source of its parts
+  alchemy check train.toml#large --deep      # also builds the parts and pushes one batch through
+  alchemy check configs/*.toml --strict --json"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add_configs(parser)
+    add = parser.add_argument
+    add("--deep", action="store_true", help="build the parts, push one batch through, estimate the memory")
+    add("--device", type=int, default=-1, metavar="N", help="device of the deep check, -1 is the CPU (default)")
+    add("--user-dir", default="src", metavar="DIR", help="the package of your own parts (default: src)")
+    add("--strict", action="store_true", help="take warnings as errors")
+    add("--json", action="store_true", help="print JSON")
+
+
+def main(args: argparse.Namespace) -> int:
+    from alchemy.cli.launch import find_own_parts
+    from alchemy.cli.problems import as_data, errors, report
+
+    find_own_parts(args.user_dir)
+    problems = [problem for source in args.cfgs for problem in examine(source, args)]
+    if args.json:
+        import json
+
+        print(json.dumps(as_data(problems), ensure_ascii=False, indent=1))
+    else:
+        report(problems, sys.stdout)
+        if not problems:
+            print("ok")
+    return 2 if errors(problems) else 0
+
+
+def examine(source: str, args: argparse.Namespace) -> list[Problem]:
+    """The problems of one file: of its body and of each of its variants, or of the variant that is named."""
+    from alchemy.cli.launch import vet
+    from alchemy.config.load import expand, variants
+
+    options = {"overrides": args.overrides, "allow_code": args.allow_code}
+    try:
+        documents = expand([source], **options)
+        if "#" not in source and variants(source):
+            documents += expand([source], all_variants=True, **options)
+    except ConfigError as error:
+        return error.problems
+    problems = vet(documents, args)
+    if args.deep and not any(problem.error for problem in problems):
+        problems += _deep(documents, args)
+    return problems
+
+
+def _deep(documents: list[Any], args: argparse.Namespace) -> list[Problem]:
+    from alchemy.verify.deep import deep_check
+
+    return [problem for document in documents for problem in deep_check(document, args.device)]

@@ -1,0 +1,98 @@
+"""`alchemy completion`: the script that makes a shell ask this program what could come next, and the answer."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+
+EXAMPLES = """examples:
+  eval "$(alchemy completion bash)"                                      # in ~/.bashrc
+  alchemy completion zsh > ~/.zfunc/_alchemy                             # a folder of $fpath
+  alchemy completion fish > ~/.config/fish/completions/alchemy.fish"""
+
+# each asks for the words that fit, and falls back to files where there are none
+SCRIPTS = {
+    "bash": """_alchemy() {
+    local IFS=$'\\n'
+    COMPREPLY=($(alchemy __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+}
+complete -o default -o bashdefault -F _alchemy alchemy""",
+    "zsh": """#compdef alchemy
+_alchemy() {
+    local -a found
+    found=(${(f)"$(alchemy __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+    if (( $#found )); then compadd -a found; else _files; fi
+}
+if [ "$funcstack[1]" = "_alchemy" ]; then _alchemy "$@"; else compdef _alchemy alchemy; fi""",
+    "fish": """function __alchemy_complete
+    set -l words (commandline -opc) (commandline -ct)
+    alchemy __complete $words[2..-1] 2>/dev/null
+end
+complete -c alchemy -a '(__alchemy_complete)'""",
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=list(SCRIPTS), metavar="SHELL", help="bash, zsh or fish")
+
+
+def main(args: argparse.Namespace) -> int:
+    print(SCRIPTS[args.shell])
+    return 0
+
+
+def candidates(words: Sequence[str]) -> list[str]:
+    """The words that may stand where the last of `words` does; none where a file name is due.
+
+    >>> candidates(["ver"])
+    ['version']
+    """
+    from alchemy.cli import COMMANDS
+    from alchemy.cli.options import build_parser, command
+
+    typed = words[-1] if words else ""
+    if len(words) <= 1:
+        return _fitting(typed, [*COMMANDS, "--help", "--version"])
+    if words[0] not in COMMANDS:
+        return []
+    parser, given = build_parser(command(words[0]), words[0]), list(words[1:-1])
+    nested = parser.action()
+    if nested is not None:
+        if not given:
+            return _fitting(typed, list(nested.choices))
+        if given[0] not in nested.choices:
+            return []
+        parser = nested.choices[given.pop(0)]
+    if "#" in typed:
+        return _variants(typed)
+    if typed.startswith("-"):
+        return _fitting(typed, parser.options())
+    return _fitting(typed, _choices(parser, given))
+
+
+def _choices(parser: argparse.ArgumentParser, given: Sequence[str]) -> list[str]:
+    before = given[-1] if given else ""
+    for action in parser._actions:
+        due = before in action.option_strings if action.option_strings else not before.startswith("-")
+        if due and action.choices:
+            return [str(choice) for choice in action.choices]
+    return []
+
+
+def _variants(typed: str) -> list[str]:
+    from alchemy.config.load import variants
+    from alchemy.errors import AlchemyError
+
+    file = typed.partition("#")[0]
+    path = os.path.expanduser(file)
+    if not os.path.isfile(path):
+        return []
+    try:
+        return _fitting(typed, [f"{file}#{name}" for name in variants(path)])
+    except AlchemyError:
+        return []
+
+
+def _fitting(typed: str, words: Sequence[str]) -> list[str]:
+    return [word for word in words if word.startswith(typed)]

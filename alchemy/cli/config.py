@@ -1,0 +1,72 @@
+"""`alchemy config`: what a config says in the end, and why."""
+
+from __future__ import annotations
+
+import argparse
+
+from alchemy.cli.options import Parser, add_configs, add_overrides
+
+EXAMPLES = """examples:
+  alchemy config show train.toml#large --set optim.lr=1e-3
+  alchemy config explain train.toml optim.lr
+  alchemy config diff train.toml train.toml#large"""
+
+
+def arguments(parser: Parser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    show = actions.add_parser("show", help="print the resolved config", epilog=EXAMPLES)
+    add_configs(show, many=False)
+    show.add_argument("--json", action="store_true", help="print JSON in place of TOML")
+    explain = actions.add_parser("explain", help="where a value comes from and what it overrode", epilog=EXAMPLES)
+    add_configs(explain, many=False)
+    explain.add_argument("key", metavar="KEY", help="optim.lr, plugins.1.log_dir, ...")
+    diff = actions.add_parser("diff", help="what two configs do not have in common", epilog=EXAMPLES)
+    diff.add_argument("one", metavar="A", help="a config file, or FILE#VARIANT")
+    diff.add_argument("other", metavar="B", help="the one to compare with")
+    add_overrides(diff)
+    actions.add_parser("schema", help="print the JSON schema of configs, for editors", epilog=EXAMPLES)
+
+
+def main(args: argparse.Namespace) -> int:
+    return {"show": _show, "explain": _explain, "diff": _diff, "schema": _schema}[args.action](args)
+
+
+def _show(args: argparse.Namespace) -> int:
+    from alchemy.config.load import prepare_cfg
+
+    document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
+    if args.json:
+        import json
+
+        print(json.dumps(document.plain(), ensure_ascii=False, indent=1, default=str))
+    else:
+        from alchemy.config.write import dumps
+
+        print(dumps(document).rstrip("\n"))
+    return 0
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from alchemy.config.load import explain, prepare_cfg
+
+    print(explain(prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code), args.key))
+    return 0
+
+
+def _diff(args: argparse.Namespace) -> int:
+    from alchemy.config.load import diff, prepare_cfg
+
+    one, other = (
+        prepare_cfg(source, overrides=args.overrides, allow_code=args.allow_code) for source in (args.one, args.other)
+    )
+    print(diff(one, other))
+    return 0
+
+
+def _schema(args: argparse.Namespace) -> int:
+    import json
+
+    from alchemy.config.schema import schema
+
+    print(json.dumps(schema(), ensure_ascii=False, indent=1))
+    return 0

@@ -1,0 +1,63 @@
+"""`alchemy data`: what flows between the data pipes of a config."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from alchemy.cli.options import Parser, add_configs
+from alchemy.errors import AlchemyError, did_you_mean
+
+EXAMPLES = """examples:
+  alchemy data peek train.toml
+  alchemy data peek train.toml --split dev -n 1"""
+
+
+def arguments(parser: Parser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    peek = actions.add_parser("peek", help="print the first samples after each pipe", epilog=EXAMPLES)
+    add_configs(peek, many=False)
+    peek.add_argument("--split", default="train", metavar="NAME", help="the split to look at (default: train)")
+    peek.add_argument("-n", type=int, default=3, metavar="N", help="how many samples after each pipe (default: 3)")
+    peek.add_argument("--user-dir", default="src", metavar="DIR", help="the package of your own parts (default: src)")
+
+
+def main(args: argparse.Namespace) -> int:
+    from alchemy.cli.launch import find_own_parts
+    from alchemy.config.load import prepare_cfg
+    from alchemy.context import Run
+    from alchemy.data.loader import get_dataloader
+    from alchemy.data.peek import peek, render
+
+    find_own_parts(args.user_dir)
+    document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
+    with Run(document, {"device": "cpu"}) as run:
+        dataset, options = _load(run, args.split, args.user_dir)
+        # a name in the config becomes a function where the loader makes it one
+        collate = get_dataloader(dataset, **options).collate_fn if "collate_fn" in options else None
+        stages = peek(dataset, args.n, seed=run.seed, collate_fn=collate)
+    print(render(stages))
+    return 1 if stages[-1].error else 0
+
+
+def _load(run: Any, split: str, user_dir: str) -> tuple[Any, dict[str, Any]]:
+    """One split, as a run would load it but without its plugins."""
+    import torch
+
+    from alchemy.task import AlchemyTask, build_task, load_datasets
+
+    run.device = torch.device("cpu")
+    for name, value in {"user_dir": user_dir, "desc": "", "debug": False, "no_file": True}.items():
+        run.set_global(name, value)
+    splits = list(run.table("task").get("datasets") or {})
+    if split not in splits:
+        hint = did_you_mean(split, splits) or f"it has {', '.join(splits) or 'none'}"
+        raise AlchemyError(f"the config has no split {split!r}", section="task.datasets", hint=hint)
+    run.task = build_task(run)
+    # a task with a way of its own to load data may ask the model; for the others it would be built for nothing
+    if type(run.task).load_dataset is not AlchemyTask.load_dataset:
+        from alchemy.model import build_model
+
+        run.model = build_model(run)
+    load_datasets(run, splits=[split])
+    return run.task.dataset(split)

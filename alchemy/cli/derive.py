@@ -1,0 +1,108 @@
+"""From the config of a training to the config of a test or of predictions: pure functions on documents."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from alchemy.config.tree import Document, Table
+from alchemy.errors import AlchemyError
+
+TESTER, INFERENCE = "alchemy.runner.Tester", "alchemy.runner.InferenceRunner"
+
+# tables that only a training reads
+TRAIN_TABLES = ("sched", "optim", "stop", "checkpoint", "sweep")
+
+# eval pipes that save, watch or draw a training; the last part of their `type` gives them away
+TRAIN_PIPES = re.compile(r"Save\w*(Best|Model|Check|State)|EarlyStop|Tensorboard", re.IGNORECASE)
+
+
+class Derived(NamedTuple):
+    """A config and what was left out of it, for the user to see."""
+
+    document: Document
+    left_out: list[str]
+
+
+def for_test(document: Document, model_path: Path | None = None) -> Derived:
+    """The config that evaluates what `document` trained: only the test split, no schedule, no optimiser."""
+    return _derive(document, TESTER, "test", "test", model_path)
+
+
+def for_prediction(document: Document, model_path: Path | None = None, split: str | None = None) -> Derived:
+    """The config that predicts `split`, else `inference`, else `test`; the runner knows it as `inference`."""
+    splits = _splits(document)
+    chosen = split or next((name for name in ("inference", "test") if name in splits), "inference")
+    return _derive(document, INFERENCE, chosen, "inference", model_path)
+
+
+def best_checkpoint(record: Path, name: str = "best") -> Path:
+    """The folder with the weights that a record keeps under `name`."""
+    path = record / "checkpt" / name
+    if not path.exists():
+        kept = sorted(entry.name for entry in (record / "checkpt").glob("*"))
+        offer = f"it has {', '.join(kept)}: choose with --checkpoint"
+        hint = offer if kept else "did the run end before its first save?"
+        raise AlchemyError(f"{record} has no checkpoint {name!r}", hint=hint)
+    return path
+
+
+def _derive(source: Document, runner: str, split: str, known_as: str, model_path: Path | None) -> Derived:
+    document = copy.deepcopy(source)
+    document["runner"] = runner
+    left_out = [f"[{name}]" for name in TRAIN_TABLES if document.pop(name, None) is not None]
+    left_out += _keep_split(document, split, known_as)
+    left_out += _drop_train_pipes(document)
+    if model_path is not None:
+        _section(document, "model")["model_path"] = str(model_path)
+    _move_log_dir(document, known_as)
+    return Derived(document, left_out)
+
+
+def _keep_split(document: Document, split: str, known_as: str) -> list[str]:
+    splits = _splits(document)
+    if split not in splits:
+        there = ", ".join(splits) or "none"
+        raise AlchemyError(f"the config has no split {split!r}", section="task.datasets", hint=f"it has {there}")
+    table = _section(document, "task").peek("datasets")
+    wanted = table[split]
+    others = [name for name in splits if name != split]
+    for name in splits:
+        table.pop(name)
+    table[known_as] = wanted
+    return [f"[task.datasets.{name}]" for name in others]
+
+
+def _drop_train_pipes(document: Document) -> list[str]:
+    pipes = _section(document, "task").peek("evalpipes") or []
+    dropped = [pipe for pipe in pipes if TRAIN_PIPES.search(_name(pipe))]
+    for pipe in dropped:
+        pipes.remove(pipe)
+    return [f"eval pipe {_name(pipe)}" for pipe in dropped]
+
+
+def _move_log_dir(document: Document, purpose: str) -> None:
+    """Records of `.../train` have their tests beside them in `.../test`; elsewhere the folder stays."""
+    for plugin in document.peek("plugins") or []:
+        if _name(plugin) == "FileLogger":
+            log_dir = PurePosixPath(str(plugin.peek("log_dir", "")))
+            if log_dir.name == "train":
+                plugin["log_dir"] = str(log_dir.with_name(purpose))
+
+
+def _splits(document: Document) -> list[str]:
+    datasets = _section(document, "task").peek("datasets")
+    return list(datasets) if isinstance(datasets, Table) else []
+
+
+def _section(document: Document, name: str) -> Table:
+    table = document.peek(name)
+    if not isinstance(table, Table):
+        raise AlchemyError(f"the config has no [{name}]", where=document.where())
+    return table
+
+
+def _name(part: Any) -> str:
+    return str(part.peek("type", "")).rpartition(".")[2] if isinstance(part, Table) else ""

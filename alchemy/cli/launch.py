@@ -1,0 +1,125 @@
+"""What `run`, `test` and `predict` share: configs are checked, runs are started, results are told."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from alchemy.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from alchemy.config.tree import Document
+
+
+def roots(user_dir: str) -> list[str]:
+    """The folders that the project's own modules are found in."""
+    return list(dict.fromkeys((os.path.dirname(os.path.abspath(user_dir)), os.getcwd())))
+
+
+def find_own_parts(user_dir: str) -> None:
+    """Makes `src.x` importable under the installed command as it is under `python -m`."""
+    for folder in reversed(roots(user_dir)):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+
+
+def vet(documents: Sequence[Document], args: argparse.Namespace) -> list[Problem]:
+    """What loading and the shallow check have to say about the configs."""
+    from alchemy.config.check import check
+
+    where = roots(args.user_dir)
+    return [problem for document in documents for problem in check(document, strict=args.strict, roots=where)]
+
+
+def refuse_if_wrong(problems: Sequence[Problem]) -> None:
+    """Any error ends here, together with all other problems; warnings alone are told by the run itself."""
+    if any(problem.error for problem in problems):
+        raise ConfigError(list(problems))
+
+
+def start(documents: Sequence[Document], args: argparse.Namespace, **more: Any) -> int:
+    """Runs the documents and returns the exit code."""
+    from alchemy.runner import run
+
+    try:
+        results = run(
+            list(documents),
+            device=args.device,
+            user_dir=args.user_dir,
+            desc=args.desc,
+            debug=args.debug,
+            no_file=not args.file,
+            strict=args.strict,
+            raise_errors=args.raise_errors or args.pdb,
+            **more,
+        )
+    except Exception as error:
+        if args.pdb:
+            _debug(error)
+        raise
+    return tell(documents, results)
+
+
+def tell(documents: Sequence[Document], results: Sequence[Any]) -> int:
+    """Prints what came out, as a table where there are several, and gives the exit code."""
+    names = labels(documents)
+    rows = [[name, *_outcome(result)] for name, result in zip(names, results, strict=True)]
+    if len(rows) > 1:
+        print("\n" + table([["experiment", "status", "record", "result"], *rows]))
+    else:
+        print("\n" + "  ".join(cell for cell in rows[0] if cell))
+    return max((code(result) for result in results), default=0)
+
+
+def code(result: Any) -> int:
+    """128 + the signal that ended a run, as shells count; 1 when it failed."""
+    if result.signal:
+        return 128 + int(result.signal)
+    return 1 if isinstance(result, BaseException) else 0
+
+
+def labels(documents: Sequence[Document]) -> list[str]:
+    """A name for each run that tells it from the others: file and variant, and the seed where that is not enough."""
+    names = [f"{row.path}#{row.variant}" if row.variant else row.path or "config" for row in documents]
+    seeds = [f" seed {row.peek('seed')}" for row in documents]
+    return [name + seed if names.count(name) > 1 else name for name, seed in zip(names, seeds, strict=True)]
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """
+    >>> print(table([["a", "b"], ["long", "c"]]))
+    a     b
+    long  c
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def numbers(values: Any) -> str:
+    """
+    >>> numbers({"dev/f1": 0.912345, "confusion": [[1, 2]]})
+    'dev/f1 0.9123'
+    """
+    if not isinstance(values, dict):
+        return ""
+    # bool is an int to Python, but no number to a reader
+    plain = [row for row in values.items() if isinstance(row[1], int | float) and not isinstance(row[1], bool)]
+    return "  ".join(f"{name} {value:.4g}" for name, value in plain)
+
+
+def _outcome(result: Any) -> list[str]:
+    record = "" if result.record_dir is None else str(result.record_dir)
+    failed = isinstance(result, BaseException)
+    return [result.status, record, result.reason.partition("\n")[0] if failed else numbers(result.ret)]
+
+
+def _debug(error: BaseException) -> None:
+    import pdb
+    import traceback
+
+    traceback.print_exception(error)
+    pdb.post_mortem(error.__traceback__)

@@ -1,0 +1,113 @@
+"""The arguments that commands share, and a parser that explains a misspelt one."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Sequence
+from typing import Any, NoReturn, Protocol
+
+from alchemy.cli import COMMANDS
+from alchemy.errors import AlchemyError, did_you_mean
+
+
+class Command(Protocol):
+    """What the module of a command holds; EXAMPLES ends its help."""
+
+    EXAMPLES: str
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None: ...
+    def main(self, args: argparse.Namespace) -> int: ...
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are AlchemyErrors with a hint. Abbreviated options are refused, as typos are."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        raise AlchemyError(f"{self.prog}: {message}", hint=f"see '{self.prog} --help'")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices = list(action.choices or ())
+        if choices and value not in choices:
+            hint = did_you_mean(str(value), map(str, choices)) or f"one of {', '.join(map(str, choices))}"
+            name = "/".join(action.option_strings) or str(action.metavar or action.dest)
+            raise AlchemyError(f"{self.prog}: {value!r} is not a valid {name}", hint=hint)
+
+    def options(self) -> list[str]:
+        return [option for action in self._actions for option in action.option_strings]
+
+    def action(self) -> argparse._SubParsersAction[Parser] | None:
+        """The second-level commands, for those that have them."""
+        return next((row for row in self._actions if isinstance(row, argparse._SubParsersAction)), None)
+
+
+def command(name: str) -> Command:
+    module: Any = importlib.import_module(f"alchemy.cli.{name}")
+    return module
+
+
+def build_parser(module: Command, name: str) -> Parser:
+    purpose = COMMANDS[name]
+    parser = Parser(prog=f"alchemy {name}", description=purpose[0].upper() + purpose[1:] + ".", epilog=module.EXAMPLES)
+    module.arguments(parser)
+    return parser
+
+
+def parse(module: Command, name: str, words: Sequence[str]) -> argparse.Namespace:
+    parser = build_parser(module, name)
+    nested = parser.action()
+    # intermixed: `run a.toml --device 0 b.toml` means what it says
+    args, extra = parser.parse_known_args(words) if nested else parser.parse_known_intermixed_args(words)
+    if extra:
+        inner = nested.choices[words[0]] if nested and words[0] in nested.choices else parser
+        unknown = next((word for word in extra if word.startswith("-")), extra[0])
+        hint = did_you_mean(unknown.partition("=")[0], inner.options()) if unknown.startswith("-") else ""
+        raise AlchemyError(f"{inner.prog} takes no {unknown!r}", hint=hint or f"see '{inner.prog} --help'")
+    return args
+
+
+def add_configs(parser: argparse.ArgumentParser, *, many: bool = True) -> None:
+    """CFG, and the options that change what a config says."""
+    text = "a config file, or FILE#VARIANT"
+    if many:
+        parser.add_argument("cfgs", nargs="+", metavar="CFG", help=text)
+    else:
+        parser.add_argument("cfg", metavar="CFG", help=text)
+    add_overrides(parser)
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a value: optim.lr=1e-3",
+    )
+    parser.add_argument("--allow-code", action="store_true", help="allow configs written in Python, which are executed")
+
+
+def add_launch(parser: argparse.ArgumentParser) -> None:
+    """The settings of a single run, which belong on the command line and not in a config."""
+    add = parser.add_argument
+    add("--device", action="append", type=int, metavar="N", help="device to use, -1 is the CPU; repeat it for several")
+    add("--user-dir", default="src", metavar="DIR", help="the package of your own parts (default: src)")
+    add("--desc", default="", metavar="TEXT", help="what this run is for, kept in its record")
+    add("--debug", action="store_true", help="debug messages, anomaly detection, exact places of CUDA errors")
+    add("--file", action=argparse.BooleanOptionalAction, default=True, help="write a record (default), or nothing")
+    add("--strict", action="store_true", help="take warnings of the check as errors")
+    add("--raise", dest="raise_errors", action="store_true", help="end with the traceback of the first run that fails")
+    add("--pdb", action="store_true", help="open the debugger where a run fails")
+
+
+def integers(text: str) -> list[int]:
+    """`1,2,3` as numbers."""
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 1,2,3") from None

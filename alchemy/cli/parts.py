@@ -1,0 +1,75 @@
+"""`alchemy parts`: everything that a config can name with `type`, read from source."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from alchemy.errors import AlchemyError, did_you_mean
+
+EXAMPLES = """examples:
+  alchemy parts                 # all of them
+  alchemy parts sched           # the learning-rate schedules
+  alchemy parts data-pipe --json"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", nargs="?", default="", metavar="KIND", help="runner, plugin, task, model, sched, ...")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def main(args: argparse.Namespace) -> int:
+    from alchemy.config.source import KINDS, parts
+
+    kind = _kind(args.kind, list(KINDS))
+    found = parts(kind)
+    if args.json:
+        import json
+
+        print(json.dumps([_row(part) for part in found], ensure_ascii=False, indent=1))
+        return 0
+    for heading in [kind] if kind else KINDS:
+        rows = [part for part in found if heading in part.kinds]
+        if rows:
+            print(f"{heading}\n" + "\n".join(_lines(part) for part in rows) + "\n")
+    return 0
+
+
+def _kind(word: str, kinds: list[str]) -> str:
+    """`data-pipe`, `DataPipe` and `data_pipes` all mean "data pipe"."""
+    plain = {_letters(kind): kind for kind in kinds}
+    found = plain.get(_letters(word)) or plain.get(_letters(word).removesuffix("s"))
+    if word and not found:
+        names = [kind.replace(" ", "-") for kind in kinds]
+        hint = did_you_mean(word, names) or f"one of {', '.join(names)}"
+        raise AlchemyError(f"there is no kind of part {word!r}", hint=hint)
+    return found or ""
+
+
+def _letters(word: str) -> str:
+    return "".join(filter(str.isalpha, word.lower()))
+
+
+def _lines(part: Any) -> str:
+    takes = [*map(str, part.params), *(["..."] if part.takes_kwargs else [])]
+    doc = part.doc.strip().partition("\n")[0]
+    return "\n".join([f"  {part.path}({', '.join(takes)})", *([f"      {doc}"] if doc else [])])
+
+
+def _row(part: Any) -> dict[str, Any]:
+    params = [
+        {"name": row.name, "type": row.annotation, "required": row.required, "default": _default(row)}
+        for row in part.params
+    ]
+    return {
+        "type": part.path,
+        "kinds": sorted(part.kinds),
+        "params": params,
+        "any_key": part.takes_kwargs,
+        "doc": part.doc,
+        "where": part.where,
+    }
+
+
+def _default(param: Any) -> str | None:
+    return None if param.required else param.default

@@ -1,0 +1,77 @@
+"""`alchemy run`: checks configs and runs them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from alchemy.cli.options import add_configs, add_launch, integers
+from alchemy.errors import AlchemyError
+
+EXAMPLES = """examples:
+  alchemy run train.toml --desc "does warm-up help?"
+  alchemy run train.toml#small train.toml#large --device 0 --device 1
+  alchemy run train.toml --seeds 1,2,3 --set optim.lr=1e-3 --background
+  alchemy run train.toml --fast-dev-run 2 --no-file        # a quick try"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add_configs(parser)
+    add = parser.add_argument
+    add("--seeds", type=integers, default=[], metavar="1,2,3", help="run every config once with each of these seeds")
+    add("--all", action="store_true", help="run all variants of each file")
+    add_launch(parser)
+    add("--force-mp", action="store_true", help="a process of its own for a single run too")
+    add("--task-per-device", type=int, default=1, metavar="N", help="how many runs share a device (default: 1)")
+    add("--fast-dev-run", type=int, default=0, metavar="N", help="only N batches of each split: does it work at all?")
+    add("--overfit", type=int, default=0, metavar="N", help="train on the same N batches: can the model learn?")
+    add("--background", action="store_true", help="detach from the terminal and write to a log file")
+
+
+def main(args: argparse.Namespace) -> int:
+    from alchemy.cli.launch import find_own_parts, refuse_if_wrong, start, vet
+    from alchemy.cli.problems import report
+    from alchemy.config.load import expand
+
+    _refuse_nonsense(args)
+    find_own_parts(args.user_dir)
+    documents = expand(
+        args.cfgs, all_variants=args.all, overrides=args.overrides, seeds=args.seeds, allow_code=args.allow_code
+    )
+    problems = vet(documents, args)
+    refuse_if_wrong(problems)
+    if args.background:
+        report(problems, sys.stderr)
+        return _detach(args)
+    return start(
+        documents,
+        args,
+        force_mp=args.force_mp,
+        task_per_device=args.task_per_device,
+        fast_dev_run=args.fast_dev_run,
+        overfit=args.overfit,
+    )
+
+
+def _refuse_nonsense(args: argparse.Namespace) -> None:
+    for name in ("fast_dev_run", "overfit"):
+        if getattr(args, name) < 0:
+            raise AlchemyError(f"--{name.replace('_', '-')} must not be negative", hint="0 is off")
+    if args.task_per_device < 1:
+        raise AlchemyError("--task-per-device must be at least 1")
+    if args.pdb and (args.force_mp or len(args.cfgs) > 1 or len(args.seeds) > 1 or args.all):
+        raise AlchemyError("--pdb takes one experiment at a time, in this process")
+    if args.background and args.pdb:
+        raise AlchemyError("--pdb needs a terminal, which --background leaves")
+
+
+def _detach(args: argparse.Namespace) -> int:
+    """The check is done: a typo has been told before the terminal is left."""
+    from alchemy.cli import background
+
+    words = [word for word in args.words if word != "--background"]
+    info = background.launch(["run", *words], folder=None if args.file else background.scratch())
+    print(f"running in the background with pid {info['pid']}")
+    print(f"log:  {info['log']}")
+    print(f"stop: {'alchemy stop' if args.file else 'kill'} {info['pid']}")
+    return 0

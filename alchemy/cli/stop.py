@@ -1,0 +1,37 @@
+"""`alchemy stop`: asks a running experiment to end at its next step."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+EXAMPLES = """examples:
+  alchemy stop latest
+  alchemy stop records/demo/2026-01-31_12-00-00.000000 --wait 60
+  alchemy stop 4711                       # the number that 'alchemy run --background' printed"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("record", metavar="RECORD", help="a record folder, its name, 'latest', or the pid of a background run")
+    add("--wait", type=float, default=0.0, metavar="SECONDS", help="wait at most so long for the run to end")
+
+
+def main(args: argparse.Namespace) -> int:
+    from alchemy.cli import background
+    from alchemy.records import find, newest
+    from alchemy.records.folder import is_alive, stop
+
+    if args.record.isdecimal():
+        info = background.stop(int(args.record))
+    else:
+        info = stop(newest(status="running") if args.record == "latest" else find(args.record))
+    name = info.get("id") or info.get("log")
+    print(f"asked {name} (pid {info['pid']}) to end; it closes its record at the next step")
+    deadline = time.monotonic() + args.wait
+    while args.wait and is_alive(info):
+        if time.monotonic() > deadline:
+            print(f"it still runs after {args.wait:g} s")
+            return 1
+        time.sleep(0.05)
+    return 0

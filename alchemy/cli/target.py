@@ -1,0 +1,73 @@
+"""What `test` and `predict` are pointed at: a record, whose config and weights are taken, or a config."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from alchemy.errors import AlchemyError
+
+if TYPE_CHECKING:
+    from alchemy.config.tree import Document
+
+
+class Target(NamedTuple):
+    """A config, and where it came out of a record also the weights to use."""
+
+    document: Document
+    model_path: Path | None = None
+    record: Path | None = None
+
+    def purpose(self, verb: str) -> str:
+        return f"{verb} of {self.record}" if self.record else ""
+
+
+def open_target(args: argparse.Namespace) -> Target:
+    """Reads the config file, or the record, that `args.target` names."""
+    from alchemy.cli.derive import best_checkpoint
+    from alchemy.config.load import prepare_cfg
+
+    options = {"overrides": args.overrides, "allow_code": args.allow_code}
+    if os.path.isfile(args.target.partition("#")[0]):
+        document = prepare_cfg(args.target, **options)
+        _warn_if_untrained(document)
+        return Target(document)
+    record = _find(args.target)
+    config = record / "cfg.toml"
+    if not config.is_file():
+        raise AlchemyError(f"{record} has no cfg.toml", hint="was it run without FileLogger's backup_cfg?")
+    document = prepare_cfg(config, **options)
+    if any(text.replace(" ", "").startswith("model.model_path=") for text in args.overrides):
+        return Target(document, None, record)
+    return Target(document, best_checkpoint(record, args.checkpoint), record)
+
+
+def tell_left_out(names: list[str]) -> None:
+    if names:
+        print(f"not needed here: {', '.join(names)}", file=sys.stderr)
+
+
+def _find(name: str) -> Path:
+    from alchemy.records import find, newest
+
+    if name == "latest":
+        return newest()
+    # records of older versions have a config but no record.json
+    if (Path(name) / "cfg.toml").is_file():
+        return Path(name)
+    if name.endswith((".toml", ".json", ".ini", ".py")):
+        raise AlchemyError(f"there is no config file {name!r}")
+    return find(name)
+
+
+def _warn_if_untrained(document: Document) -> None:
+    model = document.peek("model")
+    if not (isinstance(model, dict) and dict.get(model, "model_path")):
+        print(
+            "warning: the config names no model.model_path, so the model keeps its initial weights; "
+            "give a record, or --set model.model_path=FOLDER",
+            file=sys.stderr,
+        )

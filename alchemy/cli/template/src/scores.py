@@ -1,0 +1,19 @@
+"""Scores of our own, beside the built-in accuracy."""
+
+from collections import Counter
+from typing import Any
+
+from alchemy.pipeline import EvalPipeline
+
+
+@EvalPipeline.register()
+class WorstClass(EvalPipeline):
+    """The accuracy of the class that is recognised worst; reads the rows that Accuracy hands on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
+        total = Counter(row["label"] for row in kwargs["preds"])
+        right = Counter(row["label"] for row in kwargs["preds"] if row["pred"] == row["label"])
+        return {**kwargs, "worst_class": min(right[label] / count for label, count in total.items())}

@@ -1,0 +1,39 @@
+"""`alchemy test`: evaluates what a record trained."""
+
+from __future__ import annotations
+
+import argparse
+
+from alchemy.cli.options import add_launch, add_overrides
+
+EXAMPLES = """examples:
+  alchemy test records/demo/2026-01-31_12-00-00.000000
+  alchemy test latest --checkpoint last
+  alchemy test train.toml --set model.model_path=checkpt/best"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add_target(parser)
+    add_overrides(parser)
+    add_launch(parser)
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="CFG|RECORD", help="a record folder, its name, 'latest', or a config file")
+    parser.add_argument(
+        "--checkpoint", default="best", metavar="NAME", help="which weights of the record to use (default: best)"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    from alchemy.cli.derive import for_test
+    from alchemy.cli.launch import find_own_parts, refuse_if_wrong, start, vet
+    from alchemy.cli.target import open_target, tell_left_out
+
+    find_own_parts(args.user_dir)
+    target = open_target(args)
+    derived = for_test(target.document, target.model_path)
+    tell_left_out(derived.left_out)
+    refuse_if_wrong(vet([derived.document], args))
+    args.desc = args.desc or target.purpose("test")
+    return start([derived.document], args)
