@@ -1,0 +1,144 @@
+"""Where the values of a config come from, and in what two configs differ, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alchemy.config.dynamic import SEEDLESS, part_names
+from alchemy.config.merge import brief, find, has
+from alchemy.config.scan import Path, split_key
+from alchemy.config.seed import seed_of
+from alchemy.config.tree import Array, Document, Origin, Table, plain
+from alchemy.config.values import dotted
+from alchemy.config.write import same
+from alchemy.errors import AlchemyError, Problem, did_you_mean
+
+_ABSENT: Any = object()
+
+
+def explain(doc: Document, key: str) -> str:
+    """A key's value, where it was set, and what it overrode."""
+    split = split_key(key)
+    keys = split[0] if split and not split[1] else key.split(".")
+    node: Any = doc
+    origin = doc.origin
+    path: Path = ()
+    for name in keys:
+        if isinstance(node, Table) and has(node, name):
+            origin, node = node.origins.get(name, node.origin), node.peek(name)
+            path = (*path, name)
+        elif isinstance(node, Array):
+            index = find(node, name, path, "")
+            if isinstance(index, Problem):
+                raise AlchemyError(index.message, hint=index.hint)
+            node, path = node[index], (*path, index)
+            origin = node.origin if isinstance(node, Table) else origin
+        else:
+            return _default(node, name, path, last=name == keys[-1] and len(path) == len(keys) - 1)
+    lines = [f"{dotted(path)} = {brief(node, 200)}", f"  {_source(doc, dotted(path), origin)}"]
+    before = origin.overrode
+    while before is not None:
+        lines.append(f"  overrode {before.value_text or 'another value'}{_from(before)}")
+        before = before.overrode
+    return "\n".join(lines)
+
+
+def diff(a: Document, b: Document) -> str:
+    """In what two configs differ, one line a key; that they are identical is said in words."""
+    names = [doc.path or f"the {place}" for doc, place in ((a, "first"), (b, "second"))]
+    names = [f"{name}#{doc.variant}" if doc.variant else name for name, doc in zip(names, (a, b), strict=True)]
+    rows = differences(a, b)
+    if not rows:
+        drawn = "; the seed is drawn for each" if _drawn(a) else ""
+        return f"identical: {names[0]} and {names[1]} resolve to the same config{drawn}"
+    lines = []
+    for key, one, other in rows:
+        if one is _ABSENT or other is _ABSENT:
+            doc, name, value = (b, names[1], other) if one is _ABSENT else (a, names[0], one)
+            lines.append(f"{key}: only in {name}: {brief(value)}{_from(_origins(doc).get(key))}")
+        else:
+            left, right = _from(_origins(a).get(key)), _from(_origins(b).get(key))
+            lines.append(f"{key}: {brief(one)}{left} -> {brief(other)}{right}")
+    return "\n".join(lines)
+
+
+def differences(a: Document, b: Document) -> list[tuple[str, Any, Any]]:
+    """`(key, value in a, value in b)` wherever two configs differ. Seeds that were drawn for each do not count."""
+    one, other = _leaves(a), _leaves(b)
+    rows = []
+    for key in dict.fromkeys([*one, *other]):
+        left, right = one.get(key, _ABSENT), other.get(key, _ABSENT)
+        if not same(left, right) and not (key == "seed" and _drawn(a) and _drawn(b)):
+            rows.append((key, left, right))
+    return rows
+
+
+def _leaves(doc: Document) -> dict[str, Any]:
+    return {key: plain(value) for key, (value, _) in _walk(doc).items()}
+
+
+def _origins(doc: Document) -> dict[str, Origin]:
+    return {key: origin for key, (_, origin) in _walk(doc).items()}
+
+
+def _walk(doc: Document) -> dict[str, tuple[Any, Origin]]:
+    """Every value that is no table, by its dotted key; parts of a list go by their names."""
+    found: dict[str, tuple[Any, Origin]] = {}
+
+    def visit(node: Any, path: Path, origin: Origin) -> None:
+        if isinstance(node, Table) and node:
+            for key, value in node.entries():
+                visit(value, (*path, key), node.origins.get(key, node.origin))
+        elif isinstance(node, Array) and any(isinstance(item, Table) for item in node):
+            for name, item in zip(part_names(node), node, strict=True):
+                visit(item, (*path, name), item.origin if isinstance(item, Table) else origin)
+        else:
+            found[dotted(path)] = (node, origin)
+
+    visit(doc, (), doc.origin)
+    return found
+
+
+def _drawn(doc: Document) -> bool:
+    return has(doc, "seed") and doc.origins["seed"].kind == "drawn"
+
+
+def _from(origin: Origin | None) -> str:
+    return f" ({origin})" if origin is not None and str(origin) else ""
+
+
+def _source(doc: Document, key: str, origin: Origin) -> str:
+    if key in doc.dynamic:
+        recipe = doc.dynamic[key]
+        settings = ", ".join(f"{name}={brief(value)}" for name, value in recipe.items() if name != "dyn")
+        seed = "" if recipe["dyn"] in SEEDLESS else f", seed {seed_of(doc)}"
+        return f"made by {recipe['dyn']}({settings}) at {origin}{seed}"
+    if origin.kind == "drawn":
+        return "drawn for this run, since the config has no seed"
+    return f"from {origin}" if str(origin) else "from the program"
+
+
+def _default(node: Any, name: str, path: Path, *, last: bool) -> str:
+    """What a key that no file sets stands at: the default of the part's own signature."""
+    if not isinstance(node, Table):
+        raise AlchemyError(f"{dotted(path)} is a value and has no key {name!r}")
+    kind = node.peek("type")
+    if last and isinstance(kind, str):
+        from alchemy.config.source import find as find_part
+
+        part = find_part(kind, (".",))
+        for param in part.params if part is not None else ():
+            if part is not None and param.name == name and not param.required:
+                return f"{dotted((*path, name))} = {param.default}\n  default of {kind} ({part.where})"
+    place = f"[{dotted(path)}]" if path else "the config"
+    hint = did_you_mean(name, node) or f"it has {', '.join(node) or 'nothing'}"
+    raise AlchemyError(f"{place} has no {name!r}", hint=hint)
+
+
+def annotated(doc: Document) -> str:
+    """The resolved config with the origin of every value beside it, for `alchemy config show --origins`."""
+    from alchemy.config.write import inline
+
+    rows = [(f"{key} = {inline(plain(value))}", str(origin)) for key, (value, origin) in _walk(doc).items()]
+    width = min(60, max((len(row) for row, _ in rows), default=0))
+    return "\n".join(f"{row:<{width}}  # {origin}" if origin else row for row, origin in rows)

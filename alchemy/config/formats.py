@@ -1,0 +1,133 @@
+"""Config files of four formats, read as plain data and the line of every key.
+
+TOML is the first of them. JSON may hold `// comments` and a key "//" that is skipped; INI values are TOML values;
+Python is executed, so it wants an explicit yes. What a format cannot spell: see `alchemy.config.values`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any
+
+from alchemy.config.scan import DEEPEST, scan_json
+from alchemy.config.values import Parsed, decode, dotted, fail
+from alchemy.errors import did_you_mean
+
+LARGEST = 4 * 2**20  # bytes: a config is written by hand; more than this is data that belongs in a file of its own
+
+
+def read(path: str, *, allow_code: bool = False, where: str = "") -> Parsed:
+    """Reads a config file; every way in which that can fail is a ConfigError. `where` names who asked for the file."""
+    _must_exist(path, where)
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix not in FORMATS and not os.path.isdir(path):
+        known = f"a config ends in {', '.join(FORMATS)}"
+        fail(f"{path!r} is in no format that is read here", where=where, hint=known)
+    if suffix == ".py" and not allow_code:
+        trust = "pass --allow-code (from Python: allow_code=True) if you trust it"
+        fail(f"{path} is Python code, which would be executed", where=where, hint=trust)
+    parsed = parse(_text(path, where), suffix, path)
+    if not parsed.data:
+        fail("the file holds no settings", where=path, hint="a config needs at least tag, runner, task and model")
+    return parsed
+
+
+def parse(text: str, suffix: str, name: str) -> Parsed:
+    """Parses `text` in the format that `suffix` (".toml", ".json", ".ini", ".py") names."""
+    try:
+        parsed = FORMATS[suffix](text.replace("\r\n", "\n"), name)
+        parsed.data = decode(parsed.data, name, parsed.lines)
+    except RecursionError:
+        fail(f"tables are nested more than {DEEPEST} deep", where=name)
+    return parsed
+
+
+def _must_exist(path: str, where: str) -> None:
+    if os.path.exists(path):
+        return
+    folder, name = os.path.split(path)
+    try:
+        siblings = os.listdir(folder or ".")
+    except OSError:
+        fail(f"there is no folder {folder!r}, where {name!r} should be", where=where, hint="check the path")
+    except ValueError:
+        fail(f"{path!r} is not a path", where=where)
+    configs = sorted(sibling for sibling in siblings if os.path.splitext(sibling)[1] in FORMATS)
+    offer = f"the folder holds {', '.join(configs[:5])}" if configs else "check the path"
+    fail(f"there is no config file {path!r}", where=where, hint=did_you_mean(name, siblings) or offer)
+
+
+def _text(path: str, where: str) -> str:
+    """The text of a file that may be anything."""
+    try:
+        info = os.stat(path)
+        if stat.S_ISDIR(info.st_mode):
+            fail(f"{path!r} is a folder", where=where, hint="name the config file inside it")
+        if not stat.S_ISREG(info.st_mode):
+            fail(f"{path!r} is not a regular file", where=where)
+        with open(path, "rb") as file:
+            raw = file.read(LARGEST + 1)
+    except OSError as error:
+        fail(f"{path!r} cannot be read: {error.strerror or error}", where=where)
+    if len(raw) > LARGEST:
+        hint = "keep data in files of its own and name them in the config"
+        fail(f"the file is larger than the {LARGEST // 2**20} MB that a config may have", where=path, hint=hint)
+    if not raw.strip():
+        fail("the file is empty", where=path)
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        fail("the file is UTF-16", where=path, hint="save it as UTF-8")
+    if b"\0" in raw:
+        fail("the file is binary, not text", where=path)
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        fail("the file is not UTF-8 text", where=f"{path}:{line}", hint="save it as UTF-8")
+
+
+def parse_json(text: str, name: str) -> Parsed:
+    import json
+
+    layout = scan_json(text)
+    if layout.too_deep:
+        fail(f"tables are nested more than {DEEPEST} deep", where=f"{name}:{layout.too_deep}")
+    try:
+        data = json.loads(layout.text)
+    except json.JSONDecodeError as error:
+        fail(f"the text is not JSON: {error.msg[:1].lower()}{error.msg[1:]}", where=f"{name}:{error.lineno}")
+    except ValueError as error:  # numbers of more than 4,300 digits
+        fail(f"the text is not JSON: {error}", where=name)
+    if not isinstance(data, dict):
+        fail("a JSON config must be one object", where=name, hint="write { ... } around it")
+    for path, first, line in layout.twice:
+        if path[-1] != "//":
+            fail(f"{dotted(path)} is set twice", where=f"{name}:{line}", hint=f"it is first set on line {first}")
+    return Parsed(_without_remarks(data), layout.lines)
+
+
+def _without_remarks(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_remarks(item) for key, item in value.items() if key != "//"}
+    return [_without_remarks(item) for item in value] if isinstance(value, list) else value
+
+
+def _toml(text: str, name: str) -> Parsed:
+    from alchemy.config.toml import parse_toml
+
+    return parse_toml(text, name)
+
+
+def _ini(text: str, name: str) -> Parsed:
+    from alchemy.config.ini import parse_ini
+
+    return parse_ini(text, name)
+
+
+def _python(text: str, name: str) -> Parsed:
+    from alchemy.config.code import parse_code
+
+    return parse_code(text, name)
+
+
+FORMATS = {".toml": _toml, ".json": parse_json, ".ini": _ini, ".cfg": _ini, ".py": _python}

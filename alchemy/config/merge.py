@@ -1,0 +1,104 @@
+"""One layer of a config laid over another: a file over its bases, a variant over the body.
+
+Tables merge key by key; a table over a list patches its parts, each found by index, by `type` or by the last word of
+`type` (`[variant.x.plugins.FileLogger]`), and a part with a `type` of its own that matches none is added.
+`key = { delete = true }` removes a key or a part; `delete = "others"` in a table drops what it does not mention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from alchemy.config.scan import Path
+from alchemy.config.tree import Array, Origin, Table, plain
+from alchemy.config.values import dotted
+from alchemy.errors import Problem, did_you_mean
+
+
+def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) -> None:
+    """Lays `delta` over `table`, in place; what cannot be done is added to `problems`."""
+    if delta.peek("delete") == "others":
+        for key in [key for key in table if not has(delta, key)]:
+            del table[key]
+    for key, value in delta.entries():
+        if key == "delete" and value == "others":
+            continue
+        old, origin, here = table.peek(key), delta.origins.get(key, delta.origin), (*path, key)
+        if is_deletion(value):
+            if has(table, key):
+                del table[key]
+            else:
+                hint = did_you_mean(key, table)
+                problems.append(Problem(f"{dotted(here)} is not there to be deleted", str(origin), hint=hint))
+        elif isinstance(value, Table) and isinstance(old, Array) and not has(value, "dyn"):
+            patch(old, value, problems, here)
+        elif isinstance(value, Table) and not has(value, "dyn"):
+            if not isinstance(old, Table):
+                assign(table, key, Table(origin=origin), origin)
+            merge(table.peek(key), value, problems, here)
+        else:
+            assign(table, key, value, origin)
+
+
+def patch(array: Array, delta: Table, problems: list[Problem], path: Path) -> None:
+    """Changes, adds and deletes parts of a list."""
+    doomed = []
+    for name, value in delta.entries():
+        origin, here = delta.origins.get(name, delta.origin), (*path, name)
+        index = find(array, name, path, str(origin))
+        if isinstance(index, Problem):
+            if isinstance(value, Table) and has(value, "type"):
+                array.append(value)
+            else:
+                problems.append(index)
+        elif is_deletion(value):
+            doomed.append(index)
+        elif isinstance(value, Table) and isinstance(array[index], Table):
+            merge(array[index], value, problems, here)
+        else:
+            array[index] = value
+    for index in sorted(doomed, reverse=True):
+        del array[index]
+
+
+def find(array: Array, name: str, path: Path, where: str) -> int | Problem:
+    """The index of the element that `name` stands for: its number, its `type`, or the last word of its `type`."""
+    if name.isdecimal() and int(name) < len(array):
+        return int(name)
+    full = [item.peek("type") if isinstance(item, Table) else None for item in array]
+    known = [kind if isinstance(kind, str) else "" for kind in full]
+    for names in (known, short := [kind.rpartition(".")[2] for kind in known]):
+        if name and names.count(name) == 1:
+            return names.index(name)
+    if name in known or name in short:
+        places = [f"{dotted(path)}.{index}" for index, kind in enumerate(short) if name in (kind, known[index])]
+        return Problem(f"{dotted(path)} has {len(places)} parts named {name}", where, hint=f"say {' or '.join(places)}")
+    offer = f"it has {', '.join(filter(None, short)) or f'{len(array)} elements, counted from 0'}"
+    return Problem(f"the list {dotted(path)} has no {name!r}", where, hint=did_you_mean(name, short) or offer)
+
+
+def assign(table: Table, key: str, value: Any, origin: Origin) -> None:
+    """Sets a key so that its origin remembers what it overrode."""
+    if has(table, key):
+        before = table.origins.get(key, table.origin)
+        origin = replace(origin, overrode=replace(before, value_text=brief(table.peek(key))))
+    table.put(key, value, origin)
+
+
+def is_deletion(value: Any) -> bool:
+    return isinstance(value, Table) and dict.__eq__(value, {"delete": True})
+
+
+def has(table: Mapping[str, Any], key: str) -> bool:
+    """Whether a key is there; asking this way does not count as reading it."""
+    return dict.__contains__(table, key) if isinstance(table, dict) else key in table
+
+
+def brief(value: Any, width: int = 60) -> str:
+    """A value on one short line."""
+    from alchemy.config.write import inline
+
+    text = inline(plain(value))
+    return text if len(text) <= width else f"{text[: width - 3]}..."

@@ -1,0 +1,164 @@
+"""Settings from the command line: `--set optim.lr=1e-3`, `--set plugins.FileLogger.log_dir=x`, `--set ~optim.eps`.
+
+A value is a TOML value, or else plain text; it takes the type of what it replaces where that loses nothing
+(1 for a float is 1.0, 3 for a text is "3"). `~key` and `key={ delete = true }` delete; `none` is None.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alchemy.config.merge import assign, find, has
+from alchemy.config.scan import Path, split_key
+from alchemy.config.tree import Array, Document, Origin, Table
+from alchemy.config.values import decode, dotted, literal
+from alchemy.errors import Problem, did_you_mean
+
+# tables that may be opened from the command line though the file has none
+TABLES = ("backward", "checkpoint", "criterion", "ema", "model", "optim", "precision", "sched", "stop", "sweep", "task")
+
+_WORDS = {"True": True, "False": False, "None": None, "none": None, "null": None}
+
+COMMAND_LINE = Origin(kind="command line")
+
+
+class Refused(Exception):
+    """Why an override cannot be applied."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def override(doc: Document, text: str) -> Problem | None:
+    """Applies one `key=value` to a document; a Problem says why not, or (as a warning) what is odd about it."""
+    where = f"--set {text}"
+    try:
+        keys, value = _split(text)
+        parent = _walk(doc, keys[:-1])
+        if value is not None:
+            return _set(doc, parent, keys, value, where)
+        _delete(parent, keys)
+        return None
+    except Refused as error:
+        return Problem(str(error), where, hint=error.hint)
+
+
+def typed(text: str, old: Any) -> Any:
+    """The value that `text` means where `old` stands; Refused if it cannot stand there."""
+    text, bare = text.strip(), False
+    try:
+        value = decode(literal(text), path=("value",))
+    except ValueError:
+        value = _WORDS.get(text, text)
+        bare = isinstance(value, str)
+    if value is None or isinstance(value, dict):
+        return value
+    if isinstance(old, bool):
+        if value in (0, 1):
+            return bool(value)
+        raise Refused(f"{text!r} stands where true or false did", "write true or false")
+    if isinstance(old, int | float):
+        if bare or isinstance(value, bool):
+            raise Refused(f"{text!r} stands where the number {old} did", f"text needs quotes: '\"{text}\"'")
+        if isinstance(value, int | float):
+            return _number(value, old)
+    if isinstance(old, str) and not isinstance(value, list):
+        return value if isinstance(value, str) else text
+    return value
+
+
+def _number(value: float, old: float) -> float:
+    if isinstance(old, float):
+        return float(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _split(text: str) -> tuple[list[str], str | None]:
+    """The keys and the value's text; None for a value means: delete."""
+    if text.startswith("~"):
+        split = split_key(text[1:])
+        if split and not split[1]:
+            return split[0], None
+        raise Refused("this is not a key to delete", "write ~table.key")
+    split = split_key(text)
+    keys, rest = split if split else ([], "")
+    if not rest.startswith("="):
+        left, sign, right = text.partition("=")
+        keys, rest = [part.strip() for part in left.split(".")], sign + right
+    if not rest or not all(keys):
+        raise Refused("this is not key=value", "write it like optim.lr=0.001")
+    if not rest[1:].strip():
+        raise Refused("nothing stands after '='", f"empty text is {dotted(tuple(keys))}='\"\"'; ~key deletes a key")
+    return keys, rest[1:]
+
+
+def _walk(doc: Document, keys: list[str]) -> Table | Array:
+    """The table or list in which the last key stands."""
+    node: Any = doc
+    for depth, key in enumerate(keys):
+        path: Path = tuple(keys[:depth])
+        if isinstance(node, Array):
+            node = node[_index(node, key, path)]
+        elif isinstance(node, Table) and has(node, key):
+            node = node.peek(key)
+        elif isinstance(node, Table):
+            if depth or key not in TABLES:
+                raise _no_such(node, key, path)
+            assign(node, key, Table(origin=COMMAND_LINE), COMMAND_LINE)
+            node = node.peek(key)
+        if not isinstance(node, Table | Array):
+            raise Refused(f"{dotted((*path, key))} is a value and has no keys")
+    return node
+
+
+def _index(array: Array, key: str, path: Path) -> int:
+    index = find(array, key, path, "")
+    if isinstance(index, Problem):
+        raise Refused(index.message, index.hint)
+    return index
+
+
+def _no_such(table: Table, key: str, path: Path) -> Refused:
+    names = [*table, *(TABLES if not path else ())]
+    place = f"[{dotted(path)}]" if path else "the config"
+    return Refused(f"{place} has no {key!r}", did_you_mean(key, names) or f"it has {', '.join(table) or 'nothing'}")
+
+
+def _delete(parent: Table | Array, keys: list[str]) -> None:
+    path: Path = tuple(keys[:-1])
+    if isinstance(parent, Array):
+        del parent[_index(parent, keys[-1], path)]
+    elif has(parent, keys[-1]):
+        del parent[keys[-1]]
+    else:
+        raise _no_such(parent, keys[-1], path)
+
+
+def _set(doc: Document, parent: Table | Array, keys: list[str], text: str, where: str) -> Problem | None:
+    key, path = keys[-1], tuple(keys)
+    if isinstance(parent, Array):
+        index = _index(parent, key, path[:-1])
+        value = _fitting(text, parent[index], path)
+        parent[index] = Table(value, origin=COMMAND_LINE) if isinstance(value, dict) else value
+        return None
+    old = parent.peek(key)
+    value = _fitting(text, old, path)
+    if value == {"delete": True}:
+        _delete(parent, keys)
+        return None
+    hint = "" if has(parent, key) else did_you_mean(key, [*parent, *(TABLES if parent is doc else ())])
+    assign(parent, key, value, COMMAND_LINE)
+    if hint:
+        return Problem(f"{dotted(path)} is a new key, it replaces nothing", where, hint=hint, error=False)
+    return None
+
+
+def _fitting(text: str, old: Any, path: Path) -> Any:
+    value = typed(text, old)
+    if isinstance(old, Table) and old and not isinstance(value, dict) and value is not None and not has(old, "dyn"):
+        raise Refused(f"{dotted(path)} is a table", f"set one of its keys: {', '.join(old)}")
+    if isinstance(old, Array) and not isinstance(value, list | dict) and value is not None:
+        name = dotted(path)
+        raise Refused(f"{name} is a list", f"write {name}='[..]', or set one element: {name}.0=..")
+    return value

@@ -1,0 +1,50 @@
+"""The seed of a config: asked for, written in it, its Seeding plugin's, or drawn."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from alchemy.config.merge import assign, brief, has
+from alchemy.config.override import COMMAND_LINE
+from alchemy.config.tree import Array, Document, Origin, Table
+from alchemy.errors import Problem
+
+
+def settle_seed(doc: Document, seed: int | None, problems: list[Problem]) -> None:
+    """Gives the document its seed: asked for, in the file, in the Seeding plugin, or drawn now."""
+    if seed is not None:
+        assign(doc, "seed", seed, COMMAND_LINE)
+    plugin = _seeding(doc)
+    holder: Table = doc
+    if not has(doc, "seed"):
+        if plugin is None or not has(plugin, "seed"):
+            doc.put("seed", int.from_bytes(os.urandom(4), "big") >> 1, Origin(kind="drawn"))
+            return
+        holder = plugin
+    if not _is_seed(holder.peek("seed")):
+        message = f"seed is {brief(holder.peek('seed'))}, not a whole number from 0 on"
+        hint = "leave it out to have one drawn and recorded"
+        problems.append(Problem(message, holder.where("seed"), "" if holder is doc else "plugins", hint=hint))
+    elif holder is doc and plugin is not None and has(plugin, "seed") and doc.origins["seed"].kind == "command line":
+        # a seed asked for on the command line is meant for everything
+        assign(plugin, "seed", doc.peek("seed"), COMMAND_LINE)
+
+
+def seed_of(doc: Document) -> int:
+    """The seed of a settled document: its own, else the Seeding plugin's."""
+    plugin = _seeding(doc)
+    seed = doc.peek("seed") if has(doc, "seed") or plugin is None else plugin.peek("seed")
+    return seed if _is_seed(seed) else 0
+
+
+def _seeding(doc: Document) -> Table | None:
+    plugins = doc.peek("plugins")
+    for plugin in plugins if isinstance(plugins, Array) else ():
+        if isinstance(plugin, Table) and str(plugin.peek("type")).rpartition(".")[2] == "Seeding":
+            return plugin
+    return None
+
+
+def _is_seed(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,80 @@
+"""TOML text as plain data, and its mistakes as sentences with a line."""
+
+from __future__ import annotations
+
+import re
+
+from alchemy.config.scan import DEEPEST, Layout, scan_toml
+from alchemy.config.values import Parsed, dotted, fail
+from alchemy.errors import ConfigError, Problem
+
+
+def parse_toml(text: str, name: str) -> Parsed:
+    """Parses TOML 1.0 and the inline tables of TOML 1.1."""
+    import tomllib
+
+    layout = scan_toml(text)
+    if layout.too_deep:
+        fail(f"tables are nested more than {DEEPEST} deep", where=f"{name}:{layout.too_deep}")
+    try:
+        data = tomllib.loads(layout.text)
+    except ValueError as error:
+        raise ConfigError([_problem(str(error), layout, name)]) from None
+    return Parsed(data, layout.lines, text)
+
+
+_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+_LINE = "a line must be 'key = value', '[table]' or '# comment'"
+
+# how tomllib's message starts -> what we say, and how to mend it
+_SENTENCES = [
+    ("Expected '=' after a key", _LINE, ""),
+    ("Invalid statement", _LINE, ""),
+    ("Invalid initial character for a key", "a key is missing, or has a character that needs quotes", ""),
+    ("Unclosed array", "the list that starts here is never closed", "add ']', and a comma between its values"),
+    ("Unclosed inline table", "the table that starts here is never closed", "add '}', and a comma between its keys"),
+    ("Expected newline or end", "there is more on the line after the value: {rest}", "write one setting a line"),
+    ("Unescaped '\\'", "a backslash in double quotes starts an escape", "use 'single quotes', or write \\\\"),
+    ("Expected ']", "the name of the table is not closed", "write [name], or [[name]] for a list of tables"),
+    ("Expected", "the text that starts here is never closed", "add the closing quotes"),
+    ("Unterminated string", "the text that starts here is never closed", "add the closing quotes"),
+    ("Illegal character '\\n'", "the text is not closed on its line", "add the closing quote, or use three quotes"),
+    ("Cannot declare", "the table exists already in another form", "write it in one place"),
+    ("Cannot mutate immutable", "a table in braces cannot be extended elsewhere", "put all its keys in one place"),
+]
+
+
+def _problem(message: str, layout: Layout, name: str) -> Problem:
+    place = _PLACE.search(message)
+    message = _PLACE.sub("", message)
+    offset = len(layout.text)
+    if place and place[1]:
+        before = layout.text.split("\n")[: int(place[1]) - 1]
+        offset = sum(len(line) + 1 for line in before) + int(place[2]) - 1
+    line = layout.line_at(offset)  # blanking joins lines but keeps lengths: this is the line in the user's text
+    if layout.stopped and (offset >= len(layout.text) or message.startswith("Unclosed")):
+        line = layout.stopped
+    where, rest = f"{name}:{line}", layout.text[offset:].split("\n")[0].strip()
+    if message.startswith(("Cannot overwrite", "Cannot declare", "Duplicate")) and layout.twice:
+        path, first, line = layout.twice[0]
+        return Problem(f"{dotted(path)} is set twice", f"{name}:{line}", hint=f"it is first set on line {first}")
+    if message.startswith("Invalid value"):
+        return bad_value(rest, where)
+    for start, sentence, hint in _SENTENCES:
+        if message.startswith(start):
+            return Problem(sentence.format(rest=repr(rest[:40])), where, hint=hint)
+    return Problem(f"the text is not TOML: {message[:1].lower()}{message[1:]}", where)
+
+
+_MEND = {"True": "write true", "False": "write false", "None": "write { none = true }", "null": "write { none = true }"}
+
+
+def bad_value(text: str, where: str, section: str = "") -> Problem:
+    """The problem with what stands where a TOML value should."""
+    word = re.split(r"[,\]}#]", text)[0].strip()[:60]
+    if text.startswith(("[", "{")):
+        return Problem("the list or table is not closed, or lacks a comma", where, section)
+    if not word:
+        return Problem("a value is missing", where, section, hint='empty text is ""')
+    return Problem(f"{word!r} is not a value", where, section, hint=_MEND.get(word, f'quote text: "{word}"'))

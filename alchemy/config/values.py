@@ -1,0 +1,146 @@
+"""The values that a config can hold, and how each is spelt in a format that has no word for it.
+
+`{ none = true }` is None, and `{ toml = "1979-05-27" }` is that TOML value, whatever it is: a date or an infinity
+in JSON, or a table that would otherwise be taken for a spelling.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Never
+
+from alchemy.config.scan import BARE_KEY, DEEPEST, Path, scan_toml
+from alchemy.errors import ConfigError, Problem
+
+SCALARS = (bool, int, float, str, datetime.datetime, datetime.date, datetime.time, type(None))
+
+
+@dataclass
+class Parsed:
+    """A config file as plain data. `source` is its text where that is TOML, so that comments can be written back."""
+
+    data: dict[str, Any]
+    lines: dict[Path, int] = field(default_factory=dict)
+    source: str = ""
+
+
+def fail(message: str, *, where: str = "", section: str = "", hint: str = "") -> Never:
+    raise ConfigError([Problem(message, where=where, section=section, hint=hint)])
+
+
+def at(name: str, lines: Mapping[Path, int], path: Path) -> str:
+    """`file:line` of the value at `path`, or of the nearest table around it."""
+    while path and path not in lines:
+        path = path[:-1]
+    return f"{name}:{lines[path]}" if lines.get(path) else name
+
+
+def dotted(path: Path) -> str:
+    """A path as one writes it: `plugins.1.log_dir`; keys that need quotes get them.
+
+    >>> dotted(("a", 0, "b.c"))
+    'a.0."b.c"'
+    """
+    return ".".join(quote_key(str(key)) for key in path)
+
+
+def quote_key(key: str) -> str:
+    return key if BARE_KEY.fullmatch(key) else quote(key)
+
+
+def quote(text: str) -> str:
+    """Text as a TOML string on one line."""
+    if "\\" in text and "'" not in text and text.isprintable():
+        return f"'{text}'"
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(char: str) -> str:
+    return _ESCAPES.get(char) or (char if char.isprintable() else f"\\U{ord(char):08x}")
+
+
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\b": "\\b", "\f": "\\f"}
+
+
+def literal(text: str) -> Any:
+    """The value of a TOML literal; ValueError when `text` is none.
+
+    >>> literal("[1, 2]")
+    [1, 2]
+    """
+    import tomllib
+
+    text = text.replace("\r\n", "\n").strip()
+    try:
+        data = tomllib.loads(scan_toml(f"value = {text}").text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if list(data) != ["value"]:
+        raise ValueError("more than one value")
+    return data["value"]
+
+
+def decode(
+    value: Any, name: str = "", lines: Mapping[Path, int] | None = None, path: Path = (), *, spelt: bool = True
+) -> Any:
+    """Plain data out of what a format or a program gave; with `spelt`, what a table spells is put in its place."""
+    where = at(name, lines or {}, path)
+    if len(path) > DEEPEST:
+        fail(f"tables are nested more than {DEEPEST} deep", where=where)
+    if isinstance(value, Mapping):
+        if spelt and path and is_spelling(value):
+            return _spelt(value, where)
+        keys = {_text(key, where): item for key, item in value.items()}
+        return {key: decode(item, name, lines, (*path, key), spelt=spelt) for key, item in keys.items()}
+    if isinstance(value, list | tuple):
+        return [decode(item, name, lines, (*path, index), spelt=spelt) for index, item in enumerate(value)]
+    value = _scalar(value)
+    if isinstance(value, str):
+        return _text(value, where)
+    if isinstance(value, SCALARS):
+        return value
+    plain = "use text, numbers, true/false, dates, lists and tables"
+    return fail(f"{dotted(path)} is a {type(value).__name__}, which no config can hold", where=where, hint=plain)
+
+
+def _scalar(value: Any) -> Any:
+    """A scalar without its wrapping: tomlkit's items, numpy's numbers, enumerations, paths."""
+    module = type(value).__module__.partition(".")[0]
+    if module == "tomlkit":
+        return value.unwrap()
+    if module in ("numpy", "torch") and getattr(value, "ndim", None) == 0:
+        return value.item()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return value if isinstance(value, bool) else int.__int__(value)
+    return float.__float__(value) if isinstance(value, float) else value
+
+
+def is_spelling(table: Mapping[str, Any]) -> bool:
+    """Whether a table stands for another value."""
+    return len(table) == 1 and (table.get("none") is True or isinstance(table.get("toml"), str))
+
+
+def _spelt(table: Mapping[str, Any], where: str) -> Any:
+    if "none" in table:
+        return None
+    try:
+        return literal(table["toml"])
+    except ValueError:
+        fail(f"{table['toml']!r} is not a TOML value", where=where, hint='write it like { toml = "1979-05-27" }')
+
+
+def _text(text: Any, where: str) -> str:
+    if not isinstance(text, str):
+        fail(f"the key {text!r} is not text", where=where, hint=f'write "{text}"')
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        fail(f"{text!r} holds half of a surrogate pair, which no file can store", where=where)
+    return str(text)
