@@ -1,0 +1,342 @@
+"""A model as alchemy sees it, and the handler that turns its losses into updates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from loguru import logger
+from torch import Tensor, nn
+
+from alchemy.context import Run, current_run
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.nn.groups import matches
+from alchemy.nn.losses import Loss
+from alchemy.nn.reduce import by_name, differentiable, mean, weighted_sum
+from alchemy.nn.weights import load_weights, save_weights, unwrap
+from alchemy.registry import Registrable, build, filled_from, parameters
+
+
+class AlchemyModel(Registrable):
+    """Wraps an `nn.Module`. A subclass calls `super().__init__()`, sets `self.model` and defines `forward`.
+
+    class Tagger(AlchemyModel):
+        def __init__(self, *, hidden: int = 64) -> None:
+            super().__init__()
+            self.model = nn.LSTM(100, hidden)
+            self.criterion = build_loss(self.criterion_cfg)
+
+        def forward(self, batch, needs_loss, requires_grad, **kw):
+            logits = self.model(batch["x"])
+            if not needs_loss:
+                return {"logits": logits}
+            loss_sum, count = self.criterion(logits, batch["y"])
+            loss = self.backward.backward(loss_sum, requires_grad=requires_grad, count=count)
+            return {"logits": logits, "loss_sum": loss_sum.detach(), "count": count, "loss": loss}
+    """
+
+    _model: Any = None
+    _backward: Any = None
+    _modules_of: tuple[Any, list[nn.Module]] = (None, [])
+
+    def __init__(self) -> None:
+        self.run: Run = current_run()
+
+    # -- its tables
+    @property
+    def cfg(self) -> Any:
+        """The whole configuration."""
+        return self.run.cfg
+
+    @property
+    def model_cfg(self) -> Any:
+        return self.run.table("model")
+
+    @property
+    def criterion_cfg(self) -> Any:
+        """The table `[criterion]`; None where there is none, as in a test or an inference."""
+        return self.run.cfg.get("criterion")
+
+    @property
+    def backward_cfg(self) -> Any:
+        return self.run.cfg.get("backward")
+
+    # -- the module
+    @property
+    def model(self) -> Any:
+        """The module, as it is wrapped now; may be replaced during training."""
+        if self._model is None:
+            hint = "set self.model = nn.Module in its constructor"
+            raise AlchemyError(f"{type(self).__name__} has no module yet", section="model", hint=hint)
+        return self._model
+
+    @model.setter
+    def model(self, model: Any) -> None:
+        if not isinstance(model, nn.Module):
+            logger.warning("model is set to a {}, which is not an nn.Module", type(model).__name__)
+        self._model = model
+
+    @property
+    def module(self) -> Any:
+        """The module without its wrappers (DDP, DataParallel, torch.compile)."""
+        return unwrap(self.model)
+
+    @property
+    def backward(self) -> Any:
+        """The backward handler of `[backward]`, made when it is first asked for."""
+        if self._backward is None:
+            table = self.backward_cfg
+            self._backward = build(BackwardHandler, table, section="backward") if table else DefaultBackwardHandler()
+        return self._backward
+
+    @backward.setter
+    def backward(self, handler: Any) -> None:
+        self._backward = handler
+
+    def losses(self) -> dict[str, nn.Module]:
+        """Losses kept beside the module; where they have parameters, these are trained and saved with the model."""
+        inner = {id(module) for module in self.module.modules()} if self._model is not None else set()
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if isinstance(value, nn.Module)
+            and (isinstance(value, Loss | nn.modules.loss._Loss) or name == "criterion")
+            and id(value) not in inner
+        }
+
+    # -- what a project defines
+    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> MutableMapping[str, Any]:
+        hint = "it returns a dict, with 'loss' when needs_loss"
+        text = f"{type(self).__name__} must define forward(self, batch, needs_loss, requires_grad, **kwargs)"
+        raise AlchemyError(text, section="model", hint=hint)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> MutableMapping[str, Any]:
+        return self.forward(*args, **kwargs)
+
+    def optim_params(self, **table: Any) -> Any:
+        """What is optimised: parameters or groups. Gets every key of `[optim]`."""
+        return list(self.module.parameters())
+
+    def max_positions(self) -> int | None:
+        """The longest input that the model takes; None when there is no limit."""
+        return None
+
+    def set_requires_grad(self, requires_grad: bool, mode: str, **kwargs: Any) -> None:
+        """Freezes or thaws the parameters that `mode` names: "all", a prefix, a part of the name or a pattern."""
+        found = [param for name, param in self.module.named_parameters() if mode == "all" or matches(name, mode)]
+        if not found:
+            names = sorted({name.split(".")[0] for name, _ in self.module.named_parameters()})
+            hint = did_you_mean(mode, names) or f"there are {', '.join(names)}"
+            raise AlchemyError(f"no parameter matches {mode!r}", section="model", hint=hint)
+        for param in found:
+            param.requires_grad = requires_grad
+
+    def loss_of(self, outputs: Any) -> Any:
+        """The loss among the outputs of `forward`, or an error that says what forward should have returned."""
+        if isinstance(outputs, Mapping) and "loss" in outputs:
+            return outputs["loss"]
+        names = ", ".join(map(repr, outputs)) if isinstance(outputs, Mapping) else ""
+        got = f"a dict with {names or 'nothing'}" if isinstance(outputs, Mapping) else type(outputs).__name__
+        raise AlchemyError(
+            f"{type(self).__name__}.forward(needs_loss=True) returned {got}",
+            section="model",
+            hint="return a dict with 'loss', the value of self.backward.backward(...)",
+        )
+
+    # -- as a module
+    def train(self, mode: bool = True) -> None:
+        model = self.model
+        if mode and isinstance(model, nn.Module):
+            if self._modules_of[0] is not model:
+                self._modules_of = (model, list(model.modules()))
+            # the loop asks before every step; looking is 20 times cheaper than setting it again
+            if all([module.training for module in self._modules_of[1]]):  # noqa: C419 (a list is faster here)
+                return
+        model.train(mode)
+        for loss in self.losses().values():
+            loss.train(mode)
+
+    def eval(self) -> None:
+        self.train(False)
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        for loss in self.losses().values():
+            loss.to(*args, **kwargs)
+        return self.model.to(*args, **kwargs)
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        return (param for _, param in self.named_parameters())
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """The module's parameters, then those of losses as `criterion:gamma`."""
+        yield from self.module.named_parameters()
+        for name, loss in self.losses().items():
+            for inner, param in loss.named_parameters():
+                yield f"{name}:{inner}", param
+
+    def state_dict(self) -> dict[str, Tensor]:
+        state = dict(self.module.state_dict())
+        for name, loss in self.losses().items():
+            state |= {f"{name}:{key}": value for key, value in loss.state_dict().items()}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Tensor], strict: bool = True) -> None:
+        own = {key: value for key, value in state.items() if ":" not in key}
+        parts = [("", self.module, own)]
+        for name, loss in self.losses().items():
+            inner = {key.removeprefix(f"{name}:"): value for key, value in state.items() if key.startswith(f"{name}:")}
+            parts.append((name, loss, inner))
+        for name, module, values in parts:
+            try:
+                module.load_state_dict(values, strict=strict)
+            except RuntimeError as error:
+                raise AlchemyError(f"the saved weights do not fit {name or type(module).__name__}: {error}") from error
+
+    def save(self, path: str | Path) -> None:
+        """Writes the weights into the folder `path`: model.safetensors, and a file for each loss that has weights."""
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, module in self._saved().items():
+            save_weights(module, folder / f"{name}.safetensors")
+
+    def load(self, path: str | Path, strict: bool = True) -> None:
+        """Reads the weights that `save` wrote; `strict=False` takes what fits by name."""
+        for name, module in self._saved().items():
+            load_weights(module, Path(path) / f"{name}.safetensors", strict)
+
+    def _saved(self) -> dict[str, nn.Module]:
+        return {"model": self.module, **{name: loss for name, loss in self.losses().items() if loss.state_dict()}}
+
+
+class BackwardHandler(Registrable):
+    """Turns losses into gradients and gradients into updates. A subclass defines `backward`."""
+
+    period: int = 1
+    updates: int = 0
+    window_closed: bool = True
+
+    def __init__(self) -> None:
+        self.run: Run = current_run()
+
+    def backward(
+        self,
+        losses: Tensor | Sequence[Any],
+        weights: Sequence[Any] | None = None,
+        requires_grad: bool = True,
+        names: Sequence[str] | None = None,
+    ) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define backward(losses, weights, requires_grad, names)")
+
+    def flush(self) -> None:
+        """Makes the update of a window that the end of an epoch has cut short."""
+
+
+@BackwardHandler.register("Default")
+class DefaultBackwardHandler(BackwardHandler):
+    """An update every `period` steps, of the sum of the losses over the sum of their counts.
+
+    New style, `backward(loss_sum, count=n)`: gradients of sums add up and are divided once, so the update does not
+    depend on how the batch was cut. Old style, without a count: the losses are means, each step weighs the same.
+    """
+
+    @filled_from(lambda: current_run().table("backward"))
+    def __init__(self, *, period: int = 1) -> None:
+        super().__init__()
+        if not isinstance(period, int) or period < 1:
+            hint = "give a whole number of steps, 1 or more"
+            raise AlchemyError(f"period is {period!r}", section="backward", hint=hint)
+        self.period = period
+        self.updates = 0
+        self.window_closed = True
+        self._steps = 0  # in this window
+        self._count: float | Tensor = 0
+        self._warned = False
+
+    def backward(
+        self,
+        losses: Tensor | Sequence[Any],
+        weights: Sequence[Any] | None = None,
+        requires_grad: bool = True,
+        names: Sequence[str] | None = None,
+        count: float | Tensor | None = None,
+    ) -> Any:
+        """Old style: returns the loss as a float. With `count`: the mean as a 0-d tensor, not waited for."""
+        loss = losses if isinstance(losses, Tensor) and weights is None else weighted_sum(losses, weights)
+        if requires_grad:
+            if not isinstance(loss, Tensor) or not loss.requires_grad or loss.dim():
+                loss = differentiable(loss)
+            if self.run.debug:
+                for name, value in by_name(losses, names):
+                    logger.debug("loss {} = {}", name, value)
+            if count is None and self.period > 1:
+                self._warn()
+            self._accumulate(loss, 1 if count is None else count)
+        if count is None:
+            return loss.item() if isinstance(loss, Tensor) else float(loss)
+        return mean(loss.detach() if isinstance(loss, Tensor) else torch.as_tensor(loss), count)
+
+    def flush(self) -> None:
+        if self._steps:
+            self._update()
+
+    def _accumulate(self, loss: Tensor, count: float | Tensor) -> None:
+        if not self._steps:
+            if not self.updates:
+                self.run.optim.zero_grad()  # whatever was computed before training
+            self.window_closed = False
+        self.differentiate(loss)
+        if isinstance(count, Tensor) and count.device.type == "cpu":
+            count = count.item()
+        self._count = self._count + count
+        self._steps += 1
+        if self._steps >= self.period:
+            self._update()
+
+    def differentiate(self, loss: Tensor) -> None:
+        """Adds the gradients of a loss; frees its graph at once: only gradients are kept over the window."""
+        loss.backward()
+
+    def _update(self) -> None:
+        optim, count = self.run.optim, self._count
+        if isinstance(count, Tensor):
+            optim.multiply_grads(torch.where(count > 0, 1 / count, 0.0))
+        elif count > 0 and count != 1:
+            optim.multiply_grads(1.0 / count)
+        optim.step()
+        self.run.train_sched.step_lr()
+        optim.zero_grad()
+        if not self.updates:
+            optim.report_missing()  # parameters that the first forward has made
+        self.updates += 1
+        self._steps, self._count, self.window_closed = 0, 0, True
+
+    def _warn(self) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "[backward] period = {}: this model hands over mean losses, so each step of a window weighs the same "
+                "even if they differ in size; call backward(loss_sum, count=n) to have the exact gradient",
+                self.period,
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"updates": self.updates}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.updates = int(state["updates"])
+
+
+def build_model(run: Run) -> AlchemyModel:
+    """The model that `[model]` names, with the weights of `model_path` where its constructor does not read them."""
+    table = run.table("model")
+    if "type" not in table:
+        hint = 'such as type = "src.model.Model"'
+        raise AlchemyError("a run needs a table [model] with a 'type'", section="model", hint=hint)
+    names, takes_any = parameters(AlchemyModel.resolve_registered_module(table["type"]))
+    loads = bool(names) and not takes_any and "model_path" not in names
+    model: AlchemyModel = build(AlchemyModel, table, drop=("model_path",) if loads else (), section="model")
+    if loads and table.get("model_path"):
+        model.load(table["model_path"])
+    return model

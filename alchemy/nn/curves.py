@@ -1,0 +1,69 @@
+"""Learning-rate curves: pure functions of the number of updates, or epochs, made so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def constant(t: int, *, warmup: int = 0) -> float:
+    """A line up to 1 over `warmup`, then 1."""
+    return min(1.0, t / warmup) if warmup else 1.0
+
+
+def linear(t: int, *, warmup: int, total: int) -> float:
+    """A line up to 1 over `warmup`, then a line down to 0 at `total`."""
+    if t < warmup:
+        return t / max(1, warmup)
+    return max(0.0, (total - t) / max(1, total - warmup))
+
+
+def step(t: int, *, step_size: int, gamma: float) -> float:
+    return gamma ** (t // step_size)
+
+
+def multi_step(t: int, *, milestones: Sequence[int], gamma: float) -> float:
+    return gamma ** sum(t >= milestone for milestone in milestones)
+
+
+def exponential(t: int, *, gamma: float) -> float:
+    return gamma**t
+
+
+def cosine(t: float, *, t_max: float) -> float:
+    """Half a wave down to 0 at `t_max`; it rises again after it, as torch's CosineAnnealingLR does."""
+    return (1 + math.cos(math.pi * t / t_max)) / 2 if t_max else 1.0
+
+
+def cosine_cycles(t: int, *, total: int, cycles: float) -> float:
+    """`cycles` falls from 1 to 0, each with a jump back up after it; 0 from `total` on."""
+    progress = t / max(1, total)
+    return 0.0 if progress >= 1.0 else cosine((cycles * progress) % 1.0, t_max=1.0)
+
+
+def cosine_restarts(t: int, *, t_0: int, t_mult: int = 1) -> float:
+    """Falls of `t_0`, `t_0 * t_mult`, `t_0 * t_mult^2`.. without end, each with a jump back up after it."""
+    if t_mult == 1:
+        return cosine(t % t_0, t_max=t_0)
+    length = t_0
+    while t >= length:
+        t, length = t - length, length * t_mult
+    return cosine(t, t_max=length)
+
+
+def polynomial(t: int, *, total: int, power: float) -> float:
+    return max(0.0, 1 - t / max(1, total)) ** power
+
+
+def inverse_sqrt(t: int, *, warmup: int, timescale: int) -> float:
+    """A line up to 1 over `warmup`, then down with the root; after `timescale` more it is at the root of a half."""
+    if t < warmup:
+        return t / max(1, warmup)
+    return 1.0 / math.sqrt((t + timescale - warmup) / timescale)
+
+
+def noam(t: int, *, model_size: int, warmup: int, factor: float = 1.0) -> float:
+    """The rate itself, not a factor of one, as in "Attention is all you need"; its first step is number 1."""
+    number = t + 1
+    rise = number * warmup**-1.5 if warmup else math.inf
+    return factor * model_size**-0.5 * min(number**-0.5, rise)

@@ -1,0 +1,251 @@
+"""Losses as sums with the count they are to be divided by."""
+
+# B batch, C classes, d1..dk further dimensions: logits are [B, C, d1..dk], targets [B, d1..dk] or like the logits
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.registry import Registrable, build, construct, parameters, resolve
+
+Count = int | Tensor
+
+# these divide their mean by the rows, not by every number in the target
+BY_ROW = {
+    "CTCLoss",
+    "CosineEmbeddingLoss",
+    "MultiLabelMarginLoss",
+    "MultiLabelSoftMarginLoss",
+    "TripletMarginLoss",
+    "TripletMarginWithDistanceLoss",
+}
+
+
+class Loss(nn.Module, Registrable):
+    """A loss part: `loss(logits, target)` gives the sum and the count, and sum / count is what torch calls the mean.
+
+    Sums, not means: micro-batches and ranks differ in size, and the backward handler divides once, by the whole count.
+    """
+
+    def forward(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Count]:
+        raise NotImplementedError(f"{type(self).__name__} must define forward(logits, target) -> (sum, count)")
+
+
+class CrossEntropy(Loss):
+    """Cross entropy over class indices, or over class probabilities when the target is shaped like the logits."""
+
+    weight: Tensor | None
+
+    def __init__(
+        self, *, label_smoothing: float = 0.0, ignore_index: int = -100, weight: Sequence[float] | None = None
+    ) -> None:
+        super().__init__()
+        self.label_smoothing = label_smoothing
+        self.ignore_index = ignore_index
+        self.register_buffer("weight", None if weight is None else torch.tensor(weight), persistent=False)
+
+    def forward(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Count]:
+        _check_classes(logits, target)
+        total = F.cross_entropy(
+            logits,
+            target,
+            weight=self.weight if self.weight is None else self.weight.to(logits.dtype),
+            ignore_index=self.ignore_index,
+            reduction="sum",
+            label_smoothing=self.label_smoothing,
+        )
+        return total, class_count(logits, target, self.ignore_index, self.weight)
+
+
+class BCE(Loss):
+    """Binary cross entropy of logits, for targets of the same shape."""
+
+    weight: Tensor | None
+    pos_weight: Tensor | None
+
+    def __init__(
+        self, *, weight: Sequence[float] | float | None = None, pos_weight: Sequence[float] | float | None = None
+    ) -> None:
+        super().__init__()
+        self.register_buffer("weight", None if weight is None else torch.tensor(weight), persistent=False)
+        self.register_buffer("pos_weight", None if pos_weight is None else torch.tensor(pos_weight), persistent=False)
+
+    def forward(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Count]:
+        _check_same_shape(logits, target)
+        total = F.binary_cross_entropy_with_logits(
+            logits, target.to(logits.dtype), weight=self.weight, pos_weight=self.pos_weight, reduction="sum"
+        )
+        return total, target.numel()
+
+
+class MSE(Loss):
+    """Squared error, for targets of the same shape."""
+
+    def forward(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Count]:
+        _check_same_shape(logits, target)
+        return F.mse_loss(logits, target.to(logits.dtype), reduction="sum"), target.numel()
+
+
+class Focal(Loss):
+    """Cross entropy that looks away from what is easy: `-alpha (1 - p)^gamma log p`.
+
+    Softmax over class indices; a sigmoid for each logit when the target is shaped like the logits, where `alpha`
+    weighs the positives and `1 - alpha` the negatives. `learnable = true` makes parameters of `alpha` and `gamma`.
+    """
+
+    alpha: Tensor | None
+    gamma: Tensor
+
+    def __init__(
+        self,
+        *,
+        alpha: float | Sequence[float] | None = None,
+        gamma: float = 2.0,
+        ignore_index: int = -100,
+        learnable: bool = False,
+    ) -> None:
+        super().__init__()
+        if learnable and alpha is None:
+            alpha = 1.0
+        self.ignore_index = ignore_index
+        for name, value in (("alpha", alpha), ("gamma", gamma)):
+            tensor = None if value is None else torch.tensor(value, dtype=torch.get_default_dtype())
+            if learnable and tensor is not None:
+                self.register_parameter(name, nn.Parameter(tensor))
+            else:
+                self.register_buffer(name, tensor, persistent=False)
+
+    def forward(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Count]:
+        if target.shape == logits.shape:
+            return self._binary(logits, target.to(logits.dtype)), target.numel()
+        _check_classes(logits, target)
+        log_p = F.log_softmax(logits, dim=1)
+        kept = target != self.ignore_index
+        index = torch.where(kept, target, 0)
+        log_pt = log_p.gather(1, index.unsqueeze(1)).squeeze(1)
+        # not below eps: the slope of 0 ** gamma is infinite for gamma < 1, and NaN for a learnable gamma
+        losses = -((1 - log_pt.exp()).clamp_min(torch.finfo(log_pt.dtype).eps) ** self.gamma) * log_pt
+        if self.alpha is not None:
+            losses = losses * (self.alpha[index] if self.alpha.dim() else self.alpha)
+        return torch.where(kept, losses, 0.0).sum(), class_count(logits, target, self.ignore_index, None)
+
+    def _binary(self, logits: Tensor, target: Tensor) -> Tensor:
+        losses = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        p = logits.sigmoid()
+        missed = p + target - 2 * p * target
+        losses = losses * missed.clamp_min(torch.finfo(p.dtype).eps) ** self.gamma
+        if self.alpha is not None:
+            losses = losses * (self.alpha * target + (1 - self.alpha) * (1 - target))
+        return losses.sum()
+
+
+class Foreign(Loss):
+    """A loss of torch, or any callable that takes `(logits, target)`, as one of ours."""
+
+    def __init__(self, function: Callable[..., Tensor], *, summed: bool, by_row: bool = False, **options: Any) -> None:
+        super().__init__()
+        self.function = function  # registered as a submodule where it is one, so that its parameters are trained
+        self.summed, self.by_row, self.options = summed, by_row, options
+
+    def forward(self, logits: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Count]:
+        value = self.function(logits, target, *args, **self.options, **kwargs)
+        if isinstance(value, tuple):
+            return value
+        count = self._count(logits, target)
+        return (value, count) if self.summed else (value * count, count)
+
+    def _count(self, logits: Tensor, target: Tensor) -> Count:
+        if self.by_row:
+            return int(target.shape[0])
+        options = vars(self.function) if isinstance(self.function, nn.Module) else self.options
+        if "ignore_index" not in options:
+            return target.numel()
+        weight = getattr(self.function, "weight", self.options.get("weight"))
+        return class_count(logits, target, options["ignore_index"], weight)
+
+
+def build_loss(table: Mapping[str, Any] | None) -> Loss:
+    """The loss that `[criterion]` names: a part, or any loss of torch by its dotted path."""
+    if not table or "type" not in table:
+        hint = 'write type = "alchemy.nn.losses.CrossEntropy"'
+        raise AlchemyError("a loss needs a 'type'", section="criterion", hint=hint)
+    found = _outside(str(table["type"]))
+    loss: Loss = build(Loss, table, section="criterion") if found is None else _foreign(found, table)
+    return loss
+
+
+def _outside(name: str) -> Callable[..., Any] | None:
+    """A loss that is not a part of ours; nothing when the registry is to find it, or to say what is wrong."""
+    try:
+        Loss.resolve_registered_module(name)
+    except AlchemyError:
+        with contextlib.suppress(AlchemyError):
+            found = resolve(name)
+            return found if callable(found) else None
+    return None
+
+
+def _foreign(found: Callable[..., Any], table: Mapping[str, Any]) -> Loss:
+    names, _ = parameters(found)
+    summed = "reduction" in names
+    forced = {"reduction": "sum"} if summed else {}
+    if isinstance(found, type):
+        made = construct(found, _tensors(table), drop=("type", "reduction"), given=forced, section="criterion")
+        return Foreign(made, summed=summed, by_row=found.__name__ in BY_ROW)
+    options = {key: value for key, value in _tensors(table).items() if key not in ("type", "reduction")}
+    unknown = [key for key in options if key not in names]
+    if unknown:
+        hint = did_you_mean(unknown[0], names) or f"it takes {', '.join(names)}"
+        raise AlchemyError(f"{table['type']} takes no {unknown[0]!r}", section="criterion", hint=hint)
+    if "ignore_index" in names and "ignore_index" not in options:
+        options["ignore_index"] = inspect.signature(found).parameters["ignore_index"].default
+    return Foreign(found, summed=summed, **{**options, **forced})
+
+
+def _tensors(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Weights are lists in a config and tensors in torch."""
+    return {k: torch.tensor(v) if k in ("weight", "pos_weight") and v is not None else v for k, v in table.items()}
+
+
+def class_count(logits: Tensor, target: Tensor, ignore_index: int | None, weight: Tensor | None) -> Count:
+    """What torch divides a sum over classes by: the targets not ignored, each with the weight of its class."""
+    if target.is_floating_point() and target.shape == logits.shape:
+        return target.numel() // logits.shape[1] if logits.dim() > 1 else 1
+    if ignore_index is None and weight is None:
+        return target.numel()
+    kept = torch.ones_like(target, dtype=torch.bool) if ignore_index is None else target.ne(ignore_index)
+    if weight is None:
+        # reading a number back is free on the CPU, and costs a wait everywhere else
+        return int(kept.sum()) if target.device.type == "cpu" else kept.sum()
+    weights = weight.to(logits.dtype)[torch.where(kept, target, 0)]
+    return torch.where(kept, weights, 0.0).sum()
+
+
+def _check_classes(logits: Tensor, target: Tensor) -> None:
+    if target.shape == logits.shape and target.is_floating_point():
+        return
+    expected = logits.shape[:1] + logits.shape[2:] if logits.dim() > 1 else torch.Size(())
+    if target.shape != expected or target.is_floating_point():
+        raise AlchemyError(
+            f"targets {tuple(target.shape)} of {target.dtype} do not fit logits of shape {tuple(logits.shape)}",
+            section="criterion",
+            hint=f"give class indices of shape {tuple(expected)}, or class probabilities shaped like the logits",
+        )
+
+
+def _check_same_shape(logits: Tensor, target: Tensor) -> None:
+    # torch would broadcast [B, 1] against [B] to [B, B] and train on nonsense
+    if logits.shape != target.shape:
+        raise AlchemyError(
+            f"targets of shape {tuple(target.shape)} do not fit predictions of shape {tuple(logits.shape)}",
+            section="criterion",
+            hint="give both the same shape, for instance with squeeze(-1)",
+        )

@@ -1,0 +1,364 @@
+"""The optimiser as a part: which parameters, with which settings, clipped how."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from loguru import logger
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from alchemy.context import Run, current_run
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.nn.adamw import BertAdamW
+from alchemy.nn.groups import Group, as_groups, hidden, plain_values, split_decay, undecayed, unwrapped
+from alchemy.registry import Registrable, build, construct, filled_from, parameters, resolve
+
+# keys of [optim] that are ours, whatever class of torch does the work
+OURS = ("max_grad_norm", "no_decay")
+
+filled = filled_from(lambda: current_run().table("optim"))
+
+
+class AlchemyOptimizer(Registrable):
+    """Wraps a torch optimiser. A subclass calls `super().__init__()` and sets `self.optimizer`."""
+
+    _optimizer: Optimizer
+
+    @filled
+    def __init__(self, *, max_grad_norm: float | None = None, no_decay: bool | Sequence[str] = False) -> None:
+        self.run: Run = current_run()
+        self.max_grad_norm = max_grad_norm
+        self.no_decay = no_decay
+        self.grad_norm: Tensor | None = None  # of the last clipped update, before clipping; stays on its device
+        self._reported: set[str] = set()
+
+    # -- what it holds
+    @property
+    def cfg(self) -> Any:
+        """The table `[optim]`."""
+        return self.run.table("optim")
+
+    @property
+    def optimizer(self) -> Optimizer:
+        return self._optimizer
+
+    @optimizer.setter
+    def optimizer(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+        plain_values(optimizer.param_groups)
+        defaults = getattr(optimizer, "defaults", {})
+        defaults.update({key: unwrapped(value) for key, value in defaults.items()})
+
+    @property
+    def param_groups(self) -> list[Group]:
+        return self._optimizer.param_groups
+
+    @property
+    def params(self) -> list[nn.Parameter]:
+        """Every parameter; read from the groups each time, since these may change during training."""
+        return [param for group in self._optimizer.param_groups for param in group["params"]]
+
+    def get_lr(self) -> list[float]:
+        return [float(group["lr"]) for group in self._optimizer.param_groups]
+
+    # -- one update
+    def zero_grad(self) -> None:
+        for group in self._optimizer.param_groups:
+            for param in group["params"]:
+                param.grad = None
+
+    def multiply_grads(self, c: float | Tensor) -> None:
+        grads = self._grads()
+        if grads:
+            torch._foreach_mul_(grads, _scalar(c, grads[0]))
+
+    def step(self) -> None:
+        """Clips to `max_grad_norm` and updates."""
+        if self.max_grad_norm:
+            self.clip(self.max_grad_norm)
+        self._optimizer.step()
+
+    def clip(self, max_norm: float) -> None:
+        """Scales the gradients down to `max_norm`; as `torch.nn.utils.clip_grad_norm_` in half the time."""
+        grads = self._grads()
+        if not grads:
+            self.grad_norm = None
+            return
+        try:
+            norm = self.grad_norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+        except RuntimeError:  # gradients on several devices
+            self.grad_norm = nn.utils.clip_grad_norm_(self.params, max_norm)
+            return
+        if norm.device.type == "cpu":
+            # reading a number back is free here, and mostly there is nothing to multiply
+            scale = max_norm / (norm.item() + 1e-6)
+            if scale < 1.0:
+                torch._foreach_mul_(grads, _scalar(scale, norm))
+        else:
+            torch._foreach_mul_(grads, (max_norm / (norm + 1e-6)).clamp_(max=1.0))
+
+    def _grads(self) -> list[Tensor]:
+        return [p.grad for group in self._optimizer.param_groups for p in group["params"] if p.grad is not None]
+
+    # -- making it
+    def make(self, kind: type[Optimizer], **options: Any) -> None:
+        """Sets `self.optimizer` to a `kind` over the parameters that the model wants optimised."""
+        self.optimizer = kind(self.groups(dict(self.cfg)), **options)
+        self.report_missing()
+
+    def groups(self, table: Mapping[str, Any]) -> list[Group]:
+        """The model's groups, cut by the no-decay rule, with the parameters of learnable losses beside them."""
+        model = self.run.model
+        groups = as_groups(model.optim_params(**table))
+        if not groups:
+            hint = "return the parameters to train"
+            raise AlchemyError(f"{type(model).__name__}.optim_params gives no parameters", section="optim", hint=hint)
+        if self.no_decay is not False:
+            groups = split_decay(groups, undecayed(model.module, self.no_decay))
+        listed = {id(param) for group in groups for param in group["params"]}
+        extra = [param for loss in model.losses().values() for param in loss.parameters() if id(param) not in listed]
+        # a decayed gamma would be a preference for gamma = 0
+        return [*groups, {"params": extra, "weight_decay": 0.0}] if extra else groups
+
+    def reset(self, **kwargs: Any) -> None:
+        """A fresh optimiser of the same kind over the model's parameters as they are now; `kwargs` replace settings."""
+        kind = type(self._optimizer)
+        names, takes_any = parameters(kind)
+        known = {*names, *OURS, *self.cfg}
+        for key in kwargs:
+            if key not in known and not takes_any:
+                raise AlchemyError(f"{kind.__name__} takes no {key!r}", section="optim", hint=did_you_mean(key, known))
+        for key in OURS:
+            setattr(self, key, kwargs.get(key, getattr(self, key)))
+        options = {**self._optimizer.defaults, **kwargs}
+        options = {key: value for key, value in options.items() if key in names and key not in OURS}
+        self.optimizer = kind(self.groups({**self.cfg, **kwargs}), **options)
+        rewrite = getattr(self.run.train_sched, "write_lr", None)
+        if rewrite is not None:
+            rewrite()
+
+    # -- what is not trained though it looks as if
+    def missing(self) -> list[str]:
+        """Trainable parameters of the model that are in no group."""
+        listed = {id(param) for param in self.params}
+        return [name for name, p in self.run.model.named_parameters() if p.requires_grad and id(p) not in listed]
+
+    def report_missing(self) -> None:
+        """Warns, once for each, of parameters that will not be trained; also of those made after the optimiser."""
+        if self.run.model is None:
+            return
+        for name, number in hidden(self.run.model.module):
+            self._report(
+                f"{name}:hidden",
+                f"{number} parameters in the plain list or dict '{name}' are not trained; use nn.ModuleList, "
+                "nn.ModuleDict or nn.ParameterList",
+            )
+        names = [name for name in self.missing() if name not in self._reported]
+        if names:
+            self._reported.update(names)
+            shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            logger.warning(
+                "not in any optimiser group, so not trained: {}; return them from optim_params, "
+                "or call optim.reset() if they were made later",
+                shown,
+            )
+
+    def _report(self, key: str, message: str) -> None:
+        if key not in self._reported:
+            self._reported.add(key)
+            logger.warning("{}", message)
+
+    # -- state
+    def state_dict(self) -> dict[str, Any]:
+        return self._optimizer.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._optimizer.load_state_dict(state)
+
+
+class Wrapped(AlchemyOptimizer):
+    """Any torch optimiser by its dotted path: `type = "torch.optim.RAdam"` and the keys that the class takes."""
+
+    def __init__(
+        self, *, type: str, max_grad_norm: float | None = None, no_decay: bool | Sequence[str] = False, **options: Any
+    ) -> None:
+        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
+        kind = resolve(type)
+        names, _ = parameters(kind)
+        for key in options:
+            if key not in names or key == "params":
+                where = self.cfg.where(key) if hasattr(self.cfg, "where") else ""
+                known = [name for name in (*names, *OURS) if name != "params"]
+                hint = did_you_mean(key, known) or f"it takes {', '.join(known)}"
+                raise AlchemyError(f"{type} takes no {key!r}", where=where, section="optim", hint=hint)
+        self.make(kind, **{key: tuple(value) if isinstance(value, list) else value for key, value in options.items()})
+
+
+@AlchemyOptimizer.register()
+class AdamW(AlchemyOptimizer):
+    """Adam with decoupled weight decay. `trf_lr` is not read here but by models that have an encoder."""
+
+    @filled
+    def __init__(
+        self,
+        *,
+        lr: float = 1e-3,
+        weight_decay: float = 1e-2,
+        betas: Sequence[float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        amsgrad: bool = False,
+        fused: bool | None = None,
+        max_grad_norm: float | None = None,
+        no_decay: bool | Sequence[str] = False,
+        trf_lr: float | None = None,
+    ) -> None:
+        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
+        options = {"lr": lr, "betas": tuple(betas), "eps": eps, "amsgrad": amsgrad, "fused": fused}
+        self.make(torch.optim.AdamW, weight_decay=weight_decay, **options)
+
+
+@AlchemyOptimizer.register()
+class HFAdamW(AlchemyOptimizer):
+    """AdamW as transformers had it until version 4, with `correct_bias`."""
+
+    @filled
+    def __init__(
+        self,
+        *,
+        lr: float = 1e-3,
+        weight_decay: float = 0.0,
+        betas: Sequence[float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        correct_bias: bool = True,
+        max_grad_norm: float | None = None,
+        no_decay: bool | Sequence[str] = False,
+        trf_lr: float | None = None,
+    ) -> None:
+        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
+        options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
+        self.make(BertAdamW, correct_bias=correct_bias, **options)
+
+
+@AlchemyOptimizer.register()
+class Adam(AlchemyOptimizer):
+    """Adam; its weight decay is an L2 penalty."""
+
+    @filled
+    def __init__(
+        self,
+        *,
+        lr: float = 1e-3,
+        weight_decay: float = 0.0,
+        betas: Sequence[float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        amsgrad: bool = False,
+        fused: bool | None = None,
+        max_grad_norm: float | None = None,
+        no_decay: bool | Sequence[str] = False,
+    ) -> None:
+        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
+        options = {"lr": lr, "betas": tuple(betas), "eps": eps, "amsgrad": amsgrad, "fused": fused}
+        self.make(torch.optim.Adam, weight_decay=weight_decay, **options)
+
+
+@AlchemyOptimizer.register()
+class SGD(AlchemyOptimizer):
+    """Stochastic gradient descent with momentum."""
+
+    @filled
+    def __init__(
+        self,
+        *,
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        fused: bool | None = None,
+        max_grad_norm: float | None = None,
+        no_decay: bool | Sequence[str] = False,
+    ) -> None:
+        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
+        options = {"lr": lr, "momentum": momentum, "dampening": dampening, "nesterov": nesterov, "fused": fused}
+        self.make(torch.optim.SGD, weight_decay=weight_decay, **options)
+
+
+@AlchemyOptimizer.register()
+class Adafactor(AlchemyOptimizer):
+    """Adafactor, which keeps factors of the second moments in place of the moments."""
+
+    @filled
+    def __init__(
+        self,
+        *,
+        lr: float = 1e-2,
+        beta2_decay: float = -0.8,
+        eps: Sequence[float | None] = (None, 1e-3),
+        d: float = 1.0,
+        weight_decay: float = 0.0,
+        max_grad_norm: float | None = None,
+        no_decay: bool | Sequence[str] = False,
+    ) -> None:
+        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
+        options = {"lr": lr, "beta2_decay": beta2_decay, "eps": tuple(eps), "d": d, "weight_decay": weight_decay}
+        self.make(torch.optim.Adafactor, **options)
+
+
+def build_optimizer(run: Run) -> AlchemyOptimizer:
+    """The optimiser that `[optim]` names; a class of torch is wrapped."""
+    table = run.table("optim")
+    if "type" not in table:
+        raise AlchemyError(
+            "training needs a table [optim] with a 'type'", section="optim", hint='such as type = "alchemy.optim.AdamW"'
+        )
+    kind = _torch_kind(table["type"])
+    if kind is not None:
+        drop = _left_to_model(run, table, {*parameters(kind)[0], *OURS})
+        wrapped: AlchemyOptimizer = construct(Wrapped, table, drop=drop, section="optim")
+        return wrapped
+    try:
+        names, takes_any = parameters(AlchemyOptimizer.resolve_registered_module(table["type"]))
+    except AlchemyError:  # build says it again, with the line
+        names, takes_any = {}, True
+    drop = _left_to_model(run, table, names) if names and not takes_any else set()
+    optim: AlchemyOptimizer = build(AlchemyOptimizer, table, drop=drop, section="optim")
+    return optim
+
+
+def _torch_kind(name: str) -> type[Optimizer] | None:
+    """The torch optimiser of that name; nothing when it is a part, or when the registry is to say what is wrong."""
+    try:
+        AlchemyOptimizer.resolve_registered_module(name)
+    except AlchemyError:
+        with contextlib.suppress(AlchemyError):
+            found = resolve(name)
+            return found if isinstance(found, type) and issubclass(found, Optimizer) else None
+    return None
+
+
+def _left_to_model(run: Run, table: Mapping[str, Any], names: Collection[str]) -> set[str]:
+    """Keys that the optimiser does not take but the model's own `optim_params`, which gets the whole table."""
+    hook = type(run.model).optim_params
+    if hook.__qualname__ == "AlchemyModel.optim_params":  # takes anything and reads nothing
+        if table.get("trf_lr") is not None and "trf_lr" in names:
+            logger.warning("[optim] trf_lr is not used: {} has no optim_params of its own", type(run.model).__name__)
+        return set()
+    wanted, takes_any = parameters(hook)
+    left = {key for key in table if key not in names and key != "type" and (key in wanted or takes_any)}
+    for key in sorted(left - set(wanted)):
+        hint = did_you_mean(key, [*names, *wanted])
+        logger.warning("[optim] {!r} is left to {}.optim_params{}", key, type(run.model).__name__, hint and f"; {hint}")
+    return left
+
+
+def _scalar(value: float | Tensor, like: Tensor) -> float | Tensor:
+    """A factor in the form that multiplies a list of gradients fastest: a tensor of their type where that is exact."""
+    if isinstance(value, Tensor):
+        return value.to(like.device)
+    if like.device.type != "cpu" or like.dtype not in (torch.float32, torch.float64):
+        return value
+    return torch.scalar_tensor(value, dtype=like.dtype)

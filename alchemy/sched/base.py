@@ -1,0 +1,227 @@
+"""The contract of a schedule: which step and epoch it is, which pipes run there, and the learning rate."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from alchemy.context import Run, current_run
+from alchemy.data.loader import get_dataloader
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipeline, EndStepPipeline, SchedPipeline
+from alchemy.registry import Registrable, build, filled_from, parameters
+
+COUNTERS = ("cur_step", "cur_step_this_epoch", "cur_epoch", "num_updates", "lr_start")
+
+filled = filled_from(lambda: current_run().table("sched"))
+
+
+class AlchemyTrainScheduler(Registrable):
+    """Counts, calls the pipes, and writes the learning rate. Alone it keeps the rate constant.
+
+    A new schedule stores its keywords as attributes of the same names, calls `super().__init__` last, and defines
+    `lr_at`. An old one calls `super().__init__()` and sets `self.lr_sched` to a scheduler of torch.
+    """
+
+    num_updates = 0
+    lr_sched: Any = None
+
+    @filled
+    def __init__(self, *, epochs: int | None = None, num_training_steps: int | None = None, unit: str = "step") -> None:
+        if unit not in ("step", "epoch"):
+            hint = did_you_mean(str(unit), ("step", "epoch")) or "write 'step' or 'epoch'"
+            raise AlchemyError(f"unit is {unit!r}", section="sched", hint=hint)
+        self.run: Run = current_run()
+        self.epochs, self.unit = epochs, unit
+        self._num_training_steps = num_training_steps
+        self.cur_epoch = self.cur_step = self.cur_step_this_epoch = -1
+        self.num_updates = 0
+        self.lr_start = 0  # the update, or epoch, at which the curve begins
+        self._add_pipes(self.cfg.get("pipes") or [])
+        self.settle()
+        self.write_lr()
+
+    @property
+    def cfg(self) -> Any:
+        """The table `[sched]`."""
+        return self.run.table("sched")
+
+    # -- pipes
+    def _add_pipes(self, tables: Sequence[Mapping[str, Any]]) -> None:
+        self.pipes = [build(SchedPipeline, table, section=f"sched.pipes.{i}") for i, table in enumerate(tables)]
+        # a list for each moment, made once: pipes of other moments cost nothing there
+        self.begin_epoch_pipes = [pipe for pipe in self.pipes if isinstance(pipe, BeginEpochPipeline)]
+        self.end_epoch_pipes = [pipe for pipe in self.pipes if isinstance(pipe, EndEpochPipeline)]
+        self.begin_step_pipes = [pipe for pipe in self.pipes if isinstance(pipe, BeginStepPipeline)]
+        self.end_step_pipes = [pipe for pipe in self.pipes if isinstance(pipe, EndStepPipeline)]
+
+    def __iter__(self) -> Iterator[int]:
+        """The epochs from the one that comes next; the pipes at the beginning of each run here."""
+        if self.epochs is None and self._num_training_steps is None:
+            hint = "set epochs or num_training_steps"
+            raise AlchemyError("the table does not say how long to train", section="sched", hint=hint)
+        first = self.cur_epoch + 1
+        for epoch in itertools.count(first) if self.epochs is None else range(first, self.epochs):
+            if self.finished:
+                return
+            self.cur_epoch, self.cur_step_this_epoch = epoch, -1
+            report = getattr(self.run.optim, "report_missing", None)
+            if report is not None:
+                report()
+            _thread(self.begin_epoch_pipes, (), {})
+            yield epoch
+
+    def begin_train_step(self, batch: Any, **kwargs: Any) -> tuple[int, int]:
+        self.cur_step += 1
+        self.cur_step_this_epoch += 1
+        if self.begin_step_pipes:
+            _thread(self.begin_step_pipes, (batch,), kwargs)
+        return self.cur_step, self.cur_step_this_epoch
+
+    def end_train_step(self, outputs: Any, **kwargs: Any) -> None:
+        if self.end_step_pipes:
+            _thread(self.end_step_pipes, (outputs,), kwargs)
+
+    def end_train_epoch(self, **kwargs: Any) -> None:
+        _thread(self.end_epoch_pipes, (), kwargs)
+        if self.unit == "epoch":
+            self._next_lr()
+
+    # -- how long
+    @property
+    def finished(self) -> bool:
+        """Whether the updates are made, where these and not epochs say how long to train."""
+        limit = self._num_training_steps if self.epochs is None else None
+        return limit is not None and self.num_updates >= limit
+
+    @property
+    def num_training_steps(self) -> int | None:
+        """Updates in the whole training; None where the data cannot tell their number."""
+        if self._num_training_steps is not None or self.epochs is None:
+            return self._num_training_steps
+        steps = _steps_per_epoch(self.run)
+        period = getattr(getattr(self.run.model, "backward", None), "period", 1)
+        return None if steps is None else self.epochs * math.ceil(steps / period)
+
+    @num_training_steps.setter
+    def num_training_steps(self, number: int | None) -> None:
+        self._num_training_steps = number
+
+    def horizon(self) -> int:
+        """The length of the curve in its unit, from where it begins."""
+        if self.unit == "step" and self._num_training_steps is not None:
+            return self._num_training_steps
+        total = self.epochs if self.unit == "epoch" else self.num_training_steps
+        if total is None:
+            hint = "set num_training_steps, or end the pipes with alchemy.pipeline.itr.WithLength"
+            raise AlchemyError(
+                f"{type(self).__name__} must know how long training is, and neither the table nor the data says it",
+                section="sched",
+                hint="set epochs" if self.epochs is None else hint,
+            )
+        return max(1, total - self.lr_start)
+
+    def warmup(self, number: float) -> int:
+        """A warm-up in updates (or epochs); a number between 0 and 1 is a share of the horizon."""
+        if number < 0:
+            raise AlchemyError(f"num_warmup_steps is {number}", section="sched", hint="give 0 or more")
+        return round(number * self.horizon()) if 0 < number < 1 else int(number)
+
+    # -- the learning rate
+    def lr_at(self, base: float, t: int) -> float:
+        """The rate after `t` updates (or epochs) of a group that was made with the rate `base`."""
+        return base
+
+    def step_lr(self) -> None:
+        """Called by the backward handler after every update."""
+        self.num_updates += 1
+        if self.unit == "step":
+            self._next_lr()
+        if self.finished:
+            self.run.stop(f"{self._num_training_steps} updates are made")
+
+    def _next_lr(self) -> None:
+        if self.lr_sched is not None:
+            self.lr_sched.step()
+        else:
+            self.write_lr()
+
+    def write_lr(self) -> None:
+        """Writes the rate of now into the optimiser's groups."""
+        optim = self.run.optim
+        if optim is None or self.lr_sched is not None:
+            return
+        t = (self.cur_epoch + 1 if self.unit == "epoch" else self.num_updates) - self.lr_start
+        for group in optim.param_groups:
+            # torch's name for the rate that a group was made with; kept, so that the two kinds of schedule agree
+            base: Any = group.setdefault("initial_lr", group["lr"])
+            group["lr"] = self.lr_at(base, t)
+
+    def reset_lr_sched(self, **kwargs: Any) -> None:
+        """Begins the curve again from here, with other settings where `kwargs` give them."""
+        if self.lr_sched is not None:
+            raise AlchemyError(
+                f"{type(self).__name__} sets lr_sched itself", hint="define reset_lr_sched(self, **kwargs) in it"
+            )
+        names, _ = parameters(type(self))
+        for key, value in kwargs.items():
+            if not hasattr(self, key):
+                hint = did_you_mean(key, names)
+                raise AlchemyError(f"{type(self).__name__} takes no {key!r}", section="sched", hint=hint)
+            setattr(self, key, value)
+        self.lr_start = self.cur_epoch + 1 if self.unit == "epoch" else self.num_updates
+        self.settle()
+        self.write_lr()
+
+    def settle(self) -> None:
+        """Works out what the curve needs beside its keywords, before the first rate and after a reset."""
+
+    def after_eval(self, results: Mapping[str, Any]) -> None:
+        """Called with the numbers of every evaluation."""
+
+    # -- state
+    def state_dict(self) -> dict[str, Any]:
+        pipes = {str(i): pipe.state_dict() for i, pipe in enumerate(self.pipes) if hasattr(pipe, "state_dict")}
+        state: dict[str, Any] = {name: getattr(self, name) for name in COUNTERS}
+        if hasattr(self.lr_sched, "state_dict"):
+            state["lr_sched"] = self.lr_sched.state_dict()
+        return {**state, "pipes": pipes}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name in COUNTERS:
+            setattr(self, name, state[name])
+        for i, pipe_state in state["pipes"].items():
+            self.pipes[int(i)].load_state_dict(pipe_state)
+        if "lr_sched" in state and self.lr_sched is not None:
+            self.lr_sched.load_state_dict(state["lr_sched"])
+        self.settle()
+        self.write_lr()
+
+
+def build_sched(run: Run) -> AlchemyTrainScheduler:
+    """The schedule that `[sched]` names."""
+    table = run.table("sched")
+    if not table:
+        hint = 'such as type = "alchemy.sched.LineWarmup" and epochs = 3'
+        raise AlchemyError("training needs a table [sched]", section="sched", hint=hint)
+    sched: AlchemyTrainScheduler = build(AlchemyTrainScheduler, table, drop=("pipes",), section="sched")
+    return sched
+
+
+def _thread(pipes: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    for pipe in pipes:
+        answer = pipe(*args, **kwargs)
+        # a pipe that returns nothing has changed nothing
+        kwargs = kwargs if answer is None else answer
+
+
+def _steps_per_epoch(run: Run) -> int | None:
+    dataset, kwargs = run.task.dataset("train")
+    try:
+        steps = len(get_dataloader(dataset, **kwargs))
+    except (TypeError, NotImplementedError):
+        return None
+    limit = run.overfit or run.max_batches
+    return min(steps, limit) if limit else steps

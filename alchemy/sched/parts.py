@@ -1,0 +1,275 @@
+"""The schedules that follow a curve or a score."""
+
+# keywords are stored first and super().__init__ comes last: it writes the first rate
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loguru import logger
+
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.nn import curves
+from alchemy.nn.plateau import Plateau as Patience
+from alchemy.sched.base import AlchemyTrainScheduler, filled
+
+
+@AlchemyTrainScheduler.register()
+class Constant(AlchemyTrainScheduler):
+    """The rate as it is, after a warm-up if there is one."""
+
+    @filled
+    def __init__(
+        self,
+        *,
+        epochs: int | None = None,
+        num_training_steps: int | None = None,
+        num_warmup_steps: float = 0,
+        unit: str = "step",
+    ) -> None:
+        self.num_warmup_steps = num_warmup_steps
+        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+
+    def settle(self) -> None:
+        self._warmup = self.warmup(self.num_warmup_steps)
+
+    def lr_at(self, base: float, t: int) -> float:
+        return base * curves.constant(t, warmup=self._warmup)
+
+
+@AlchemyTrainScheduler.register()
+class LineWarmup(AlchemyTrainScheduler):
+    """A line up over the warm-up, then a line down to nothing at the end of training."""
+
+    @filled
+    def __init__(
+        self,
+        *,
+        epochs: int | None = None,
+        num_training_steps: int | None = None,
+        num_warmup_steps: float = 0,
+        factor: float = 1.0,
+        unit: str = "step",
+    ) -> None:
+        self.num_warmup_steps, self.factor = num_warmup_steps, factor
+        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+
+    def settle(self) -> None:
+        self._total, self._warmup = self.horizon(), self.warmup(self.num_warmup_steps)
+        if self._warmup >= self._total:
+            logger.warning("[sched] the warm-up of {} is as long as training, which has {}", self._warmup, self._total)
+
+    def lr_at(self, base: float, t: int) -> float:
+        return base * self.factor * curves.linear(t, warmup=self._warmup, total=self._total)
+
+
+@AlchemyTrainScheduler.register()
+class Step(AlchemyTrainScheduler):
+    """Times `gamma` every `step_size`."""
+
+    @filled
+    def __init__(
+        self,
+        *,
+        step_size: int,
+        gamma: float = 0.1,
+        epochs: int | None = None,
+        num_training_steps: int | None = None,
+        unit: str = "step",
+    ) -> None:
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+
+    def lr_at(self, base: float, t: int) -> float:
+        return base * curves.step(t, step_size=self.step_size, gamma=self.gamma)
+
+
+@AlchemyTrainScheduler.register()
+class MultiStep(AlchemyTrainScheduler):
+    """Times `gamma` at every milestone."""
+
+    @filled
+    def __init__(
+        self,
+        *,
+        milestones: Sequence[int],
+        gamma: float = 0.1,
+        epochs: int | None = None,
+        num_training_steps: int | None = None,
+        unit: str = "step",
+    ) -> None:
+        self.milestones, self.gamma = sorted(milestones), gamma
+        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+
+    def lr_at(self, base: float, t: int) -> float:
+        return base * curves.multi_step(t, milestones=self.milestones, gamma=self.gamma)
+
+
+@AlchemyTrainScheduler.register()
+class Exponential(AlchemyTrainScheduler):
+    """Times `gamma` every time."""
+
+    @filled
+    def __init__(
+        self, *, gamma: float, epochs: int | None = None, num_training_steps: int | None = None, unit: str = "step"
+    ) -> None:
+        self.gamma = gamma
+        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+
+    def lr_at(self, base: float, t: int) -> float:
+        return base * curves.exponential(t, gamma=self.gamma)
+
+
+@AlchemyTrainScheduler.register()
+class Cosine(AlchemyTrainScheduler):
+    """A line up over the warm-up, then half a wave down to `eta_min`.
+
+    Without `t_max` the wave ends with training. With `t_max` it ends there and rises again, as torch's does.
+    `restarts` jump back up that many times on the way; with `t_0`, a fall takes that long, the next `t_mult` times
+    as long, without end.
+    """
+
+    @filled
+    def __init__(
+        self,
+        *,
+        epochs: int | None = None,
+        num_training_steps: int | None = None,
+        num_warmup_steps: float = 0,
+        t_max: int | None = None,
+        eta_min: float = 0.0,
+        restarts: int = 0,
+        t_0: int | None = None,
+        t_mult: int = 1,
+        unit: str = "step",
+    ) -> None:
+        if sum((t_max is not None, restarts > 0, t_0 is not None)) > 1:
+            raise AlchemyError("Cosine takes one of t_max, restarts and t_0", section="sched", hint="remove the others")
+        self.num_warmup_steps, self.t_max, self.eta_min = num_warmup_steps, t_max, eta_min
+        self.restarts, self.t_0, self.t_mult = restarts, t_0, t_mult
+        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+
+    def settle(self) -> None:
+        self._warmup = self.warmup(self.num_warmup_steps)
+        needs = self.t_max is None and self.t_0 is None
+        self._total = max(1, self.horizon() - self._warmup) if needs else 0
+
+    def lr_at(self, base: float, t: int) -> float:
+        if t < self._warmup:
+            return base * t / self._warmup
+        return self.eta_min + (base - self.eta_min) * self._wave(t - self._warmup)
+
+    def _wave(self, t: int) -> float:
+        if self.t_0 is not None:
+            return curves.cosine_restarts(t, t_0=self.t_0, t_mult=self.t_mult)
+        if self.t_max is not None:
+            return curves.cosine(t, t_max=self.t_max)
+        return curves.cosine_cycles(t, total=self._total, cycles=self.restarts + 1)
+
+
+@AlchemyTrainScheduler.register()
+class Polynomial(AlchemyTrainScheduler):
+    """A line up over the warm-up, then down to `lr_end` with a power of what is left."""
+
+    @filled
+    def __init__(
+        self,
+        *,
+        epochs: int | None = None,
+        num_training_steps: int | None = None,
+        num_warmup_steps: float = 0,
+        power: float = 1.0,
+        lr_end: float = 0.0,
+        unit: str = "step",
+    ) -> None:
+        self.num_warmup_steps, self.power, self.lr_end = num_warmup_steps, power, lr_end
+        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+
+    def settle(self) -> None:
+        self._warmup = self.warmup(self.num_warmup_steps)
+        self._total = max(1, self.horizon() - self._warmup)
+
+    def lr_at(self, base: float, t: int) -> float:
+        if t < self._warmup:
+            return base * t / self._warmup
+        left = curves.polynomial(t - self._warmup, total=self._total, power=self.power)
+        return self.lr_end + (base - self.lr_end) * left
+
+
+@AlchemyTrainScheduler.register()
+class InverseSqrt(AlchemyTrainScheduler):
+    """A line up over the warm-up, from `warmup_init_lr`, then down with the root of the updates."""
+
+    @filled
+    def __init__(
+        self,
+        *,
+        epochs: int | None = None,
+        num_training_steps: int | None = None,
+        num_warmup_steps: float = 0,
+        timescale: int | None = None,
+        warmup_init_lr: float = 0.0,
+        unit: str = "step",
+    ) -> None:
+        self.num_warmup_steps, self.timescale, self.warmup_init_lr = num_warmup_steps, timescale, warmup_init_lr
+        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+
+    def settle(self) -> None:
+        self._warmup = self.warmup(self.num_warmup_steps)
+
+    def lr_at(self, base: float, t: int) -> float:
+        # without a warm-up the curve needs a scale all the same; transformers takes 10,000
+        factor = curves.inverse_sqrt(t, warmup=self._warmup, timescale=self.timescale or self._warmup or 10_000)
+        return base * factor if t >= self._warmup else self.warmup_init_lr + (base - self.warmup_init_lr) * factor
+
+
+@AlchemyTrainScheduler.register()
+class Plateau(AlchemyTrainScheduler):
+    """Times `factor` when `monitor`, a number of the evaluations, has not become better for `patience` of them."""
+
+    @filled
+    def __init__(
+        self,
+        *,
+        monitor: str = "dev/loss",
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float = 0.0,
+        epochs: int | None = None,
+        num_training_steps: int | None = None,
+    ) -> None:
+        if mode not in ("min", "max"):
+            raise AlchemyError(f"mode is {mode!r}", section="sched", hint="write 'min' or 'max'")
+        self.monitor, self.factor, self.min_lr, self.cuts = monitor, factor, min_lr, 0
+        self.patience = Patience(
+            mode=mode, patience=patience, threshold=threshold, threshold_mode=threshold_mode, cooldown=cooldown
+        )
+        super().__init__(epochs=epochs, num_training_steps=num_training_steps)
+
+    def lr_at(self, base: float, t: int) -> float:
+        return max(base * self.factor**self.cuts, min(base, self.min_lr))
+
+    def after_eval(self, results: Mapping[str, Any]) -> None:
+        split, _, name = self.monitor.rpartition("/")
+        if split and split != self.run.last_eval[0]:
+            return
+        if name not in results:
+            hint = did_you_mean(name, results) or f"it has {', '.join(results)}"
+            raise AlchemyError(f"the evaluation gave no {self.monitor!r}", section="sched", hint=hint)
+        if self.patience.see(float(results[name])):
+            self.cuts += 1
+            self.write_lr()
+            logger.info("{} has not become better: the learning rate is now {}", self.monitor, self.run.optim.get_lr())
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "cuts": self.cuts, "patience": self.patience.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.cuts = int(state["cuts"])
+        self.patience.load_state_dict(state["patience"])
+        super().load_state_dict(state)
