@@ -154,7 +154,7 @@ class Run(SymbolTbl):
         self.pid = os.getpid()
         self.metrics = Stack()
         self.record: RecordLike = NoRecord()
-        self.loggers: list[Any] = []  # plugins and bars: whatever has `log(values, update)`
+        self.loggers: list[Callable[[Mapping[str, float], int], None]] = []  # of plugins and of the bar
         self.exits = contextlib.ExitStack()
         self.cfg.mark_read("seed", "log_every", "tag", "runner", "plugins", "variant", "base")
         self.seed: int = int(self.cfg.peek("seed", 0))
@@ -166,7 +166,7 @@ class Run(SymbolTbl):
         self.in_loop = False  # a loop is running that looks at `stopping` after each step
         self.last_eval: tuple[str, int, dict[str, Any]] = ("", -1, {})  # split, update, scores
         self._token: contextvars.Token[Run | None] | None = None
-        self._failed_loggers: set[int] = set()
+        self._failed_loggers: set[str] = set()
 
     def __enter__(self) -> Run:
         self._token = _current.set(self)
@@ -219,13 +219,14 @@ class Run(SymbolTbl):
         numbers = {name: float(value) for name, value in values.items()}
         step, epoch = (sched.cur_step, sched.cur_epoch) if sched is not None else (0, 0)
         self.record.log(numbers, update=at, step=step, epoch=epoch)
-        for listener in self.loggers:
+        for tell in self.loggers:
             try:
-                listener.log(numbers, at)
+                tell(numbers, at)
             except Exception as error:
-                if id(listener) not in self._failed_loggers:
-                    self._failed_loggers.add(id(listener))
-                    logger.warning("{} cannot log, training goes on: {!r}", type(listener).__name__, error)
+                name = type(getattr(tell, "__self__", tell)).__name__
+                if name not in self._failed_loggers:
+                    self._failed_loggers.add(name)
+                    logger.warning("{} cannot log, training goes on: {!r}", name, error)
 
     def table(self, section: str) -> Any:
         """The config table of a section as it is, or an empty one; nobody gets a bare KeyError."""

@@ -221,13 +221,13 @@ def _bar(run: Run, what: str, total: int | None) -> Iterator[Bar]:
         outer.stop()
     bar = Bar(what, total, run.console or Console())
     run.set_global("pbar", bar)
-    run.loggers.append(bar)
+    run.loggers.append(bar.take)
     try:
         with bar:
             yield bar
             bar.finish()
     finally:
-        run.loggers.remove(bar)
+        run.loggers.remove(bar.take)
         run.pop_global("pbar")
         if outer is not None:
             run.set_global("pbar", outer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -22,11 +23,11 @@ class Bar(Progress):
     """
 
     def __init__(self, what: str, total: int | None, console: Console) -> None:
-        super().__init__(console=console, auto_refresh=False, transient=True, disable=not console.is_terminal)
         self.what, self.total, self.done = what, total, 0
         self.values: dict[str, float] = {}
         self.text = ""
         self.first = self._shown = time.monotonic()
+        super().__init__(console=console, auto_refresh=False, transient=True, disable=not console.is_terminal)
 
     def step(self, text: str = "") -> None:
         """Counts a batch; draws only when it is time."""
@@ -37,7 +38,7 @@ class Bar(Progress):
             self._shown = now
             self.show()
 
-    def log(self, values: dict[str, float], update: int) -> None:
+    def take(self, values: Mapping[str, float], update: int) -> None:
         """Takes the numbers that the loop logs: the newest stand in the line."""
         self.values.update(values)
 

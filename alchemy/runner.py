@@ -89,11 +89,16 @@ class AlchemyRunner(Registrable):
 class AlchemyTrainer(AlchemyRunner):
     """Task, model, data, optimiser, schedule; then epochs, an evaluation at the end, and the last weights."""
 
-    def run(self) -> Any:
+    def set_up(self) -> None:
+        """Builds everything that training needs."""
         context = self.context
         prepare(context)
         context.optim = build_optimizer(context)
         context.train_sched = build_sched(context)
+
+    def run(self) -> Any:
+        context = self.context
+        self.set_up()
         warn_never_read(context.cfg)
         announce(context)
         with self._looping():
@@ -267,7 +272,7 @@ def _start_plugin(context: Run, table: Any, section: str) -> Any:
     if cls.exit is not AlchemyPlugin.exit:
         context.exits.callback(plugin.exit)
     if cls.log is not AlchemyPlugin.log:
-        context.loggers.append(plugin)
+        context.loggers.append(plugin.log)
     return plugin
 
 

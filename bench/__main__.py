@@ -1,0 +1,32 @@
+"""Runs the benchmarks and says whether the figures hold: `python -m bench [start] [loop] [--quick]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from bench import loop, start
+from bench.measure import save
+
+BENCHMARKS = {"start": start.figures, "loop": loop.figures}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], help="which ones (default: all)")
+    parser.add_argument("--quick", action="store_true", help="few rounds: to see that it works, not to believe it")
+    arguments = parser.parse_args()
+    held = True
+    for name in arguments.names or BENCHMARKS:
+        print(f"== {name}")
+        figures = BENCHMARKS[name](quick=arguments.quick)
+        for figure in figures:
+            print(figure)
+            held &= figure.holds
+        if not arguments.quick:
+            save(name, figures)
+    return 0 if held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

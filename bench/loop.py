@@ -1,0 +1,142 @@
+"""What the loop costs: 5,000 steps of a small MLP, against plain PyTorch that reads the loss, clips and schedules.
+
+The two take turns inside one process: the data of our run is a generator which, between two blocks of our steps, does a
+block of plain steps and reads the clock on both sides. So everything that our loop does is counted, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from alchemy.model import AlchemyModel
+from alchemy.pipeline import EndEpochPipeline, ItrDataPipeline, SchedPipeline
+from alchemy.runner import run
+from bench.measure import Figure, ratio
+
+STEPS, BLOCK, BATCH, LR, CLIP = 5000, 100, 32, 0.05, 1.0
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def batches(count: int = 50) -> list[dict[str, torch.Tensor]]:
+    draw = torch.Generator().manual_seed(0)
+    return [{"x": torch.randn(BATCH, 32, generator=draw), "y": torch.randint(10, (BATCH,), generator=draw)} for _ in range(count)]
+
+
+class Plain:
+    """The loop that everybody writes: zero_grad, forward, backward, clip, step, schedule, and the loss read."""
+
+    def __init__(self) -> None:
+        self.model = mlp()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LR)
+        self.sched = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: max(0.0, 1 - step / (2 * STEPS)))
+        self.data = batches()
+
+    def steps(self, count: int) -> float:
+        total = 0.0
+        self.model.train()
+        for i in range(count):
+            batch = self.data[i % len(self.data)]
+            self.optimizer.zero_grad()
+            loss = functional.cross_entropy(self.model(batch["x"]), batch["y"])
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+            self.optimizer.step()
+            self.sched.step()
+            total += loss.item()
+        return total
+
+
+class Turns(ItrDataPipeline):
+    """Our batches; at the end of each block plain PyTorch takes its turn."""
+
+    pairs: list[tuple[float, float]] = []
+    steps = STEPS
+
+    def __iter__(self) -> Iterator[Any]:
+        plain, data, pairs = Plain(), batches(), Turns.pairs
+        plain.steps(BLOCK)  # both sides are warm before the first block that counts
+        begin = time.process_time()
+        for i in range(Turns.steps + 1):
+            if i and i % BLOCK == 0:
+                ours = time.process_time() - begin
+                begin = time.process_time()
+                plain.steps(BLOCK)
+                pairs.append((ours, time.process_time() - begin))
+                begin = time.process_time()
+            if i < Turns.steps:
+                yield data[i % len(data)]
+
+
+class Small(AlchemyModel):
+    """The same MLP as an alchemy model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = mlp()
+
+    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
+        logits = self.model(batch["x"])
+        outputs = {"logits": logits}
+        if needs_loss:
+            loss_sum = functional.cross_entropy(logits, batch["y"], reduction="sum")
+            count = len(batch["y"])
+            outputs["loss"] = self.backward.backward(loss_sum, count=count, requires_grad=requires_grad)
+            outputs["loss_sum"], outputs["count"] = loss_sum.detach(), count
+        return outputs
+
+
+@SchedPipeline.register()
+class Idle(EndEpochPipeline):
+    """A pipe that has nothing to do at a step."""
+
+    def __call__(self, **kwargs: Any) -> dict[str, Any]:
+        return kwargs
+
+
+def config(log_dir: str, idle_pipes: int) -> dict[str, Any]:
+    return {
+        "tag": "bench",
+        "runner": "alchemy.runner.Trainer",
+        "seed": 0,
+        "log_every": 10,
+        "plugins": [{"type": "alchemy.plugins.BasicSetup"}, {"type": "alchemy.plugins.FileLogger", "log_dir": log_dir}],
+        "task": {"type": "alchemy.task.DefaultTask", "datasets": {"train": {"pipes": [{"type": "bench.loop.Turns"}]}}},
+        "model": {"type": "bench.loop.Small"},
+        "optim": {"type": "torch.optim.SGD", "lr": LR, "max_grad_norm": CLIP},
+        "sched": {
+            "type": "alchemy.sched.LineWarmup",
+            "epochs": 1,
+            "num_training_steps": 2 * STEPS,
+            "pipes": [{"type": "bench.loop.Idle"}] * idle_pipes,
+        },
+    }
+
+
+def measure(steps: int, idle_pipes: int) -> list[tuple[float, float]]:
+    """Pairs of (ours, plain) CPU seconds a block, with record, numbers, clipping, schedule and live bar on."""
+    Turns.pairs, Turns.steps = [], steps
+    os.environ["TTY_COMPATIBLE"] = "1"  # the bar is drawn as on a terminal
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        run([config(folder, idle_pipes)], device=[-1], raise_errors=True)
+    return Turns.pairs[1:]
+
+
+def figures(quick: bool = False) -> list[Figure]:
+    torch.set_num_threads(1)
+    steps = 1000 if quick else STEPS
+    return [
+        ratio("loop, all on / plain PyTorch that reads, clips, schedules", measure(steps, 0), 1.10),
+        ratio("the same with 20 idle pipes", measure(steps, 20), 1.10),
+    ]

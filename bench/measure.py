@@ -1,0 +1,78 @@
+"""How a figure is measured: paired blocks, the median, a bootstrap interval, and the load of the machine."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import random
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+RESAMPLES = 2000
+
+
+@dataclass
+class Figure:
+    """One figure and the bound it must keep: it holds when the far end of its interval does."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    bound: float
+    unit: str
+    pairs: int
+    load: float
+
+    @property
+    def holds(self) -> bool:
+        return self.high <= self.bound
+
+    def __str__(self) -> str:
+        verdict = "holds" if self.holds else "DOES NOT HOLD"
+        interval = f"[{self.low:.3f}, {self.high:.3f}]"
+        return f"{self.name}: {self.value:.3f} {self.unit} {interval}, bound {self.bound} {self.unit}: {verdict} ({self.pairs} pairs, load {self.load:.2f})"
+
+
+def ratio(name: str, pairs: Sequence[tuple[float, float]], bound: float) -> Figure:
+    """How many times the second of each pair the first one is."""
+    return _figure(name, [ours / other for ours, other in pairs], bound, "x")
+
+
+def difference(name: str, pairs: Sequence[tuple[float, float]], bound: float) -> Figure:
+    """How much more than the second of each pair the first one is, in seconds."""
+    return _figure(name, [ours - other for ours, other in pairs], bound, "s")
+
+
+def _figure(name: str, values: list[float], bound: float, unit: str) -> Figure:
+    low, high = interval(values, statistics.median)
+    return Figure(name, statistics.median(values), low, high, bound, unit, len(values), os.getloadavg()[0])
+
+
+def interval(values: list[float], statistic: Callable[[list[float]], float]) -> tuple[float, float]:
+    """The bootstrap 95 % interval of a statistic."""
+    draw = random.Random(0)
+    again = sorted(statistic(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    return again[int(0.025 * RESAMPLES)], again[int(0.975 * RESAMPLES)]
+
+
+def save(name: str, figures: Sequence[Figure]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    row = {
+        "date": datetime.date.today().isoformat(),
+        "command": " ".join(["python -m bench", name]),
+        "python": platform.python_version(),
+        "versions": {package: version(package) for package in ("alchemy", "torch", "rich")},
+        "threads": os.environ.get("OMP_NUM_THREADS", "default"),
+        "cpus": os.cpu_count(),
+        "platform": sys.platform,
+        "figures": [{**asdict(figure), "holds": figure.holds} for figure in figures],
+    }
+    (RESULTS / f"{name}.json").write_text(json.dumps(row, indent=1) + "\n")

@@ -1,0 +1,87 @@
+"""Record folders: made before training, honest about their end, never in the way of the loop."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from alchemy.errors import AlchemyError
+from alchemy.records.folder import FORMAT, Record, find, newest, read_info, stop
+from alchemy.records.series import Series, read_series
+
+KEYS = "format id tag purpose status reason pid host started ended heartbeat cmd cfg_hash code_hash seed versions parent variant best"
+
+
+def test_a_record_lives_and_ends(tmp_path: Path) -> None:
+    record = Record.create(tmp_path / "日志 dir", name="r1", tag="t", purpose="why")
+    assert read_info(record.path)["status"] == "running"
+    record.log({"train/loss": float("nan"), "train/lr": 0.5}, update=1, step=2, epoch=0)
+    record.finish("finished", "all epochs")
+    info = read_info(record.path)
+    assert set(KEYS.split()) <= set(info)
+    assert (info["format"], info["status"], info["reason"], info["tag"]) == (FORMAT, "finished", "all epochs", "t")
+    (row,) = read_series(record.path / "metrics.jsonl")
+    assert row["values"] == {"train/loss": "nan", "train/lr": 0.5}
+    assert (row["update"], row["step"], row["epoch"], row["gen"]) == (1, 2, 0, 0)
+
+
+def test_two_records_of_one_moment_get_two_folders(tmp_path: Path) -> None:
+    one, two = (Record.create(tmp_path, name="same", tag="t") for _ in range(2))
+    assert one.path != two.path
+    for record in (one, two):
+        record.finish("finished")
+    assert newest((str(tmp_path),)) == max(one.path, two.path)
+    assert find(two.path.name, (str(tmp_path),)) == two.path
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AlchemyError, match=r"cannot be written: .*; mend its permissions, choose another log_dir"):
+        Record.create(tmp_path / "file" / "records", name="r", tag="t")
+
+
+def test_a_full_disk_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("alchemy.records.folder.MIN_FREE_BYTES", 2**60)
+    with pytest.raises(AlchemyError, match=r"is full: .* MiB are free"):
+        Record.create(tmp_path, name="r", tag="t")
+    assert not any(tmp_path.iterdir())
+
+
+def test_trouble_with_the_disk_is_counted_and_never_raised() -> None:
+    series = Series(Path("/dev/full"))  # a disk on which every write fails
+    for update in range(3):
+        series._flushed = 0.0  # a second has passed
+        series.log({"a": 1.0}, update=update, step=1, epoch=0)
+    series.close()
+    assert series.dropped == 3
+    assert "No space left" in series.error
+
+
+def test_a_killed_process_is_not_running_any_more(tmp_path: Path) -> None:
+    code = f"from alchemy.records import Record; import os; Record.create({str(tmp_path)!r}, name='r', tag='t'); os._exit(9)"
+    subprocess.run([sys.executable, "-c", code], check=False, cwd=os.getcwd())
+    info = read_info(tmp_path / "r")
+    assert (info["status"], info["reason"]) == ("killed", "its process is gone")
+    with pytest.raises(AlchemyError, match="is not running: killed"):
+        stop(tmp_path / "r")
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "cannot be read"), ('{"format": 99}', "has format 99"), ("[]", "has format")])
+def test_a_broken_record_is_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "record.json").write_text(text)
+    with pytest.raises(AlchemyError, match=message):
+        read_info(tmp_path)
+
+
+def test_what_is_no_record_is_said(tmp_path: Path) -> None:
+    with pytest.raises(AlchemyError, match=r"is not a record: it has no record\.json"):
+        find(tmp_path)
+    with pytest.raises(AlchemyError, match="there is no record 'gone'"):
+        find("gone", (str(tmp_path),))
+    (tmp_path / "m.jsonl").write_text(json.dumps({"update": 1}) + '\n{"upd')
+    assert list(read_series(tmp_path / "m.jsonl")) == [{"update": 1}]
