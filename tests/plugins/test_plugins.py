@@ -1,0 +1,180 @@
+"""Each plugin, by its effect on a run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from loguru import logger
+
+from alchemy import sym_tbl
+from alchemy.errors import AlchemyError
+from alchemy.plugins.base import AlchemyPlugin
+from alchemy.runner import AlchemyRunner, run
+
+SEEN: dict[str, Any] = {}
+
+
+@AlchemyRunner.register()
+class Look(AlchemyRunner):
+    """Does what the test has put into SEEN."""
+
+    def run(self) -> Any:
+        return SEEN["do"]()
+
+
+def go(plugins: list[dict[str, Any]], do: Any = lambda: None, **options: Any) -> Any:
+    SEEN["do"] = do
+    cfg = {"tag": options.pop("tag", "plugins [x] {y} 中文"), "seed": 3, "runner": f"{Look.__module__}.Look", "plugins": plugins}
+    (result,) = run([cfg], device=[-1], raise_errors=True, **options)
+    return result
+
+
+def plugin(name: str, **keys: Any) -> dict[str, Any]:
+    return {"type": f"alchemy.plugins.{name}", **keys}
+
+
+def test_basic_setup_writes_to_the_console_safely(capfd: pytest.CaptureFixture[str]) -> None:
+    def do() -> None:
+        logger.info("a [/b] {c} 中文")
+        logger.debug("hidden")
+        logging.getLogger("lib").warning("from %s", "stdlib")
+
+    go([plugin("BasicSetup")], do)
+    out = capfd.readouterr().out
+    assert "a [/b] {c} 中文" in out and "from stdlib" in out and "hidden" not in out
+
+
+def test_debug_shows_more_and_detects_anomalies(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
+
+    def do() -> None:
+        logger.debug("shown")
+        SEEN["state"] = torch.is_anomaly_enabled(), os.environ["CUDA_LAUNCH_BLOCKING"]
+
+    go([plugin("BasicSetup")], do, debug=True)
+    assert "shown" in capfd.readouterr().out
+    assert SEEN["state"] == (True, "1")
+    assert not torch.is_anomaly_enabled()
+
+
+def test_file_logger_makes_the_record(tmp_path: Path) -> None:
+    def do() -> None:
+        SEEN["dirs"] = sym_tbl().record_dir, sym_tbl().get_global("record_dir"), sym_tbl().get_global("checkpt_dir")
+        logging.getLogger("lib").warning("a %s", "stdlib [line]")
+
+    result = go([plugin("FileLogger", log_dir=str(tmp_path / "日志"), subdirs=["detail_log"])], do, desc="why {this} [run]")
+    folder = result.record_dir
+    assert SEEN["dirs"] == (folder, folder, folder / "checkpt")
+    assert {path.name for path in folder.iterdir()} >= {"cfg.toml", "README.md", "run.log", "env.json", "checkpt", "detail_log"}
+    assert (folder / "README.md").read_text() == "# plugins [x] {y} 中文\n\nwhy {this} [run]\n"
+    assert json.loads((folder / "env.json").read_text())["packages"]["torch"] == torch.__version__
+
+
+def test_the_log_file_holds_stdlib_messages_and_tracebacks(tmp_path: Path) -> None:
+    def do() -> None:
+        try:
+            raise ValueError("inner [x] {y}")
+        except ValueError:
+            logging.getLogger("lib").exception("went %s", "wrong")
+
+    result = go([plugin("BasicSetup"), plugin("FileLogger", log_dir=str(tmp_path))], do)
+    log = (result.record_dir / "run.log").read_text()
+    assert "went wrong" in log and "Traceback" in log and "inner [x] {y}" in log
+
+
+def test_no_file_writes_nothing(tmp_path: Path) -> None:
+    plugins = [plugin("FileLogger", log_dir=str(tmp_path / "r")), plugin("Backup", paths=["tests"]), plugin("TensorboardLogger")]
+    result = go(plugins, lambda: sym_tbl().get_global("summary_writer").add_scalar("a", 1, 1), no_file=True)
+    assert result.record_dir is None
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_record_without_a_tag_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AlchemyError, match="tag"):
+        go([plugin("FileLogger", log_dir=str(tmp_path))], tag="")
+
+
+def test_backup_copies_code_but_no_history_and_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("src/a.py", "src/.git/config", "src/.env", "src/key.pem", "src/__pycache__/a.pyc", "src/big/x.bin", "one.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    plugins = [plugin("FileLogger", log_dir="src/records"), plugin("Backup", paths=["alchemy", "src", "one.py"], ignore=["big"])]
+    backup = go(plugins).record_dir / "backup"
+    copied = {path.relative_to(backup).as_posix() for path in backup.rglob("*") if path.is_file()}
+    assert {path for path in copied if not path.startswith("alchemy/")} == {"src/a.py", "one.py"}
+    assert "alchemy/loop.py" in copied
+
+
+def test_backup_names_a_missing_path(tmp_path: Path) -> None:
+    with pytest.raises(AlchemyError, match="'nowhere' cannot be backed up|nowhere"):
+        go([plugin("FileLogger", log_dir=str(tmp_path)), plugin("Backup", paths=["nowhere"])])
+
+
+def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def do() -> None:
+        sym_tbl().log({"train/loss": 0.5}, 7)
+        sym_tbl().get_global("board").add_scalar("mine", 2.0, 1)
+
+    result = go([plugin("FileLogger", log_dir=str(tmp_path)), plugin("TensorboardLogger", varname="board")], do)
+    events = EventAccumulator(str(result.record_dir)).Reload()
+    assert [(row.step, row.value) for row in events.Scalars("train/loss")] == [(7, 0.5)]
+    assert events.Scalars("mine")[0].value == 2.0
+
+
+def test_seeding_reaches_every_generator_and_ends_with_the_run() -> None:
+    def draw() -> tuple[float, float, float, bool]:
+        deterministic = torch.are_deterministic_algorithms_enabled()
+        return random.random(), float(np.random.rand()), float(torch.rand(())), deterministic
+
+    plugins = [plugin("Seeding", seed=3, use_deterministic_algorithms=True)]
+    first, second = go(plugins, draw).ret, go(plugins, draw).ret
+    assert first == second and first[3] is True
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
+def test_running_info_shows_what_runs(capfd: pytest.CaptureFixture[str]) -> None:
+    go([plugin("BasicSetup"), plugin("DisplayRunningInfo")])
+    out = capfd.readouterr().out
+    for text in ("plugins [x] {y} 中文", "cpu", torch.__version__, 'type = "alchemy.plugins.BasicSetup"'):
+        assert text in out
+
+
+@AlchemyPlugin.register()
+class Old(AlchemyPlugin):
+    def __enter__(self) -> Any:
+        SEEN["calls"].append("enter")
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        SEEN["calls"].append(("exit", kind))
+
+
+@AlchemyPlugin.register()
+class New(AlchemyPlugin):
+    def exit(self) -> None:
+        SEEN["calls"].append(("new", sys.exc_info()[0]))
+        raise OSError("one failing exit does not stop the rest")
+
+
+def test_old_plugins_enter_and_exit_and_all_see_the_failure() -> None:
+    SEEN["calls"] = []
+
+    def fail() -> None:
+        raise ZeroDivisionError("x")
+
+    with pytest.raises(OSError, match="does not stop the rest"):
+        go([{"type": f"{Look.__module__}.Old"}, {"type": f"{Look.__module__}.New"}], fail)
+    assert SEEN["calls"] == ["enter", ("new", ZeroDivisionError), ("exit", OSError)]
