@@ -75,7 +75,7 @@ def workers_without_split(layout: Layout) -> Iterator[Problem]:
 
 
 def _splits(pipe: Slot) -> bool:
-    words = pipe.part.words if pipe.part and not pipe.part.ours else ()
+    words = pipe.part.own_words if pipe.part else ()
     return pipe.is_a("SplitByWorker", "Sharding") or "get_worker_info" in words or "splits" in words
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import util as importing
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -64,18 +65,21 @@ class Module:
 
 def shown(path: str) -> str:
     """A path as people know it: relative when it lies under the working folder."""
-    try:
-        inside = Path(path).resolve().is_relative_to(Path.cwd())
-    except OSError:
-        return path
-    return os.path.relpath(path) if inside else path
+    return os.path.relpath(path) if path.startswith(os.getcwd() + os.sep) else path
 
 
-def search_path(roots: Sequence[str]) -> list[str]:
+def search_path(roots: Sequence[str]) -> tuple[str, ...]:
     """The folders a top-level name is looked up in: the project's first, then Python's own, each once."""
-    ours = str(Path(__file__).resolve().parents[2])
-    entries = [os.path.abspath(r) for r in roots] + [p or os.getcwd() for p in sys.path] + [ours]
-    return list(dict.fromkeys(e for e in entries if os.path.isdir(e)))
+    here = os.getcwd()
+    return _folders((*(os.path.abspath(r) for r in roots), *(p or here for p in sys.path), _OURS))
+
+
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+@lru_cache(maxsize=64)
+def _folders(entries: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(e for e in entries if os.path.isdir(e)))
 
 
 def locate(name: str, roots: Sequence[str]) -> Place | None:

@@ -13,7 +13,7 @@ from alchemy.errors import did_you_mean
 # bases that are never opened: they are large, and add nothing to a constructor
 PLAIN_BASES = {
     "abc.ABC", "typing.Generic", "typing.Protocol", "enum.Enum", "torch.nn.Module",
-    "torch.utils.data.Dataset", "torch.utils.data.IterableDataset",
+    "torch.nn.modules.module.Module", "torch.utils.data.Dataset", "torch.utils.data.IterableDataset",
 }  # fmt: skip
 
 # bytes: what is reached by following a name, rather than named in the config, is not worth a second of parsing
@@ -74,7 +74,9 @@ def lookup(
         if isinstance(found, Class):
             return found
     gap = _no_name(module_name, name, place, module, roots)
-    return Gap("unreadable") if module.dynamic and gap.reason == "name" else gap
+    # our own lazy packages declare their names under TYPE_CHECKING; others may have any name at run time
+    hidden = module.dynamic and not module_name.startswith("alchemy.")
+    return Gap("unreadable") if hidden and gap.reason == "name" else gap
 
 
 def _imported(binding: Import, roots: tuple[str, ...], trail: Trail) -> Class | Gap:

@@ -91,7 +91,7 @@ def collect(doc: Any, roots: Sequence[str]) -> Layout:
     for section, (kind, needs_type) in SECTIONS.items():
         table = entry(doc, section, None)
         if is_table(table):
-            if needs_type or has(table, "type"):
+            if needs_type or (has(table, "type") and not _own_word(layout, section, table)):
                 _add(layout, Slot(section, table, kind))
         elif table is not None:
             _wrong(layout, f"[{section}] must be a table", where(doc, section), section)
@@ -113,6 +113,14 @@ def collect(doc: Any, roots: Sequence[str]) -> Layout:
             _nested(layout, slot, skip=NOT_PASSED.get(slot.section, ()))
         _named_code(layout, slot)
     return layout
+
+
+def _own_word(layout: Layout, section: str, table: Any) -> bool:
+    """Whether an old-style model reads the table itself and names its loss in a word of its own: `type = "ce"`."""
+    model = layout.at("model")
+    if section != "criterion" or model is None or "." in str(entry(table, "type")):
+        return False
+    return model.part is None or model.part.old_style
 
 
 def _collect_list(layout: Layout, owner: Any, section: str, kind: str) -> None:

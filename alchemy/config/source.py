@@ -28,6 +28,7 @@ KINDS = {
     "sched pipe": ("alchemy.pipeline.SchedPipeline",),
     "collate": ("alchemy.data.collate.CollateFn",),
 }
+FOREIGN = ("alchemy.", "torch.")  # what is not the project's own code
 _KIND_OF_CLASS = {base.rpartition(".")[2]: kind for kind, bases in KINDS.items() for base in bases}
 
 
@@ -96,15 +97,16 @@ class Part:
         return None
 
     @cached_property
+    def own_words(self) -> frozenset[str]:
+        """The strings, names and attributes in the project's modules that define it and its ancestors."""
+        modules = {c.module.name: c.module for c in self.line if c.module and not c.dotted.startswith(FOREIGN)}
+        return frozenset(word for module in modules.values() for word in words_in(module.tree))
+
+    @cached_property
     def words(self) -> frozenset[str]:
-        """The strings, names and attributes in its own source and in that of the project's ancestors."""
-        found: set[str] = set(self.known)
-        for klass in self.line:
-            if klass.module is not None and not klass.dotted.startswith("torch."):
-                whole = not klass.module.name.startswith("alchemy.")
-                node: ast.AST | None = klass.module.tree if whole else klass.node
-                found |= words_in(node) if node is not None else set()
-        return frozenset(found)
+        """The same, with what the classes of alchemy that it descends from say."""
+        ours = (c.node for c in self.line if c.node is not None and c.dotted.startswith("alchemy."))
+        return self.own_words | self.known | {word for node in ours for word in words_in(node)}
 
 
 def find(dotted: str, roots: Sequence[str] = (".",)) -> Part | None:

@@ -49,7 +49,7 @@ def fits(value: Any, annotation: str, default: str = "") -> bool:
     (True, False, True, True)
     """
     tree = _parse(annotation)
-    return tree is None or _fits(value, tree) or _like_default(value, default)
+    return tree is None or _fits(value, tree) or (not choices(annotation) and _like_default(value, default))
 
 
 def expected(annotation: str) -> str:

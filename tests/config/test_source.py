@@ -94,7 +94,13 @@ def test_alias_counts_only_in_its_own_module(tmp_path):
     roots = read(
         tmp_path,
         pkg_INIT="from .x import Net",
-        pkg_x="class Net:\n    def __init__(self, a): ...\n@Base.register('Net')\nclass Other:\n    def __init__(self, b): ...",
+        pkg_x="""
+        class Net:
+            def __init__(self, a): ...
+        @Base.register('Net')
+        class Other:
+            def __init__(self, b): ...
+        """,
     )
     assert part("pkg.x.Net", roots).param("b")
     assert part("pkg.Net", roots).param("a")

@@ -1,0 +1,252 @@
+"""What is wrong with a config is said at once, each with its line and the way to mend it."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from alchemy.config.check import check, raise_if_wrong
+from alchemy.config.load import prepare_cfg
+from alchemy.errors import ConfigError, Problem
+
+PROJECT = str(Path(__file__).parent / "project")
+
+GOOD = """\
+tag = "reviews"
+runner = "alchemy.runner.Trainer"
+seed = 1
+log_every = 10
+plugins = [
+    { type = "alchemy.plugins.BasicSetup" },
+    { type = "alchemy.plugins.FileLogger", log_dir = "records/reviews", subdirs = ["detail_log"] },
+    { type = "alchemy.plugins.Backup", paths = ["alchemy", "data"] },
+    { type = "alchemy.plugins.TensorboardLogger" },
+    { type = "alchemy.plugins.Seeding", seed = 1 },
+]
+
+[task]
+type = "alchemy.task.DefaultTask"
+outputpipes = [{ type = "src.pipes.Decode", labels = ["a", "b"] }]
+evalpipes = [{ type = "src.pipes.Score", average = "macro", store_history = false }]
+
+[task.datasets.train]
+num_workers = 2
+pipes = [
+    { type = "src.pipes.Lines", datapipe = ["data/train.txt"] },
+    { type = "alchemy.pipeline.itr.SplitByWorker" },
+    { type = "alchemy.pipeline.itr.Shuffle", buffer_size = 100 },
+    { type = "alchemy.pipeline.itr.Batch", batch_size = 8 },
+]
+
+[task.datasets.dev]
+batch_size = 4
+pipes = [
+    { type = "alchemy.pipeline.lst.SequenceWrapper", datapipe = ["data/train.txt"] },
+    { type = "src.pipes.Lower" },
+    { type = "alchemy.pipeline.lst.ItrToLst" },
+]
+
+[model]
+type = "src.models.Mlp"
+hidden = 64
+dropout = 0
+
+[criterion]
+type = "alchemy.nn.losses.CrossEntropy"
+
+[backward]
+type = "alchemy.model.DefaultBackwardHandler"
+period = 2
+
+[optim]
+type = "torch.optim.AdamW"
+lr = 0.001
+betas = [0.9, 0.98]
+max_grad_norm = 1.0
+
+[sched]
+type = "alchemy.sched.LineWarmup"
+epochs = 3
+num_warmup_steps = 10
+pipes = [{ type = "src.pipes.EvalEpochEEPipeline", period = 1 }]
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    """A working folder with the data that the good config names."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.txt").write_text("one\ntwo\n")
+
+
+def problems_of(text: str, *, strict: bool = False) -> list[Problem]:
+    Path("train.toml").write_text(text, encoding="utf-8")
+    try:
+        return check(prepare_cfg("train.toml"), strict=strict, roots=[PROJECT, "."])
+    except ConfigError as error:  # what loading finds stops the rest
+        return error.problems
+
+
+def lines_with(text: str, mark: str) -> list[str]:
+    return [f"train.toml:{n}" for n, line in enumerate(text.splitlines(), 1) if mark in line]
+
+
+def edited(old: str, new: str) -> str:
+    assert old in GOOD, old
+    return GOOD.replace(old, new, 1)
+
+
+def test_good_config_has_no_problem():
+    assert problems_of(GOOD) == []
+
+
+WRONG = tomllib.loads(Path(__file__).with_name("wrong.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_config(case):
+    row = WRONG[case]
+    if case == "module that does not parse":
+        Path("broken.py").write_text("def broken(:\n")
+    text = edited(row["old"], row["new"])
+    found = [p for p in problems_of(text) if row["message"] in str(p)]
+    assert found, "\n".join(map(str, problems_of(text)))
+    assert found[0].error is not row.get("warns", False)
+    assert not row["mark"] or found[0].where in lines_with(text, row["mark"])
+
+
+def test_all_at_once_and_in_order():
+    text = edited("hidden = 64", "hiden = 64").replace('tag = "reviews"', "tag = 1").replace("period = 2", "period = 0")
+    found = [p.where for p in problems_of(text) if p.error]
+    marks = ("tag", "[model]", "hiden", "period = 0")
+    assert found == [line for mark in marks for line in lines_with(text, mark)]
+
+
+def test_raise_if_wrong_names_everything():
+    Path("bad.toml").write_text(edited("hidden = 64", "hiden = 64"))
+    with pytest.raises(ConfigError, match="did you mean 'hidden'") as error:
+        raise_if_wrong(prepare_cfg("bad.toml"), roots=[PROJECT])
+    assert len(error.value.problems) == 2
+
+
+OLD = (
+    GOOD.replace("src.models.Mlp", "src.models.Tagger")
+    .replace("alchemy.task.DefaultTask", "src.tasks.Ner")
+    .replace("[task.datasets.train]", "labels = ['x']\nlongest = 9\n\n[task.datasets.train]\nlowercase = true")
+    .replace("lr = 0.001", "lr = 0.001\nhead_lr = 0.1")
+    .replace("dropout = 0\n", "")
+)
+
+
+def test_old_style_keys_are_found_in_the_source():
+    assert problems_of(OLD) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("hidden = 64", "hiden = 64", "nothing in the source of AlchemyTagger reads 'hiden'"),
+        ("longest = 9", "longst = 9", "nothing in the source of NerTask reads 'longst'"),
+        ("store_history", "store_histroy", "nothing in the source of Score reads 'store_histroy'"),
+        ("lowercase = true", "bach_size = 3", "of NerTask reads 'bach_size'; did you mean 'batch_size'?"),
+    ],
+)
+def test_unread_key_of_an_old_part_is_a_warning_and_strict_an_error(old, new, message):
+    assert old in OLD
+    text = OLD.replace(old, new)
+    assert [p.error for p in problems_of(text) if message in str(p)] == [False]
+    assert [p.error for p in problems_of(text, strict=True) if message in str(p)] == [True]
+
+
+def test_task_that_brings_its_own_data_needs_no_dataset():
+    text = GOOD.replace("alchemy.task.DefaultTask", "src.tasks.Direct").replace("datasets.train", "datasets.more")
+    assert [p.error for p in problems_of(text) if "datasets.train" in str(p)] == [False]
+
+
+def test_sections_that_the_runner_does_not_need_are_allowed():
+    text = GOOD.replace("runner.Trainer", "runner.Tester").replace("datasets.dev", "datasets.test")
+    found = [p for p in problems_of(text) if p.error]
+    assert [p.where for p in found] == lines_with(text, "EvalEpoch")
+    assert "evaluates the split 'dev', which has no data set" in str(found[0])
+
+
+def test_equal_variants_are_warned_about():
+    text = GOOD + "\n[variant.a]\nmodel.hidden = 3\n\n[variant.b]\nmodel.hidden = 3\n\n[variant.c]\nmodel.hidden = 64\n"
+    found = [str(p) for p in problems_of(text)]
+    assert [f.partition(" ")[0] for f in found] == [*lines_with(text, "[variant.b]"), *lines_with(text, "[variant.c]")]
+    assert "the variant 'b' comes out the same as the variant 'a'" in found[0]
+
+
+@pytest.mark.parametrize("old", [GOOD, OLD], ids=["new", "old"])
+def test_checking_reads_nothing_of_the_tree(old):
+    Path("train.toml").write_text(old)
+    doc = prepare_cfg("train.toml")
+    before = doc.never_read()
+    check(doc, roots=[PROJECT])
+    assert doc.never_read() == before
+
+
+def test_notes_of_loading_are_part_of_the_result():
+    text = GOOD.replace("num_warmup_steps", "lr_warmup_steps")
+    assert any("lr_warmup_steps" in str(p) and not p.error for p in problems_of(text))
+
+
+def test_neither_torch_nor_the_project_is_imported():
+    Path("train.toml").write_text(GOOD)
+    code = f"""
+import sys
+from alchemy.config.load import prepare_cfg
+from alchemy.config.check import check
+assert check(prepare_cfg("train.toml"), roots=[{PROJECT!r}]) == []
+heavy = {{"torch", "numpy", "src", "alchemy.plugins", "alchemy.pipeline", "rich"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run([sys.executable, "-c", code], check=True, env=env)
+
+
+# -- anything else must end in problems, never in a traceback
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 3), st.floats(), st.text(max_size=8),
+    st.lists(st.integers(0, 2), max_size=2), st.dictionaries(st.sampled_from(["type", "pipes"]), st.integers(), max_size=2),
+)  # fmt: skip
+
+
+def spots(value, path=()):
+    """Every place in a tree of dicts and lists."""
+    rows = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in rows:
+        yield (*path, key)
+        yield from spots(item, (*path, key))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_mutated_configs_never_end_in_a_traceback(data):
+    tree = prepare_cfg(Path("good.toml") if Path("good.toml").write_text(GOOD) else "").plain()
+    for _ in range(data.draw(st.integers(1, 4))):
+        path = data.draw(st.sampled_from(list(spots(tree))))
+        owner = tree
+        for key in path[:-1]:
+            owner = owner[key]
+        match data.draw(st.sampled_from(["drop", "rename", "retype"])):
+            case "drop":
+                del owner[path[-1]]
+            case "rename" if isinstance(owner, dict):
+                owner[data.draw(st.text(max_size=6))] = owner.pop(path[-1])
+            case _:
+                owner[path[-1]] = data.draw(VALUES)
+        if not tree:
+            break
+    try:
+        problems = check(prepare_cfg(tree), roots=[PROJECT])
+    except ConfigError as error:
+        problems = error.problems
+    assert all(str(problem) for problem in problems)

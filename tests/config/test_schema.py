@@ -1,0 +1,39 @@
+"""The JSON schema knows the tables, the parts and their keys."""
+
+import json
+
+import pytest
+
+from alchemy.config.schema import part_schema, schema
+from alchemy.config.source import find, parts
+from alchemy.config.tables import SECTIONS
+
+
+def test_schema_is_json_and_every_reference_resolves():
+    text = json.dumps(schema())
+    definitions = schema()["$defs"]
+    for reference in {piece.partition('"')[0] for piece in text.split('"#/$defs/')[1:]}:
+        assert reference in definitions
+
+
+def test_every_section_and_every_part_is_there():
+    text = json.dumps(schema())
+    assert set(SECTIONS) <= set(schema()["properties"])
+    for part in parts():
+        assert f'"{part.path}"' in text
+
+
+def test_keys_types_and_defaults_of_a_part():
+    found = part_schema(find("alchemy.plugins.FileLogger"), "plugin")
+    assert found["required"] == ["type", "log_dir"]
+    assert found["properties"]["subdirs"] == {"type": "array", "items": {"type": "string"}, "default": []}
+    assert found["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    "kind", ["runner", "plugin", "task", "backward", "loss", "optim", "sched", "data pipe", "eval pipe"]
+)
+def test_every_kind_has_parts_with_documentation(kind):
+    found = parts(kind)
+    assert found
+    assert all(part.doc and part.where for part in found)
