@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from loguru import logger
 
 from alchemy.config.load import prepare_cfg
-from alchemy.config.tree import Document, plain
+from alchemy.config.tree import Document
 from alchemy.errors import KeyExists, MissingKey, NoFrame, did_you_mean
 from alchemy.metrics.stack import Stack
 from alchemy.records import NoRecord, RecordLike
@@ -232,9 +232,6 @@ class Run(SymbolTbl):
         """The config table of a section as it is, or an empty one; nobody gets a bare KeyError."""
         table = self.cfg.get(section)
         return table if isinstance(table, Mapping) else {}
-
-    def plain_cfg(self) -> dict[str, Any]:
-        return plain(self.cfg)  # type: ignore[no-any-return]
 
 
 _current: contextvars.ContextVar[Run | None] = contextvars.ContextVar("alchemy_run", default=None)

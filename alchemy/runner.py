@@ -265,13 +265,12 @@ def _runner_of(cfg: Document) -> type[AlchemyRunner]:
 
 def _start_plugin(context: Run, table: Any, section: str) -> Any:
     """Builds a plugin and sees to its end: `exit`, or `__exit__` of an old one."""
-    cls = AlchemyPlugin.resolve_registered_module(table["type"]) if "type" in table else AlchemyPlugin
     plugin = build(AlchemyPlugin, table, section=section)
-    if hasattr(cls, "__enter__") and hasattr(cls, "__exit__"):
+    if hasattr(plugin, "__enter__") and hasattr(plugin, "__exit__"):
         context.exits.enter_context(plugin)
-    if cls.exit is not AlchemyPlugin.exit:
+    if type(plugin).exit is not AlchemyPlugin.exit:
         context.exits.callback(plugin.exit)
-    if cls.log is not AlchemyPlugin.log:
+    if type(plugin).log is not AlchemyPlugin.log:
         context.loggers.append(plugin.log)
     return plugin
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from alchemy.context import current_run
@@ -56,7 +56,7 @@ class AlchemyTask(Registrable):
         return dataset, dict(loader)
 
     # -- steps
-    def step(self, batch: Any) -> tuple[str, dict[str, Any]]:
+    def step(self, batch: Any) -> tuple[str, MutableMapping[str, Any]]:
         """One step of training: a text for the log (may be empty) and what the model gave."""
         outputs = self.run.model.forward(self.to_device(batch), needs_loss=True, requires_grad=True)
         return "", outputs

@@ -29,7 +29,8 @@ def run_all(job: Job, calls: Sequence[tuple[Any, ...]], places: Sequence[Any]) -
     A process that dies gives a `Lost`; it disturbs no other. Ctrl-C is passed on, and everybody is waited for.
     """
     answers: dict[int, Any] = {}
-    free, waiting, running = list(places), list(enumerate(calls)), {}
+    free, waiting = list(places), list(enumerate(calls))
+    running: dict[Any, tuple[int, Any, Any]] = {}
     try:
         while waiting or running:
             while free and waiting:
@@ -38,8 +39,8 @@ def run_all(job: Job, calls: Sequence[tuple[Any, ...]], places: Sequence[Any]) -
                 process, answer = _start(job, (*call, place))
                 running[answer] = (index, process, place)
             for ready in wait(list(running)):
-                index, process, place = running.pop(ready)  # type: ignore[index]
-                answers[index] = _receive(ready, process)  # type: ignore[arg-type]
+                index, process, place = running.pop(ready)
+                answers[index] = _receive(ready, process)
                 free.append(place)
     except KeyboardInterrupt:
         # the terminal has sent the signal to the children too: give them time to close their records

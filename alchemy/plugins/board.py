@@ -44,4 +44,4 @@ def _writer(folder: Any) -> Any:
             section="plugins.TensorboardLogger",
             hint="install it with `pip install alchemy[board]`, or take the plugin out of the config",
         ) from error
-    return SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(folder))

@@ -80,7 +80,7 @@ class Intercept(logging.Handler):
             level = record.levelno
 
         def caller(row: Record) -> None:
-            row.update(name=record.name, line=record.lineno, function=record.funcName)
+            row["name"], row["line"], row["function"] = record.name, record.lineno, record.funcName
 
         logger.patch(caller).opt(exception=record.exc_info).log(level, "{}", record.getMessage())
 
