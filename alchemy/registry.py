@@ -142,8 +142,6 @@ def construct(
 
 def parameters(cls: Callable[..., Any]) -> tuple[dict[str, bool], bool]:
     """The names that a constructor takes (True: required), and whether it takes any other name too."""
-    if isinstance(cls, type) and cls.__init__ is object.__init__ and cls.__new__ is object.__new__:
-        return {}, False
     try:
         signature = inspect.signature(cls)
     except (TypeError, ValueError):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+if TYPE_CHECKING:
+    from _collections_abc import dict_items, dict_values
 
 Path = tuple[str | int, ...]
 
@@ -69,14 +72,11 @@ class Table(dict[str, Any]):
     def __iter__(self) -> Iterator[str]:  # also keeps `**table` off the path that would bypass __getitem__
         return super().__iter__()
 
-    def keys(self) -> KeysView[str]:
-        return super().keys()
-
-    def items(self) -> ItemsView[str, Any]:
+    def items(self) -> dict_items[str, Any]:
         self._read.update(super().keys())
         return super().items()
 
-    def values(self) -> ValuesView[Any]:
+    def values(self) -> dict_values[str, Any]:
         self._read.update(super().keys())
         return super().values()
 
@@ -84,7 +84,7 @@ class Table(dict[str, Any]):
         """Reads without counting as a reader."""
         return super().get(key, default)
 
-    def entries(self) -> ItemsView[str, Any]:
+    def entries(self) -> dict_items[str, Any]:
         """All items, without counting as a reader."""
         return super().items()
 

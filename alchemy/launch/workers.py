@@ -70,7 +70,7 @@ def _answer(sender: Connection, job: Job, arguments: tuple[Any, ...], path: list
         sender.send(job(*arguments))
 
 
-def _receive(connection: Connection, process: Any) -> Any:
+def _receive(connection: Any, process: Any) -> Any:
     with connection:
         try:
             answer = connection.recv()
