@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
 from alchemy.errors import AlchemyError, ConfigError, did_you_mean
 
-INTERRUPTED, BROKEN_PIPE = 130, 141
+BROKEN_PIPE = 128 + 13  # as a shell counts the signal that ends other programs here
 
 # a command is the module of that name in this folder, with PURPOSE's line here, `arguments(parser)` and `main(args)`
 COMMANDS = {
@@ -72,8 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AlchemyError as error:
         _tell(error)
         return error.exit_code
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        return 128 + int(getattr(error, "signal", signal.SIGINT))
     except BrokenPipeError:
         _silence_stdout()
         return BROKEN_PIPE

@@ -57,9 +57,10 @@ def start(documents: Sequence[Document], args: argparse.Namespace, **more: Any) 
             **more,
         )
     except Exception as error:
-        if args.pdb:
-            _debug(error)
-        raise
+        if not (args.raise_errors or args.pdb):
+            raise
+        _show(error, debugger=args.pdb)
+        return 1
     return tell(documents, results)
 
 
@@ -117,9 +118,12 @@ def _outcome(result: Any) -> list[str]:
     return [result.status, record, result.reason.partition("\n")[0] if failed else numbers(result.ret)]
 
 
-def _debug(error: BaseException) -> None:
-    import pdb
+def _show(error: BaseException, *, debugger: bool) -> None:
+    """Whoever asks for the traceback gets it whole, also of errors that are told in one line elsewhere."""
     import traceback
 
     traceback.print_exception(error)
-    pdb.post_mortem(error.__traceback__)
+    if debugger:
+        import pdb
+
+        pdb.post_mortem(error.__traceback__)

@@ -32,10 +32,8 @@ def open_target(args: argparse.Namespace) -> Target:
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code}
     if os.path.isfile(args.target.partition("#")[0]):
-        document = prepare_cfg(args.target, **options)
-        _warn_if_untrained(document)
-        return Target(document)
-    record = _find(args.target)
+        return Target(prepare_cfg(args.target, **options))
+    record = _find(args.target, args.checkpoint)
     config = record / "cfg.toml"
     if not config.is_file():
         raise AlchemyError(f"{record} has no cfg.toml", hint="was it run without FileLogger's backup_cfg?")
@@ -50,11 +48,11 @@ def tell_left_out(names: list[str]) -> None:
         print(f"not needed here: {', '.join(names)}", file=sys.stderr)
 
 
-def _find(name: str) -> Path:
-    from alchemy.records import find, newest
+def _find(name: str, checkpoint: str) -> Path:
+    from alchemy.records import find
 
     if name == "latest":
-        return newest()
+        return _latest(checkpoint)
     # records of older versions have a config but no record.json
     if (Path(name) / "cfg.toml").is_file():
         return Path(name)
@@ -63,11 +61,11 @@ def _find(name: str) -> Path:
     return find(name)
 
 
-def _warn_if_untrained(document: Document) -> None:
-    model = document.peek("model")
-    if not (isinstance(model, dict) and dict.get(model, "model_path")):
-        print(
-            "warning: the config names no model.model_path, so the model keeps its initial weights; "
-            "give a record, or --set model.model_path=FOLDER",
-            file=sys.stderr,
-        )
+def _latest(checkpoint: str) -> Path:
+    """The newest record that has weights: tests and predictions leave records too, but none to load."""
+    from alchemy.records.folder import folders
+
+    trained = [folder for folder in folders(Path(".")) if (folder / "checkpt" / checkpoint).exists()]
+    if not trained:
+        raise AlchemyError(f"there is no record below this folder with a checkpoint {checkpoint!r}")
+    return max(trained, key=lambda folder: folder.name)

@@ -1,0 +1,63 @@
+"""`alchemy check` and what `alchemy run` says before it starts."""
+
+import json
+
+import pytest
+
+from alchemy.cli import main
+
+WRONG = """base = "train.toml"
+lr = 1
+
+[sched]
+epoch = 3
+
+[variant.big.model]
+hiden = 256
+"""
+
+
+@pytest.fixture
+def wrong(project):
+    (project / "wrong.toml").write_text(WRONG)
+
+
+def test_all_errors_at_once_with_their_lines(wrong, capsys):
+    assert main(["check", "wrong.toml"]) == 2
+    out = capsys.readouterr().out
+    assert "error: wrong.toml:5 [sched] LineWarmup takes no 'epoch'; did you mean 'epochs'?" in out
+    assert "error: wrong.toml:8 [model] PointClassifier takes no 'hiden'; did you mean 'hidden'?" in out
+    assert out.splitlines()[0].startswith("warning: wrong.toml:2")
+    assert out.splitlines()[-1] == "2 errors, 1 warning"
+
+
+def test_a_named_variant_is_checked_alone(wrong, capsys):
+    assert main(["check", "train.toml#tiny"]) == 0
+    assert main(["check", "train.toml#tinny"]) == 2
+    assert "did you mean 'tiny'?" in capsys.readouterr().out
+
+
+def test_problems_as_json(wrong, capsys):
+    assert main(["check", "wrong.toml", "train.toml", "none.toml", "--json"]) == 2
+    report = json.loads(capsys.readouterr().out)
+    assert (report["ok"], report["errors"], report["warnings"]) == (False, 3, 1)
+    assert {"where", "section", "message", "hint", "error"} == set(report["problems"][0])
+
+
+def test_warnings_alone_are_no_failure_unless_strict(project, capsys):
+    (project / "odd.toml").write_text('base = "train.toml"\nnobody = 1\n')
+    assert main(["check", "odd.toml"]) == 0
+    assert "0 errors, 1 warning" in capsys.readouterr().out
+    assert main(["check", "odd.toml", "--strict"]) == 2
+
+
+def test_a_run_refuses_what_the_check_refuses(wrong, capsys):
+    assert main(["run", "train.toml", "wrong.toml", "wrong.toml#big"]) == 2
+    err = capsys.readouterr().err
+    assert err.count("LineWarmup takes no 'epoch'") == 1
+    assert err.splitlines()[-1] == "2 errors, 1 warning"
+
+
+def test_an_override_is_named_as_the_place(project, capsys):
+    assert main(["check", "train.toml", "--set", "model.hiden=3"]) == 2
+    assert "PointClassifier takes no 'hiden'" in capsys.readouterr().out

@@ -1,0 +1,149 @@
+"""`alchemy run`, `test` and `predict`, in the project of `alchemy new`."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from alchemy.cli import main
+
+QUICK = ["--set", "sched.epochs=1", "--device", "-1"]
+SLOW_PIPE = """import time
+from alchemy.pipeline import EndStepPipeline
+
+class Slow(EndStepPipeline):
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __call__(self, outputs, **kwargs):
+        print("stepping", flush=True)
+        time.sleep(0.05)
+        return kwargs
+
+class Boom(Slow):
+    def __call__(self, outputs, **kwargs):
+        raise ValueError("boom [x] {y}")
+"""
+
+
+def add_pipe(project, name):
+    (project / "src" / "steps.py").write_text(SLOW_PIPE)
+    (project / f"{name}.toml").write_text(f'base = "train.toml"\n[sched]\npipes = [{{ type = "src.steps.{name}" }}]\n')
+    return f"{name}.toml"
+
+
+def records(project, kind="train"):
+    return sorted((project / "records" / kind).glob("*"))
+
+
+def test_train_then_test_then_predict(project, capsys):
+    assert main(["run", "train.toml", "--device", "-1", "--desc", "first"]) == 0
+    (record,) = records(project)
+    assert f"finished  {record.relative_to(project)}  loss" in capsys.readouterr().out
+    assert json.loads((record / "record.json").read_text())["purpose"] == "first"
+
+    assert main(["test", str(record), "--device", "-1"]) == 0
+    streams = capsys.readouterr()
+    assert float(re.search(r"accuracy ([\d.]+)", streams.out)[1]) > 0.9
+    assert (
+        "not needed here: [sched], [optim], [task.datasets.train], [task.datasets.dev], eval pipe SaveBest"
+        in streams.err
+    )
+
+    # the newest record with weights, which is not that of the test
+    assert main(["predict", "latest", "--out", "p.csv", "--no-file"]) == 0
+    with open("p.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 150
+    assert sum(row["pred"] == row["label"] for row in rows) > 135
+    assert main(["predict", record.name, "--split", "dev"]) == 0
+    (result,) = records(project, "inference")
+    assert len((result / "results" / "predictions.jsonl").read_text().splitlines()) == 150
+
+
+def test_several_runs_end_in_a_table_and_any_failure_in_exit_code_1(project, capsys):
+    bad = add_pipe(project, "Boom")
+    assert main(["run", "train.toml", bad, *QUICK, "--device", "-1"]) == 1
+    table = capsys.readouterr().out.partition("experiment ")[2].splitlines()
+    assert re.match(r"train.toml +finished +records/train/\S+ +loss", table[1])
+    assert re.match(r"Boom.toml +failed +records/train/\S+ +ValueError: boom \[x\] {y}", table[2])
+
+
+def test_raise_shows_the_traceback(project, capsys):
+    assert main(["run", add_pipe(project, "Boom"), *QUICK, "--raise", "--no-file"]) == 1
+    assert "steps.py" in capsys.readouterr().err.partition("Traceback")[2]
+    assert not (project / "records").exists()
+
+
+def test_pdb_opens_where_it_failed(project, capsys, monkeypatch):
+    seen = []
+    monkeypatch.setattr("pdb.post_mortem", lambda trace: seen.append(trace))
+    assert main(["run", add_pipe(project, "Boom"), *QUICK, "--pdb", "--no-file"]) == 1
+    while seen[0].tb_next:
+        seen = [seen[0].tb_next]
+    assert seen[0].tb_frame.f_code.co_name == "__call__"
+
+
+def test_fast_dev_run_leaves_nothing(project, capsys):
+    assert main(["run", "train.toml", "--fast-dev-run", "2", "--device", "-1"]) == 0
+    assert "finished" in capsys.readouterr().out
+    assert not (project / "records").exists()
+
+
+def test_a_device_that_is_not_there_is_the_users_error(project, capsys):
+    assert main(["run", "train.toml", "--device", "99"]) == 2
+    assert capsys.readouterr().err.startswith("error: there is no device 99")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["test", "latest"], "there is no record below this folder with a checkpoint 'best'"),
+        (["test", "2026-01-01"], "there is no record '2026-01-01'"),
+        (["test", "none.toml"], "there is no config file 'none.toml'"),
+        (["test", "."], "is not a record"),
+        (["predict", "train.toml", "--out", "p.txt"], "p.txt does not end in .jsonl or .csv"),
+        (["predict", "train.toml", "--out", "p.csv", "--format", "jsonl"], "p.csv does not end in .jsonl"),
+        (["predict", "train.toml", "--split", "tset"], "the config has no split 'tset'; it has train, dev, test"),
+        (["run", "train.toml", "--pdb", "--seeds", "1,2"], "--pdb takes one experiment at a time"),
+    ],
+)
+def test_users_errors(words, text, project, capsys):
+    assert main(words) == 2
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_run_cleanly(number, code, project):
+    words = [sys.executable, "-m", "alchemy", "run", add_pipe(project, "Slow"), "--device", "-1"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert any("stepping" in line for line in process.stdout)
+        process.send_signal(number)
+        err = process.communicate(timeout=60)[1]
+    assert process.returncode == code
+    assert "Traceback" not in err
+    (record,) = records(project)
+    assert json.loads((record / "record.json").read_text())["status"] == "stopped"
+
+
+def test_a_background_run_survives_its_terminal_and_can_be_stopped(project):
+    words = [sys.executable, "-m", "alchemy", "run", add_pipe(project, "Slow"), "--background", "--device", "-1"]
+    started = subprocess.run(words, capture_output=True, text=True, timeout=60, start_new_session=True)
+    assert started.returncode == 0, started.stderr
+    pid, log = int(re.search(r"pid (\d+)", started.stdout)[1]), re.search(r"log: +(\S.*)", started.stdout)[1]
+    deadline = time.monotonic() + 60
+    while "stepping" not in Path(log).read_text("utf-8"):
+        assert time.monotonic() < deadline, Path(log).read_text("utf-8")
+        time.sleep(0.05)
+    assert os.getsid(pid) == pid
+    assert main(["stop", "latest", "--wait", "30"]) == 0
+    (record,) = records(project)
+    assert json.loads((record / "record.json").read_text())["status"] == "stopped"
+    assert main(["stop", str(pid)]) == 2
