@@ -84,6 +84,12 @@ def splits_by_worker(dataset: Any) -> bool:
     return any(getattr(pipe, "splits", False) for pipe in walk(dataset))
 
 
+def times_split(dataset: Any) -> int:
+    """How many pipes of one line split the data among the workers; more than one loses samples."""
+    above = sources(dataset)
+    return int(getattr(dataset, "splits", False)) + max(map(times_split, above), default=0)
+
+
 def counts_its_share(dataset: Any) -> bool:
     """Whether `len` of the chain follows the share: true while every length up to the split is one of ours."""
     pipe = dataset

@@ -18,7 +18,7 @@ def batch_to_device(batch: Any, device: torch.device | str, non_blocking: bool =
     if isinstance(batch, dict):
         moved = {key: batch_to_device(value, device, non_blocking) for key, value in batch.items()}
         return moved if type(batch) is dict else _refill(batch, moved)
-    if isinstance(batch, list | tuple):
+    if isinstance(batch, list | tuple) and not hasattr(batch, "to"):  # a PackedSequence is a tuple that moves itself
         return _sequence(batch, [batch_to_device(item, device, non_blocking) for item in batch])
     if batch is None or isinstance(batch, str | bytes | int | float):
         return batch

@@ -33,7 +33,7 @@ def open_bytes(path: str | Path) -> IO[bytes]:
             case ".bz2":
                 return cast(IO[bytes], bz2.open(path, "rb"))
             case ".zst":
-                return cast(IO[bytes], _zstandard(path).open(path, "rb"))
+                return io.BufferedReader(_Zstd(_zstandard(path), open(path, "rb")))
             case _:
                 return open(path, "rb")
     except OSError as error:
@@ -64,6 +64,37 @@ def read_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[i
                 return
             number += 1
             yield number, line.removesuffix("\n")
+
+
+class _Zstd(io.RawIOBase):
+    """Unpacks zstandard frames, one after the other; unlike the package's reader it notices when the last is cut."""
+
+    def __init__(self, zstandard: Any, source: IO[bytes]) -> None:
+        self.source, self.zstandard = source, zstandard
+        self.frame: Any = None
+        self.ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.ready:
+            packed = self.frame.unused_data if self.frame is not None and self.frame.eof else b""
+            packed = packed or self.source.read(2**16)
+            if not packed:
+                if self.frame is not None and not self.frame.eof:
+                    raise EOFError("the last frame is cut")
+                return 0
+            if self.frame is None or self.frame.eof:
+                self.frame = self.zstandard.ZstdDecompressor().decompressobj()
+            self.ready = memoryview(self.frame.decompress(packed))
+        count = min(len(buffer), len(self.ready))
+        buffer[:count], self.ready = self.ready[:count], self.ready[count:]
+        return count
+
+    def close(self) -> None:
+        self.source.close()
+        super().close()
 
 
 class readable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import pickle
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from loguru import logger
 from torch.utils.data import DataLoader, IterableDataset
 
-from alchemy.data.chain import acting_as, counts_its_share, seed_chain, splits_by_worker, title, walk
+from alchemy.data.chain import acting_as, counts_its_share, seed_chain, splits_by_worker, times_split, title, walk
 from alchemy.data.device import batch_to_device
 from alchemy.data.named import named
 from alchemy.errors import AlchemyError, did_you_mean
@@ -60,7 +61,10 @@ class Loader(DataLoader[Any]):
 
     def _start(self) -> Any:
         try:
-            return super().__iter__()
+            with warnings.catch_warnings():
+                # torch warns before it raises; the error below says it better
+                warnings.filterwarnings("ignore", message="Got pickle error")
+                return super().__iter__()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             if self.num_workers and "pickle" in str(error):
                 raise _unpicklable(self, error) from error
@@ -141,7 +145,12 @@ def _check_iterable(dataset: Any, options: Mapping[str, Any], workers: int) -> N
                 hint="shuffle with the pipe alchemy.pipeline.itr.Shuffle, or make a list of it with lst.ItrToLst",
             )
     pipes = [pipe for pipe in walk(dataset) if hasattr(pipe, "datapipe")]
-    if workers < 2 or not pipes or splits_by_worker(dataset):
+    if workers < 2 or not pipes:
+        return
+    splits = times_split(dataset)
+    if splits > 1:
+        raise AlchemyError(f"the data is split {splits} times, so that samples are lost", hint="keep one SplitByWorker")
+    if splits_by_worker(dataset):
         return
     text = f"{workers} workers would each read all of the data: no pipe splits it"
     hint = "put alchemy.pipeline.itr.SplitByWorker after the opener, or set num_workers = 0"

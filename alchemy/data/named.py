@@ -35,6 +35,15 @@ def named(spec: Any, *, what: str, given: Mapping[str, Any] | None = None) -> An
         raise AlchemyError(f"{what}: {spec['type']} could not be made: {type(error).__name__}: {error}") from error
 
 
+def function_named(spec: Any, arguments: Mapping[str, Any], *, what: str) -> Any:
+    """The function that `spec` means, with keywords filled in; a class is one only if its objects can be called."""
+    if isinstance(spec, str):
+        target = _find(spec, what)
+        if not isinstance(target, type) or not any("__call__" in vars(kind) for kind in target.__mro__):
+            return with_arguments(target, arguments, what=what)
+    return with_arguments(named(spec, what=what), arguments, what=what)
+
+
 def with_arguments(function: Any, arguments: Mapping[str, Any], *, what: str) -> Any:
     """`function` with keywords filled in; names that it does not take are refused now, not at the first sample."""
     if not callable(function):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from alchemy.data.chain import Order, splits_by_worker, title, worker_share
-from alchemy.data.named import named, with_arguments
+from alchemy.data.named import function_named
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, build_datapipes
 from alchemy.pipeline.openers import CsvOpener, JsonlOpener, LineOpener, ParquetOpener, TsvOpener, TxtOpener
@@ -272,7 +272,7 @@ def at_least(least: int, value: Any, what: str) -> int:
 
 def function_of(fn: Any, args: Mapping[str, Any] | None, what: str) -> Any:
     """The function that a config names, with the keywords it is to be called with."""
-    return with_arguments(named(fn, what=f"{what}: fn"), args or {}, what=f"{what}: fn")
+    return function_named(fn, args or {}, what=f"{what}: fn")
 
 
 def field_of(sample: Any, name: str, pipe: Any) -> Any:

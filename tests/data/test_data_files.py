@@ -1,0 +1,90 @@
+"""Files of data are opened whatever they are packed in, and what is wrong with one is said by its name."""
+
+import bz2
+import gzip
+import lzma
+import sys
+
+import pytest
+import zstandard
+
+from alchemy.data.files import expand, open_bytes, open_text, read_lines, stem_suffix
+from alchemy.errors import AlchemyError
+
+TEXT = "第一行\nsecond line\n"
+PACK = {".txt": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress, ".zst": zstandard.compress}
+
+
+@pytest.mark.parametrize("suffix", PACK)
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "BOM"])
+def test_packed_text_is_read_with_its_line_numbers(tmp_path, suffix, mark):
+    path = tmp_path / f"数据 file{suffix}"
+    path.write_bytes(PACK[suffix]((mark + TEXT).encode()))
+    assert list(read_lines(path)) == [(1, "第一行"), (2, "second line")]
+
+
+def test_zstandard_frames_follow_each_other(tmp_path):
+    path = tmp_path / "a.zst"
+    path.write_bytes(zstandard.compress(b"x\n" * 90_000) + zstandard.compress(b"y\n"))
+    assert sum(1 for _ in read_lines(path)) == 90_001
+
+
+def test_other_encodings_and_line_ends(tmp_path):
+    path = tmp_path / "gbk.txt"
+    path.write_bytes("天气\r\n很好".encode("gbk"))
+    assert [line for _, line in read_lines(path, encoding="gbk")] == ["天气", "很好"]
+    with pytest.raises(AlchemyError, match="no encoding 'utf-9'"):
+        open_text(path, encoding="utf-9")
+
+
+def test_bytes_that_are_no_text_are_named_by_file_and_line(tmp_path):
+    path = tmp_path / "binary.txt"
+    path.write_bytes(b"fine\n" * 10_000 + b"\xff\xfe\n")
+    with pytest.raises(AlchemyError, match=r"binary\.txt:\d+ is not utf-8 text"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[: len(data) // 2], lambda data: b"no archive"], ids=["cut", "other"]
+)
+def test_a_damaged_archive_is_an_error_that_names_it(tmp_path, suffix, damage):
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(damage(PACK[suffix](TEXT.encode() * 1000)))
+    with pytest.raises(AlchemyError, match=r"a\.txt.* cannot be read"):
+        list(read_lines(path))
+
+
+def test_a_missing_file_is_an_error_with_a_hint(tmp_path):
+    (tmp_path / "train.jsonl").write_text("{}")
+    with pytest.raises(AlchemyError, match=r"there is no file .*trian\.jsonl'; did you mean 'train\.jsonl'"):
+        open_bytes(tmp_path / "trian.jsonl")
+    with pytest.raises(AlchemyError, match=r"there is no folder"):
+        open_bytes(tmp_path / "nowhere" / "a.txt")
+    with pytest.raises(AlchemyError, match="is a folder, a file was expected"):
+        open_bytes(tmp_path)
+    with pytest.raises(AlchemyError, match="a file name was expected, not 3"):
+        open_bytes(3)
+
+
+def test_patterns_name_files_in_order(tmp_path):
+    for name in ("b.txt", "a.txt", "c.csv"):
+        (tmp_path / name).write_text("")
+    assert [path.name for path in expand(str(tmp_path / "*.txt"))] == ["a.txt", "b.txt"]
+    with pytest.raises(AlchemyError, match="there is no file"):
+        expand([str(tmp_path / "*.tsv")])
+    with pytest.raises(AlchemyError, match="a list of files was expected, not 5"):
+        expand(5)
+
+
+def test_a_missing_package_is_said_only_when_it_is_needed(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    path = tmp_path / "a.zst"
+    path.write_bytes(b"")
+    with pytest.raises(AlchemyError, match="needs the package zstandard; pip install zstandard"):
+        open_bytes(path)
+
+
+def test_the_format_is_told_by_the_suffix_inside():
+    assert stem_suffix("train.csv.gz") == stem_suffix("a.CSV") == ".csv"
+    assert stem_suffix("train.gz") == ""

@@ -1,0 +1,117 @@
+"""One contract for all data pipes: what they give, their length, and that they travel to workers."""
+
+import collections
+import pickle
+
+import pytest
+
+from alchemy.data.loader import get_dataloader
+from alchemy.pipeline import ItrDataPipeline, build_datapipes
+
+SAMPLES = [{"n": number, "text": "x" * (number % 5)} for number in range(11)]
+ITR, LST = "alchemy.pipeline.itr.", "alchemy.pipeline.lst."
+
+
+def is_odd(sample, key="n"):
+    return sample[key] % 2 == 1
+
+
+def doubled(number, by=2):
+    return number * by
+
+
+def numbers(samples):
+    return [sample["n"] for sample in samples]
+
+
+# the table of a pipe, what it gives of SAMPLES (None: any order), whether it knows its length
+PIPES = {
+    "Shuffle": ({"type": ITR + "Shuffle", "buffer_size": 4}, None, True),
+    "SplitByWorker": ({"type": ITR + "SplitByWorker"}, list(range(11)), True),
+    "WithLength": ({"type": ITR + "WithLength", "length": 11}, list(range(11)), True),
+    "Map": (
+        {"type": ITR + "Map", "fn": f"{__name__}.doubled", "field": "n", "args": {"by": 3}},
+        list(range(0, 33, 3)),
+        True,
+    ),
+    "Filter": ({"type": ITR + "Filter", "fn": f"{__name__}.is_odd"}, [1, 3, 5, 7, 9], False),
+    "Take": ({"type": ITR + "Take", "n": 4}, [0, 1, 2, 3], True),
+    "Concat": ({"type": ITR + "Concat", "pipes": [SAMPLES[:2]]}, [*range(11), 0, 1], True),
+    "Fields": ({"type": ITR + "Fields", "keep": ["n"]}, list(range(11)), True),
+    "ItrToLst": ({"type": LST + "ItrToLst", "is_sized": True}, list(range(11)), True),
+    "lst.Map": ({"type": LST + "Map", "fn": f"{__name__}.doubled", "field": "n"}, list(range(0, 22, 2)), True),
+    "lst.Filter": ({"type": LST + "Filter", "fn": f"{__name__}.is_odd", "args": {"key": "n"}}, [1, 3, 5, 7, 9], True),
+    "lst.Take": ({"type": LST + "Take", "n": 4}, [0, 1, 2, 3], True),
+}
+EACH = pytest.mark.parametrize(("table", "given", "sized"), PIPES.values(), ids=PIPES)
+
+
+def build(*tables):
+    return build_datapipes([{"type": LST + "SequenceWrapper", "datapipe": SAMPLES}, *tables])
+
+
+@EACH
+def test_a_pipe_gives_what_it_says_every_time_it_is_read(table, given, sized):
+    pipe = build(table)
+    for _ in range(2):
+        out = numbers(pipe)
+        assert sorted(out) == list(range(11)) if given is None else out == given
+
+
+@EACH
+def test_the_length_is_that_of_the_samples(table, given, sized):
+    pipe = build(table)
+    if sized:
+        assert len(pipe) == len(list(pipe))
+    else:
+        with pytest.raises(TypeError, match="has no len|has no length"):
+            len(pipe)
+
+
+@EACH
+def test_a_pipe_reads_from_its_datapipe_and_can_be_walked(table, given, sized):
+    pipe = build(table)
+    assert pipe.datapipe.datapipe == SAMPLES
+    assert numbers(pickle.loads(pickle.dumps(build(table)))) == numbers(pipe)
+
+
+@EACH
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_read_each_sample_once(table, given, sized, workers):
+    split = {"type": ITR + "SplitByWorker"}
+    if table == split or table["type"].startswith(LST):
+        pipe = build(table)
+    else:  # what a Concat adds was not split before it
+        pipe = build(table, split) if table["type"].endswith("Concat") else build(split, table)
+    once = collections.Counter(given or range(11))
+    read = collections.Counter(int(sample["n"]) for sample in get_dataloader(pipe, num_workers=workers))
+    assert read == once
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize(
+    "table",
+    [{"type": ITR + "Batch"}, {"type": ITR + "BucketBatch", "key": "text", "buffer_size": 6}],
+    ids=["Batch", "Bucket"],
+)
+def test_batches_hold_every_sample_and_know_their_number(table, drop_last):
+    pipe = build({**table, "batch_size": 4, "drop_last": drop_last})
+    batches = list(pipe)
+    assert len(pipe) == len(batches)
+    assert all(len(batch) == 4 for batch in batches) or not drop_last
+    if not drop_last:
+        assert sorted(number for batch in batches for number in numbers(batch)) == list(range(11))
+
+
+def test_bucket_batches_hold_like_lengths_in_another_order_each_pass():
+    pipe = build({"type": ITR + "BucketBatch", "batch_size": 2, "key": "text"})
+    first, second = list(pipe), list(pipe)
+    spread = [len(batch[-1]["text"]) - len(batch[0]["text"]) for batch in first]
+    assert max(spread) <= 1
+    assert first != second
+
+
+def test_a_batch_is_also_found_in_the_package():
+    pipe = build({"type": "alchemy.pipeline.Batch", "batch_size": 11})
+    assert numbers(next(iter(pipe))) == list(range(11))
+    assert isinstance(pipe, ItrDataPipeline)
