@@ -251,7 +251,7 @@ def test_what_is_no_data_set_is_refused():
 
 
 def test_workers_without_a_split_are_refused():
-    with pytest.raises(AlchemyError, match="2 workers would each read all.*SplitByWorker"):
+    with pytest.raises(AlchemyError, match=r"2 workers would each read all.*SplitByWorker"):
         get_dataloader(stream(Shuffle), num_workers=2)
     assert isinstance(get_dataloader(stream(Shuffle), num_workers=1), Loader)
 
@@ -272,7 +272,7 @@ def test_data_that_yields_nothing_is_an_error_that_names_the_pipe(workers):
 
 
 def test_an_empty_list_is_an_error_too():
-    with pytest.raises(AlchemyError, match="the data is empty: builtins.list"):
+    with pytest.raises(AlchemyError, match=r"the data is empty: builtins\.list"):
         list(get_dataloader([]))
 
 

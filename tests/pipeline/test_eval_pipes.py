@@ -53,7 +53,7 @@ def test_accuracy_counts_what_was_collected(run):
 
 
 def test_accuracy_says_what_it_misses(run):
-    with pytest.raises(AlchemyError, match="nothing was collected as 'preds'; put .*Collect with varname = 'preds'"):
+    with pytest.raises(AlchemyError, match=r"nothing was collected as 'preds'; put .*Collect with varname = 'preds'"):
         Accuracy("preds")("dev")
     run.set_global("preds", [{"pred": 1}])
     with pytest.raises(AlchemyError, match=r"have no 'label'; they have \['pred'\]"):
@@ -130,7 +130,7 @@ def test_log_best_speaks_for_the_test_too(run, capture_log):
 
 @pytest.mark.parametrize("pipe", [SaveBest, LogBest, EarlyStop])
 def test_a_monitor_that_is_not_there_is_named(training, pipe):
-    with pytest.raises(AlchemyError, match="monitor = 'f1' is not among the scores of 'dev'.*gave accuracy, loss"):
+    with pytest.raises(AlchemyError, match=r"monitor = 'f1' is not among the scores of 'dev'.*gave accuracy, loss"):
         pipe(monitor="f1")("dev", accuracy=1.0, loss=0.5, preds=[])
     with pytest.raises(AlchemyError, match="did you mean 'accuracy'"):
         pipe(monitor="acuracy")("dev", accuracy=1.0)

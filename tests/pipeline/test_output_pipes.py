@@ -133,7 +133,7 @@ def test_without_a_record_predictions_are_only_counted(run, capture_log):
 
 def test_a_folder_that_cannot_be_written_is_named(run, tmp_path):
     (tmp_path / "results").write_text("a file")
-    with pytest.raises(AlchemyError, match="p.jsonl' cannot be written"):
+    with pytest.raises(AlchemyError, match=r"p\.jsonl' cannot be written"):
         WritePredictions(filename="p.jsonl")([1], {})
 
 

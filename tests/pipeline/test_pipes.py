@@ -64,7 +64,7 @@ def test_the_length_is_that_of_the_samples(table, given, sized):
     if sized:
         assert len(pipe) == len(list(pipe))
     else:
-        with pytest.raises(TypeError, match="has no len|has no length"):
+        with pytest.raises(TypeError, match="has no len"):
             len(pipe)
 
 
