@@ -63,4 +63,8 @@ def examine(source: str, args: argparse.Namespace) -> list[Problem]:
 def _deep(documents: list[Any], args: argparse.Namespace) -> list[Problem]:
     from alchemy.verify.deep import deep_check
 
-    return [problem for document in documents for problem in deep_check(document, args.device)]
+    findings = [deep_check(document, args.device, user_dir=args.user_dir) for document in documents]
+    for found in findings if not args.json else ():
+        if found.text:
+            print(found.text)
+    return [problem for found in findings for problem in found]

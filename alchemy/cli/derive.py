@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from alchemy.config.tree import Document, Table
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, did_you_mean
 
 TESTER, INFERENCE = "alchemy.runner.Tester", "alchemy.runner.InferenceRunner"
 
@@ -16,7 +17,7 @@ TESTER, INFERENCE = "alchemy.runner.Tester", "alchemy.runner.InferenceRunner"
 TRAIN_TABLES = ("sched", "optim", "stop", "checkpoint", "sweep")
 
 # eval pipes that save, watch or draw a training; the last part of their `type` gives them away
-TRAIN_PIPES = re.compile(r"Save\w*(Best|Model|Check|State)|EarlyStop|Tensorboard", re.IGNORECASE)
+TRAIN_PIPES = re.compile(r"Save\w*(Best|Model|Check|State|Step)|EarlyStop|Tensorboard", re.IGNORECASE)
 
 
 class Derived(NamedTuple):
@@ -26,9 +27,15 @@ class Derived(NamedTuple):
     left_out: list[str]
 
 
-def for_test(document: Document, model_path: Path | None = None) -> Derived:
-    """The config that evaluates what `document` trained: only the test split, no schedule, no optimiser."""
-    return _derive(document, TESTER, "test", "test", model_path)
+def for_test(document: Document, model_path: Path | None = None, drop: Sequence[str] = ()) -> Derived:
+    """The config that evaluates what `document` trained: only the test split, no schedule, no optimiser.
+
+    `drop` names further eval pipes that have no place in a test.
+    """
+    derived = _derive(document, TESTER, "test", "test", model_path)
+    for name in drop:
+        derived.left_out.append(_drop_pipe(derived.document, name))
+    return derived
 
 
 def for_prediction(document: Document, model_path: Path | None = None, split: str | None = None) -> Derived:
@@ -81,6 +88,16 @@ def _drop_train_pipes(document: Document) -> list[str]:
     for pipe in dropped:
         pipes.remove(pipe)
     return [f"eval pipe {_name(pipe)}" for pipe in dropped]
+
+
+def _drop_pipe(document: Document, name: str) -> str:
+    pipes = _section(document, "task").peek("evalpipes") or []
+    names = [_name(pipe) for pipe in pipes]
+    if name not in names:
+        hint = did_you_mean(name, names) or f"it has {', '.join(names) or 'none'}"
+        raise AlchemyError(f"the config has no eval pipe {name!r} to drop", section="task.evalpipes", hint=hint)
+    del pipes[names.index(name)]
+    return f"eval pipe {name}"
 
 
 def _move_log_dir(document: Document, purpose: str) -> None:

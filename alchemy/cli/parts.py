@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import ast
+from pathlib import Path
 from typing import Any
 
 from alchemy.errors import AlchemyError, did_you_mean
@@ -15,6 +17,7 @@ EXAMPLES = """examples:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", nargs="?", default="", metavar="KIND", help="runner, plugin, task, model, sched, ...")
+    parser.add_argument("--user-dir", default="src", metavar="DIR", help="your own parts are listed too (default: src)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -22,7 +25,7 @@ def main(args: argparse.Namespace) -> int:
     from alchemy.config.source import KINDS, parts
 
     kind = _kind(args.kind, list(KINDS))
-    found = parts(kind)
+    found = [*own_parts(args.user_dir, kind), *parts(kind)]
     if args.json:
         import json
 
@@ -33,6 +36,33 @@ def main(args: argparse.Namespace) -> int:
         if rows:
             print(f"{heading}\n" + "\n".join(_lines(part) for part in rows) + "\n")
     return 0
+
+
+def own_parts(user_dir: str, kind: str) -> list[Any]:
+    """The parts of a project, found in its source under the names that a config writes."""
+    from alchemy.cli.launch import roots
+    from alchemy.config.modules import locate, read
+    from alchemy.config.source import look
+
+    folder, where = Path(user_dir), roots(user_dir)
+    found = []
+    for file in sorted(folder.rglob("*.py")):
+        pieces = [folder.resolve().name, *file.relative_to(folder).with_suffix("").parts]
+        name = ".".join(pieces[:-1] if pieces[-1] == "__init__" else pieces)
+        place = locate(name, where)
+        module = read(name, place) if place else None
+        for key in _written_names(module) if module else ():
+            part: Any = look(f"{name}.{key}", where)
+            if getattr(part, "kinds", None) and (not kind or kind in part.kinds):
+                found.append(part)
+    return found
+
+
+def _written_names(module: Any) -> list[str]:
+    """The names of a module's classes in a config: aliases, and those of classes that have none."""
+    aliased = {class_name for rows in module.aliases.values() for _, class_name in rows}
+    classes = [key for key, node in module.names.items() if isinstance(node, ast.ClassDef) and key not in aliased]
+    return list(dict.fromkeys([*module.aliases, *classes]))
 
 
 def _kind(word: str, kinds: list[str]) -> str:

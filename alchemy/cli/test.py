@@ -14,6 +14,7 @@ EXAMPLES = """examples:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
+    parser.add_argument("--drop", action="append", default=[], metavar="PIPE", help="leave out this eval pipe too")
     add_overrides(parser)
     add_launch(parser)
 
@@ -32,7 +33,7 @@ def main(args: argparse.Namespace) -> int:
 
     find_own_parts(args.user_dir)
     target = open_target(args)
-    derived = for_test(target.document, target.model_path)
+    derived = for_test(target.document, target.model_path, args.drop)
     tell_left_out(derived.left_out)
     refuse_if_wrong(vet([derived.document], args))
     args.desc = args.desc or target.purpose("test")

@@ -71,3 +71,14 @@ def test_peek_shows_what_flows(project, capsys):
 def test_peek_names_the_splits(project, capsys):
     assert main(["data", "peek", "train.toml", "--split", "trian"]) == 2
     assert "no split 'trian'; did you mean 'train'?" in capsys.readouterr().err
+
+
+def test_parts_of_the_project_come_first(project, capsys):
+    (project / "src" / "old.py").write_text(
+        "from alchemy.model import AlchemyModel\nfrom torch import nn\nclass Tagger(nn.Module): ...\n"
+        '@AlchemyModel.register("Tagger")\nclass AlchemyTagger(AlchemyModel): ...\n'
+    )
+    assert main(["parts", "model"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("  src.model.PointClassifier(hidden: int = 64")
+    assert [line for line in lines if "old" in line] == ["  src.old.Tagger()"]

@@ -86,3 +86,13 @@ def test_the_checkpoint_must_be_there(tmp_path):
     with pytest.raises(AlchemyError, match="it has last: choose with --checkpoint"):
         best_checkpoint(tmp_path)
     assert best_checkpoint(tmp_path, "last") == tmp_path / "checkpt" / "last"
+
+
+def test_a_pipe_can_be_dropped_by_name(training):
+    document, left_out = for_test(training, drop=["LogBest"])
+    assert [pipe["type"].rpartition(".")[2] for pipe in document["task"]["evalpipes"]] == ["EvalNer", "SaveExamples"]
+    assert left_out[-1] == "eval pipe LogBest"
+    with pytest.raises(
+        AlchemyError, match=r"\[task.evalpipes\] .* no eval pipe 'LogBset' to drop; did you mean 'LogBest'"
+    ):
+        for_test(training, drop=["LogBset"])
