@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from alchemy.cli.options import add_configs
 from alchemy.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from alchemy.config.tree import Document
 
 EXAMPLES = """examples:
   alchemy check train.toml                   # reads the file and the source of its parts
@@ -30,19 +33,23 @@ def main(args: argparse.Namespace) -> int:
     from alchemy.cli.problems import as_data, errors, report
 
     find_own_parts(args.user_dir)
-    problems = [problem for source in args.cfgs for problem in examine(source, args)]
+    problems: list[Problem] = []
+    notes: list[str] = []  # what the deep check has measured
+    for source in args.cfgs:
+        problems += examine(source, args, notes)
     if args.json:
         import json
 
-        print(json.dumps(as_data(problems), ensure_ascii=False, indent=1))
+        print(json.dumps({**as_data(problems), "notes": notes}, ensure_ascii=False, indent=1))
     else:
+        print("".join(f"{note}\n" for note in notes), end="")
         report(problems, sys.stdout)
         if not problems:
             print("ok")
     return 2 if errors(problems) else 0
 
 
-def examine(source: str, args: argparse.Namespace) -> list[Problem]:
+def examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Problem]:
     """The problems of one file: of its body and of each of its variants, or of the variant that is named."""
     from alchemy.cli.launch import vet
     from alchemy.config.load import expand, variants
@@ -50,21 +57,22 @@ def examine(source: str, args: argparse.Namespace) -> list[Problem]:
     options = {"overrides": args.overrides, "allow_code": args.allow_code}
     try:
         documents = expand([source], **options)
-        if "#" not in source and variants(source):
+        if "#" not in source and variants(source, allow_code=args.allow_code):
             documents += expand([source], all_variants=True, **options)
     except ConfigError as error:
         return error.problems
     problems = vet(documents, args)
     if args.deep and not any(problem.error for problem in problems):
-        problems += _deep(documents, args)
+        for document in documents:
+            problems += _deep(document, args, notes)
     return problems
 
 
-def _deep(documents: list[Any], args: argparse.Namespace) -> list[Problem]:
+def _deep(document: Document, args: argparse.Namespace, notes: list[str]) -> list[Problem]:
+    from alchemy.cli.launch import labels
     from alchemy.verify.deep import deep_check
 
-    findings = [deep_check(document, args.device, user_dir=args.user_dir) for document in documents]
-    for found in findings if not args.json else ():
-        if found.text:
-            print(found.text)
-    return [problem for found in findings for problem in found]
+    found = deep_check(document, args.device, user_dir=args.user_dir)
+    if found.text:
+        notes.append(f"{labels([document])[0]}: {found.text}")
+    return list(found)

@@ -204,29 +204,31 @@ def _imports(module: Module, node: ast.AST) -> list[str]:
 
 
 _NOT_SHORT = ("alchemy.pipeline",)  # its modules are known by their own names: itr, lst, output, ...
+_INTERNAL = ("Wrapped", "Foreign")  # made for a dotted path into torch, never named
 _NOT_ZOO = ("alchemy.util", "alchemy.cli", "alchemy.verify", "alchemy.config", "alchemy.scheduler")
 
 
 def parts(kind: str = "") -> list[Part]:
     """Every part of alchemy itself (of one kind), under the name that a config writes, with its parameters."""
     place = locate("alchemy", ())
-    if place is None:
-        return []
     found: dict[str, Part] = {}
-    for name in sorted(_module_names(place.folders[0], "alchemy")):
+    for name in sorted(_module_names(place.folders[0], "alchemy")) if place else ():
         home = locate(name, ())
         module = read(name, home) if home and not name.startswith(_NOT_ZOO) else None
         for binding in module.names.values() if module else ():
             if isinstance(binding, ast.ClassDef) and not binding.name.startswith("_"):
                 part = look(_public(module, binding.name), ())
-                if isinstance(part, Part) and _listed(part, kind):
+                if isinstance(part, Part) and part.kinds and part.name not in _KIND_OF_CLASS:
                     found[part.path] = part
-    return sorted(found.values(), key=lambda p: p.path)
+    inherited = {base for part in found.values() for base in part.bases}
+    return [p for _, p in sorted(found.items()) if _listed(p, inherited) and (not kind or kind in p.kinds)]
 
 
-def _listed(part: Part, kind: str) -> bool:
-    meant = bool(part.registered) or part.name.startswith("Default")
-    return meant and bool(part.kinds) and (not kind or kind in part.kinds)
+def _listed(part: Part, inherited: set[str]) -> bool:
+    """A part to name in a config, rather than one for others to build on."""
+    if part.registered:
+        return True
+    return part.name not in _INTERNAL and f"{part.module}.{part.name}" not in inherited
 
 
 def _public(module: Module | None, name: str) -> str:

@@ -215,7 +215,8 @@ assert not heavy, heavy
 
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(-3, 3), st.floats(), st.text(max_size=8),
-    st.lists(st.integers(0, 2), max_size=2), st.dictionaries(st.sampled_from(["type", "pipes"]), st.integers(), max_size=2),
+    st.lists(st.integers(0, 2), max_size=2),
+    st.dictionaries(st.sampled_from(["type", "pipes"]), st.integers(), max_size=2),
 )  # fmt: skip
 
 

@@ -1,0 +1,215 @@
+"""The deep check: builds the parts for real, pushes one batch through, and says what it would take."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from loguru import logger
+
+from alchemy.config.slots import Layout, collect
+from alchemy.config.tables import LATER, LOADING, RUN_SETTINGS, SECTIONS
+from alchemy.config.tree import Document
+from alchemy.context import Run
+from alchemy.errors import AlchemyError, Problem, did_you_mean
+from alchemy.launch.device import alloc1
+from alchemy.loop import evaluate, infer
+from alchemy.optim import build_optimizer
+from alchemy.runner import AlchemyRunner, ALchemyTester, AlchemyTrainer, prepare
+from alchemy.sched import build_sched
+from alchemy.verify.flow import check_workers, first_batch
+from alchemy.verify.memory import Memory, Saved, free_memory, measure, size
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class Findings(list[Problem]):
+    """The problems that the deep check found, and what it measured on the way."""
+
+    memory: Memory | None = None
+    text: str = ""
+
+
+class Stopped(Exception):
+    """A stage failed; what comes after it cannot be tried."""
+
+
+def deep_check(doc: Document, device: int = -1, *, user_dir: str = "src") -> Findings:
+    """Builds every part of a config as a run would, without writing, and takes one step of each kind.
+
+    `device` counts as on the command line, -1 is the CPU. Errors of the parts become problems with the line of the
+    project's code that failed.
+    """
+    findings = Findings()
+    _reach(user_dir)
+    work = copy.deepcopy(doc)  # old projects pop from the config
+    try:
+        info = alloc1(device)
+    except AlchemyError as error:
+        findings.append(error.problem)
+        return findings
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Stopped), Run(work, info) as run:
+        Deep(run, doc, findings).check()
+    findings[:] = sorted(dict.fromkeys(findings), key=lambda problem: not problem.error)
+    return findings
+
+
+class Deep:
+    """The stages of a deep check, each on what the one before it built."""
+
+    def __init__(self, run: Run, doc: Document, findings: Findings) -> None:
+        self.run, self.doc, self.findings = run, doc, findings
+        self.runner: type[AlchemyRunner] = AlchemyTrainer
+
+    def check(self) -> None:
+        run = self.run
+        with self._stage("the plugins"):
+            name = run.cfg.peek("runner", "alchemy.runner.Trainer")
+            self.runner = AlchemyRunner.resolve_registered_module(name)
+            self.runner(run.cfg, run.device_info, no_file=True, debug=False, desc="", user_dir="src")
+        with self._listening():
+            with self._stage("task, model and data"):
+                prepare(run)
+            trains = issubclass(self.runner, AlchemyTrainer)
+            if trains:
+                with self._stage("the optimiser"):
+                    run.optim = build_optimizer(run)
+                with self._stage("the schedule"):
+                    run.train_sched = build_sched(run)
+            self._data()
+            if trains:
+                self._train_step()
+            self._eval_step()
+        self.findings += never_read(run.cfg, self.doc, trains)
+
+    def _data(self) -> None:
+        for split, (dataset, options) in self.run.task._datasets.items():
+            with self._stage(f"the split {split!r}", f"task.datasets.{split}", go_on=True):
+                first_batch(dataset, options, self.run.seed)
+                self.findings += check_workers(split, dataset, options, self.doc)
+
+    def _train_step(self) -> None:
+        """A whole step with its update: the model is thrown away, and the optimiser's state shows its size."""
+        run = self.run
+        module = run.model.module
+        with self._stage("one training step"):
+            dataset, options = run.task.dataset("train")
+            batch = first_batch(dataset, options, run.seed)
+            saved = Saved([*module.parameters(), *module.buffers()])
+            run.model.train()
+            with run.metrics.scope("deep", root=True), saved.counting():
+                _, outputs = run.task.step(batch)
+            flush = getattr(run.model.backward, "flush", None)
+            if flush is not None:
+                flush()
+            self._losses(outputs)
+        memory = measure(module, getattr(run.optim, "optimizer", None), free_memory(run.device or torch.device("cpu")))
+        memory.activations, memory.batch_size = saved.total, batch_size(batch)
+        self.findings.memory, self.findings.text = memory, str(memory)
+        if not memory.fits:
+            text = f"one step needs {size(memory.total)} of memory, {size(memory.free)} are free"
+            self.findings.append(Problem(text, self.doc.path, hint=memory.remedy()))
+
+    def _losses(self, outputs: Any) -> None:
+        loss = outputs.get("loss") if isinstance(outputs, dict) else None
+        if loss is None:
+            text = "forward returned no 'loss' for a training step"
+            self.findings.append(
+                Problem(text, self.doc.where("model"), "model", "return a dict with 'loss'", error=False)
+            )
+        elif not torch.isfinite(torch.as_tensor(loss)).all():
+            text = f"the first loss is {float(loss)}"
+            self.findings.append(
+                Problem(text, self.doc.where("model"), "model", "look at the data with `alchemy data peek`")
+            )
+
+    def _eval_step(self) -> None:
+        run = self.run
+        run.max_batches = 1
+        if issubclass(self.runner, AlchemyTrainer | ALchemyTester):
+            split = "dev" if issubclass(self.runner, AlchemyTrainer) else "test"
+            if split in run.task._datasets:
+                with self._stage(f"one evaluation step of {split!r}", "task.evalpipes"):
+                    evaluate(split, needs_loss=split == "dev")
+        elif "inference" in run.task._datasets:
+            with self._stage("one inference step"):
+                next(infer(run), None)
+
+    # -- what goes wrong
+    @contextlib.contextmanager
+    def _stage(self, what: str, section: str = "", go_on: bool = False) -> Iterator[None]:
+        """Turns an error inside into a problem; the stages after it are left out unless they can `go_on`."""
+        try:
+            yield
+        except AlchemyError as error:
+            self.findings.append(error.problem)
+        except Exception as error:  # anything may be wrong in a project's code
+            text = f"{what} failed: {type(error).__name__}: {error}"
+            self.findings.append(Problem(text.strip(), origin_of(error) or self.doc.path, section))
+        else:
+            return
+        if not go_on:
+            raise Stopped
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Warnings that parts log while they are built and used are findings too."""
+
+        def keep(message: Any) -> None:
+            self.findings.append(Problem(message.record["message"], self.doc.path, error=False))
+
+        sink = logger.add(keep, level="WARNING", format="{message}", filter=lambda record: record["level"].no < 40)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ValueError):  # a plugin may have removed every sink
+                logger.remove(sink)
+
+
+def never_read(used: Document, doc: Document, trains: bool) -> list[Problem]:
+    """A warning for each key that no part has read while everything was built and tried."""
+    layout = collect(doc, ())
+    quiet = {*LATER, *LOADING, *RUN_SETTINGS} | (set() if trains else set(SECTIONS))
+    rows = [row for row in used.never_read() if (row[0] or row[1]).split(".")[0] not in quiet]
+    return [_unread(section, key, where, layout) for section, key, where in rows]
+
+
+def _unread(section: str, key: str, where: str, layout: Layout) -> Problem:
+    slot = layout.at(section)
+    hint = did_you_mean(key, slot.part.known) if slot and slot.part else ""
+    table = not section and isinstance(layout.doc.peek(key), dict)
+    what = f"the table [{key}] was never read" if table else f"{key!r} was never read"
+    return Problem(what, where, section, hint or "remove it, or let a part read it", error=False)
+
+
+def origin_of(error: BaseException) -> str:
+    """`file:line` of the innermost frame that is neither ours nor a library's: where the project's code failed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not f.filename.startswith((_OURS, "<")) and "site-packages" not in f.filename]
+    own = [f for f in own if not f.filename.startswith(os.path.dirname(os.__file__))]
+    if not own:
+        return ""
+    path = own[-1].filename
+    here = os.getcwd() + os.sep
+    return f"{path.removeprefix(here)}:{own[-1].lineno}"
+
+
+def batch_size(batch: Any) -> int:
+    """How many samples a batch holds: the first dimension that its tensors share."""
+    values = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else [batch]
+    sizes = [value.shape[0] for value in values if isinstance(value, torch.Tensor) and value.dim()]
+    return max(set(sizes), key=sizes.count) if sizes else 0
+
+
+def _reach(user_dir: str) -> None:
+    """Makes the project importable, as a run does."""
+    for root in (os.getcwd(), os.path.dirname(os.path.abspath(user_dir))):
+        if root not in sys.path:
+            sys.path.insert(0, root)

@@ -1,0 +1,88 @@
+"""One batch out of every data set, and what its pipes hold that would not survive a worker."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from alchemy.config.slots import entry, where
+from alchemy.data.chain import title, walk
+from alchemy.data.loader import get_dataloader
+from alchemy.data.peek import peek
+from alchemy.errors import Problem
+
+# what only makes sense with workers: a first batch is taken without them
+_OF_WORKERS = ("num_workers", "prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
+
+
+def first_batch(dataset: Any, options: Mapping[str, Any], seed: int) -> Any:
+    """The first batch, made in this process so that an error shows where it happened."""
+    plain = {key: value for key, value in options.items() if key not in _OF_WORKERS}
+    return next(iter(get_dataloader(dataset, seed=seed, **plain)))
+
+
+def check_workers(split: str, dataset: Any, options: Mapping[str, Any], doc: Any) -> Iterator[Problem]:
+    """Tensors between pipes, and members that cannot be pickled, where workers are asked for."""
+    if not options.get("num_workers"):
+        return
+    spawned = options.get("multiprocessing_context") in ("spawn", "forkserver")
+    places = _places(split, dataset, doc)
+    for pipe in reversed(list(walk(dataset))):
+        place, section = places.get(id(pipe), ("", f"task.datasets.{split}"))
+        for name, error in unpicklable(pipe):
+            text = f"{name!r} of {title(pipe)} cannot be sent to a worker: {error}"
+            hint = "make it in __iter__, or when it is first used, in place of the constructor"
+            yield Problem(text, place, section, hint, error=spawned)
+    for stage in peek(dataset, 1):
+        if any(holds_tensor(item) for item in stage.items):
+            text = f"{stage.name} gives tensors, which workers cannot hand over safely"
+            hint = "give numpy arrays, and make tensors of them in collate_fn"
+            yield Problem(text, section=f"task.datasets.{split}", hint=hint, error=False)
+            return
+
+
+def unpicklable(pipe: Any) -> Iterator[tuple[str, str]]:
+    """The members of a pipe that cannot be pickled, each with the reason; not those of the pipe before it."""
+    if not hasattr(pipe, "datapipe"):
+        return
+    for name, value in vars(pipe).items():
+        if name not in ("datapipe", "datapipes"):
+            try:
+                pickle.Pickler(_Nowhere(), protocol=5).dump(value)
+            except Exception as error:  # pickling runs any __reduce__, which may raise anything
+                yield name, str(error).partition("\n")[0]
+
+
+def holds_tensor(item: Any, depth: int = 0) -> bool:
+    """Whether a tensor is anywhere inside a sample."""
+    if isinstance(item, Tensor):
+        return True
+    if depth > 4 or not isinstance(item, list | tuple | Mapping):
+        return False
+    return any(holds_tensor(value, depth + 1) for value in (item.values() if isinstance(item, Mapping) else item))
+
+
+class _Nowhere(io.RawIOBase):
+    """A file that keeps nothing: pickling into it costs time but no memory."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return len(data)
+
+
+def _places(split: str, dataset: Any, doc: Any) -> dict[int, tuple[str, str]]:
+    """The line and section of each pipe of a chain that the config lists."""
+    tables = entry(entry(entry(entry(doc, "task", {}), "datasets", {}), split, {}), "pipes", [])
+    chain = [dataset]
+    while getattr(chain[-1], "datapipe", None) is not None and hasattr(chain[-1].datapipe, "datapipe"):
+        chain.append(chain[-1].datapipe)
+    if len(chain) != len(tables):
+        return {}
+    rows = enumerate(zip(reversed(chain), tables, strict=True))
+    return {id(pipe): (where(table), f"task.datasets.{split}.pipes.{i}") for i, (pipe, table) in rows}

@@ -1,0 +1,126 @@
+"""What a training will hold in memory, measured on one step, and the remedy that fits when it is too much."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ROOM = 0.9  # of what is free: fragmentation and the rest of the program want their share
+
+
+@dataclass
+class Memory:
+    """Bytes of a training step. Activations are what one batch keeps for the backward pass."""
+
+    parameters: int = 0
+    gradients: int = 0
+    optimiser: int = 0
+    activations: int = 0
+    free: int = 0
+    batch_size: int = 0
+
+    @property
+    def fixed(self) -> int:
+        return self.parameters + self.gradients + self.optimiser
+
+    @property
+    def total(self) -> int:
+        return self.fixed + self.activations
+
+    @property
+    def fits(self) -> bool:
+        return not self.free or self.total <= ROOM * self.free
+
+    def __str__(self) -> str:
+        rows = ("parameters", "gradients", "optimiser", "activations")
+        text = ", ".join(f"{row} {size(getattr(self, row))}" for row in rows)
+        return f"memory: {text}; {size(self.total)} in all" + (f" of {size(self.free)} free" if self.free else "")
+
+    def remedy(self) -> str:
+        """What would make it fit: the smallest change that is enough."""
+        room = ROOM * self.free - self.fixed
+        if room <= 0:
+            without = self.parameters + self.gradients
+            if without + self.parameters // 100 < ROOM * self.free:
+                return "the optimiser's state is too large: alchemy.optim.Adafactor keeps almost none, SGD none"
+            return "the model itself is too large: make it smaller, or freeze a part of it (requires_grad = false)"
+        if self.batch_size < 2:
+            return "one sample is too large: shorten it, or make the model smaller"
+        samples = max(1, int(self.batch_size * room / self.activations))
+        period = -(-self.batch_size // samples)
+        return (
+            f"batch_size = {samples} with [backward] period = {period} fits, and an update sees as many samples as now"
+        )
+
+
+def size(count: float) -> str:
+    """
+    >>> size(3 * 2**20), size(10)
+    ('3.0 MiB', '10 B')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.1f} {unit}" if unit != "B" else f"{int(count)} B"
+        count /= 1024
+    return ""
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    """Bytes of the storages behind tensors, each once."""
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(storages.values())
+
+
+def measure(module: Any, optimiser: Any, free: int) -> Memory:
+    """What stays between steps; the optimiser's state is there after its first update."""
+    params = list(module.parameters())
+    trained = [p for p in params if p.requires_grad]
+    states = getattr(optimiser, "state", {}).values() if optimiser is not None else ()
+    held = [value for state in states for value in state.values() if isinstance(value, Tensor)]
+    return Memory(
+        parameters=bytes_of([*params, *module.buffers()]),
+        gradients=sum(p.numel() * p.element_size() for p in trained),
+        optimiser=bytes_of(held),
+        free=free,
+    )
+
+
+class Saved:
+    """Counts what autograd keeps for the backward pass while the block runs."""
+
+    def __init__(self, known: Iterable[Tensor]) -> None:
+        self._known = {t.untyped_storage().data_ptr() for t in known}
+        self._storages: dict[int, int] = {}
+
+    @property
+    def total(self) -> int:
+        return sum(self._storages.values())
+
+    def _pack(self, tensor: Tensor) -> Tensor:
+        with contextlib.suppress(RuntimeError, NotImplementedError):  # sparse tensors have no storage of their own
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in self._known:
+                self._storages[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor):
+            yield
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that a run may still take on a device; 0 where that is not known."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        rows = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(row.split()[1]) * 1024 for row in rows if row.startswith("MemAvailable:")), 0)
