@@ -15,6 +15,7 @@ from rich.console import Console
 
 from alchemy.context import Run, current_run
 from alchemy.data.loader import get_dataloader
+from alchemy.data.peek import describe
 from alchemy.errors import AlchemyError
 from alchemy.progress import Bar
 from alchemy.seeds import derive
@@ -49,13 +50,15 @@ def train(run: Run) -> None:
             pace = Pace(run)
             for batch in batches:
                 sched.begin_train_step(batch)
+                if sched.cur_step == 0:
+                    logger.info("the first batch: {}", describe(batch))
                 run.model.train()
                 text, outputs = run.task.step(batch)
                 log_loss(run, outputs)
                 sched.end_train_step(outputs)
                 bar.step(text)
                 if pace.is_due():
-                    pace.log(outputs)
+                    pace.log()
                 if run.stopping:
                     break
             _finish_window(run)
@@ -125,6 +128,8 @@ def log_loss(run: Run, outputs: Any) -> None:
     elif outputs.get("loss") is not None:
         weight = outputs.get("count", 1)
         run.metrics.log("loss", outputs["loss"] * weight, weight)
+    if "tokens" in outputs:
+        run.metrics.log("tokens", outputs["tokens"])
 
 
 class Pace:
@@ -139,12 +144,13 @@ class Pace:
     def is_due(self) -> bool:
         return bool(self.sched.num_updates >= self.due)
 
-    def log(self, outputs: Any) -> None:
+    def log(self) -> None:
         run, sched = self.run, self.sched
         now = time.perf_counter()
         seconds, steps = now - self._time, max(sched.cur_step - self._step, 1)
-        # the sums of this window: read here, once, instead of at every step
-        sums = {name: float(weight) for name, (_, weight) in run.metrics.current.sums().items()}
+        sums = run.metrics.current.sums()
+        tokens, targets = sums.get("tokens", (0, 0))[0], sums.get("loss", (0, 0))[1]
+        # the numbers of this window are read from the device here, once, instead of at every step
         values = {f"train/{name}": mean for name, mean in run.metrics.turn_over().items() if name != "tokens"}
         values["train/lr"] = run.optim.get_lr()[0]
         norm = getattr(run.optim, "grad_norm", None)
@@ -152,10 +158,9 @@ class Pace:
             values["train/grad_norm"] = float(norm)
         values["time/step"] = seconds / steps
         values["time/steps_per_s"] = steps / seconds
-        if sums.get("loss", 0) > steps:  # the loss was counted in tokens or samples, not in batches
-            values["time/targets_per_s"] = sums["loss"] / seconds
-        if "tokens" in sums:
-            values["time/tokens_per_s"] = sums["tokens"] / seconds
+        values["time/targets_per_s"] = float(targets) / seconds  # tokens or samples: whatever the loss counts
+        if tokens:
+            values["time/tokens_per_s"] = float(tokens) / seconds
         values |= system_values(run.device)
         run.log(values)
         self.due = sched.num_updates + run.log_every

@@ -40,7 +40,7 @@ class Bar(Progress):
 
     def take(self, values: Mapping[str, float], update: int) -> None:
         """Takes the numbers that the loop logs: the newest stand in the line."""
-        self.values.update(values)
+        self.values.update({SHOWN[name]: value for name, value in values.items() if name in SHOWN}, update=update)
 
     def show(self) -> None:
         if self.disable:
@@ -58,7 +58,7 @@ class Bar(Progress):
         seconds = max(time.monotonic() - self.first, 1e-9)
         rate = self.done / seconds
         parts = [self.what, f"{self.done}/{self.total}" if self.total else str(self.done)]
-        parts += [f"{_bare(name)} {_shorten(name, value)}" for name, value in self.values.items() if _is_shown(name)]
+        parts += [f"{name} {FORMATS.get(name, '{:.4g}').format(value)}" for name, value in self.values.items()]
         parts += [self.text] if self.text else []
         parts.append(f"{rate:.1f} it/s")
         if self.total and rate:
@@ -75,21 +75,8 @@ class Bar(Progress):
             yield self.make_tasks_table(self.tasks)
 
 
-SHOWN = ("loss", "lr", "update", "tokens_per_s")
-
-
-def _is_shown(name: str) -> bool:
-    return _bare(name) in SHOWN
-
-
-def _bare(name: str) -> str:
-    return name.rpartition("/")[2]
-
-
-def _shorten(name: str, value: float) -> str:
-    if _bare(name) == "lr":
-        return f"{value:.2e}"
-    return f"{value:.0f}" if _bare(name) in ("update", "tokens_per_s") else f"{value:.4g}"
+SHOWN = {"train/loss": "loss", "train/lr": "lr", "time/tokens_per_s": "tokens/s"}
+FORMATS = {"lr": "{:.2e}", "update": "{:.0f}", "tokens/s": "{:,.0f}"}
 
 
 def _clock(seconds: float) -> str:

@@ -19,7 +19,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.context import Run, current_run, sym_tbl
 from alchemy.data.loader import get_dataloader
-from alchemy.errors import AlchemyError, RunFailed
+from alchemy.errors import AlchemyError, RunFailed, did_you_mean
 from alchemy.launch.device import alloc
 from alchemy.launch.signals import graceful
 from alchemy.launch.workers import Lost, places, run_all
@@ -161,9 +161,11 @@ def save_last(context: Run) -> None:
 
 def warn_never_read(cfg: Document) -> None:
     """Names the keys that no part has read by the end of the set-up: in old-style parts nothing else finds them."""
-    for section, key, where in cfg.never_read():
-        if section:
-            logger.warning("{} [{}] {} was never read", where, section, key)
+    for section, key, where, missed in cfg.never_read():
+        # tables of data sets are handed over whole, and top-level ones may belong to a later version
+        if section and not section.startswith("task.datasets"):
+            hint = did_you_mean(key, missed)
+            logger.warning("{} [{}] {} was never read{}", where, section, key, f"; {hint}" if hint else "")
 
 
 def run_task(cfg: Any, device_info: dict[str, Any] | None = None, *, raise_errors: bool = False, **kwargs: Any) -> RunResult:

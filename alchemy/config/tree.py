@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 if TYPE_CHECKING:
     from _collections_abc import dict_items, dict_values
@@ -32,6 +32,15 @@ class Origin:
 CODE = Origin(kind="code")
 
 
+class Unread(NamedTuple):
+    """A key that no part has read, and the keys of its table that were asked for but are not there."""
+
+    section: str
+    key: str
+    where: str
+    missed: list[str]
+
+
 class Table(dict[str, Any]):
     """A mapping of plain scalars, Tables and Arrays. Reading a key is remembered; `peek` and `plain` do not count."""
 
@@ -55,19 +64,15 @@ class Table(dict[str, Any]):
 
     # -- reading, which is remembered
     def __getitem__(self, key: str) -> Any:
-        value = super().__getitem__(key)
-        self._read.add(key)
-        return value
+        self._read.add(key)  # also when it is not there: what a part asked for in vain is the hint for a misspelt key
+        return super().__getitem__(key)
 
     def get(self, key: str, default: Any = None) -> Any:
         return self[key] if key in self else default
 
     def __contains__(self, key: object) -> bool:
-        if isinstance(key, str) and super().__contains__(key):
-            # a part that asks whether a switch is there has read it
-            self._read.add(key)
-            return True
-        return False
+        self._read.add(str(key))  # a part that asks whether a switch is there has read it
+        return super().__contains__(key)
 
     def __iter__(self) -> Iterator[str]:  # also keeps `**table` off the path that would bypass __getitem__
         return super().__iter__()
@@ -147,15 +152,15 @@ class Table(dict[str, Any]):
         """The tree as ordinary dicts and lists; does not count as reading."""
         return {key: plain(value) for key, value in dict.items(self)}
 
-    def never_read(self, section: str = "") -> list[tuple[str, str, str]]:
-        """`(section, key, where)` of every key that nobody has read."""
-        unread = []
+    def never_read(self, section: str = "") -> list[Unread]:
+        """Every key that nobody has read, with what was asked for in vain beside it."""
+        unread: list[Unread] = []
         for key, value in dict.items(self):
-            path = f"{section}.{key}" if section else key
             if key not in self._read:
-                unread.append((section, key, self.where(key)))
+                missed = sorted(name for name in self._read if not dict.__contains__(self, name))
+                unread.append(Unread(section, key, self.where(key), missed))
             else:
-                unread.extend(_never_read(value, path))
+                unread.extend(_never_read(value, f"{section}.{key}" if section else key))
         return unread
 
     def mark_read(self, *keys: str) -> None:
@@ -240,7 +245,7 @@ def _wrap(value: Any, origin: Origin) -> Any:
     return unwrap() if unwrap is not None and type(value).__module__.startswith("tomlkit") else value
 
 
-def _never_read(value: Any, path: str) -> list[tuple[str, str, str]]:
+def _never_read(value: Any, path: str) -> list[Unread]:
     if isinstance(value, Table):
         return value.never_read(path)
     if isinstance(value, Array):
