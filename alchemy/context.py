@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from loguru import logger
 
 from alchemy.config.load import prepare_cfg
+from alchemy.config.seed import seed_of
 from alchemy.config.tree import Document
 from alchemy.errors import KeyExists, MissingKey, NoFrame, did_you_mean
 from alchemy.metrics.stack import Stack
@@ -157,7 +158,7 @@ class Run(SymbolTbl):
         self.loggers: list[Callable[[Mapping[str, float], int], None]] = []  # of plugins and of the bar
         self.exits = contextlib.ExitStack()
         self.cfg.mark_read("seed", "log_every", "tag", "runner", "plugins", "variant", "base")
-        self.seed: int = int(self.cfg.peek("seed", 0))
+        self.seed: int = seed_of(self.cfg)
         self.log_every: int = int(self.cfg.peek("log_every", 10))
         self.max_batches = 0  # --fast-dev-run: batches of an epoch or an evaluation; 0 is all of them
         self.overfit = 0  # --overfit: how many batches training sees again and again; 0 is off

@@ -189,6 +189,8 @@ def _import(module_name: str, ty: str) -> Any:
         loaded = [sys.modules[name] for name in reversed(_spellings(module_name)) if name in sys.modules]
         if loaded:
             return loaded[0]
+    if not all(module_name.split(".")):  # 'a..b', '..' and the like
+        raise AlchemyError(f"{ty!r} is not an import path", hint="write it like 'package.module.Class'")
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -200,8 +202,6 @@ def _import(module_name: str, ty: str) -> Any:
             f"type = {ty!r}: there is no module {error.name!r}",
             hint="check the spelling and the folder that you run from",
         ) from error
-    except ValueError as error:  # 'a..b' and the like
-        raise AlchemyError(f"{ty!r} is not an import path", hint="write it like 'package.module.Class'") from error
 
 
 def _spellings(module_name: str) -> tuple[str, ...]:

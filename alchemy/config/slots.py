@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from alchemy.config.modules import locate, read
+from alchemy.config.signature import literal
 from alchemy.config.source import KINDS, Gap, Part, look, project_words
 from alchemy.config.tables import LISTS, NAMES_CODE, NOT_PASSED, SECTIONS
 from alchemy.errors import Problem
@@ -259,11 +259,3 @@ def entries(table: Any) -> list[tuple[str, Any]]:
 def where(table: Any, key: str = "") -> str:
     find = getattr(table, "where", None)
     return str(find(key)) if callable(find) else ""
-
-
-def literal(text: str) -> Any:
-    """The value of a default that is written as a literal; None for any other."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError):
-        return None

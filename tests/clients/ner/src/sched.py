@@ -78,10 +78,10 @@ class DiaryPipeline(BeginEpochPipeline, EndStepPipeline, EndEpochPipeline):
     def __init__(self, **kwargs) -> None:
         super().__init__()
 
-    def __call__(self, **kwargs) -> Dict[str, Any]:
+    def __call__(self, outputs=None, **kwargs) -> Dict[str, Any]:
         sched = sym_tbl().train_sched
         row = {"epoch": sched.cur_epoch, "step": sched.cur_step, "in_epoch": sched.cur_step_this_epoch}
-        row.update({"loss": kwargs["outputs"]["loss"]} if "outputs" in kwargs else {})
+        row.update({} if outputs is None else {"loss": outputs["loss"]})
         row["lr"] = sym_tbl().optim.get_lr()
         row["pbar"] = sym_tbl().contains_global("pbar")
         record_dir = sym_tbl().record_dir

@@ -1,0 +1,141 @@
+"""Training through huggingface's `accelerate`, under the names that existing projects use.
+
+In a config: `runner = "alchemy.util.ddp.accelerate.Trainer"`, its `BasicSetup` in place of the usual one, `Sharding`
+among the pipes of the training data, `HFAdamW` as optimiser, `Backward` as handler, and `EvalESPipeline` to evaluate.
+Started alone it is one process; `torchrun --nproc-per-node 2 -m alchemy run CFG` starts several.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+from rich.console import Console
+from torch import Tensor, nn
+
+from alchemy.context import sym_tbl
+from alchemy.errors import AlchemyError
+from alchemy.loop import evaluate
+from alchemy.model import BackwardHandler, DefaultBackwardHandler
+from alchemy.optim import AlchemyOptimizer
+from alchemy.optim import HFAdamW as _HFAdamW
+from alchemy.pipeline import DataPipeline, EndStepPipeline, ItrDataPipeline, SchedPipeline
+from alchemy.plugins import AlchemyPlugin
+from alchemy.plugins import BasicSetup as _BasicSetup
+from alchemy.runner import AlchemyRunner, AlchemyTrainer
+
+VARNAME = "accelerator"
+
+
+def accelerator() -> Any:
+    """The Accelerator of the current run."""
+    found = sym_tbl().try_get_global(VARNAME)
+    if found is None:
+        raise AlchemyError(
+            "there is no Accelerator in this run", hint='set runner = "alchemy.util.ddp.accelerate.Trainer" in the config'
+        )
+    return found
+
+
+@AlchemyRunner.register("Trainer")
+class AccelerateTrainer(AlchemyTrainer):
+    """Trains with model and optimiser prepared by accelerate; only the main process keeps a record."""
+
+    def __init__(self, cfg: MutableMapping[str, Any], device_info: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        info = device_info or {"device": "cpu"}
+        made = _make(cpu=info["device"] == "cpu")
+        if not made.is_main_process:
+            kwargs["no_file"] = True
+        # among the kwargs, because the plugins, which are built next, want to know which process this is
+        super().__init__(cfg, {**info, "device": str(made.device)}, **kwargs, **{VARNAME: made})
+
+    def set_up(self) -> None:
+        super().set_up()
+        context, ours = self.context, accelerator()
+        context.model.model, context.optim.optimizer = ours.prepare(context.model.model, context.optim.optimizer)
+
+
+@AlchemyPlugin.register("BasicSetup")
+class AccelerateBasicSetup(AlchemyPlugin):
+    """The usual console, in the first process of each machine only; with `--debug` in all of them."""
+
+    def __init__(self, *, level: str = "INFO") -> None:
+        super().__init__()
+        if not accelerator().is_local_main_process and not self.run.debug:
+            self.run.console = Console(quiet=True)
+        _BasicSetup(level=level)
+
+
+@DataPipeline.register("Sharding")
+class AccelerateSharding(ItrDataPipeline):
+    """Gives each process its share, every n-th sample."""
+
+    keeps = True
+
+    def __init__(self, datapipe: Any) -> None:
+        super().__init__(datapipe)
+        # numbers, not the Accelerator: pipes travel to loader workers
+        self.process, self.processes = accelerator().process_index, accelerator().num_processes
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(self.datapipe, self.process, None, self.processes)
+
+    def __len__(self) -> int:
+        return max(0, -(-(len(self.datapipe) - self.process) // self.processes))
+
+
+@AlchemyOptimizer.register("HFAdamW")
+class AccelerateHFAdamW(_HFAdamW):
+    """HFAdamW whose gradients are clipped by accelerate."""
+
+    def clip(self, max_norm: float) -> None:
+        self.grad_norm = accelerator().clip_grad_norm_(list(self.params), max_norm)
+
+
+@BackwardHandler.register("Backward")
+class AccelerateBackward(DefaultBackwardHandler):
+    """The usual handler, with gradients computed by accelerate."""
+
+    def differentiate(self, loss: Tensor) -> None:
+        accelerator().backward(loss)
+
+
+@SchedPipeline.register("EvalESPipeline")
+class AccelerateEvalESPipeline(EndStepPipeline):
+    """Evaluates every `period` steps in the main process, while the others wait."""
+
+    def __init__(self, *, period: int, split: str = "dev", needs_loss: bool = True) -> None:
+        super().__init__()
+        self.period, self.split, self.needs_loss = period, split, needs_loss
+
+    def __call__(self, outputs: Any, **kwargs: Any) -> dict[str, Any]:
+        if (self.run.train_sched.cur_step + 1) % self.period == 0:
+            accelerator().wait_for_everyone()
+            if accelerator().is_main_process:
+                evaluate(self.split, needs_loss=self.needs_loss)
+            accelerator().wait_for_everyone()
+        return kwargs
+
+
+class AccelerateSaveModelMixin:
+    """For an evaluation pipe of a project that saves the model: gives it the module without its wrappers."""
+
+    def _prepare_to_save(self, model: nn.Module) -> Any:
+        return accelerator().unwrap_model(model)
+
+
+Trainer, BasicSetup, Sharding, HFAdamW = AccelerateTrainer, AccelerateBasicSetup, AccelerateSharding, AccelerateHFAdamW
+Backward, EvalESPipeline, SaveModelMixin = AccelerateBackward, AccelerateEvalESPipeline, AccelerateSaveModelMixin
+EvalStepESPipeline = AccelerateEvalStepESPipeline = AccelerateEvalESPipeline
+
+
+def _make(cpu: bool) -> Any:
+    try:
+        from accelerate import Accelerator
+        from accelerate.utils import DistributedDataParallelKwargs
+    except ImportError as error:
+        raise AlchemyError(
+            "alchemy.util.ddp.accelerate needs the package accelerate", hint="pip install accelerate, or use alchemy.runner.Trainer"
+        ) from error
+    return Accelerator(cpu=cpu, kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])

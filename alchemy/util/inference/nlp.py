@@ -1,0 +1,148 @@
+"""A trained model as an object that answers: inputs in, one output each, through the pipes of its config."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from alchemy.cli.launch import find_own_parts
+from alchemy.config.load import prepare_cfg
+from alchemy.config.tree import Document, plain
+from alchemy.context import Run
+from alchemy.errors import AlchemyError
+from alchemy.launch.device import alloc1
+from alchemy.loop import infer
+from alchemy.runner import InferenceRunner, prepare
+
+SPLITS = ("inference", "test", "dev")
+SOURCE = "alchemy.pipeline.lst.SequenceWrapper"
+# pipes of ours that make no sense over a handful of inputs whose order must stay
+SKIPPED = ("ItrToLst", "Shuffle", "SplitByWorker", "WithLength", "Sharding")
+# output pipes that keep what is to be handed back here
+KEEPERS = ("alchemy.pipeline.output.Collect", "alchemy.pipeline.output.SaveAppend")
+# arguments of the loader that are for long data
+LOADER = ("num_workers", "persistent_workers", "prefetch_factor", "timeout", "multiprocessing_context", "shuffle", "drop_last")
+
+
+class AlchemyNLP:
+    """Loads the checkpoint folder `checkpt`, and the config of the record that it lies in unless `cfg` is given.
+
+    >>> with AlchemyNLP("records/x/checkpt/best", {"device": "cpu"}) as nlp:  # doctest: +SKIP
+    ...     nlp.pipe([{"id": "0", "tokens": ["Anna", "left"]}])
+
+    An input is what the first pipe after the file openers takes. The pipes are those of the split `inference`, else of
+    `test` or `dev`, without source, openers and shuffling; batches have `bsz` inputs. Nothing is written.
+    """
+
+    def __init__(
+        self,
+        checkpt: str | Path,
+        device_info: dict[str, Any] | None = None,
+        bsz: int = 1,
+        cfg: Mapping[str, Any] | str | Path | None = None,
+        *,
+        user_dir: str = "src",
+    ) -> None:
+        checkpt = Path(checkpt)
+        document = prepare_cfg(_config_of(checkpt) if cfg is None else plain(cfg) if isinstance(cfg, Mapping) else cfg)
+        find_own_parts(user_dir)
+        self.table = _inference_table(document, bsz)
+        document = _for_inference(document, checkpt)
+        self._run = Run(document, device_info or alloc1())
+        # the run is current only inside this context, so that it does not hide the caller's own
+        self._context: contextvars.Context | None = contextvars.copy_context()
+        self._inside(self._open, document)
+
+    def pipe(self, data: Iterable[Any]) -> list[Any]:
+        """One output for each input, in their order."""
+        data = list(data)
+        if self._context is None:
+            raise AlchemyError("this AlchemyNLP is closed", hint="make a new one")
+        return list(self._context.run(self._answer, data)) if data else []
+
+    def close(self) -> None:
+        """Frees the model."""
+        if self._context is not None:
+            self._context.run(self._run.__exit__, None, None, None)
+            self._context = None
+
+    def __enter__(self) -> AlchemyNLP:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _inside(self, work: Callable[..., None], *args: Any) -> None:
+        assert self._context is not None
+        self._context.run(self._run.__enter__)
+        try:
+            self._context.run(work, *args)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, document: Document) -> None:
+        InferenceRunner(document, self._run.device_info, no_file=True)
+        self._run.console = Console(quiet=True)
+        prepare(self._run)
+
+    def _answer(self, data: list[Any]) -> list[Any]:
+        first, *others = self.table["pipes"]
+        self._run.task.load_dataset(split="inference", **{**self.table, "pipes": [{**first, "datapipe": data}, *others]})
+        outputs: list[Any] = []
+        for _, answer in infer(self._run):
+            outputs.extend(answer if isinstance(answer, list | tuple) else [answer])
+        if len(outputs) != len(data):
+            raise AlchemyError(
+                f"{len(data)} inputs gave {len(outputs)} outputs",
+                section="task.outputpipes",
+                hint="the last output pipe must give a list with one item for each sample, and no data pipe may drop one",
+            )
+        return outputs
+
+
+def _config_of(checkpt: Path) -> Path:
+    for folder in (checkpt, *checkpt.resolve().parents):
+        if (folder / "cfg.toml").is_file():
+            return folder / "cfg.toml"
+    raise AlchemyError(f"{checkpt} lies in no record: there is no cfg.toml above it", hint="give the config as cfg=")
+
+
+def _inference_table(document: Document, bsz: int) -> dict[str, Any]:
+    """The loader table of the inference split, as plain data, with a source that is filled for each call."""
+    datasets = plain(document.peek("task", {})).get("datasets", {})
+    split = next((name for name in SPLITS if name in datasets), None)
+    if split is None or not datasets[split].get("pipes"):
+        raise AlchemyError(
+            f"the config has no pipes for {split or ' or '.join(SPLITS)}",
+            section=f"task.datasets.{split or SPLITS[0]}",
+            hint="add [task.datasets.inference] with the pipes that turn an input into a sample",
+        )
+    table = {key: value for key, value in datasets[split].items() if key not in LOADER}
+    pipes = [{"type": SOURCE}]
+    for pipe in table["pipes"][1:]:
+        name = pipe["type"].rpartition(".")[2]
+        if name in ("Batch", "BucketBatch"):
+            pipe = {"type": "alchemy.pipeline.itr.Batch", "batch_size": bsz}
+        if name not in SKIPPED and not name.lower().endswith("opener"):
+            pipes.append(pipe)
+    if table.get("batch_size") is not None:
+        table["batch_size"] = bsz
+    return {**table, "pipes": pipes}
+
+
+def _for_inference(document: Document, checkpt: Path) -> Document:
+    """The config with the checkpoint in it, and without what only training and files need."""
+    for section in ("sched", "optim"):
+        document.pop(section, None)
+    document["model"]["model_path"] = str(checkpt)
+    task = document["task"]
+    task["datasets"], task["evalpipes"] = {}, []
+    task["outputpipes"] = [pipe for pipe in task.get("outputpipes", []) if pipe["type"] not in KEEPERS]
+    # console, record and seeds belong to the program that uses the model; a project's own plugins may be needed
+    document["plugins"] = [row for row in document.get("plugins", []) if not row["type"].startswith("alchemy.")]
+    return document

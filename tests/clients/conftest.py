@@ -1,0 +1,34 @@
+"""The old-style project, copied where it may write, and the ways to start it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NER = Path(__file__).parent / "ner"
+
+
+@pytest.fixture(scope="session")
+def start():
+    """`start(folder, *words)` runs python there and gives its output; a failure shows all that was said."""
+
+    def start(folder, *words, code=0):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
+        done = subprocess.run(
+            [sys.executable, *map(str, words)], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
+        return done
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A fresh copy of the project for a test module."""
+    folder = tmp_path_factory.mktemp("projects") / "ner project"  # a blank in the path is none of its business
+    shutil.copytree(NER, folder, ignore=shutil.ignore_patterns("__pycache__", "records"))
+    return folder

@@ -1,0 +1,120 @@
+"""A project written for alchemy 0.x runs unmodified: by the command, and by its own script."""
+
+import json
+
+import pytest
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def only(folder):
+    (record,) = [path for path in folder.iterdir() if path.is_dir()]
+    return record
+
+
+@pytest.fixture(scope="module")
+def old(project, start):
+    """The record of `train.toml`, with the names of the older generation."""
+    done = start(project, "-m", "alchemy", "run", "train.toml", "--device", "-1", "--desc", "old names")
+    return only(project / "records/weixin/tagger/train"), done
+
+
+@pytest.fixture(scope="module")
+def new(project, start):
+    """The record of `new.toml`, with the names of the newer generation."""
+    done = start(project, "-m", "alchemy", "run", "new.toml", "--device", "-1")
+    return only(project / "records/new/train"), done
+
+
+def test_the_record_is_laid_out_as_ever(old):
+    record, _ = old
+    for name in "run.log README.md cfg.toml checkpt/best backup/alchemy/registry.py backup/src/sched.py detail_log".split():
+        assert (record / name).exists(), name
+    assert list(record.glob("events.out.tfevents.*"))
+    assert (record / "README.md").read_text() == "# ner tagger [old] {names}\n\nold names\n"
+    assert json.loads((record / "record.json").read_text())["status"] == "finished"
+    assert "project" not in (record / "backup").name and not list(record.glob("backup/**/__pycache__"))
+
+
+def test_it_learns_and_keeps_its_best_model(old):
+    record, _ = old
+    evals = lines(record / "evals.jsonl")
+    best = json.loads((record / "best_info.json").read_text())
+    scores = [row["score"]["f1_micro"] for row in evals]
+    assert best["f1_micro"] == max(scores) > 0.8 and scores[0] < 0.3
+    assert [row["step"] for row in evals if row["step"] < 0] == [-1]  # once before the first step
+    assert (record / "checkpt/best/pytorch_model.bin").exists()
+    assert (record / "detail_log" / f"dev_step{best['step']}.jsonl").exists()
+
+
+def test_the_pipes_of_the_schedule_were_called_in_order(old):
+    diary = lines(old[0] / "diary.jsonl")
+    epochs, steps = [row for row in diary if "loss" not in row], [row for row in diary if "loss" in row]
+    assert [row["step"] for row in steps] == list(range(36))
+    assert [row["in_epoch"] for row in steps] == list(range(6)) * 6
+    assert [row["epoch"] for row in epochs] == sorted(2 * list(range(6)))
+    assert [row["pbar"] for row in epochs] == [False] * 12 and {row["pbar"] for row in steps} == {True}
+    assert all(isinstance(row["loss"], float) for row in steps)
+
+
+def test_the_rate_warms_up_and_starts_anew_with_the_model(old):
+    rates = [row["lr"][0] for row in lines(old[0] / "diary.jsonl") if "loss" in row]
+    assert rates[0] < rates[1] < rates[2] and rates[11] < rates[2]
+    assert rates[12] < rates[11] and rates[12] < rates[13] < rates[14]  # swapped at the start of epoch 2
+
+
+def test_the_command_says_nothing_against_it(old):
+    _, done = old
+    assert "never read" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_newer_names_with_workers_and_accumulation(new):
+    record, _ = new
+    best = json.loads((record / "best_info.json").read_text())
+    assert best["f1_micro"] > 0.8
+    diary = [row for row in lines(record / "diary.jsonl") if "loss" in row]
+    assert len(diary) == 36
+    assert (record / "detail_log/outputs_step-1.jsonl").exists()  # SaveAppend, before the first step
+    assert {path.name for path in record.glob("detail_log/dev_step*")} >= {"dev_step-1.jsonl", "dev_step8.jsonl"}
+    assert json.loads((record / "stopwatch.json").read_text()) == {"entered": True, "error": None}
+
+
+def test_the_old_spelling_warms_up_and_is_told(new):
+    record, done = new
+    assert "lr_warmup_steps" in done.stdout + done.stderr
+    rates = [row["lr"][0] for row in lines(record / "diary.jsonl") if "loss" in row]
+    assert rates[0] < rates[1] or rates[1] < rates[2]
+    assert rates[-1] < rates[6]
+
+
+def test_mail_of_a_finished_run(new):
+    mail = json.loads((new[0] / "mail.json").read_text())
+    assert mail["status"] == "finished" and mail["tag"] == "ner tagger, new names" and mail["traceback"] is None
+    assert mail["numbers"]["dev/loss"] >= 0 and mail["record"].endswith(new[0].name)
+
+
+def test_the_smallest_task(project, start):
+    start(project, "-m", "alchemy", "run", "mytask.toml", "--device", "-1")
+    record = only(project / "records/mytask")
+    losses = [row["values"]["dev/loss"] for row in lines(record / "metrics.jsonl") if "dev/loss" in row["values"]]
+    assert len(losses) == 2 and losses[1] < losses[0]
+
+
+def test_a_failure_is_in_record_mail_and_old_plugin(project, start):
+    words = ["--set", "task.datasets.dev.pipes.0.datapipe=['data/none.jsonl']"]
+    start(project, "-m", "alchemy", "run", "new.toml", "--device", "-1", *words, "--set", "plugins.1.log_dir='records/failed'", code=1)
+    record = only(project / "records/failed")
+    mail = json.loads((record / "mail.json").read_text())
+    assert mail["status"] == json.loads((record / "record.json").read_text())["status"] == "failed"
+    assert "none.jsonl" in mail["traceback"] and mail["subject"].startswith("failed: ner tagger, new names: ")
+    assert json.loads((record / "stopwatch.json").read_text())["error"]
+
+
+def test_no_file_writes_nothing(project, start):
+    before = sorted(project.rglob("*"))
+    words = ["--set", "sched.epochs=1", "--set", "task.evalpipes=[]", "--set", "task.outputpipes=[]", "--no-file"]
+    start(project, "-B", "-m", "alchemy", "run", "train.toml", "--device", "-1", *words)
+    assert [path for path in sorted(project.rglob("*")) if path not in before] == []
