@@ -35,6 +35,9 @@ class Loss(nn.Module, Registrable):
     Sums, not means: micro-batches and ranks differ in size, and the backward handler divides once, by the whole count.
     """
 
+    def __init__(self) -> None:  # without it the **kwargs of nn.Module would be taken for keys of the config
+        super().__init__()
+
     def forward(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Count]:
         raise NotImplementedError(f"{type(self).__name__} must define forward(logits, target) -> (sum, count)")
 
