@@ -169,7 +169,7 @@ def _take_bases(table: Table, problems: list[Problem]) -> list[tuple[str, str]]:
     where, base = table.where("base"), table.pop("base", None)
     bases = base if isinstance(base, Array) else [base] if base is not None else []
     for item in bases:
-        if not isinstance(item, str) or not item:
+        if not isinstance(item, str) or not item or "\0" in item:
             hint = 'write base = "common.toml", or a list of such names'
             problems.append(Problem("base must name config files", where, hint=hint))
             return []
