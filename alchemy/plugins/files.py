@@ -17,6 +17,7 @@ from alchemy.errors import AlchemyError
 from alchemy.files import hash_text, hash_tree, write_atomic
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import DATE_FORMAT, FILE_FORMAT, file_log
+from alchemy.plugins.previous import compare_with_last
 from alchemy.records import Record
 
 # environment variables that change what a run computes; nothing else of the environment is kept, it may hold secrets
@@ -61,6 +62,7 @@ class FileLogger(AlchemyPlugin):
         except OSError as error:
             raise AlchemyError(f"the record folder {folder} cannot be written: {error}") from error
         logger.info("record: {}", folder)
+        compare_with_last(run.cfg, self.record.info, folder)
 
     def _create(self, log_dir: str, tag: str) -> Record:
         run = self.run

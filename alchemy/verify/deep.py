@@ -16,7 +16,7 @@ from loguru import logger
 
 from alchemy.config.slots import Layout, collect
 from alchemy.config.tables import LATER, LOADING, RUN_SETTINGS, SECTIONS
-from alchemy.config.tree import Document
+from alchemy.config.tree import Document, Unread
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, Problem, did_you_mean
 from alchemy.launch.device import alloc1
@@ -178,12 +178,13 @@ def never_read(used: Document, doc: Document, trains: bool) -> list[Problem]:
     layout = collect(doc, ())
     quiet = {*LATER, *LOADING, *RUN_SETTINGS} | (set() if trains else set(SECTIONS))
     rows = [row for row in used.never_read() if (row[0] or row[1]).split(".")[0] not in quiet]
-    return [_unread(section, key, where, layout) for section, key, where in rows]
+    return [_unread(row, layout) for row in rows]
 
 
-def _unread(section: str, key: str, where: str, layout: Layout) -> Problem:
+def _unread(row: Unread, layout: Layout) -> Problem:
+    section, key, where, missed = row
     slot = layout.at(section)
-    hint = did_you_mean(key, slot.part.known) if slot and slot.part else ""
+    hint = did_you_mean(key, [*missed, *(slot.part.known if slot and slot.part else ())])
     table = not section and isinstance(layout.doc.peek(key), dict)
     what = f"the table [{key}] was never read" if table else f"{key!r} was never read"
     return Problem(what, where, section, hint or "remove it, or let a part read it", error=False)

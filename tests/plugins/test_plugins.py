@@ -79,6 +79,15 @@ def test_file_logger_makes_the_record(tmp_path: Path) -> None:
     assert json.loads((folder / "env.json").read_text())["packages"]["torch"] == torch.__version__
 
 
+def test_a_run_says_what_differs_from_the_last_one_and_warns_of_an_equal_one(tmp_path: Path) -> None:
+    plugins = [plugin("FileLogger", log_dir=str(tmp_path))]
+    go(plugins)
+    same = (go(plugins).record_dir / "run.log").read_text()
+    assert "has finished with the same config, seed and code" in same
+    other = (go([*plugins, plugin("Seeding", seed=3)]).record_dir / "run.log").read_text()
+    assert "since the last run of this tag" in other and "Seeding" in other and "code: the same" in other
+
+
 def test_the_log_file_holds_stdlib_messages_and_tracebacks(tmp_path: Path) -> None:
     def do() -> None:
         try:

@@ -1,0 +1,49 @@
+"""What differs from the last run of the same tag, said before the new one starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from loguru import logger
+
+from alchemy.config.explain import diff
+from alchemy.config.load import prepare_cfg
+from alchemy.config.tree import Document
+from alchemy.errors import AlchemyError
+from alchemy.records.folder import read_info
+
+# how many of the newest records are looked at: the last run of a tag is among them, or it is no longer of interest
+NEWEST = 200
+
+
+def compare_with_last(cfg: Document, info: dict[str, Any], folder: Path) -> None:
+    """Logs the differences to the newest record with this tag; an equal one that has finished is worth a warning."""
+    for other, last in _records(folder):
+        if last["tag"] != info["tag"]:
+            continue
+        same_code = last["code_hash"] == info["code_hash"]
+        if last["cfg_hash"] == info["cfg_hash"] and same_code:
+            if last["status"] == "finished":
+                logger.warning("{} has finished with the same config, seed and code", other.name)
+            return
+        logger.info("since the last run of this tag, {} ({}):\n{}", other.name, last["status"], _changes(other, cfg, same_code))
+        return
+
+
+def _changes(other: Path, cfg: Document, same_code: bool) -> str:
+    try:
+        text = diff(prepare_cfg(other / "cfg.toml"), cfg)
+    except AlchemyError as error:
+        text = f"its config cannot be compared: {error}"
+    return f"{text}\ncode: {'the same' if same_code else 'changed'}"
+
+
+def _records(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    for other in sorted(folder.parent.iterdir(), reverse=True)[:NEWEST]:
+        if other != folder and (other / "record.json").is_file():
+            try:
+                yield other, read_info(other)
+            except AlchemyError:
+                continue

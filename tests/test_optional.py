@@ -1,0 +1,62 @@
+"""Packages that are optional: without one, alchemy works, and says what to install only when it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HIDE = """
+import sys
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {hidden!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Hide())
+"""
+RUN = """
+from alchemy.runner import run
+from tests.toy import config
+cfg = config({log_dir!r}, sched__epochs=1)
+cfg["plugins"] += {plugins!r}
+(result,) = run([cfg], device=[-1])
+print(result.status, result)
+"""
+EVERYTHING = ["tensorboard", "pynvml", "fastapi", "uvicorn", "pyarrow", "zstandard", "transformers", "accelerate"]
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_run_needs_none_of_them(tmp_path: Path) -> None:
+    out = python(HIDE.format(hidden=EVERYTHING) + RUN.format(log_dir=str(tmp_path), plugins=[]))
+    assert out.splitlines()[-1].startswith("finished")
+
+
+def test_a_missing_tensorboard_is_named_when_it_is_asked_for(tmp_path: Path) -> None:
+    plugins = [{"type": "alchemy.plugins.TensorboardLogger"}]
+    out = python(HIDE.format(hidden=["tensorboard"]) + RUN.format(log_dir=str(tmp_path), plugins=plugins))
+    assert "failed" in out and "TensorboardLogger needs the package tensorboard; install it with" in out
+
+
+@pytest.mark.parametrize(
+    ("package", "pipe", "name"),
+    [("pyarrow", "ParquetOpener", "rows.parquet"), ("zstandard", "JsonlOpener", "rows.jsonl.zst")],
+)
+def test_a_missing_reader_is_named_when_a_file_needs_it(tmp_path: Path, package: str, pipe: str, name: str) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    code = f"""
+from alchemy.errors import AlchemyError
+from alchemy.pipeline.openers import {pipe}
+try:
+    list({pipe}([{str(tmp_path / name)!r}]))
+except AlchemyError as error:
+    print("AlchemyError", error)
+"""
+    out = python(HIDE.format(hidden=[package]) + code)
+    assert out.startswith("AlchemyError") and package in out and "install" in out
