@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from alchemy.config.combos import check_combos
@@ -135,28 +136,33 @@ def _whole(doc: Any) -> str:
 # -- variants
 
 
-def _variants(doc: Any) -> Iterator[Problem]:
+def _variants(doc: Any) -> list[Problem]:
     """Variants of the file that come out equal: one of them was surely meant to differ."""
     path = str(getattr(doc, "path", "")).partition("#")[0]
     if not path or "variant" not in str(getattr(doc, "source", "")) or not os.path.isfile(path):
-        return
+        return []
+    return _equal_variants(path, os.stat(path).st_mtime_ns)
+
+
+@lru_cache(maxsize=16)  # every variant of a file is checked, and each would load all of them
+def _equal_variants(path: str, stamp: int) -> list[Problem]:
     from alchemy.config.load import prepare_cfg, variants
 
-    seen: dict[str, str] = {}
     try:
-        names = variants(path)
-        bodies = {name: prepare_cfg(path, variant=name or None, seed=0).plain() for name in ("", *names)}
+        bodies = {name: prepare_cfg(path, variant=name or None, seed=0).plain() for name in ("", *variants(path))}
     except ConfigError:
-        return  # what is wrong with another variant is said when that one is checked
+        return []  # what is wrong with another variant is said when that one is checked
+    seen: dict[str, str] = {}
+    found = []
     for name, body in bodies.items():
         key = repr({k: v for k, v in body.items() if k != "variant"})
         if key in seen:
             same = f"as the variant {seen[key]!r}" if seen[key] else "as the file without a variant"
-            yield Problem(
-                f"the variant {name!r} comes out the same {same}", _variant_line(path, name), f"variant.{name}",
-                "change a value in it, or remove it", error=False,
-            )  # fmt: skip
+            text = f"the variant {name!r} comes out the same {same}"
+            hint = "change a value in it, or remove it"
+            found.append(Problem(text, _variant_line(path, name), f"variant.{name}", hint, error=False))
         seen.setdefault(key, name)
+    return found
 
 
 def _variant_line(path: str, name: str) -> str:

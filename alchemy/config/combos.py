@@ -152,6 +152,26 @@ def chain_starts(layout: Layout) -> Iterator[Problem]:
             yield first.problem(text, hint="put an opener or alchemy.pipeline.lst.SequenceWrapper before it")
 
 
+def fields_flow(layout: Layout) -> Iterator[Problem]:
+    """A pipe that declares fields which the pipe before it does not give."""
+    for split in splits_of(layout):
+        fields: dict[str, str] | None = None
+        for pipe in split.pipes:
+            takes, gives, keeps = (
+                pipe.part.attribute(name) if pipe.part else None for name in ("takes", "gives", "keeps")
+            )
+            for name, kind in (takes or {}).items() if fields is not None else ():
+                have = (fields or {}).get(name)
+                if have is None or (kind and have and kind != have):
+                    lack = f"the field {name!r}" if have is None else f"{name!r} as {kind}"
+                    there = ", ".join(f"{key}: {value or 'any'}" for key, value in (fields or {}).items()) or "no field"
+                    yield pipe.problem(
+                        f"{pipe.name} takes {lack}, but it is given {there}", hint="put a pipe between them"
+                    )
+            if gives is not None or not keeps:
+                fields = gives
+
+
 # -- numbers
 
 
@@ -278,6 +298,6 @@ def _number(value: Any) -> bool:
 
 RULES: tuple[Rule, ...] = (
     shuffled_stream, workers_without_split, split_twice, batched_twice, batch_of_one, loader_options, chain_starts,
-    too_small, bad_rates, long_warmup, evaluated_splits, never_evaluated, untrained_test,
+    fields_flow, too_small, bad_rates, long_warmup, evaluated_splits, never_evaluated, untrained_test,
     repeated_plugins, plugin_order, two_seeds,
 )  # fmt: skip

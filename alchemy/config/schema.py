@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from alchemy.config.signature import Param
-from alchemy.config.slots import literal
+from alchemy.config.signature import Param, literal
 from alchemy.config.source import Part, parts
 from alchemy.config.tables import GIVEN, LATER, LISTS, LOADER, NOT_PASSED, SECTIONS, SETTINGS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from alchemy.config.modules import Module
 
@@ -58,6 +59,14 @@ def function_parameters(node: Function, module: Module, *, bound: bool = False) 
         *zip(spec.kwonlyargs, spec.kw_defaults, strict=True),
     ]
     return [_param(arg.arg, arg.annotation, default, module) for arg, default in rows], spec.kwarg is not None
+
+
+def literal(text: str) -> Any:
+    """The value of a default that is written as a literal; None for any other."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError):
+        return None
 
 
 def words_in(node: ast.AST) -> set[str]:

@@ -7,10 +7,11 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from alchemy.config.modules import Module, absolute, locate, read
 from alchemy.config.names import PLAIN_BASES, Class, Gap, ancestors, lookup
-from alchemy.config.signature import Param, parameters_of, words_in
+from alchemy.config.signature import Param, literal, parameters_of, words_in
 
 # the base classes of parts, as dotted text: config/ knows them by name only
 KINDS = {
@@ -94,6 +95,17 @@ class Part:
                 for item in klass.node.body:
                     if isinstance(item, ast.FunctionDef) and item.name == name:
                         return klass, item
+        return None
+
+    def attribute(self, name: str) -> Any:
+        """A class attribute that is written as a literal, its own or an inherited one; None for any other."""
+        for klass in self.line:
+            for item in klass.node.body if isinstance(klass.node, ast.ClassDef) else ():
+                match item:
+                    case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
+                        return literal(ast.unparse(value))
+                    case ast.AnnAssign(target=ast.Name(id=found), value=ast.expr() as value) if found == name:
+                        return literal(ast.unparse(value))
         return None
 
     @cached_property

@@ -211,6 +211,12 @@ assert not heavy, heavy
     subprocess.run([sys.executable, "-c", code], check=True, env=env)
 
 
+@pytest.mark.parametrize("name", ["train.toml", "new.toml", "mytask.toml"])
+def test_old_projects_pass(name, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[1] / "clients" / "ner")
+    assert [str(p) for p in check(prepare_cfg(name)) if p.error] == []
+
+
 # -- anything else must end in problems, never in a traceback
 
 VALUES = st.one_of(

@@ -70,3 +70,13 @@ class Options:
 
     depth: int
     width: int = 3
+
+
+@DataPipeline.register()
+class GivesText(ItrDataPipeline):
+    gives = {"text": "str"}
+
+
+@DataPipeline.register()
+class TakesIds(ItrDataPipeline):
+    takes = {"ids": "int64"}
