@@ -14,7 +14,7 @@ from alchemy.errors import AlchemyError
 
 def weighted_sum(losses: Tensor | Sequence[Any], weights: Any = None) -> Any:
     """The losses with their weights, added; an element may be a plain number."""
-    rows = [losses] if isinstance(losses, Tensor) else list(losses)
+    rows = [losses] if isinstance(losses, int | float | Tensor) else list(losses)
     if weights is None:
         return sum(rows)
     factors = [weights] if isinstance(weights, int | float | Tensor) else list(weights)
@@ -52,7 +52,7 @@ def by_name(losses: Tensor | Sequence[Any], names: Sequence[str] | None) -> Iter
     """Each loss with its name, for a reader; stops with an error at one that is not a finite number."""
     for i, loss in enumerate([losses] if isinstance(losses, Tensor) else losses):
         name = names[i] if names is not None and i < len(names) else f"unnamed{i}"
-        value = float(loss)
+        value = float(loss.detach() if isinstance(loss, Tensor) else loss)
         if not math.isfinite(value):
             raise AlchemyError(f"loss {name!r} is {value}", hint="look at its inputs, the learning rate and log(0)")
         yield name, value

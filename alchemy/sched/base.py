@@ -165,9 +165,9 @@ class AlchemyTrainScheduler(Registrable):
             raise AlchemyError(
                 f"{type(self).__name__} sets lr_sched itself", hint="define reset_lr_sched(self, **kwargs) in it"
             )
-        names, _ = parameters(type(self))
+        names = {name for kind in type(self).__mro__ if issubclass(kind, Registrable) for name in parameters(kind)[0]}
         for key, value in kwargs.items():
-            if not hasattr(self, key):
+            if key not in names:
                 hint = did_you_mean(key, names)
                 raise AlchemyError(f"{type(self).__name__} takes no {key!r}", section="sched", hint=hint)
             setattr(self, key, value)

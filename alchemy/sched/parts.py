@@ -245,14 +245,22 @@ class Plateau(AlchemyTrainScheduler):
     ) -> None:
         if mode not in ("min", "max"):
             raise AlchemyError(f"mode is {mode!r}", section="sched", hint="write 'min' or 'max'")
-        self.monitor, self.factor, self.min_lr, self.cuts = monitor, factor, min_lr, 0
-        self.patience = Patience(
-            mode=mode, patience=patience, threshold=threshold, threshold_mode=threshold_mode, cooldown=cooldown
+        self.monitor, self.mode, self.factor, self.min_lr = monitor, mode, factor, min_lr
+        self.patience, self.threshold, self.threshold_mode, self.cooldown = (
+            patience,
+            threshold,
+            threshold_mode,
+            cooldown,
         )
         super().__init__(epochs=epochs, num_training_steps=num_training_steps)
 
+    def settle(self) -> None:
+        names = ("mode", "patience", "threshold", "threshold_mode", "cooldown")
+        self._watch = Patience(**{name: getattr(self, name) for name in names})
+        self._cuts = 0
+
     def lr_at(self, base: float, t: int) -> float:
-        return max(base * self.factor**self.cuts, min(base, self.min_lr))
+        return max(base * self.factor**self._cuts, min(base, self.min_lr))
 
     def after_eval(self, results: Mapping[str, Any]) -> None:
         split, _, name = self.monitor.rpartition("/")
@@ -261,15 +269,16 @@ class Plateau(AlchemyTrainScheduler):
         if name not in results:
             hint = did_you_mean(name, results) or f"it has {', '.join(results)}"
             raise AlchemyError(f"the evaluation gave no {self.monitor!r}", section="sched", hint=hint)
-        if self.patience.see(float(results[name])):
-            self.cuts += 1
+        if self._watch.see(float(results[name])):
+            self._cuts += 1
             self.write_lr()
             logger.info("{} has not become better: the learning rate is now {}", self.monitor, self.run.optim.get_lr())
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "cuts": self.cuts, "patience": self.patience.state_dict()}
+        return {**super().state_dict(), "cuts": self._cuts, "watch": self._watch.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.cuts = int(state["cuts"])
-        self.patience.load_state_dict(state["patience"])
         super().load_state_dict(state)
+        self._cuts = int(state["cuts"])
+        self._watch.load_state_dict(state["watch"])
+        self.write_lr()
