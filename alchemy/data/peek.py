@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,9 +10,11 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from alchemy.data.chain import seed_chain, title
 from alchemy.errors import AlchemyError
+from alchemy.registry import parameters
 
 WIDTH = 100
 
@@ -44,7 +45,7 @@ def peek(dataset: Any, n: int = 3, *, seed: int = 0, collate_fn: Any = None) -> 
     if n < 1:
         raise AlchemyError(f"the number of samples must be at least 1, not {n}")
     chain = [dataset]
-    while getattr(chain[-1], "datapipe", None) is not None:
+    while _is_pipe(getattr(chain[-1], "datapipe", None)):
         chain.append(chain[-1].datapipe)
     stages: list[Stage] = []
     for pipe in reversed(chain):
@@ -91,8 +92,6 @@ def describe(item: Any, depth: int = 0) -> str:
 
 
 def _stage(pipe: Any, n: int) -> Stage:
-    if isinstance(pipe, list | tuple):
-        return Stage(type(pipe).__name__, items=list(pipe[:n]), length=len(pipe))
     stage = Stage(title(pipe), _params(pipe), takes=getattr(pipe, "takes", None), gives=getattr(pipe, "gives", None))
     with contextlib.suppress(TypeError, NotImplementedError):
         stage.length = len(pipe)
@@ -126,8 +125,13 @@ def _collated(collate_fn: Any, items: list[Any]) -> Stage:
 
 def _params(pipe: Any) -> dict[str, Any]:
     """The settings of a pipe: the parameters of its constructor that it keeps under their own names."""
-    names = inspect.signature(type(pipe)).parameters if type(pipe).__init__ is not object.__init__ else {}
-    return {name: getattr(pipe, name) for name in names if name != "datapipe" and hasattr(pipe, name)}
+    names = parameters(type(pipe))[0]
+    return {name: getattr(pipe, name) for name in names if hasattr(pipe, name) and not _is_pipe(getattr(pipe, name))}
+
+
+def _is_pipe(value: Any) -> bool:
+    """A plain list of files is a setting of the first pipe, not a stage."""
+    return isinstance(value, Dataset)
 
 
 def _short(value: Any, width: int) -> str:

@@ -22,24 +22,25 @@ def chain():
 
 def test_each_stage_shows_its_settings_its_length_and_its_first_samples():
     stages = peek(chain(), 2)
-    assert [stage.name.rpartition(".")[2] for stage in stages] == ["list", "SequenceWrapper", "Shuffle", "Map", "Batch"]
-    assert stages[2].params == {"buffer_size": 1000}
-    assert [stage.length for stage in stages] == [3, 3, 3, 3, 2]
+    assert [stage.name.rpartition(".")[2] for stage in stages] == ["SequenceWrapper", "Shuffle", "Map", "Batch"]
+    assert stages[0].params == {"datapipe": ["ab", "c", "d"]}
+    assert stages[1].params == {"buffer_size": 1000}
+    assert [stage.length for stage in stages] == [3, 3, 3, 2]
     assert all(len(stage.items) == 2 for stage in stages)
 
 
 def test_the_samples_of_a_stage_are_those_of_the_stage_before_it():
     stages = peek(chain(), 3, seed=4)
-    shuffled, mapped, batched = (stage.items for stage in stages[2:])
+    shuffled, mapped, batched = (stage.items for stage in stages[1:])
     assert [sample["text"] for sample in mapped] == shuffled
     assert [sample["text"] for batch in batched for sample in batch] == shuffled
 
 
 def test_the_text_tells_shapes_and_dtypes():
     text = render(peek(chain(), 1, collate_fn=Pad()))
-    assert "4. alchemy.pipeline.itr.Map(" in text
+    assert "3. alchemy.pipeline.itr.Map(" in text
     assert "{text: str, ids: int64[" in text
-    assert "6. collate_fn Pad" in text
+    assert "5. collate_fn Pad" in text
     assert "ids: tensor int64[2, " in text
 
 
@@ -55,6 +56,7 @@ def test_a_pipe_that_yields_nothing_is_marked():
 
 def test_any_data_set_can_be_looked_at():
     data = torch.utils.data.TensorDataset(torch.arange(4), torch.ones(4))
+    assert peek([7, 8, 9], 2)[0].items == [7, 8]
     assert peek(data, 2)[0].shapes == ["tuple[2] of tensor int64[] | tensor float32[]"] * 2
 
 
