@@ -133,12 +133,3 @@ def _default(node: Any, name: str, path: Path, *, last: bool) -> str:
     place = f"[{dotted(path)}]" if path else "the config"
     hint = did_you_mean(name, node) or f"it has {', '.join(node) or 'nothing'}"
     raise AlchemyError(f"{place} has no {name!r}", hint=hint)
-
-
-def annotated(doc: Document) -> str:
-    """The resolved config with the origin of every value beside it, for `alchemy config show --origins`."""
-    from alchemy.config.write import inline
-
-    rows = [(f"{key} = {inline(plain(value))}", str(origin)) for key, (value, origin) in _walk(doc).items()]
-    width = min(60, max((len(row) for row, _ in rows), default=0))
-    return "\n".join(f"{row:<{width}}  # {origin}" if origin else row for row, origin in rows)

@@ -139,7 +139,6 @@ plugins = [
 paths = ["x", "y"]  # two
 """,
     "py": """
-import contextlib
 import datetime
 seed = 1
 none = None

@@ -170,6 +170,7 @@ def test_every_value_tells_its_story(folder):
         "  overrode 0.2 (train.toml:7)",
         "  overrode 0.1 (common.toml:9)",
     ]
+    assert "default of alchemy.optim.AdamW (" in explain(doc, "optim.weight_decay")
     assert "from train.toml:5" in explain(doc, "plugins.FileLogger.log_dir")
     with pytest.raises(AlchemyError, match=r"the config has no 'optm'; did you mean 'optim'"):
         explain(doc, "optm.lr")
