@@ -66,6 +66,8 @@ class AlchemyRunner(Registrable):
         context.plugins = []
         for i, table in enumerate(context.cfg.get("plugins") or []):
             context.plugins.append(_start_plugin(context, table, f"plugins.{i}"))
+        for warning in context.cfg.warnings:  # here, so that console and run.log have them
+            logger.warning("{}", warning)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -226,7 +228,7 @@ def run(
         answers = [job(cfg, devices[0], raise_errors=raise_errors, **kwargs) for cfg in good]
     else:
         answers = run_all(_in_worker, [(job, cfg, kwargs) for cfg in good], list(places(devices, task_per_device)))
-        answers = [FailedRun.caused_by(_lost(cfg, answer), cfg) if isinstance(answer, Lost) else answer for cfg, answer in zip(good, answers)]
+        answers = [_lost(cfg, answer) if isinstance(answer, Lost) else answer for cfg, answer in zip(good, answers)]
     results = iter(answers)
     return [next(results) if isinstance(cfg, Document) else cfg for cfg in checked]
 
@@ -234,8 +236,7 @@ def run(
 def _checked(cfg: Any, user_dir: str, strict: bool, raise_errors: bool) -> Document | FailedRun:
     try:
         document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg)
-        for warning in raise_if_wrong(document, strict=strict, roots=_roots(user_dir)):
-            logger.warning("{}", warning)
+        document.warnings = raise_if_wrong(document, strict=strict, roots=_roots(user_dir))
     except AlchemyError as error:
         if raise_errors:
             raise
@@ -305,5 +306,8 @@ def _reach(user_dir: str) -> None:
             sys.path.insert(0, root)
 
 
-def _lost(cfg: Document, answer: Lost) -> RunFailed:
-    return RunFailed(f"the run of {cfg.path or 'a config'} was lost: {answer}")
+def _lost(cfg: Document, answer: Lost) -> FailedRun:
+    result = FailedRun.caused_by(RunFailed(f"the run of {cfg.path or 'a config'} was lost: {answer}"), cfg)
+    if answer.exit_code is None:
+        result.status, result.signal = "stopped", answer.signal
+    return result

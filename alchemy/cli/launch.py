@@ -40,8 +40,8 @@ def refuse_if_wrong(problems: Sequence[Problem]) -> None:
         raise ConfigError(list(problems))
 
 
-def start(documents: Sequence[Document], args: argparse.Namespace, **more: Any) -> int:
-    """Runs the documents and returns the exit code."""
+def start(documents: Sequence[Document], args: argparse.Namespace, **more: Any) -> tuple[list[Any], int]:
+    """Runs the documents; returns their results and the exit code."""
     from alchemy.runner import run
 
     try:
@@ -60,8 +60,8 @@ def start(documents: Sequence[Document], args: argparse.Namespace, **more: Any) 
         if not (args.raise_errors or args.pdb):
             raise
         _show(error, debugger=args.pdb)
-        return 1
-    return tell(documents, results)
+        return [], 1
+    return results, tell(documents, results)
 
 
 def tell(documents: Sequence[Document], results: Sequence[Any]) -> int:

@@ -12,7 +12,8 @@ EXAMPLES = """examples:
   alchemy run train.toml --desc "does warm-up help?"
   alchemy run train.toml#small train.toml#large --device 0 --device 1
   alchemy run train.toml --seeds 1,2,3 --set optim.lr=1e-3 --background
-  alchemy run train.toml --fast-dev-run 2 --no-file        # a quick try"""
+  alchemy run train.toml --test --predict                  # train, test the best weights, write predictions
+  alchemy run train.toml --fast-dev-run 2                  # a quick try, without a record"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,10 +26,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--task-per-device", type=int, default=1, metavar="N", help="how many runs share a device (default: 1)")
     add("--fast-dev-run", type=int, default=0, metavar="N", help="only N batches of each split: does it work at all?")
     add("--overfit", type=int, default=0, metavar="N", help="train on the same N batches: can the model learn?")
+    add("--test", action="store_true", help="then evaluate the best weights of each run on its test split")
+    add("--predict", action="store_true", help="then write what the best weights of each run predict")
     add("--background", action="store_true", help="detach from the terminal and write to a log file")
 
 
 def main(args: argparse.Namespace) -> int:
+    from alchemy.cli.follow import follow, refuse_if_impossible
     from alchemy.cli.launch import find_own_parts, refuse_if_wrong, start, vet
     from alchemy.cli.problems import report
     from alchemy.config.load import expand
@@ -40,17 +44,14 @@ def main(args: argparse.Namespace) -> int:
     )
     problems = vet(documents, args)
     refuse_if_wrong(problems)
+    verbs = [verb for verb in ("test", "predict") if getattr(args, verb)]
+    refuse_if_impossible(verbs, documents)
     if args.background:
         report(problems, sys.stderr)
         return _detach(args)
-    return start(
-        documents,
-        args,
-        force_mp=args.force_mp,
-        task_per_device=args.task_per_device,
-        fast_dev_run=args.fast_dev_run,
-        overfit=args.overfit,
-    )
+    more = {"force_mp": args.force_mp, "task_per_device": args.task_per_device}
+    results, code = start(documents, args, fast_dev_run=args.fast_dev_run, overfit=args.overfit, **more)
+    return max([code, *(follow(verb, results, args, **more) for verb in verbs)])
 
 
 def _refuse_nonsense(args: argparse.Namespace) -> None:
@@ -61,6 +62,8 @@ def _refuse_nonsense(args: argparse.Namespace) -> None:
         raise AlchemyError("--task-per-device must be at least 1")
     if args.pdb and (args.force_mp or len(args.cfgs) > 1 or len(args.seeds) > 1 or args.all):
         raise AlchemyError("--pdb takes one experiment at a time, in this process")
+    if (args.test or args.predict) and (args.fast_dev_run or not args.file):
+        raise AlchemyError("--test and --predict need the weights that a record keeps", hint="leave out --no-file and --fast-dev-run")
     if args.background and args.pdb:
         raise AlchemyError("--pdb needs a terminal, which --background leaves")
 

@@ -37,4 +37,4 @@ def main(args: argparse.Namespace) -> int:
     tell_left_out(derived.left_out)
     refuse_if_wrong(vet([derived.document], args))
     args.desc = args.desc or target.purpose("test")
-    return start([derived.document], args)
+    return start([derived.document], args)[1]

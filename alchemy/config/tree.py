@@ -202,6 +202,7 @@ class Document(Table):
         self.delta: dict[str, Any] = {}
         self.dynamic: dict[str, Any] = {}  # dotted key -> the recipe that gave its value
         self.notes: list[Any] = []  # warnings found while loading
+        self.warnings: list[Any] = []  # those and the ones of the check, to be told by the run
         super().__init__(data, origin=origin)
 
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
+from alchemy.launch.signals import graceful
+
 Job = Callable[..., Any]
 
 
 class Lost(NamedTuple):
-    """What comes back for a job whose process died without an answer."""
+    """What comes back for a job whose process gave no answer."""
 
-    exit_code: int
+    exit_code: int | None  # None: it was never started
+    signal: int | None = None  # the signal that ended all of them
 
     def __str__(self) -> str:
+        if self.exit_code is None:
+            return "it was not started, since the runs were interrupted"
         if self.exit_code < 0:
             return f"its process was killed by {signal.Signals(-self.exit_code).name}"
         return f"its process ended with exit code {self.exit_code} and no answer"
@@ -26,46 +32,55 @@ class Lost(NamedTuple):
 def run_all(job: Job, calls: Sequence[tuple[Any, ...]], places: Sequence[Any]) -> list[Any]:
     """Calls `job(*call, place)` for every call in a spawned process; answers come back in the order of the calls.
 
-    A process that dies gives a `Lost`; it disturbs no other. Ctrl-C is passed on, and everybody is waited for.
+    A process that dies gives a `Lost`; it disturbs no other. The first Ctrl-C or SIGTERM is passed on to the running
+    ones, no further one is started, and they are waited for; the second ends them at once.
     """
     answers: dict[int, Any] = {}
     free, waiting = list(places), list(enumerate(calls))
     running: dict[Any, tuple[int, Any, Any]] = {}
+    stopped_by: list[int] = []
+
+    def pass_on(number: int) -> bool:
+        stopped_by.append(number)
+        for _, process, _ in running.values():
+            os.kill(process.pid, number)
+        return True
+
     try:
-        while waiting or running:
-            while free and waiting:
-                index, call = waiting.pop(0)
-                place = free.pop(0)
-                process, answer = _start(job, (*call, place))
-                running[answer] = (index, process, place)
-            for ready in wait(list(running)):
-                index, process, place = running.pop(ready)
-                answers[index] = _receive(ready, process)
-                free.append(place)
-    except KeyboardInterrupt:
-        # the terminal has sent the signal to the children too: give them time to close their records
-        for connection, (index, process, _) in running.items():
-            answers[index] = _receive(connection, process)
-        raise
+        with graceful(pass_on):
+            while (waiting and not stopped_by) or running:
+                while free and waiting and not stopped_by:
+                    index, call = waiting.pop(0)
+                    place = free.pop(0)
+                    process, answer = _start(job, (*call, place))
+                    running[answer] = (index, process, place)
+                for ready in wait(list(running)):
+                    index, process, place = running.pop(ready)
+                    answers[index] = _receive(ready, process)
+                    free.append(place)
     finally:
         for _, process, _ in running.values():
-            if process.is_alive():
-                process.terminate()
-    return [answers[index] for index in range(len(calls))]
+            process.kill()
+    return [answers.get(index, Lost(None, *stopped_by[:1])) for index in range(len(calls))]
 
 
 def _start(job: Job, arguments: tuple[Any, ...]) -> tuple[Any, Connection]:
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     # not a daemon: loaders inside the job start workers of their own
-    process = context.Process(target=_answer, args=(sender, job, arguments, list(sys.path)))
+    method = multiprocessing.get_start_method(allow_none=True)
+    process = context.Process(target=_answer, args=(sender, job, arguments, list(sys.path), method))
     process.start()
     sender.close()
     return process, receiver
 
 
-def _answer(sender: Connection, job: Job, arguments: tuple[Any, ...], path: list[str]) -> None:
+def _answer(sender: Connection, job: Job, arguments: tuple[Any, ...], path: list[str], method: str | None) -> None:
     sys.path[:] = path
+    # a spawned process would spawn in its turn: loader workers should start as they do in a single run
+    multiprocessing.set_start_method(method, force=True)
+    # out of the terminal's group: Ctrl-C comes from the parent, once, and not twice
+    os.setpgrp()
     with sender:
         sender.send(job(*arguments))
 

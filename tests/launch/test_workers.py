@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,3 +47,30 @@ def test_the_cpu_needs_no_driver_and_a_missing_device_is_an_error_at_once() -> N
         assert alloc() == [{"device": "cpu"}]
         with pytest.raises(AlchemyError, match="there is no GPU that torch can use"):
             alloc_cuda(0)
+
+
+def wait_for_signal(number: int, path: str, place: Any) -> str:
+    from alchemy.launch.signals import graceful
+
+    told: list[int] = []
+    with graceful(lambda signal_number: told.append(signal_number) is None):
+        open(f"{path}/{number}", "w").close()
+        deadline = time.monotonic() + 60
+        while not told and time.monotonic() < deadline:
+            time.sleep(0.01)
+    return f"{number} got {told}"
+
+
+def test_a_signal_is_passed_on_once_and_nothing_further_is_started(tmp_path: Path) -> None:
+    def interrupt() -> None:
+        while len(list(tmp_path.iterdir())) < 2:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    answers = run_all(wait_for_signal, [(n, str(tmp_path)) for n in range(3)], ["a", "b"])
+    thread.join()
+    assert answers[:2] == ["0 got [15]", "1 got [15]"]
+    assert answers[2] == Lost(None, 15)
+    assert "was not started" in str(answers[2])
