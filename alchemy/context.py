@@ -16,6 +16,7 @@ from loguru import logger
 
 from alchemy.config.load import prepare_cfg
 from alchemy.config.seed import seed_of
+from alchemy.config.seed import seed_of
 from alchemy.config.tree import Document
 from alchemy.errors import KeyExists, MissingKey, NoFrame, did_you_mean
 from alchemy.metrics.stack import Stack

@@ -58,7 +58,7 @@ class Table(dict[str, Any]):
         return str(self.origins.get(key, self.origin))
 
     def put(self, key: str, value: Any, origin: Origin) -> None:
-        """Assigns with an origin; what stood there before is remembered in it."""
+        """Assigns with an origin."""
         super().__setitem__(key, _wrap(value, origin))
         self.origins[key] = origin
 
@@ -68,7 +68,8 @@ class Table(dict[str, Any]):
         return super().__getitem__(key)
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self[key] if key in self else default
+        self._read.add(key)
+        return super().get(key, default)
 
     def __contains__(self, key: object) -> bool:
         self._read.add(str(key))  # a part that asks whether a switch is there has read it

@@ -12,6 +12,7 @@ from typing import Any
 
 from loguru import logger
 
+from alchemy.config.tree import Document
 from alchemy.config.write import dumps
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text, hash_tree, write_atomic
@@ -72,7 +73,7 @@ class FileLogger(AlchemyPlugin):
             name=run.ctime.strftime("%Y-%m-%d_%H-%M-%S.%f"),
             tag=tag,
             purpose=run.try_get_global("desc") or "",
-            cfg_hash=hash_text(json.dumps(run.cfg.plain(), sort_keys=True, default=str)),
+            cfg_hash=config_hash(run.cfg),
             code_hash=hash_tree(code) if code.is_dir() else "",
             seed=run.seed,
             versions=versions(),
@@ -99,6 +100,14 @@ class FileLogger(AlchemyPlugin):
             logger.warning("{} rows of metrics.jsonl could not be written: {}", series.dropped, series.error)
         self.record.finish(status, reason)
         logger.info("{}{}: {}", status, f" ({reason})" if reason else "", self.record.path)
+
+
+def config_hash(cfg: Document) -> str:
+    """One hash for equal configs; a seed that was drawn for this run alone does not make it another config."""
+    values = cfg.plain()
+    if "seed" in cfg.origins and cfg.origins["seed"].kind == "drawn":
+        del values["seed"]
+    return hash_text(json.dumps(values, sort_keys=True, default=str))
 
 
 def versions() -> dict[str, str]:
