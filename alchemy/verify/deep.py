@@ -9,14 +9,15 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from loguru import logger
 
-from alchemy.config.slots import Layout, collect
+from alchemy.config.slots import Layout, collect, where
 from alchemy.config.tables import LATER, LOADING, RUN_SETTINGS, SECTIONS
-from alchemy.config.tree import Document, Unread
+from alchemy.config.tree import Document, Table, Unread
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, Problem, did_you_mean
 from alchemy.launch.device import alloc1
@@ -98,8 +99,8 @@ class Deep:
     def _train_step(self) -> None:
         """A whole step with its update: the model is thrown away, and the optimiser's state shows its size."""
         run = self.run
-        module = run.model.module
         with self._stage("one training step"):
+            module = run.model.module
             dataset, options = run.task.dataset("train")
             batch = first_batch(dataset, options, run.seed)
             saved = Saved([*module.parameters(), *module.buffers()])
@@ -149,7 +150,9 @@ class Deep:
         try:
             yield
         except AlchemyError as error:
-            self.findings.append(error.problem)
+            problem = error.problem
+            place = problem.where or place_of(self.doc, problem.section or section)
+            self.findings.append(replace(problem, where=place, section=problem.section or section))
         except Exception as error:  # anything may be wrong in a project's code
             text = f"{what} failed: {type(error).__name__}: {error}"
             self.findings.append(Problem(text.strip(), origin_of(error) or self.doc.path, section))
@@ -182,12 +185,12 @@ def never_read(used: Document, doc: Document, trains: bool) -> list[Problem]:
 
 
 def _unread(row: Unread, layout: Layout) -> Problem:
-    section, key, where, missed = row
+    section, key, place, missed = row
     slot = layout.at(section)
     hint = did_you_mean(key, [*missed, *(slot.part.known if slot and slot.part else ())])
     table = not section and isinstance(layout.doc.peek(key), dict)
     what = f"the table [{key}] was never read" if table else f"{key!r} was never read"
-    return Problem(what, where, section, hint or "remove it, or let a part read it", error=False)
+    return Problem(what, place, section, hint or "remove it, or let a part read it", error=False)
 
 
 def origin_of(error: BaseException) -> str:
@@ -200,6 +203,21 @@ def origin_of(error: BaseException) -> str:
     path = own[-1].filename
     here = os.getcwd() + os.sep
     return f"{path.removeprefix(here)}:{own[-1].lineno}"
+
+
+def place_of(doc: Document, section: str) -> str:
+    """`file:line` of a section such as `task.datasets.train`, as far as the config has it."""
+    place = doc.path
+    value: Any = doc
+    for key in section.split(".") if section else ():
+        if isinstance(value, list) and key.isdigit() and int(key) < len(value):
+            value = value[int(key)]
+        elif isinstance(value, Table) and value.peek(key) is not None:
+            value = value.peek(key)
+        else:
+            break
+        place = where(value) or place
+    return place
 
 
 def batch_size(batch: Any) -> int:
