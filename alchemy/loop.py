@@ -236,6 +236,7 @@ def _bar(run: Run, what: str, total: int | None) -> Iterator[Bar]:
         run.pop_global("pbar")
         if outer is not None:
             run.set_global("pbar", outer)
+        if isinstance(outer, Bar):
             outer.start()
 
 

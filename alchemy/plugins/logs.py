@@ -33,14 +33,15 @@ def console_log(console: Console, level: str, format: str = CONSOLE_FORMAT) -> I
         style = STYLES.get(message.record["level"].name, "")
         console.print(Text(str(message).rstrip("\n"), style=style), soft_wrap=True)
 
-    logger.remove()
+    had_default = _remove(_default[0])  # sinks that a project has added stay
     sink = logger.add(write, level=level, format=_formatter(format, DATE_FORMAT, brief=True), catch=True, diagnose=False)
     try:
         with stdlib_logging(level):
             yield
     finally:
         _remove(sink)
-        logger.add(sys.stderr)
+        if had_default:
+            _default[0] = logger.add(sys.stderr)
 
 
 @contextlib.contextmanager
@@ -98,6 +99,14 @@ def _formatter(format: str, date_format: str, *, brief: bool) -> Callable[[Recor
     return formatter
 
 
-def _remove(sink: int) -> None:
-    with contextlib.suppress(ValueError):  # somebody called logger.remove() meanwhile
+# the number of loguru's own sink, which writes to stderr as long as no run has a console
+_default = [0]
+
+
+def _remove(sink: int) -> bool:
+    """Removes a sink; False when somebody else has removed it."""
+    try:
         logger.remove(sink)
+    except ValueError:
+        return False
+    return True
