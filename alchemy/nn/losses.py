@@ -227,7 +227,8 @@ def class_count(logits: Tensor, target: Tensor, ignore_index: int | None, weight
     kept = torch.ones_like(target, dtype=torch.bool) if ignore_index is None else target.ne(ignore_index)
     if weight is None:
         # reading a number back is free on the CPU, and costs a wait everywhere else
-        return int(kept.sum()) if target.device.type == "cpu" else kept.sum()
+        kept_count = torch.count_nonzero(kept)
+        return int(kept_count.item()) if target.device.type == "cpu" else kept_count
     weights = weight.to(logits.dtype)[torch.where(kept, target, 0)]
     return torch.where(kept, weights, 0.0).sum()
 
