@@ -31,11 +31,11 @@ class PredictionFile:
     @classmethod
     def of(cls, run: Run) -> PredictionFile:
         """The file for a run: the global `predict_out`, else `results/predictions.jsonl` (or .csv) of its record."""
-        if any(getattr(pipe, "writes_predictions", False) for pipe in run.task.outputpipes):
-            return cls(None)  # a pipe of the config does it already
         out = run.try_get_global("predict_out")
         if out:
             return cls(out)
+        if any(getattr(pipe, "writes_predictions", False) for pipe in run.task.outputpipes):
+            return cls(None)  # a pipe of the config does it already
         if run.record_dir is None:
             logger.warning("predictions are not written: the run has no record")
             return cls(None)
