@@ -50,7 +50,7 @@ class Registrable:
                 f"type = {ty!r} has no module", hint=f"write the import path, such as 'src.module.{ty or 'Class'}'"
             )
         module = _import(module_name, ty)
-        found = cls._lookup(_spellings(module_name), name)
+        found = cls._lookup((*_spellings(module_name), module.__name__), name)
         if found is not None:
             return found
         found = getattr(module, name, None)
@@ -171,6 +171,11 @@ def filled_from(table_of: Callable[[], Mapping[str, Any]]) -> Callable[[Callable
         return filled
 
     return decorate
+
+
+def is_registered(dotted: str) -> bool:
+    """Whether a class has been registered under this name, for whatever base."""
+    return any(dotted in names for names in Registrable._registered.values())
 
 
 def resolve(dotted: str) -> Any:

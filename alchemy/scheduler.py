@@ -1,5 +1,11 @@
-"""The schedules under their old name."""
+"""The schedules under their old name: the very module, so that aliases in configs are found too."""
 
-from alchemy.sched import AlchemyTrainScheduler, LineWarmup, Noam, NoamScheduler
+import sys
 
-__all__ = ["AlchemyTrainScheduler", "LineWarmup", "Noam", "NoamScheduler"]
+import alchemy.sched
+from alchemy.sched import AlchemyTrainScheduler as AlchemyTrainScheduler
+from alchemy.sched import LineWarmup as LineWarmup
+from alchemy.sched import Noam as Noam
+from alchemy.sched import NoamScheduler as NoamScheduler
+
+sys.modules[__name__] = alchemy.sched

@@ -17,6 +17,7 @@ def arguments(parser: Parser) -> None:
     show = actions.add_parser("show", help="print the resolved config", epilog=EXAMPLES)
     add_configs(show, many=False)
     show.add_argument("--json", action="store_true", help="print JSON in place of TOML")
+    show.add_argument("--defaults", action="store_true", help="also list what the parts get by default")
     explain = actions.add_parser("explain", help="where a value comes from and what it overrode", epilog=EXAMPLES)
     add_configs(explain, many=False)
     explain.add_argument("key", metavar="KEY", help="optim.lr, plugins.1.log_dir, ...")
@@ -43,6 +44,11 @@ def _show(args: argparse.Namespace) -> int:
         from alchemy.config.write import dumps
 
         print(dumps(document).rstrip("\n"))
+    if args.defaults:
+        from alchemy.config.defaults import rendered
+
+        print("\n# defaults in effect")
+        print("\n".join(f"# {line}" for line in rendered(document).splitlines()))
     return 0
 
 

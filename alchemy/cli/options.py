@@ -100,7 +100,7 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
     add("--desc", default="", metavar="TEXT", help="what this run is for, kept in its record")
     add("--debug", action="store_true", help="debug messages, anomaly detection, exact places of CUDA errors")
     add("--file", action=argparse.BooleanOptionalAction, default=True, help="write a record (default), or nothing")
-    add("--strict", action="store_true", help="take warnings of the check as errors")
+    add("--strict", action="store_true", help="take unknown keys as errors, also in old-style parts")
     add("--raise", dest="raise_errors", action="store_true", help="end with the traceback of the first run that fails")
     add("--pdb", action="store_true", help="open the debugger where a run fails")
 

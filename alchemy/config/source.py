@@ -12,6 +12,8 @@ from typing import Any
 from alchemy.config.modules import Module, absolute, locate, read
 from alchemy.config.names import PLAIN_BASES, Class, Gap, ancestors, lookup
 from alchemy.config.signature import Param, literal, parameters_of, words_in
+from alchemy.config.tables import MODULES
+from alchemy.registry import is_registered
 
 # the base classes of parts, as dotted text: config/ knows them by name only
 KINDS = {
@@ -135,8 +137,11 @@ def look(dotted: str, roots: Sequence[str] = (".",), *, base: str = "") -> Part 
     module_name, name = ".".join(pieces[:-1]), pieces[-1]
     if module_name in ("__main__", "__mp_main__"):
         return Gap("unreadable")
-    found = lookup(module_name, name, tuple(roots), base=base)
-    return found if isinstance(found, Gap) else _part(found, dotted, tuple(roots))
+    found = lookup(MODULES.get(module_name, module_name), name, tuple(roots), base=base)
+    if isinstance(found, Gap):
+        # made by code that runs, in a notebook or a loop: no source shows it, but the registry knows it by now
+        return Gap("unreadable") if is_registered(dotted) else found
+    return _part(found, dotted, tuple(roots))
 
 
 # -- classes to parts

@@ -23,6 +23,9 @@ LISTS = {
     "sched.pipes": "sched pipe",
 }
 
+# modules that have an old name beside their own
+MODULES = {"alchemy.scheduler": "alchemy.sched"}
+
 # what loading leaves behind or takes out; never a mistake
 LOADING = ("base", "variant", "dynamic")
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from importlib.metadata import version
 
 import torch
 from loguru import logger
 
+from alchemy.config.defaults import rendered
 from alchemy.config.write import dumps
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import CONSOLE_FORMAT, console_log
@@ -44,3 +46,4 @@ class DisplayRunningInfo(AlchemyPlugin):
         logger.info("alchemy {}, torch {}, python {}", version("alchemy"), torch.__version__, platform.python_version())
         logger.info("seed: {}, threads: {}", run.seed, torch.get_num_threads())
         logger.info("config:\n{}", dumps(run.cfg).rstrip())
+        logger.info("defaults in effect:\n{}", rendered(run.cfg, sys.path))

@@ -257,3 +257,22 @@ def test_mutated_configs_never_end_in_a_traceback(data):
     except ConfigError as error:
         problems = error.problems
     assert all(str(problem) for problem in problems)
+
+
+def test_the_defaults_in_effect_are_listed() -> None:
+    from alchemy.config.defaults import rendered
+
+    doc = prepare_cfg({"optim": {"type": "alchemy.optim.AdamW", "lr": 0.1}, "sched": {"type": "alchemy.scheduler.NoamScheduler"}})
+    lines = rendered(doc).splitlines()
+    assert lines[0].startswith("optim AdamW: weight_decay = 0.01, betas = (0.9, 0.999)")
+    assert lines[1].startswith("sched Noam: epochs = None")
+
+
+def test_a_part_that_only_the_registry_knows_is_no_error() -> None:
+    from alchemy.pipeline import EvalPipeline
+
+    made = type("Made", (EvalPipeline,), {"__module__": "tests.toy"})
+    task = {"type": "alchemy.task.DefaultTask", "evalpipes": [{"type": "tests.toy.Made"}]}
+    assert any("Made" in str(problem) for problem in check(prepare_cfg({"task": task}), roots=(os.getcwd(),)))
+    EvalPipeline.register()(made)
+    assert not any("Made" in str(problem) for problem in check(prepare_cfg({"task": task}), roots=(os.getcwd(),)))
