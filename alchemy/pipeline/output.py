@@ -64,8 +64,10 @@ class Collect(OutputPipeline):
         self.varname = varname
 
     def __call__(self, outputs: Any, inputs: Any) -> Any:
-        self.run.try_set_global(self.varname, [])
-        self.run.get_global(self.varname).extend(rows_of(outputs, "Collect"))
+        rows = self.run.try_get_global(self.varname)
+        if rows is None:
+            self.run.set_global(self.varname, rows := [])
+        rows += rows_of(outputs, "Collect")
         return outputs
 
 
