@@ -75,6 +75,8 @@ def _takes_any(slot: Slot, part: Part, layout: Layout) -> bool:
 
 def _extra(slot: Slot, layout: Layout) -> tuple[str, ...]:
     """Keys that a table may hold though its part does not name them: others read them."""
+    if slot.kind == "model":
+        return BY_CONVENTION["model"]  # whoever builds the model loads the weights itself where the model does not
     if slot.kind != "optim":
         return ()
     keys = WRAPPER if slot.part is not None and _wrapped(slot, slot.part) else ()
