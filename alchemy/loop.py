@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -123,6 +123,8 @@ def infer(run: Run, split: str = "inference") -> Iterator[tuple[Any, Any]]:
 
 def log_loss(run: Run, outputs: Any) -> None:
     """Hands the loss that a model returned to the metrics: its sum and count, or a mean with the weight it states."""
+    if not isinstance(outputs, Mapping):  # a task with a step of its own may return what it likes
+        return
     if "loss_sum" in outputs:
         run.metrics.log("loss", outputs["loss_sum"], outputs["count"])
     elif outputs.get("loss") is not None:

@@ -58,7 +58,9 @@ class AlchemyTask(Registrable):
     # -- steps
     def step(self, batch: Any) -> tuple[str, MutableMapping[str, Any]]:
         """One step of training: a text for the log (may be empty) and what the model gave."""
-        outputs = self.run.model.forward(self.to_device(batch), needs_loss=True, requires_grad=True)
+        model = self.run.model
+        outputs = model.forward(self.to_device(batch), needs_loss=True, requires_grad=True)
+        model.loss_of(outputs)
         return "", outputs
 
     def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
@@ -66,6 +68,7 @@ class AlchemyTask(Registrable):
         batch = self.to_device(batch)
         outputs = self.run.model.forward(batch, needs_loss=needs_loss, requires_grad=False)
         if needs_loss:
+            self.run.model.loss_of(outputs)
             log_loss(self.run, outputs)
         for pipe in self.outputpipes:
             outputs = pipe(outputs, batch)

@@ -105,6 +105,7 @@ def test_model_task_and_data_are_freed() -> None:
     ("changes", "message"),
     [
         ({"model": {"type": "tests.toy.Broken"}}, r"no \[weights\] in \{here\}"),
+        ({"model": {"type": "tests.toy.NoLoss"}}, r"NoLoss.forward\(needs_loss=True\) returned a dict with 'y'"),
         ({"model": {"type": "tests.toy.Lines"}}, "did you mean 'Line'"),
         ({"runner": "alchemy.runner.Trainr"}, "did you mean 'Trainer'"),
         ({"task": {"type": "alchemy.task.DefaultTask", "datasets": {}}}, "train"),
