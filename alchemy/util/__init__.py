@@ -30,8 +30,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def filter_optional_cfg(cfg: Mapping[str, Any], optional_keys: Collection[str], level: str = "WARNING") -> dict[str, Any]:
-    """The keys of `cfg` that are among `optional_keys`; says which are not there, so that a default is never a surprise.
+def filter_optional_cfg(
+    cfg: Mapping[str, Any], optional_keys: Collection[str], level: str = "WARNING"
+) -> dict[str, Any]:
+    """The keys of `cfg` that are among `optional_keys`; says which are missing, so that a default is no surprise.
 
     >>> Tagger(num_tags=5, **filter_optional_cfg(self.model_cfg, {"dropout"}))  # doctest: +SKIP
     """
@@ -52,7 +54,7 @@ def merge_max_position_constraints(*constraints: int | None) -> int | None:
 
 
 def new_huggingface_model(config: Any) -> Any:
-    """A transformers model with fresh weights: `config` is a PretrainedConfig, a dict with `model_type`, or a local folder."""
+    """A transformers model with fresh weights, of a PretrainedConfig, a dict with `model_type`, or a local folder."""
     from transformers import AutoConfig, AutoModel
 
     if isinstance(config, str | Path):

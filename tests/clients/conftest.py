@@ -18,7 +18,13 @@ def start():
     def start(folder, *words, code=0):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
         done = subprocess.run(
-            [sys.executable, *map(str, words)], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+            [sys.executable, *map(str, words)],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
         assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
         return done

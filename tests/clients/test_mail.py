@@ -25,9 +25,13 @@ def test_mail_of_a_finished_run(tmp_path, send_ok):
     if not send_ok:
         assert mail is None
         return
-    assert mail["subject"] == "finished: mail {x} [/y]" and mail["status"] == "finished"
+    assert mail["subject"] == "finished: mail {x} [/y]"
+    assert mail["status"] == "finished"
     assert mail["numbers"] == {"dev/f1": 0.5, "dev/loss": "nan", "f1": 0.75}
-    assert mail["record"] == str(tmp_path) and mail["traceback"] is None and mail["when"] and mail["format"] == 1
+    assert mail["record"] == str(tmp_path)
+    assert mail["traceback"] is None
+    assert mail["when"]
+    assert mail["format"] == 1
 
 
 def test_nothing_is_written_without_a_record(tmp_path, monkeypatch):

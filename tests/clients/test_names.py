@@ -7,15 +7,32 @@ import sys
 
 import pytest
 
-TOP = """sym_tbl new_scope prepare_cfg run run_task RunResult AlchemyModel AlchemyTask AlchemyTrainScheduler
-AlchemyOptimizer AlchemyRunner"""
-
 # module -> names, with the parameters that must be taken, in this order where they are positional
 NAMES = {
-    "alchemy": TOP.split(),
+    "alchemy": [
+        "sym_tbl",
+        "new_scope",
+        "prepare_cfg",
+        "run",
+        "run_task",
+        "RunResult",
+        "AlchemyModel",
+        "AlchemyTask",
+        "AlchemyTrainScheduler",
+        "AlchemyOptimizer",
+        "AlchemyRunner",
+    ],
     "alchemy.runner": [
-        *"Trainer Tester InferenceRunner AlchemyTrainer ALchemyTester AlchemyInferenceRunner".split(),
-        *"AlchemyRunner RunResult evaluate(split,needs_loss) get_dataloader(dataset,seed)".split(),
+        "Trainer",
+        "Tester",
+        "InferenceRunner",
+        "AlchemyTrainer",
+        "ALchemyTester",
+        "AlchemyInferenceRunner",
+        "AlchemyRunner",
+        "RunResult",
+        "evaluate(split,needs_loss)",
+        "get_dataloader(dataset,seed)",
     ],
     "alchemy.plugins": [
         "BasicSetup",
@@ -27,16 +44,36 @@ NAMES = {
         "AlchemyPlugin",
     ],
     "alchemy.web.plugins": ["MailOnFinish(send_ok)"],
-    "alchemy.pipeline": """DataPipeline ItrDataPipeline LstDataPipeline OutputPipeline EvalPipeline SchedPipeline
-        BeginEpochPipeline EndEpochPipeline BeginStepPipeline EndStepPipeline Batch""".split(),
-    "alchemy.pipeline.itr": ["Batch(batch_size,drop_last)", "Shuffle(buffer_size)", "SplitByWorker", "WithLength(length)"],
+    "alchemy.pipeline": [
+        "DataPipeline",
+        "ItrDataPipeline",
+        "LstDataPipeline",
+        "OutputPipeline",
+        "EvalPipeline",
+        "SchedPipeline",
+        "BeginEpochPipeline",
+        "EndEpochPipeline",
+        "BeginStepPipeline",
+        "EndStepPipeline",
+        "Batch",
+    ],
+    "alchemy.pipeline.itr": [
+        "Batch(batch_size,drop_last)",
+        "Shuffle(buffer_size)",
+        "SplitByWorker",
+        "WithLength(length)",
+    ],
     "alchemy.pipeline.lst": ["ItrToLst(is_sized)", "SequenceWrapper(datapipe)"],
     "alchemy.pipeline.output": ["Collect(varname)", "SaveAppend(filename,step_tag)"],
     "alchemy.pipeline.sched": [
-        *"InitEvalBEPipeline(split,needs_loss) EvalAtStartBEPipeline(split,needs_loss)".split(),
-        *"EndEvalEEPipeline(split,needs_loss) EvalAtFinishEEPipeline(split,needs_loss)".split(),
-        *"EvalStepESPipeline(period,split,needs_loss) EvalESPipeline(period,split,needs_loss)".split(),
-        *"EvalEpochEEPipeline(period,split,needs_loss) EvalEEPipeline(period,split,needs_loss)".split(),
+        "InitEvalBEPipeline(split,needs_loss)",
+        "EvalAtStartBEPipeline(split,needs_loss)",
+        "EndEvalEEPipeline(split,needs_loss)",
+        "EvalAtFinishEEPipeline(split,needs_loss)",
+        "EvalStepESPipeline(period,split,needs_loss)",
+        "EvalESPipeline(period,split,needs_loss)",
+        "EvalEpochEEPipeline(period,split,needs_loss)",
+        "EvalEEPipeline(period,split,needs_loss)",
         "SetRequiresGradBSPipeline(step,requires_grad,mode)",
     ],
     "alchemy.sched": ["AlchemyTrainScheduler", "LineWarmup", "Noam", "NoamScheduler"],
@@ -64,7 +101,15 @@ NAMES = {
     "alchemy.util.ddp.accelerate": [
         prefix + name
         for prefix in ("", "Accelerate")
-        for name in "Trainer BasicSetup Sharding HFAdamW Backward EvalESPipeline(period,split,needs_loss) SaveModelMixin".split()
+        for name in [
+            "Trainer",
+            "BasicSetup",
+            "Sharding",
+            "HFAdamW",
+            "Backward",
+            "EvalESPipeline(period,split,needs_loss)",
+            "SaveModelMixin",
+        ]
     ],
 }
 DEFAULTS = {
@@ -85,7 +130,7 @@ DEFAULTS = {
     "alchemy.util.optim.prepare_trf_based_model_params": {"weight_decay": 1e-2, "trf_lr": 2e-5},
     "alchemy.util.inference.nlp.AlchemyNLP": {"bsz": 1, "cfg": None},
 }
-RUN = "cfgs device user_dir desc debug no_file force_mp task_per_device".split()
+RUN = ["cfgs", "device", "user_dir", "desc", "debug", "no_file", "force_mp", "task_per_device"]
 
 
 @pytest.mark.parametrize("name", [f"{module}:{name}" for module, names in NAMES.items() for name in names])
@@ -101,7 +146,7 @@ def test_name_resolves_with_its_parameters(name):
         assert (list(held) if isinstance(default, list) else held) == default
 
 
-@pytest.mark.parametrize("old, new", [
+@pytest.mark.parametrize(("old", "new"), [
     ("InitEvalBEPipeline", "EvalAtStartBEPipeline"),
     ("EndEvalEEPipeline", "EvalAtFinishEEPipeline"),
     ("EvalStepESPipeline", "EvalESPipeline"),
@@ -130,7 +175,9 @@ def test_run_is_a_function_with_the_agreed_order_of_parameters():
     assert list(inspect.signature(alchemy.run).parameters)[: len(RUN)] == RUN
 
 
-@pytest.mark.parametrize("module", ["alchemy", "alchemy.util", "alchemy.util.sym", "alchemy.web.plugins", "alchemy.registry"])
+@pytest.mark.parametrize(
+    "module", ["alchemy", "alchemy.util", "alchemy.util.sym", "alchemy.web.plugins", "alchemy.registry"]
+)
 def test_import_without_torch(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -30,12 +30,21 @@ def new(project, start):
 
 def test_the_record_is_laid_out_as_ever(old):
     record, _ = old
-    for name in "run.log README.md cfg.toml checkpt/best backup/alchemy/registry.py backup/src/sched.py detail_log".split():
+    for name in [
+        "run.log",
+        "README.md",
+        "cfg.toml",
+        "checkpt/best",
+        "backup/alchemy/registry.py",
+        "backup/src/sched.py",
+        "detail_log",
+    ]:
         assert (record / name).exists(), name
     assert list(record.glob("events.out.tfevents.*"))
     assert (record / "README.md").read_text() == "# ner tagger [old] {names}\n\nold names\n"
     assert json.loads((record / "record.json").read_text())["status"] == "finished"
-    assert "project" not in (record / "backup").name and not list(record.glob("backup/**/__pycache__"))
+    assert "project" not in (record / "backup").name
+    assert not list(record.glob("backup/**/__pycache__"))
 
 
 def test_it_learns_and_keeps_its_best_model(old):
@@ -43,7 +52,8 @@ def test_it_learns_and_keeps_its_best_model(old):
     evals = lines(record / "evals.jsonl")
     best = json.loads((record / "best_info.json").read_text())
     scores = [row["score"]["f1_micro"] for row in evals]
-    assert best["f1_micro"] == max(scores) > 0.8 and scores[0] < 0.3
+    assert best["f1_micro"] == max(scores) > 0.8
+    assert scores[0] < 0.3
     assert [row["step"] for row in evals if row["step"] < 0] == [-1]  # once before the first step
     assert (record / "checkpt/best/pytorch_model.bin").exists()
     assert (record / "detail_log" / f"dev_step{best['step']}.jsonl").exists()
@@ -55,14 +65,17 @@ def test_the_pipes_of_the_schedule_were_called_in_order(old):
     assert [row["step"] for row in steps] == list(range(36))
     assert [row["in_epoch"] for row in steps] == list(range(6)) * 6
     assert [row["epoch"] for row in epochs] == sorted(2 * list(range(6)))
-    assert [row["pbar"] for row in epochs] == [False] * 12 and {row["pbar"] for row in steps} == {True}
+    assert [row["pbar"] for row in epochs] == [False] * 12
+    assert {row["pbar"] for row in steps} == {True}
     assert all(isinstance(row["loss"], float) for row in steps)
 
 
 def test_the_rate_warms_up_and_starts_anew_with_the_model(old):
     rates = [row["lr"][0] for row in lines(old[0] / "diary.jsonl") if "loss" in row]
-    assert rates[0] < rates[1] < rates[2] and rates[11] < rates[2]
-    assert rates[12] < rates[11] and rates[12] < rates[13] < rates[14]  # swapped at the start of epoch 2
+    assert rates[0] < rates[1] < rates[2]
+    assert rates[11] < rates[2]
+    assert rates[12] < rates[11]
+    assert rates[12] < rates[13] < rates[14]
 
 
 def test_the_command_says_nothing_against_it(old):
@@ -92,25 +105,30 @@ def test_the_old_spelling_warms_up_and_is_told(new):
 
 def test_mail_of_a_finished_run(new):
     mail = json.loads((new[0] / "mail.json").read_text())
-    assert mail["status"] == "finished" and mail["tag"] == "ner tagger, new names" and mail["traceback"] is None
-    assert mail["numbers"]["dev/loss"] >= 0 and mail["record"].endswith(new[0].name)
+    assert mail["status"] == "finished"
+    assert mail["tag"] == "ner tagger, new names"
+    assert mail["traceback"] is None
+    assert mail["numbers"]["dev/loss"] >= 0
+    assert mail["record"].endswith(new[0].name)
 
 
 def test_the_smallest_task(project, start):
     start(project, "-m", "alchemy", "run", "mytask.toml", "--device", "-1")
     record = only(project / "records/mytask")
     losses = [row["values"]["dev/loss"] for row in lines(record / "metrics.jsonl") if "dev/loss" in row["values"]]
-    assert len(losses) == 2 and losses[1] < losses[0]
+    assert len(losses) == 2
+    assert losses[1] < losses[0]
 
 
 def test_a_failure_is_in_record_mail_and_old_plugin(project, start):
-    words = ["--set", "task.datasets.dev.pipes.0.datapipe=['data/none.jsonl']"]
-    start(project, "-m", "alchemy", "run", "new.toml", "--device", "-1", *words, "--set", "plugins.1.log_dir='records/failed'", code=1)
+    words = ["--set", "model.buckets=1", "--set", "plugins.1.log_dir='records/failed'"]
+    start(project, "-m", "alchemy", "run", "new.toml", "--device", "-1", *words, code=1)
     record = only(project / "records/failed")
     mail = json.loads((record / "mail.json").read_text())
     assert mail["status"] == json.loads((record / "record.json").read_text())["status"] == "failed"
-    assert "none.jsonl" in mail["traceback"] and mail["subject"].startswith("failed: ner tagger, new names: ")
-    assert json.loads((record / "stopwatch.json").read_text())["error"]
+    assert "datapipe.py" in mail["traceback"]
+    assert "ZeroDivisionError" in mail["subject"]
+    assert json.loads((record / "stopwatch.json").read_text()) == {"entered": True, "error": "ZeroDivisionError"}
 
 
 def test_no_file_writes_nothing(project, start):
@@ -118,3 +136,35 @@ def test_no_file_writes_nothing(project, start):
     words = ["--set", "sched.epochs=1", "--set", "task.evalpipes=[]", "--set", "task.outputpipes=[]", "--no-file"]
     start(project, "-B", "-m", "alchemy", "run", "train.toml", "--device", "-1", *words)
     assert [path for path in sorted(project.rglob("*")) if path not in before] == []
+
+
+NLP = """
+import json, sys
+from alchemy import sym_tbl
+from alchemy.errors import AlchemyError
+from alchemy.util.inference.nlp import AlchemyNLP
+
+rows = [json.loads(line) for line in open("data/test.jsonl")]
+nlp = AlchemyNLP(sys.argv[1], {"device": "cpu"}, bsz=int(sys.argv[2]))
+answers = nlp.pipe(rows)
+assert [row["id"] for row in answers] == [row["id"] for row in rows]
+assert nlp.pipe([]) == [] and nlp.pipe(rows[:1]) == answers[:1]
+nlp.close()
+nlp.close()
+assert sym_tbl().model is None
+try:
+    nlp.pipe(rows)
+except AlchemyError as error:
+    print(error)
+print(sum(row["preds"] == row["entities"] for row in answers))
+"""
+
+
+@pytest.mark.parametrize("bsz", [1, 5])
+def test_a_checkpoint_answers_through_alchemy_nlp(project, old, start, bsz):
+    before = sorted(project.rglob("*"))
+    done = start(project, "-B", "-c", NLP, old[0] / "checkpt/best", bsz)
+    said = done.stdout.splitlines()
+    assert said[-2] == "this AlchemyNLP is closed; make a new one"
+    assert int(said[-1]) >= 14
+    assert sorted(project.rglob("*")) == before  # nothing is written

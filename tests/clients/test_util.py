@@ -25,7 +25,9 @@ from alchemy.util.json import NpJsonEncoder
 @pytest.fixture
 def said():
     lines = []
-    sink = logger.add(lambda message: lines.append(f"{message.record['level'].name} {message.record['message']}"), level=0)
+    sink = logger.add(
+        lambda message: lines.append(f"{message.record['level'].name} {message.record['message']}"), level=0
+    )
     yield lines
     logger.remove(sink)
 
@@ -46,12 +48,12 @@ def test_warn_unused_kwargs_passes_over_the_type(said):
     assert said == ["INFO EvalPipe does not use perod"]
 
 
-@pytest.mark.parametrize("limits, merged", [((), None), ((None, None), None), ((512, None, 128), 128), ((0, 7), 0)])
+@pytest.mark.parametrize(("limits", "merged"), [((), None), ((None, None), None), ((512, None, 128), 128), ((0, 7), 0)])
 def test_merge_max_position_constraints(limits, merged):
     assert merge_max_position_constraints(*limits) == merged
 
 
-@pytest.mark.parametrize("text, lines", [("", 0), ("a", 1), ("a\n", 1), ("a\n\nb", 3)])
+@pytest.mark.parametrize(("text", "lines"), [("", 0), ("a", 1), ("a\n", 1), ("a\n\nb", 3)])
 def test_line_count(tmp_path, text, lines):
     path = tmp_path / "a file"
     path.write_text(text)
@@ -76,7 +78,8 @@ def test_columns_draw_a_bar_with_brackets_in_its_text():
 
 def test_collate_pads():
     batch = DefaultCollateFn(type="x")([{"x": np.array([1, 2]), "id": "a"}, {"x": np.array([3]), "id": "b"}])
-    assert batch["x"].tolist() == [[1, 2], [3, 0]] and batch["id"] == ["a", "b"]
+    assert batch["x"].tolist() == [[1, 2], [3, 0]]
+    assert batch["id"] == ["a", "b"]
 
 
 def test_new_huggingface_model_has_fresh_weights(tmp_path):

@@ -53,7 +53,8 @@ def test_globals_may_be_set_again(table):
     assert table.try_set_global("more", 5) is True
     assert (table.get_global("preds"), table.try_get_global("none"), table.try_get_global("none", 6)) == (3, None, 6)
     assert (table.pop_global("preds"), table.try_pop_global("preds"), table.try_pop_global("preds", 7)) == (3, None, 7)
-    assert not table.contains_global("preds") and table.contains_global("more")
+    assert not table.contains_global("preds")
+    assert table.contains_global("more")
 
 
 def test_frames_refuse_what_exists(table):
@@ -73,7 +74,7 @@ def test_missing_key_says_what_is_there(table, ask):
     with new_scope():
         table.set("predictions", 1)
         table.set_global("predictions", 1)
-        with pytest.raises(MissingKey, match="'prediction' is not set; .*predictions.*did you mean 'predictions'"):
+        with pytest.raises(MissingKey, match=r"'prediction' is not set; .*predictions.*did you mean 'predictions'"):
             getattr(table, ask)("prediction")
 
 
@@ -125,12 +126,14 @@ def test_reset_forgets_everything(table):
         table.reset()
         with pytest.raises(NoFrame, match="no scope"):
             table.get("x")
-    assert table.model is None and not table.contains_global("a")
+    assert table.model is None
+    assert not table.contains_global("a")
 
 
 def test_between_runs_there_is_an_empty_table():
     assert type(sym_tbl()) is SymbolTbl
-    assert sym_tbl().cfg is None and sym_tbl().model is None
+    assert sym_tbl().cfg is None
+    assert sym_tbl().model is None
     with pytest.raises(MissingKey, match="there is no run here; open one"):
         current_run()
 
@@ -139,8 +142,10 @@ def test_nested_runs_give_back_the_outer_one():
     with Run({"tag": "outer"}) as outer:
         outer.set_global("x", 1)
         with Run({"tag": "inner"}) as inner:
-            assert sym_tbl() is inner and not sym_tbl().contains_global("x")
-        assert sym_tbl() is outer and sym_tbl().get_global("x") == 1
+            assert sym_tbl() is inner
+            assert not sym_tbl().contains_global("x")
+        assert sym_tbl() is outer
+        assert sym_tbl().get_global("x") == 1
 
 
 def seen_in_a_thread():
@@ -235,5 +240,6 @@ def test_run_frees_model_task_and_data():
     result = run([cfg], device=[-1], no_file=True)[0]
     assert result.exception is None, result.exception
     gc.collect()
-    assert len(WATCHED) == 6 and [ref() for ref in WATCHED] == [None] * 6
+    assert len(WATCHED) == 6
+    assert [ref() for ref in WATCHED] == [None] * 6
     assert sym_tbl().model is None

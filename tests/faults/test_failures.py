@@ -30,7 +30,7 @@ def test_the_result_of_a_failed_run_can_be_raised():
     assert isinstance(result.exception, ValueError)
 
 
-@pytest.mark.parametrize("models, code", [(["Broken"], 1), (["Line", "Broken"], 1), (["Line"], 0)])
+@pytest.mark.parametrize(("models", "code"), [(["Broken"], 1), (["Line", "Broken"], 1), (["Line"], 0)])
 def test_exit_code(tmp_path, models, code):
     import line_parts
 
@@ -53,5 +53,7 @@ def test_a_failed_run_leaves_nothing_for_the_next(tmp_path):
     alone = numbers()
     assert isinstance(run([line_parts.config("Broken", folder=tmp_path)], device=[-1])[0].exception, ValueError)
     torch.use_deterministic_algorithms(False)  # the model's own doing, not that of a part of ours
-    assert sym_tbl().model is None and not sym_tbl().contains_global("left_over")
-    assert numbers() == alone and alone[1] is None
+    assert sym_tbl().model is None
+    assert not sym_tbl().contains_global("left_over")
+    assert numbers() == alone
+    assert alone[1] is None

@@ -21,7 +21,8 @@ def test_markup_and_braces_reach_console_and_file(tmp_path, capfd):
     result = run([line_parts.config("Talking", folder=tmp_path, tag=TAG)], device=[-1], desc="why [/y] {z}")[0]
     assert result.exception is None, result.exception
     line = "a line with [/x] and {} and {y} and 中文"
-    assert line in (result.record_dir / "run.log").read_text() and line in capfd.readouterr().out
+    assert line in (result.record_dir / "run.log").read_text()
+    assert line in capfd.readouterr().out
     assert (result.record_dir / "README.md").read_text() == f"# {TAG}\n\nwhy [/y] {{z}}\n"
     assert prepare_cfg(result.record_dir / "cfg.toml")["tag"] == TAG
 
@@ -31,7 +32,9 @@ def test_the_traceback_of_a_failure_is_in_the_log(tmp_path):
 
     result = run([line_parts.config("Broken", folder=tmp_path, tag=TAG)], device=[-1])[0]
     log = (result.record_dir / "run.log").read_text()
-    assert "broken [/x] {here}" in log and "Traceback" in log and "line_parts.py" in log
+    assert "broken [/x] {here}" in log
+    assert "Traceback" in log
+    assert "line_parts.py" in log
 
 
 @pytest.mark.parametrize("kind", ["AdamW", "HFAdamW"])
@@ -43,7 +46,9 @@ def test_the_optimiser_holds_plain_numbers(monkeypatch, kind):
     document = tomlkit.parse(dumps(line_parts.config(optim=optim)))
     assert isinstance(document["optim"]["lr"], tomlkit.items.Float)
     save = alchemy.runner.save_last
-    monkeypatch.setattr(alchemy.runner, "save_last", lambda run: (held.append(run.optim.optimizer.state_dict()), save(run)))
+    monkeypatch.setattr(
+        alchemy.runner, "save_last", lambda run: (held.append(run.optim.optimizer.state_dict()), save(run))
+    )
     result = run([document], device=[-1])[0]
     assert result.exception is None, result.exception
     values = [value for group in held[0]["param_groups"] for value in group.values()]
@@ -65,4 +70,5 @@ def test_the_hash_seed_changes_nothing(tmp_path):
         text = next(folder.glob("records/*/metrics.jsonl")).read_text()
         values = [json.loads(line)["values"] for line in text.splitlines()]
         rows.append([{k: v for k, v in row.items() if not k.startswith(("time/", "system/"))} for row in values])
-    assert rows[0] == rows[1] and rows[0]
+    assert rows[0] == rows[1]
+    assert rows[0]

@@ -29,7 +29,8 @@ def test_a_missing_type_is_named(section):
     del cfg[section]["type"]
     result = run([cfg], device=[-1])[0]
     assert isinstance(result.exception, AlchemyError)
-    assert section in str(result.exception) and "type" in str(result.exception)
+    assert section in str(result.exception)
+    assert "type" in str(result.exception)
 
 
 def test_missing_key_is_never_empty():

@@ -33,7 +33,8 @@ def accelerator() -> Any:
     found = sym_tbl().try_get_global(VARNAME)
     if found is None:
         raise AlchemyError(
-            "there is no Accelerator in this run", hint='set runner = "alchemy.util.ddp.accelerate.Trainer" in the config'
+            "there is no Accelerator in this run",
+            hint='set runner = "alchemy.util.ddp.accelerate.Trainer" in the config',
         )
     return found
 
@@ -109,7 +110,7 @@ class AccelerateEvalESPipeline(EndStepPipeline):
         super().__init__()
         self.period, self.split, self.needs_loss = period, split, needs_loss
 
-    def __call__(self, outputs: Any, **kwargs: Any) -> dict[str, Any]:
+    def __call__(self, outputs: Any = None, **kwargs: Any) -> dict[str, Any]:
         if (self.run.train_sched.cur_step + 1) % self.period == 0:
             accelerator().wait_for_everyone()
             if accelerator().is_main_process:
@@ -136,6 +137,7 @@ def _make(cpu: bool) -> Any:
         from accelerate.utils import DistributedDataParallelKwargs
     except ImportError as error:
         raise AlchemyError(
-            "alchemy.util.ddp.accelerate needs the package accelerate", hint="pip install accelerate, or use alchemy.runner.Trainer"
+            "alchemy.util.ddp.accelerate needs the package accelerate",
+            hint="pip install accelerate, or use alchemy.runner.Trainer",
         ) from error
     return Accelerator(cpu=cpu, kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])

@@ -25,7 +25,15 @@ SKIPPED = ("ItrToLst", "Shuffle", "SplitByWorker", "WithLength", "Sharding")
 # output pipes that keep what is to be handed back here
 KEEPERS = ("alchemy.pipeline.output.Collect", "alchemy.pipeline.output.SaveAppend")
 # arguments of the loader that are for long data
-LOADER = ("num_workers", "persistent_workers", "prefetch_factor", "timeout", "multiprocessing_context", "shuffle", "drop_last")
+LOADER = (
+    "num_workers",
+    "persistent_workers",
+    "prefetch_factor",
+    "timeout",
+    "multiprocessing_context",
+    "shuffle",
+    "drop_last",
+)
 
 
 class AlchemyNLP:
@@ -92,7 +100,8 @@ class AlchemyNLP:
 
     def _answer(self, data: list[Any]) -> list[Any]:
         first, *others = self.table["pipes"]
-        self._run.task.load_dataset(split="inference", **{**self.table, "pipes": [{**first, "datapipe": data}, *others]})
+        pipes = [{**first, "datapipe": data}, *others]
+        self._run.task.load_dataset(split="inference", **{**self.table, "pipes": pipes})
         outputs: list[Any] = []
         for _, answer in infer(self._run):
             outputs.extend(answer if isinstance(answer, list | tuple) else [answer])
@@ -100,7 +109,7 @@ class AlchemyNLP:
             raise AlchemyError(
                 f"{len(data)} inputs gave {len(outputs)} outputs",
                 section="task.outputpipes",
-                hint="the last output pipe must give a list with one item for each sample, and no data pipe may drop one",
+                hint="the last output pipe must give a list, one item for each sample, and no data pipe may drop one",
             )
         return outputs
 
