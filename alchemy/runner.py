@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
+import inspect
 import os
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from loguru import logger
@@ -24,7 +26,7 @@ from alchemy.launch.device import alloc
 from alchemy.launch.signals import graceful
 from alchemy.launch.workers import Lost, places, run_all
 from alchemy.loop import announce, evaluate, infer, train
-from alchemy.model import build_model
+from alchemy.model import AlchemyModel, build_model
 from alchemy.optim import build_optimizer
 from alchemy.pipeline.output import PredictionFile
 from alchemy.plugins.base import AlchemyPlugin
@@ -54,7 +56,7 @@ class AlchemyRunner(Registrable):
     """What a run does; a project may write its own. The plugins are there when the constructor is through."""
 
     def __init__(self, cfg: MutableMapping[str, Any], device_info: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        self.context = _open_run(cfg, device_info)
+        self.context, self._owns_run = _open_run(cfg, device_info)
         context = self.context
         context.device_info = device_info or {"device": "cpu"}
         context.device = torch.device(context.device_info["device"])
@@ -68,6 +70,14 @@ class AlchemyRunner(Registrable):
             context.plugins.append(_start_plugin(context, table, f"plugins.{i}"))
         for warning in context.cfg.warnings:  # here, so that console and run.log have them
             logger.warning("{}", warning)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Ends a run that the runner opened itself: `with AlchemyRunner.from_registry(..) as runner: runner.run()`."""
+        if self._owns_run:
+            self.context.__exit__(*error)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -158,7 +168,18 @@ def save_last(context: Run) -> None:
     """The weights as they are when training ends, beside the best ones that a pipe may keep."""
     folder = context.try_get_global("checkpt_dir")
     if folder is not None:
-        context.model.save(folder / "last")
+        save = context.model.save
+        if not _takes(save, folder):  # some old models save another way, for pipes of their own
+            save = functools.partial(AlchemyModel.save, context.model)
+        save(folder / "last")
+
+
+def _takes(function: Any, *args: Any) -> bool:
+    try:
+        inspect.signature(function).bind(*args)
+    except TypeError:
+        return False
+    return True
 
 
 def warn_never_read(cfg: Document) -> None:
@@ -170,7 +191,9 @@ def warn_never_read(cfg: Document) -> None:
             logger.warning("{} [{}] {} was never read{}", where, section, key, f"; {hint}" if hint else "")
 
 
-def run_task(cfg: Any, device_info: dict[str, Any] | None = None, *, raise_errors: bool = False, **kwargs: Any) -> RunResult:
+def run_task(
+    cfg: Any, device_info: dict[str, Any] | None = None, *, raise_errors: bool = False, **kwargs: Any
+) -> RunResult:
     """One run in this process; what goes wrong is captured in its result, unless `raise_errors`."""
     limits = {key: kwargs.pop(key, 0) for key in ("fast_dev_run", "overfit")}
     document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg)
@@ -251,11 +274,11 @@ def _in_worker(job: Any, cfg: Document, kwargs: dict[str, Any], device_info: dic
     return result.portable()
 
 
-def _open_run(cfg: Any, device_info: dict[str, Any] | None) -> Run:
-    """The run that is open already, or a new one for a runner that a script makes by itself."""
+def _open_run(cfg: Any, device_info: dict[str, Any] | None) -> tuple[Run, bool]:
+    """The run that is open already, or a new one (True) for a runner that a script makes by itself."""
     if isinstance(sym_tbl(), Run) and current_run().cfg is cfg:
-        return current_run()
-    return Run(cfg, device_info).__enter__()
+        return current_run(), False
+    return Run(cfg, device_info).__enter__(), True
 
 
 def _runner_of(cfg: Document) -> type[AlchemyRunner]:
@@ -291,8 +314,14 @@ def _asker(context: Run) -> Any:
 def _explain(error: BaseException) -> None:
     """Adds what a bare error does not say: outside training there is no schedule, so no step to ask for."""
     name, owner = getattr(error, "name", None), getattr(error, "obj", 0)
-    if isinstance(error, AttributeError) and owner is None and name in ("cur_step", "cur_epoch", "cur_step_this_epoch", "step_lr"):
-        error.add_note(f"there is no train_sched outside training, so no {name}: test `sym_tbl().train_sched is not None` first")
+    if (
+        isinstance(error, AttributeError)
+        and owner is None
+        and name in ("cur_step", "cur_epoch", "cur_step_this_epoch", "step_lr")
+    ):
+        error.add_note(
+            f"there is no train_sched outside training, so no {name}: test `sym_tbl().train_sched is not None` first"
+        )
 
 
 def _roots(user_dir: str) -> tuple[str, ...]:

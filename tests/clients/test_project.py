@@ -1,6 +1,7 @@
 """A project written for alchemy 0.x runs unmodified: by the command, and by its own script."""
 
 import json
+import math
 
 import pytest
 
@@ -112,12 +113,42 @@ def test_mail_of_a_finished_run(new):
     assert mail["record"].endswith(new[0].name)
 
 
-def test_the_smallest_task(project, start):
+def test_the_smallest_task_with_a_loop_of_its_own_parts(project, start):
     start(project, "-m", "alchemy", "run", "mytask.toml", "--device", "-1")
     record = only(project / "records/mytask")
     losses = [row["values"]["dev/loss"] for row in lines(record / "metrics.jsonl") if "dev/loss" in row["values"]]
     assert len(losses) == 2
-    assert losses[1] < losses[0]
+    assert losses[1] < 0.5 * losses[0] < 0.1
+    rates = [row["lr"][0] for row in lines(record / "diary.jsonl") if "loss" in row]
+    assert rates == pytest.approx([0.05 * (1 + math.cos(math.pi * t / 80)) for t in range(1, 81)], abs=1e-9)
+
+
+INFER = """
+from pathlib import Path
+import sys
+from alchemy import prepare_cfg, run
+
+record = Path(sys.argv[1])
+cfg = prepare_cfg(record / "cfg.toml")
+cfg["runner"] = "alchemy.runner.InferenceRunner"
+for section in ("sched", "optim", "criterion", "backward"):
+    cfg.pop(section)
+cfg["task"]["datasets"]["inference"] = cfg["task"]["datasets"].pop("test")
+cfg["model"]["model_path"] = str(record / "checkpt" / "best")
+cfg["plugins"][1]["log_dir"] = "records/inferred"
+result = run([cfg], device=[-1])[0]
+if isinstance(result, Exception):
+    raise result
+"""
+
+
+def test_inference_needs_no_tables_of_training(project, old, start):
+    start(project, "-c", INFER, old[0])
+    record = only(project / "records/inferred")
+    (file,) = (record / "results").iterdir()
+    rows = lines(file)
+    assert [row["id"] for row in rows] == [f"test{i}" for i in range(16)]
+    assert not (record / "best_info.json").exists()  # no evaluation pipes
 
 
 def test_a_failure_is_in_record_mail_and_old_plugin(project, start):

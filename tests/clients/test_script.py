@@ -39,3 +39,4 @@ def test_two_configs_in_processes_of_their_own(project, start):
         assert (train / "counts.txt").read_text().startswith("__mp_main__ dev 16")
         assert str(train / "checkpt/best").endswith(train.name + "/checkpt/best")
         assert train.name in (test / "cfg.toml").read_text()
+        assert (test / "detail_log/outputs.jsonl").exists()  # SaveAppend has no step to name where nothing is trained
