@@ -16,7 +16,6 @@ from loguru import logger
 
 from alchemy.config.load import prepare_cfg
 from alchemy.config.seed import seed_of
-from alchemy.config.seed import seed_of
 from alchemy.config.tree import Document
 from alchemy.errors import KeyExists, MissingKey, NoFrame, did_you_mean
 from alchemy.metrics.stack import Stack
@@ -175,7 +174,9 @@ class Run(SymbolTbl):
         _live.append(self)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             self.exits.__exit__(kind, error, trace)
         finally:

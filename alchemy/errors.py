@@ -11,8 +11,8 @@ from dataclasses import dataclass
 class Problem:
     """One thing that is wrong: what, where, and how to mend it.
 
-    >>> str(Problem("LineWarmup takes no 'epoch'", where="train.toml:41", section="sched", hint="did you mean 'epochs'?"))
-    "train.toml:41 [sched] LineWarmup takes no 'epoch'; did you mean 'epochs'?"
+    >>> str(Problem("Noam takes no 'epoch'", where="train.toml:41", section="sched", hint="did you mean 'epochs'?"))
+    "train.toml:41 [sched] Noam takes no 'epoch'; did you mean 'epochs'?"
     """
 
     message: str

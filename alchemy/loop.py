@@ -46,7 +46,11 @@ def train(run: Run) -> None:
     sched = run.train_sched
     for epoch in sched:
         batches, total = _train_batches(run, epoch)
-        with _bar(run, f"epoch {epoch + 1}", total) as bar, run.metrics.scope("epoch") as whole, run.metrics.scope("recent"):
+        with (
+            _bar(run, f"epoch {epoch + 1}", total) as bar,
+            run.metrics.scope("epoch") as whole,
+            run.metrics.scope("recent"),
+        ):
             pace = Pace(run)
             for batch in batches:
                 sched.begin_train_step(batch)
@@ -96,7 +100,9 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
                 bar.step()
         if not bar.done:
             raise AlchemyError(
-                f"the split {split!r} gave no batch", section=f"task.datasets.{split}", hint="is its data empty, or its batch size too large with drop_last?"
+                f"the split {split!r} gave no batch",
+                section=f"task.datasets.{split}",
+                hint="is its data empty, or its batch size too large with drop_last?",
             )
         loss = scores.mean("loss")
         results = dict(task.end_eval(split, **kwargs) or {})

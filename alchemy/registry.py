@@ -61,7 +61,8 @@ class Registrable:
             )
         if not (isinstance(found, type) and issubclass(found, cls)):
             raise AlchemyError(
-                f"{ty!r} is not a {cls.__name__}", hint=f"make it a subclass, or register it with @{cls.__name__}.register()"
+                f"{ty!r} is not a {cls.__name__}",
+                hint=f"make it a subclass, or register it with @{cls.__name__}.register()",
             )
         return found
 
@@ -125,7 +126,9 @@ def construct(
     names, takes_any = parameters(cls)
     if not names and not takes_any:
         return cls()
-    keys = [key for key in table if key not in drop and key not in given and (key != "type" or "type" in names or takes_any)]
+    keys = [
+        key for key in table if key not in drop and key not in given and (key != "type" or "type" in names or takes_any)
+    ]
     name = getattr(cls, "__name__", str(cls))
     for key in keys:
         if key not in names and not takes_any:
@@ -220,7 +223,12 @@ def _same_source(one: type, other: type) -> bool:
 
 def _names_in(module: Any, base: type) -> list[str]:
     prefix = f"{module.__name__}."
-    registered = [key.removeprefix(prefix) for names in Registrable._registered.values() for key in names if key.startswith(prefix)]
+    registered = [
+        key.removeprefix(prefix)
+        for names in Registrable._registered.values()
+        for key in names
+        if key.startswith(prefix)
+    ]
     defined = [name for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, base)]
     return sorted(set(registered + defined))
 
@@ -242,7 +250,9 @@ def _where(table: Any, key: str = "") -> str:
 
 def _placed(error: AlchemyError, where: str, section: str) -> AlchemyError:
     problem = error.problem
-    return AlchemyError(problem.message, where=problem.where or where, section=problem.section or section, hint=problem.hint)
+    return AlchemyError(
+        problem.message, where=problem.where or where, section=problem.section or section, hint=problem.hint
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -39,7 +39,7 @@ class AlchemyTask(Registrable):
             raise AlchemyError(
                 "a data set needs 'pipes', unless the task loads it itself",
                 section=f"task.datasets.{split}",
-                hint="name its parts: pipes = [{ type = \"...\" }, ..]",
+                hint='name its parts: pipes = [{ type = "..." }, ..]',
             )
         self._datasets[split] = (build_datapipes(pipes, section=f"task.datasets.{split}"), kwargs)
 

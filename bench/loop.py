@@ -31,7 +31,10 @@ def mlp() -> nn.Module:
 
 def batches(count: int = 50) -> list[dict[str, torch.Tensor]]:
     draw = torch.Generator().manual_seed(0)
-    return [{"x": torch.randn(BATCH, 32, generator=draw), "y": torch.randint(10, (BATCH,), generator=draw)} for _ in range(count)]
+    return [
+        {"x": torch.randn(BATCH, 32, generator=draw), "y": torch.randint(10, (BATCH,), generator=draw)}
+        for _ in range(count)
+    ]
 
 
 class Plain:

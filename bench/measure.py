@@ -38,7 +38,8 @@ class Figure:
     def __str__(self) -> str:
         verdict = "holds" if self.holds else "DOES NOT HOLD"
         interval = f"[{self.low:.3f}, {self.high:.3f}]"
-        return f"{self.name}: {self.value:.3f} {self.unit} {interval}, bound {self.bound} {self.unit}: {verdict} ({self.pairs} pairs, load {self.load:.2f})"
+        figure = f"{self.value:.3f} {self.unit} {interval}, bound {self.bound} {self.unit}"
+        return f"{self.name}: {figure}: {verdict} ({self.pairs} pairs, load {self.load:.2f})"
 
 
 def ratio(name: str, pairs: Sequence[tuple[float, float]], bound: float) -> Figure:

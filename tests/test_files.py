@@ -38,5 +38,9 @@ def test_hashes_tell_contents_and_names_apart(tmp_path: Path) -> None:
 def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
     import fcntl
 
-    with locked(tmp_path / "lock"), open(tmp_path / "lock") as other, pytest.raises(BlockingIOError, match="unavailable"):
+    with (
+        locked(tmp_path / "lock"),
+        open(tmp_path / "lock") as other,
+        pytest.raises(BlockingIOError, match="unavailable"),
+    ):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

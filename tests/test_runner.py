@@ -123,7 +123,7 @@ def test_what_is_wrong_ends_in_one_clear_error(changes: dict[str, Any], message:
 def test_empty_data_and_missing_splits_are_named() -> None:
     cfg = config()
     cfg["task"]["datasets"]["train"] = {"pipes": [{"type": "tests.toy.Points", "count": 0}], "batch_size": 4}
-    with pytest.raises(AlchemyError, match="the data is empty: tests.toy.Points"):
+    with pytest.raises(AlchemyError, match=r"the data is empty: tests\.toy\.Points"):
         go(cfg, raise_errors=True)
     cfg = config(runner="alchemy.runner.Tester")
     del cfg["task"]["datasets"]["test"]

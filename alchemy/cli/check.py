@@ -24,7 +24,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--deep", action="store_true", help="build the parts, push one batch through, estimate the memory")
     add("--device", type=int, default=-1, metavar="N", help="device of the deep check, -1 is the CPU (default)")
     add("--user-dir", default="src", metavar="DIR", help="the package of your own parts (default: src)")
-    add("--strict", action="store_true", help="take unknown keys as errors, also where an old-style part might read them")
+    add(
+        "--strict",
+        action="store_true",
+        help="take unknown keys as errors, also where an old-style part might read them",
+    )
     add("--json", action="store_true", help="print JSON")
 
 

@@ -44,7 +44,9 @@ def main(args: argparse.Namespace) -> int:
     from alchemy.runner import run_task
 
     # the runner finds them among its symbols, wherever its process is
-    return start([derived.document], args, run_task_fn=partial(run_task, predict_out=args.out, predict_format=suffix))[1]
+    return start([derived.document], args, run_task_fn=partial(run_task, predict_out=args.out, predict_format=suffix))[
+        1
+    ]
 
 
 def choose_format(out: str, asked: str | None) -> str:

@@ -63,7 +63,9 @@ def _refuse_nonsense(args: argparse.Namespace) -> None:
     if args.pdb and (args.force_mp or len(args.cfgs) > 1 or len(args.seeds) > 1 or args.all):
         raise AlchemyError("--pdb takes one experiment at a time, in this process")
     if (args.test or args.predict) and (args.fast_dev_run or not args.file):
-        raise AlchemyError("--test and --predict need the weights that a record keeps", hint="leave out --no-file and --fast-dev-run")
+        raise AlchemyError(
+            "--test and --predict need the weights that a record keeps", hint="leave out --no-file and --fast-dev-run"
+        )
     if args.background and args.pdb:
         raise AlchemyError("--pdb needs a terminal, which --background leaves")
 

@@ -23,5 +23,8 @@ def defaults(doc: Any, roots: Sequence[str] = (".",)) -> Iterator[tuple[str, str
 
 def rendered(doc: Any, roots: Sequence[str] = (".",)) -> str:
     """One line a part: `optim AdamW: eps = 1e-08, amsgrad = False`."""
-    rows = ((section, name, ", ".join(f"{k} = {v}" for k, v in values.items())) for section, name, values in defaults(doc, roots))
+    rows = (
+        (section, name, ", ".join(f"{k} = {v}" for k, v in values.items()))
+        for section, name, values in defaults(doc, roots)
+    )
     return "\n".join(f"{section} {name}: {text}" for section, name, text in rows)

@@ -16,14 +16,26 @@ from alchemy.plugins.base import AlchemyPlugin
 
 # history and caches are no code; keys and passwords do not belong in a folder that is shared
 NEVER = (".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", "*.pyc", ".*_cache", ".alchemy")
-SECRETS = (".env", ".env.*", "*.pem", "*.key", "*.p12", "id_rsa*", "id_ed25519*", ".netrc", ".pypirc", "credentials*", "secrets*")
+SECRETS = (
+    ".env",
+    ".env.*",
+    "*.pem",
+    "*.key",
+    "*.p12",
+    "id_rsa*",
+    "id_ed25519*",
+    ".netrc",
+    ".pypirc",
+    "credentials*",
+    "secrets*",
+)
 
 
 @AlchemyPlugin.register()
 class Backup(AlchemyPlugin):
-    """Copies `paths` into `backup/` of the record; `alchemy`, where no such folder is here, is the installed package."""
+    """Copies `paths` into `backup/` of the record; `alchemy`, where there is no such folder, is the installed one."""
 
-    def __init__(self, *, paths: list[str], ignore: list[str] = []) -> None:  # noqa: B006 never changed
+    def __init__(self, *, paths: list[str], ignore: list[str] = []) -> None:
         super().__init__()
         sources = [_source(name) for name in paths]
         folder = self.run.record_dir
@@ -47,7 +59,8 @@ def _source(name: str) -> Path:
         return path
     if name == "alchemy":
         spec = importlib.util.find_spec("alchemy")
-        assert spec is not None and spec.origin is not None
+        assert spec is not None
+        assert spec.origin is not None
         return Path(spec.origin).parent
     raise AlchemyError(
         f"{name!r} cannot be backed up: there is no such file or folder in {os.getcwd()}", section="plugins.Backup"

@@ -33,7 +33,7 @@ class FileLogger(AlchemyPlugin):
         self,
         *,
         log_dir: str,
-        subdirs: list[str] = [],  # noqa: B006 never changed
+        subdirs: list[str] = [],
         create_readme: bool = True,
         backup_cfg: bool = True,
         level: str = "INFO",
@@ -49,7 +49,9 @@ class FileLogger(AlchemyPlugin):
             return
         tag = run.cfg.peek("tag")
         if not tag:
-            raise AlchemyError("a record needs a tag", where=run.cfg.path, hint="add tag = \"...\" at the top of the config")
+            raise AlchemyError(
+                "a record needs a tag", where=run.cfg.path, hint='add tag = "..." at the top of the config'
+            )
         self.record = self._create(log_dir, str(tag))
         folder = self.record.path
         run.record = self.record

@@ -34,7 +34,9 @@ def console_log(console: Console, level: str, format: str = CONSOLE_FORMAT) -> I
         console.print(Text(str(message).rstrip("\n"), style=style), soft_wrap=True)
 
     had_default = _remove(_default[0])  # sinks that a project has added stay
-    sink = logger.add(write, level=level, format=_formatter(format, DATE_FORMAT, brief=True), catch=True, diagnose=False)
+    sink = logger.add(
+        write, level=level, format=_formatter(format, DATE_FORMAT, brief=True), catch=True, diagnose=False
+    )
     try:
         with stdlib_logging(level):
             yield

@@ -28,7 +28,9 @@ def compare_with_last(cfg: Document, info: dict[str, Any], folder: Path) -> None
             if last["status"] == "finished":
                 logger.warning("{} has finished with the same config, seed and code", other.name)
             return
-        logger.info("since the last run of this tag, {} ({}):\n{}", other.name, last["status"], _changes(other, cfg, same_code))
+        logger.info(
+            "since the last run of this tag, {} ({}):\n{}", other.name, last["status"], _changes(other, cfg, same_code)
+        )
         return
 
 

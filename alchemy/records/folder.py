@@ -134,7 +134,9 @@ def read_info(folder: str | Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise AlchemyError(f"{path} cannot be read: {error}") from error
     if not isinstance(info, dict) or info.get("format") != FORMAT:
-        raise AlchemyError(f"{path} has format {info.get('format') if isinstance(info, dict) else '?'}, expected {FORMAT}")
+        raise AlchemyError(
+            f"{path} has format {info.get('format') if isinstance(info, dict) else '?'}, expected {FORMAT}"
+        )
     if info["status"] == "running" and info["host"] == socket.gethostname() and not is_alive(info):
         info["status"], info["reason"] = "killed", "its process is gone"
     return info
@@ -174,7 +176,12 @@ def find(name: str | Path, roots: tuple[str, ...] = (".",)) -> Path:
 
 def newest(roots: tuple[str, ...] = (".",), status: str = "") -> Path:
     """The record that started last below `roots`."""
-    found = [folder for root in roots for folder in folders(Path(root)) if not status or read_info(folder)["status"] == status]
+    found = [
+        folder
+        for root in roots
+        for folder in folders(Path(root))
+        if not status or read_info(folder)["status"] == status
+    ]
     if not found:
         raise AlchemyError(f"there is no {status or ''} record below {', '.join(roots)}".replace("  ", " "))
     return max(found, key=lambda folder: folder.name)
@@ -229,7 +236,7 @@ def _make_folder(log_dir: Path, name: str) -> Path:
     if free < MIN_FREE_BYTES:
         folder.rmdir()
         raise AlchemyError(
-            f"the disk of {log_dir} is full: {free / 2**20:.1f} MiB are free, a run needs at least {MIN_FREE_BYTES // 2**20}",
+            f"the disk of {log_dir} is full: {free / 2**20:.1f} MiB are free, a run needs {MIN_FREE_BYTES // 2**20}",
             hint="make room, choose another log_dir, or run with --no-file",
         )
     return folder

@@ -262,7 +262,9 @@ def test_mutated_configs_never_end_in_a_traceback(data):
 def test_the_defaults_in_effect_are_listed() -> None:
     from alchemy.config.defaults import rendered
 
-    doc = prepare_cfg({"optim": {"type": "alchemy.optim.AdamW", "lr": 0.1}, "sched": {"type": "alchemy.scheduler.NoamScheduler"}})
+    doc = prepare_cfg(
+        {"optim": {"type": "alchemy.optim.AdamW", "lr": 0.1}, "sched": {"type": "alchemy.scheduler.NoamScheduler"}}
+    )
     lines = rendered(doc).splitlines()
     assert lines[0].startswith("optim AdamW: weight_decay = 0.01, betas = (0.9, 0.999)")
     assert lines[1].startswith("sched Noam: epochs = None")

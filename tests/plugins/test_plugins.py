@@ -33,7 +33,12 @@ class Look(AlchemyRunner):
 
 def go(plugins: list[dict[str, Any]], do: Any = lambda: None, **options: Any) -> Any:
     SEEN["do"] = do
-    cfg = {"tag": options.pop("tag", "plugins [x] {y} 中文"), "seed": 3, "runner": f"{Look.__module__}.Look", "plugins": plugins}
+    cfg = {
+        "tag": options.pop("tag", "plugins [x] {y} 中文"),
+        "seed": 3,
+        "runner": f"{Look.__module__}.Look",
+        "plugins": plugins,
+    }
     (result,) = run([cfg], device=[-1], raise_errors=True, **options)
     return result
 
@@ -53,7 +58,9 @@ def test_basic_setup_writes_to_the_console_safely(capfd: pytest.CaptureFixture[s
     assert "a [/b] {c} 中文" in out and "from stdlib" in out and "hidden" not in out
 
 
-def test_debug_shows_more_and_detects_anomalies(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_shows_more_and_detects_anomalies(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
 
     def do() -> None:
@@ -71,10 +78,19 @@ def test_file_logger_makes_the_record(tmp_path: Path) -> None:
         SEEN["dirs"] = sym_tbl().record_dir, sym_tbl().get_global("record_dir"), sym_tbl().get_global("checkpt_dir")
         logging.getLogger("lib").warning("a %s", "stdlib [line]")
 
-    result = go([plugin("FileLogger", log_dir=str(tmp_path / "日志"), subdirs=["detail_log"])], do, desc="why {this} [run]")
+    result = go(
+        [plugin("FileLogger", log_dir=str(tmp_path / "日志"), subdirs=["detail_log"])], do, desc="why {this} [run]"
+    )
     folder = result.record_dir
     assert SEEN["dirs"] == (folder, folder, folder / "checkpt")
-    assert {path.name for path in folder.iterdir()} >= {"cfg.toml", "README.md", "run.log", "env.json", "checkpt", "detail_log"}
+    assert {path.name for path in folder.iterdir()} >= {
+        "cfg.toml",
+        "README.md",
+        "run.log",
+        "env.json",
+        "checkpt",
+        "detail_log",
+    }
     assert (folder / "README.md").read_text() == "# plugins [x] {y} 中文\n\nwhy {this} [run]\n"
     assert json.loads((folder / "env.json").read_text())["packages"]["torch"] == torch.__version__
 
@@ -101,7 +117,11 @@ def test_the_log_file_holds_stdlib_messages_and_tracebacks(tmp_path: Path) -> No
 
 
 def test_no_file_writes_nothing(tmp_path: Path) -> None:
-    plugins = [plugin("FileLogger", log_dir=str(tmp_path / "r")), plugin("Backup", paths=["tests"]), plugin("TensorboardLogger")]
+    plugins = [
+        plugin("FileLogger", log_dir=str(tmp_path / "r")),
+        plugin("Backup", paths=["tests"]),
+        plugin("TensorboardLogger"),
+    ]
     result = go(plugins, lambda: sym_tbl().get_global("summary_writer").add_scalar("a", 1, 1), no_file=True)
     assert result.record_dir is None
     assert not (tmp_path / "r").exists()
@@ -114,10 +134,21 @@ def test_a_record_without_a_tag_is_refused(tmp_path: Path) -> None:
 
 def test_backup_copies_code_but_no_history_and_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("src/a.py", "src/.git/config", "src/.env", "src/key.pem", "src/__pycache__/a.pyc", "src/big/x.bin", "one.py"):
+    for name in (
+        "src/a.py",
+        "src/.git/config",
+        "src/.env",
+        "src/key.pem",
+        "src/__pycache__/a.pyc",
+        "src/big/x.bin",
+        "one.py",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
-    plugins = [plugin("FileLogger", log_dir="src/records"), plugin("Backup", paths=["alchemy", "src", "one.py"], ignore=["big"])]
+    plugins = [
+        plugin("FileLogger", log_dir="src/records"),
+        plugin("Backup", paths=["alchemy", "src", "one.py"], ignore=["big"]),
+    ]
     backup = go(plugins).record_dir / "backup"
     copied = {path.relative_to(backup).as_posix() for path in backup.rglob("*") if path.is_file()}
     assert {path for path in copied if not path.startswith("alchemy/")} == {"src/a.py", "one.py"}
@@ -125,7 +156,7 @@ def test_backup_copies_code_but_no_history_and_no_secrets(tmp_path: Path, monkey
 
 
 def test_backup_names_a_missing_path(tmp_path: Path) -> None:
-    with pytest.raises(AlchemyError, match="'nowhere' cannot be backed up|nowhere"):
+    with pytest.raises(AlchemyError, match="nowhere"):
         go([plugin("FileLogger", log_dir=str(tmp_path)), plugin("Backup", paths=["nowhere"])])
 
 

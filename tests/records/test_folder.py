@@ -14,7 +14,10 @@ from alchemy.errors import AlchemyError
 from alchemy.records.folder import FORMAT, Record, find, newest, read_info, stop
 from alchemy.records.series import Series, read_series
 
-KEYS = "format id tag purpose status reason pid host started ended heartbeat cmd cfg_hash code_hash seed versions parent variant best"
+KEYS = (
+    "format id tag purpose status reason pid host started ended heartbeat cmd "
+    "cfg_hash code_hash seed versions parent variant best"
+)
 
 
 def test_a_record_lives_and_ends(tmp_path: Path) -> None:
@@ -63,7 +66,8 @@ def test_trouble_with_the_disk_is_counted_and_never_raised() -> None:
 
 
 def test_a_killed_process_is_not_running_any_more(tmp_path: Path) -> None:
-    code = f"from alchemy.records import Record; import os; Record.create({str(tmp_path)!r}, name='r', tag='t'); os._exit(9)"
+    create = f"Record.create({str(tmp_path)!r}, name='r', tag='t')"
+    code = f"from alchemy.records import Record; import os; {create}; os._exit(9)"
     subprocess.run([sys.executable, "-c", code], check=False, cwd=os.getcwd())
     info = read_info(tmp_path / "r")
     assert (info["status"], info["reason"]) == ("killed", "its process is gone")
@@ -71,7 +75,9 @@ def test_a_killed_process_is_not_running_any_more(tmp_path: Path) -> None:
         stop(tmp_path / "r")
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "cannot be read"), ('{"format": 99}', "has format 99"), ("[]", "has format")])
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "cannot be read"), ('{"format": 99}', "has format 99"), ("[]", "has format")]
+)
 def test_a_broken_record_is_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "record.json").write_text(text)
     with pytest.raises(AlchemyError, match=message):
