@@ -1,86 +1,120 @@
-"""Every command, config and code block of the documentation is run, page by page.
-
-A page is a script in a folder of its own. A block whose first line is `# file: NAME` is written to that file; a `bash`
-block is run; a `python` block is run in one namespace for the page. A block after `<!-- not run: REASON -->` is left out,
-and `<!-- exit: N -->` names the exit code that a command is meant to have.
-"""
+"""Every command, config and code block of the documentation is run, page by page; see pages.py for the rules."""
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
-PAGES = sorted([ROOT / "README.md", ROOT / "README.zh.md", *(ROOT / "docs").glob("*.md")])
-BLOCK = re.compile(
-    r"(?:<!-- (?P<mark>not run: [^>]+|exit: \d+) -->\n)?^```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE
-)
-LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+from tests.docs import pages
+
+ROOT = pages.ROOT
+DOCS = ROOT / "docs"
+README, CHINESE = ROOT / "README.md", ROOT / "README.zh.md"
+PAGES = [README, CHINESE, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]+)\)")
+HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
 
 
-class Block(NamedTuple):
-    line: int
-    kind: str
-    body: str
-    mark: str
-
-    @property
-    def file(self) -> str:
-        match = re.match(r"(?:#|//) file: (\S+)\n", self.body)
-        return match[1] if match else ""
+def text_of(page: Path) -> str:
+    """A page without its blocks, where a # is no heading and a bracket no link."""
+    return pages.BLOCK.sub("", page.read_text("utf-8"))
 
 
-def blocks(page: Path) -> Iterator[Block]:
-    text = page.read_text("utf-8")
-    for match in BLOCK.finditer(text):
-        yield Block(text[: match.start()].count("\n") + 1, match["kind"], match["body"], match["mark"] or "")
+def anchors(page: Path) -> set[str]:
+    names = [
+        re.sub(r"[^\w\- ]", "", name.lower()).strip().replace(" ", "-") for _, name in HEADING.findall(text_of(page))
+    ]
+    return set(names)
 
 
-def in_shell(block: Block, folder: Path) -> None:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(["bash", "-e", "-c", block.body], cwd=folder, env=env, capture_output=True, text=True, timeout=240)
-    expected = int(block.mark.removeprefix("exit: ")) if block.mark else 0
-    assert done.returncode == expected, f"line {block.line}: {block.body}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-
-
-def in_python(blocks: list[Block], folder: Path) -> None:
-    script = folder / "page.py"
-    script.write_text("\n".join(block.body for block in blocks), "utf-8")
-    in_shell(Block(blocks[0].line, "bash", "python page.py", ""), folder)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+# the blocks of the Chinese page are those of the English one, which another test makes sure of
+@pytest.mark.parametrize("page", [page for page in PAGES if page != CHINESE], ids=lambda page: page.name)
 def test_the_page_runs_as_it_stands(page: Path, tmp_path: Path) -> None:
-    python: list[Block] = []
-    ran = 0
-    for block in blocks(page):
-        assert block.kind in ("bash", "python", "toml", "json", "ini", "text", ""), f"line {block.line}: {block.kind}"
-        if block.mark.startswith("not run"):
-            continue
-        if block.file:
-            target = tmp_path / block.file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(block.body, "utf-8")
-        elif block.kind == "bash":
-            in_shell(block, tmp_path)
-            ran += 1
-        elif block.kind == "python":
-            python.append(block)
-    if python:
-        in_python(python, tmp_path)
-    assert ran or python or not list(blocks(page)) or all(b.mark or b.file or b.kind != "bash" for b in blocks(page))
+    pages.Session(tmp_path).run(page)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    targets = LINK.findall(page.read_text("utf-8"))
-    missing = [target for target in targets if not (page.parent / target).exists()]
-    assert missing == []
+    for link in LINK.findall(text_of(page)):
+        target, _, anchor = link.partition("#")
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), link
+        assert not anchor or path.suffix != ".md" or anchor in anchors(path), link
+
+
+def test_both_readmes_say_the_same() -> None:
+    shapes = [[len(marks) for marks, _ in HEADING.findall(text_of(page))] for page in (README, CHINESE)]
+    assert shapes[0] == shapes[1]
+    runs = [
+        [(block.kind, block.body, block.mark.partition(":")[0]) for block in pages.blocks(page)]
+        for page in (README, CHINESE)
+    ]
+    assert runs[0] == runs[1]
+    links = [[link for link in LINK.findall(text_of(page)) if "README" not in link] for page in (README, CHINESE)]
+    assert links[0] == links[1]
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    linked = set(LINK.findall(text_of(DOCS / "index.md")))
+    assert {page.name for page in DOCS.glob("*.md")} - linked == {"index.md"}
+
+
+# where the parts of a kind are described
+PLACES = {
+    "runner": "run.md", "plugin": "plugins.md", "task": "training.md", "optim": "training.md", "sched": "training.md",
+    "backward": "training.md", "loss": "training.md", "data pipe": "data.md", "collate": "data.md",
+    "output pipe": "training.md", "eval pipe": "training.md", "sched pipe": "training.md",
+}  # fmt: skip
+
+
+def test_every_part_is_described_with_every_parameter(tmp_path: Path) -> None:
+    listed = subprocess.run(
+        [sys.executable, "-m", "alchemy", "parts", "--json"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    for part in json.loads(listed.stdout):
+        for kind in set(part["kinds"]) & set(PLACES):
+            page = (DOCS / PLACES[kind]).read_text("utf-8")
+            name = part["type"].rpartition(".")[2]
+            assert re.search(rf"(`(\w+\.)*|## ){name}\b", page), f"{PLACES[kind]}: {name}"
+            missing = [row["name"] for row in part["params"] if not re.search(rf"\b{row['name']}\b", page)]
+            assert missing == [], f"{PLACES[kind]}: {name}"
+
+
+def test_every_command_and_option_is_described() -> None:
+    from alchemy.cli import COMMANDS
+    from alchemy.cli.options import build_parser, command
+
+    page = (DOCS / "command-line.md").read_text("utf-8")
+    for name in COMMANDS:
+        parser = build_parser(command(name), name)
+        nested = parser.action()
+        options = [option for row in (nested.choices.values() if nested else [parser]) for option in row.options()]
+        missing = [option for option in options if option not in ("-h", "--help") and f"`{option}" not in page]
+        assert f"alchemy {name}" in page, name
+        assert missing == [], name
+
+
+def test_every_key_of_a_record_is_described(tmp_path: Path) -> None:
+    from alchemy.records import Record
+
+    record = Record.create(tmp_path, name="x", tag="x")
+    record.log({"a": 1.0}, update=0, step=0, epoch=0)
+    record.finish("finished")
+    row = json.loads((tmp_path / "x" / "metrics.jsonl").read_text())
+    page = (DOCS / "record.md").read_text("utf-8")
+    assert [key for key in (*record.info, *row) if f"`{key}`" not in page] == []
+
+
+def test_every_message_shown_is_one_that_the_check_is_tested_to_give() -> None:
+    cases = tomllib.loads((ROOT / "tests/config/wrong.toml").read_text("utf-8")).values()
+    tested = {(case["message"], bool(case.get("warns"))) for case in cases}
+    rows = re.findall(r"^\| [^|]+ \| (W )?`([^`]+)` \|$", (DOCS / "check.md").read_text("utf-8"), re.MULTILINE)
+    shown = {(message, bool(warns)) for warns, message in rows}
+    assert len(shown) > 40
+    assert shown - tested == set()
