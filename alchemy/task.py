@@ -26,6 +26,12 @@ class AlchemyTask(Registrable):
         self.outputpipes: list[Any] = []
         self.evalpipes: list[Any] = []
 
+    @classmethod
+    def from_registry(cls, ty: str, *args: Any, **kwargs: Any) -> Any:
+        """The task named `ty`, as runners of a project build it: its pipes are there too."""
+        task = super().from_registry(ty, *args, **kwargs)
+        return _fill_pipes(task, task.cfg)
+
     @property
     def cfg(self) -> Any:
         """The `[task]` table."""
@@ -102,7 +108,11 @@ class DefaultTask(AlchemyTask):
 def build_task(run: Any) -> AlchemyTask:
     """The task of `[task]`, with the pipes it has not built itself."""
     table = run.table("task")
-    task: AlchemyTask = build(AlchemyTask, table, drop=("datasets", "outputpipes", "evalpipes"), section="task")
+    return _fill_pipes(build(AlchemyTask, table, drop=("datasets", "outputpipes", "evalpipes"), section="task"), table)
+
+
+def _fill_pipes(task: Any, table: Any) -> AlchemyTask:
+    """Builds the pipes of the config where the constructor has left a list empty; never twice."""
     for name, kind in (("outputpipes", OutputPipeline), ("evalpipes", EvalPipeline)):
         if not getattr(task, name, None):
             rows = table.get(name) or []
