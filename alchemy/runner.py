@@ -20,7 +20,7 @@ from alchemy.config.check import raise_if_wrong
 from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.context import Run, current_run, sym_tbl
-from alchemy.data.loader import get_dataloader
+from alchemy.data import loader
 from alchemy.errors import AlchemyError, RunFailed, did_you_mean
 from alchemy.launch.device import alloc
 from alchemy.launch.signals import graceful
@@ -33,7 +33,7 @@ from alchemy.plugins.base import AlchemyPlugin
 from alchemy.registry import Registrable, build
 from alchemy.result import FailedRun, RunResult
 from alchemy.sched import build_sched
-from alchemy.seeds import seed_everything
+from alchemy.seeds import derive, seed_everything
 from alchemy.task import build_task, load_datasets
 
 __all__ = [
@@ -155,6 +155,17 @@ def prepare(context: Run) -> None:
     context.model = build_model(context)
     context.model.to(context.device)
     load_datasets(context)
+
+
+def get_dataloader(dataset: Any, seed: int = 0, **kwargs: Any) -> loader.Loader:
+    """The loader of a data set, for loops that a project writes itself.
+
+    Without a seed of its own it follows the run: another order in every epoch, the same for the same seed.
+    """
+    table = sym_tbl()
+    if not seed and isinstance(table, Run):
+        seed = derive(table.seed, "order", getattr(table.train_sched, "cur_epoch", 0))
+    return loader.get_dataloader(dataset, seed=seed, **kwargs)
 
 
 def evaluate_at_end(context: Run) -> None:

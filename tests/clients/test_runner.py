@@ -35,9 +35,11 @@ class OwnLoopRunner(AlchemyRunner):
                     text, outputs = table.task.step(batch)
                     table.train_sched.end_train_step(outputs)
                     table.get_global("calls").append((epoch, step, isinstance(text, str)))
+                    table.try_set_global(f"first{epoch}", batch["x"].flatten().tolist())
                 table.pop_global("pbar")
             table.train_sched.end_train_epoch()
-        table.ret = {"calls": table.get_global("calls"), **evaluate("dev")}
+        firsts = [table.get_global(f"first{epoch}") for epoch in range(table.train_sched.epochs)]
+        table.ret = {"calls": table.get_global("calls"), "firsts": firsts, **evaluate("dev")}
 
 
 def test_a_loop_of_its_own(tmp_path):
@@ -52,6 +54,7 @@ def test_a_loop_of_its_own(tmp_path):
     assert result.exception is None, result.exception
     assert result.ret["calls"] == [(step // 4, step, True) for step in range(12)]
     assert result.ret["loss"] < 1.5
+    assert len({tuple(first) for first in result.ret["firsts"]}) == 3  # each epoch has an order of its own
     assert result.ret["score"] > 0  # the evaluation pipes of the config were there
     rows = [json.loads(line)["values"] for line in (result.record_dir / "metrics.jsonl").read_text().splitlines()]
     assert any("dev/loss" in row for row in rows)
