@@ -6,7 +6,6 @@ import contextlib
 import contextvars
 import functools
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -165,7 +164,9 @@ class Run(SymbolTbl):
         self.stopping: str | None = None
         self.signal: int | None = None  # the signal that asked it to stop
         self.in_loop = False  # a loop is running that looks at `stopping` after each step
-        self.last_eval: tuple[str, int, dict[str, Any]] = ("", -1, {})  # split, update, scores
+        self.scores: dict[str, dict[str, Any]] = {}  # of the last evaluation of each split
+        self.scored_at: dict[str, int] = {}  # the update it was made at
+        self.eval_seconds = 0.0  # spent in evaluations, which are no part of a training step
         self._token: contextvars.Token[Run | None] | None = None
         self._failed_loggers: set[str] = set()
 
@@ -199,9 +200,8 @@ class Run(SymbolTbl):
         """Asks the loop to end at the next step boundary; the first reason given stands."""
         self.stopping = self.stopping or reason
 
-    def outcome(self) -> tuple[str, str]:
-        """How the run ends, as seen from a plugin's `exit`: a status of the record, and the reason."""
-        error = sys.exception()
+    def outcome(self, error: BaseException | None) -> tuple[str, str]:
+        """How a run ends: a status of the record, and the reason."""
         if error is None:
             return ("stopped" if self.signal else "finished"), self.stopping or ""
         if isinstance(error, KeyboardInterrupt):
@@ -210,7 +210,8 @@ class Run(SymbolTbl):
 
     def evaluated(self, split: str, scores: dict[str, Any]) -> None:
         """Remembers the scores of an evaluation; schedules that follow a score get them."""
-        self.last_eval = (split, self.update, scores)
+        self.scores.pop(split, None)
+        self.scores[split], self.scored_at[split] = scores, self.update
         after_eval = getattr(self.train_sched, "after_eval", None)
         if after_eval is not None:
             after_eval(scores)

@@ -6,9 +6,12 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from alchemy.errors import AlchemyError
 
 
 def write_atomic(path: str | Path, content: str | bytes) -> None:
@@ -28,6 +31,28 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
             os.unlink(temp)
         raise
     sync_folder(path.parent)
+
+
+def replace_folder(target: Path, save: Callable[[Path], object]) -> None:
+    """Lets `save(path)` write beside `target`, then swaps; a reader finds the old one or the new one, whole."""
+    new, old = target.with_name(f".{target.name}.new"), target.with_name(f".{target.name}.old")
+    for leftover in (new, old):  # of a run that was killed in here
+        _remove(leftover)
+    save(new)
+    if not new.exists():
+        raise AlchemyError(f"save({new.name!r}) wrote nothing there", hint="save(path) must create path")
+    if target.exists():
+        target.rename(old)
+    new.rename(target)
+    sync_folder(target.parent)
+    _remove(old)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: str | Path) -> None:

@@ -14,13 +14,19 @@ from loguru import logger
 from rich.console import Console
 
 from alchemy.context import Run, current_run
-from alchemy.data.loader import get_dataloader
-from alchemy.data.peek import describe
+from alchemy.data.loader import Loader, get_dataloader
+from alchemy.data.peek import describe, shortened
 from alchemy.errors import AlchemyError
+from alchemy.launch.signals import Interrupted
+from alchemy.metrics.numbers import numbers_in
 from alchemy.progress import Bar
 from alchemy.seeds import derive
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Left(Interrupted):
+    """An evaluation was left after a batch, because a signal asked the run to end."""
 
 
 def train(run: Run) -> None:
@@ -43,19 +49,18 @@ def train(run: Run) -> None:
             schedule.end_train_epoch()                      end-epoch pipes     9
         plugin.exit()                                       10
     """
-    sched = run.train_sched
+    sched, pace = run.train_sched, Pace(run)
     for epoch in sched:
         batches, total = _train_batches(run, epoch)
         with (
-            _bar(run, f"epoch {epoch + 1}", total) as bar,
+            progress_bar(run, f"epoch {epoch + 1}", total) as bar,
             run.metrics.scope("epoch") as whole,
             run.metrics.scope("recent"),
         ):
-            pace = Pace(run)
             for batch in batches:
                 sched.begin_train_step(batch)
                 if sched.cur_step == 0:
-                    logger.info("the first batch: {}", describe(batch))
+                    logger.info("the first batch: {}\n{}", describe(batch), shortened(batch))
                 run.model.train()
                 text, outputs = run.task.step(batch)
                 log_loss(run, outputs)
@@ -72,9 +77,10 @@ def train(run: Run) -> None:
                     section="task.datasets.train",
                     hint="look at what flows through its pipes with `alchemy data peek CFG --split train`",
                 )
-        run.log({f"train/{name}_epoch": mean for name, mean in whole.means().items()})
-        # a run that is told to leave does not start an evaluation first
-        if run.stopping:
+        run.log({f"train/{name}_epoch": mean for name, mean in whole.means().items() if name != "tokens"})
+        if not sched.num_updates:
+            logger.warning("no update was counted in epoch {}: does step_lr() of the schedule call super()?", epoch + 1)
+        if run.signal is not None:  # whoever is told to leave does not start an evaluation first
             break
         sched.end_train_epoch()
         if run.stopping or run.max_batches:
@@ -85,19 +91,21 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
     """Scores a split with the current model and returns the numbers, the mean loss among them."""
     run = current_run()
     task, model = run.task, run.model
-    dataset, loader_kwargs = task.dataset(split)
-    loader = get_dataloader(dataset, seed=derive(run.seed, "eval", split), **loader_kwargs)
-    begin = time.perf_counter()
+    loader = _loader(run, split, derive(run.seed, "eval", split))
+    begin, tells_itself = time.perf_counter(), False
     with run.metrics.scope(split, root=True) as scores, torch.no_grad():
         task.begin_eval(split, **kwargs)
         model.eval()
-        with _bar(run, split, _length(loader, run.max_batches)) as bar:
+        with progress_bar(run, split, _length(loader, run.max_batches)) as bar:
             for batch in _limited(loader, run.max_batches):
                 outputs = _outputs(task.eval_step(batch, needs_loss=needs_loss))
-                # tasks that have a step of their own may not have told their loss
-                if needs_loss and isinstance(outputs, dict) and "loss" not in scores:
+                # a task with a step of its own may not hand its loss to the metrics; the first batch shows it
+                tells_itself = "loss" in scores if not bar.done else tells_itself
+                if needs_loss and not tells_itself:
                     log_loss(run, outputs)
                 bar.step()
+                if run.signal is not None:
+                    raise Left(run.signal)
         if not bar.done:
             raise AlchemyError(
                 f"the split {split!r} gave no batch",
@@ -108,23 +116,23 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
         results = dict(task.end_eval(split, **kwargs) or {})
     if loss is not None:
         results.setdefault("loss", loss)
-    numbers = {f"{split}/{name}": value for name, value in results.items() if _is_number(value)}
-    run.log({**numbers, f"time/eval_{split}": time.perf_counter() - begin})
+    seconds = time.perf_counter() - begin
+    run.eval_seconds += seconds
+    run.log({f"{split}/{name}": value for name, value in numbers_in(results).items()} | {f"time/eval_{split}": seconds})
     run.evaluated(split, results)
     return results
 
 
 def infer(run: Run, split: str = "inference") -> Iterator[tuple[Any, Any]]:
     """`(batch, what the output pipes gave)` for every batch of a split; nothing is scored."""
-    dataset, loader_kwargs = run.task.dataset(split)
-    loader = get_dataloader(dataset, seed=derive(run.seed, "eval", split), **loader_kwargs)
+    loader = _loader(run, split, derive(run.seed, "eval", split))
     run.model.eval()
-    with torch.no_grad(), _bar(run, split, _length(loader, run.max_batches)) as bar:
+    with torch.no_grad(), progress_bar(run, split, _length(loader, run.max_batches)) as bar:
         for batch in _limited(loader, run.max_batches):
             yield batch, _outputs(run.task.eval_step(batch, needs_loss=False))
             bar.step()
-            if run.stopping:
-                break
+            if run.signal is not None:
+                raise Left(run.signal)
 
 
 def log_loss(run: Run, outputs: Any) -> None:
@@ -134,8 +142,10 @@ def log_loss(run: Run, outputs: Any) -> None:
     if "loss_sum" in outputs:
         run.metrics.log("loss", outputs["loss_sum"], outputs["count"])
     elif outputs.get("loss") is not None:
-        weight = outputs.get("count", 1)
-        run.metrics.log("loss", outputs["loss"] * weight, weight)
+        loss, weight = outputs["loss"], outputs.get("count", 1)
+        if isinstance(loss, torch.Tensor):
+            loss = loss.detach()  # the metrics keep it for a while, and must not keep its graph
+        run.metrics.log("loss", loss * weight, weight)
     if "tokens" in outputs:
         run.metrics.log("tokens", outputs["tokens"])
 
@@ -146,16 +156,19 @@ class Pace:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.sched = run.train_sched
-        self.due = self.sched.num_updates + run.log_every
-        self._time, self._step = time.perf_counter(), self.sched.cur_step
+        self._begin()
+
+    def _begin(self) -> None:
+        self.due = self.sched.num_updates + self.run.log_every
+        self._time, self._step = time.perf_counter() - self.run.eval_seconds, self.sched.cur_step
 
     def is_due(self) -> bool:
         return bool(self.sched.num_updates >= self.due)
 
     def log(self) -> None:
         run, sched = self.run, self.sched
-        now = time.perf_counter()
-        seconds, steps = now - self._time, max(sched.cur_step - self._step, 1)
+        seconds = time.perf_counter() - run.eval_seconds - self._time
+        steps = max(sched.cur_step - self._step, 1)
         sums = run.metrics.current.sums()
         tokens, targets = sums.get("tokens", (0, 0))[0], sums.get("loss", (0, 0))[1]
         # the numbers of this window are read from the device here, once, instead of at every step
@@ -171,8 +184,7 @@ class Pace:
             values["time/tokens_per_s"] = float(tokens) / seconds
         values |= system_values(run.device)
         run.log(values)
-        self.due = sched.num_updates + run.log_every
-        self._time, self._step = time.perf_counter(), sched.cur_step
+        self._begin()
 
 
 def system_values(device: torch.device | None) -> dict[str, float]:
@@ -187,11 +199,16 @@ def system_values(device: torch.device | None) -> dict[str, float]:
 
 def _train_batches(run: Run, epoch: int) -> tuple[Iterable[Any], int | None]:
     """The batches of an epoch and their number; the order is a function of (seed, epoch)."""
-    dataset, kwargs = run.task.dataset("train")
-    order = 0 if run.overfit else epoch
-    loader = get_dataloader(dataset, seed=derive(run.seed, "order", order), **kwargs)
+    loader = _loader(run, "train", derive(run.seed, "order", 0 if run.overfit else epoch))
     limit = run.overfit or run.max_batches
     return _limited(loader, limit), _length(loader, limit)
+
+
+def _loader(run: Run, split: str, seed: int) -> Loader:
+    dataset, kwargs = run.task.dataset(split)
+    if run.device is not None and run.device.type == "cpu":
+        kwargs.setdefault("pin_memory", False)  # a GPU that this run does not use is no reason to pin
+    return get_dataloader(dataset, seed=seed, **kwargs)
 
 
 def _limited(loader: Iterable[Any], limit: int) -> Iterable[Any]:
@@ -220,16 +237,10 @@ def _outputs(answer: Any) -> Any:
     return None if isinstance(answer, str) else answer
 
 
-def _is_number(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        return value.numel() == 1
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 @contextlib.contextmanager
-def _bar(run: Run, what: str, total: int | None) -> Iterator[Bar]:
+def progress_bar(run: Run, what: str, total: int | None) -> Iterator[Bar]:
     """The progress bar as global `pbar`; a bar around it waits meanwhile, since a terminal has one live line."""
-    outer = run.try_get_global("pbar")
+    outer, begin = run.try_get_global("pbar"), time.monotonic()
     if isinstance(outer, Bar):
         outer.stop()
     bar = Bar(what, total, run.console or Console())
@@ -245,25 +256,27 @@ def _bar(run: Run, what: str, total: int | None) -> Iterator[Bar]:
         if outer is not None:
             run.set_global("pbar", outer)
         if isinstance(outer, Bar):
+            outer.first += time.monotonic() - begin  # the wait is no part of its rate
             outer.start()
 
 
 def announce(run: Run) -> None:
     """Says before the first step what is going to happen: examples, batch, accumulation, updates."""
     dataset, kwargs = run.task.dataset("train")
-    loader = get_dataloader(dataset, seed=derive(run.seed, "order", 0), **kwargs)
-    steps = _length(loader, run.overfit or run.max_batches)
+    steps = _train_batches(run, 0)[1]
     period = getattr(getattr(run.model, "backward", None), "period", 1)
+    size = kwargs.get("batch_size")
     rows = {
-        "examples": _length(dataset, 0),
-        "batch size": kwargs.get("batch_size") or "made by the pipes",
+        "examples": _length(dataset, 0) if size else None,
+        "batch size": size or "made by the pipes",
+        "devices": 1,
+        "batch size of an update": size * period if size else None,
         "steps an epoch": steps,
         "accumulation": period,
         "updates in all": getattr(run.train_sched, "num_training_steps", None),
         "trainable parameters": sum(p.numel() for p in run.model.model.parameters() if p.requires_grad),
     }
-    logger.info("training: {}", ", ".join(f"{name} {_said(value)}" for name, value in rows.items()))
-
-
-def _said(value: Any) -> str:
-    return "unknown" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    told = {
+        name: f"{value:,}" if isinstance(value, int) else value for name, value in rows.items() if value is not None
+    }
+    logger.info("training: {}", ", ".join(f"{name} {value}" for name, value in told.items()))

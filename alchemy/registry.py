@@ -105,11 +105,11 @@ def build(
     as keywords. `type` is passed only where the constructor names it or takes `**kwargs`.
     """
     if not isinstance(table, Mapping) or "type" not in table:
-        raise AlchemyError(f"a {base.__name__} needs a 'type'", where=_where(table), section=section)
+        raise AlchemyError(f"a {base.__name__} needs a 'type'", where=where_of(table), section=section)
     try:
         cls = base.resolve_registered_module(table["type"])
     except AlchemyError as error:
-        raise _placed(error, _where(table, "type"), section) from error
+        raise placed(error, where_of(table, "type"), section) from error
     return construct(cls, table, drop=drop, given=given, section=section)
 
 
@@ -122,25 +122,40 @@ def construct(
     section: str = "",
 ) -> Any:
     """Calls `cls` with the keys of `table` as keywords, as `build` does after it has found the class."""
-    given = dict(given or {})
+    values = _keywords(cls, table, drop, given or {}, section)
+    try:
+        return cls(**values)
+    except AlchemyError as error:
+        if type(error) is not AlchemyError or error.problem.where:
+            raise
+        raise placed(error, where_of(table), section) from error
+    except Exception as error:
+        text = f"{_name(cls)} could not be built: {type(error).__name__}: {error}"
+        raise AlchemyError(text, where=where_of(table), section=section) from error
+
+
+def _keywords(
+    cls: Callable[..., Any], table: Mapping[str, Any], drop: Collection[str], given: Mapping[str, Any], section: str
+) -> dict[str, Any]:
+    """What a constructor is called with; an error names the key that it does not take, or lacks."""
     names, takes_any = parameters(cls)
     if not names and not takes_any:
-        return cls()
-    keys = [
-        key for key in table if key not in drop and key not in given and (key != "type" or "type" in names or takes_any)
-    ]
-    name = getattr(cls, "__name__", str(cls))
+        return {}  # it reads its own table
+    hidden = {*drop, *given} | (set() if "type" in names or takes_any else {"type"})
+    keys = [key for key in table if key not in hidden]
     for key in keys:
         if key not in names and not takes_any:
             hint = did_you_mean(key, names) or f"it takes {', '.join(names) or 'nothing'}"
-            raise AlchemyError(f"{name} takes no {key!r}", where=_where(table, key), section=section, hint=hint)
+            raise AlchemyError(f"{_name(cls)} takes no {key!r}", where=where_of(table, key), section=section, hint=hint)
     # parts with typed keywords get plain values; old ones, which swallow all, get the tables as they are
-    values = {key: table[key] if takes_any else _plain(table[key]) for key in keys}
+    values = {key: table[key] if takes_any else plain(table[key]) for key in keys}
     values |= {key: value for key, value in given.items() if key in names or takes_any}
     missing = [key for key, required in names.items() if required and key not in values]
     if missing:
-        raise AlchemyError(f"{name} needs {', '.join(map(repr, missing))}", where=_where(table), section=section)
-    return cls(**values)
+        raise AlchemyError(
+            f"{_name(cls)} needs {', '.join(map(repr, missing))}", where=where_of(table), section=section
+        )
+    return values
 
 
 def parameters(cls: Callable[..., Any]) -> tuple[dict[str, bool], bool]:
@@ -168,7 +183,7 @@ def filled_from(table_of: Callable[[], Mapping[str, Any]]) -> Callable[[Callable
         @functools.wraps(init)
         def filled(self: Any, *args: Any, **kwargs: Any) -> None:
             table = table_of()
-            kwargs = {name: _plain(table[name]) for name in names if name not in kwargs and name in table} | kwargs
+            kwargs = {name: plain(table[name]) for name in names if name not in kwargs and name in table} | kwargs
             init(self, *args, **kwargs)
 
         return filled
@@ -243,21 +258,28 @@ def _text(ty: Any, base: type) -> str:
     return ty
 
 
-def _where(table: Any, key: str = "") -> str:
+def _name(cls: Callable[..., Any]) -> str:
+    return getattr(cls, "__name__", str(cls))
+
+
+def where_of(table: Any, key: str = "") -> str:
+    """`file:line` of a table, or of one of its keys; nothing where it came from code."""
     where = getattr(table, "where", None)
     return where(key) if callable(where) else ""
 
 
-def _placed(error: AlchemyError, where: str, section: str) -> AlchemyError:
+def placed(error: AlchemyError, where: str, section: str) -> AlchemyError:
+    """The same error with a place, where it does not say one itself."""
     problem = error.problem
     return AlchemyError(
         problem.message, where=problem.where or where, section=problem.section or section, hint=problem.hint
     )
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value of a config as ordinary dicts and lists; every key of it counts as read."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value

@@ -22,14 +22,17 @@ from alchemy.config.tree import Document
 from alchemy.context import Run, current_run, sym_tbl
 from alchemy.data import loader
 from alchemy.errors import AlchemyError, RunFailed, did_you_mean
+from alchemy.files import replace_folder
 from alchemy.launch.device import alloc
+from alchemy.launch.project import reach, roots
 from alchemy.launch.signals import graceful
 from alchemy.launch.workers import Lost, places, run_all
-from alchemy.loop import announce, evaluate, infer, train
+from alchemy.loop import Left, announce, evaluate, infer, train
 from alchemy.model import AlchemyModel, build_model
 from alchemy.optim import build_optimizer
 from alchemy.pipeline.output import PredictionFile
 from alchemy.plugins.base import AlchemyPlugin
+from alchemy.plugins.logs import stdlib_logging
 from alchemy.registry import Registrable, build
 from alchemy.result import FailedRun, RunResult
 from alchemy.sched import build_sched
@@ -65,9 +68,14 @@ class AlchemyRunner(Registrable):
         for key, value in kwargs.items():
             context.set_global(key, value)
         seed_everything(context.seed)
+        context.exits.enter_context(stdlib_logging("DEBUG" if context.debug else "INFO"))
         context.plugins = []
-        for i, table in enumerate(context.cfg.get("plugins") or []):
-            context.plugins.append(_start_plugin(context, table, f"plugins.{i}"))
+        try:
+            for i, table in enumerate(context.cfg.get("plugins") or []):
+                context.plugins.append(_start_plugin(context, table, f"plugins.{i}"))
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
         for warning in context.cfg.warnings:  # here, so that console and run.log have them
             logger.warning("{}", warning)
 
@@ -113,12 +121,13 @@ class AlchemyTrainer(AlchemyRunner):
         self.set_up()
         warn_never_read(context.cfg)
         announce(context)
-        with self._looping():
+        # an evaluation that was left is no reason to lose the weights
+        with self._looping(), contextlib.suppress(Left):
             train(context)
             if context.signal is None:
                 evaluate_at_end(context)
         save_last(context)
-        return context.last_eval[2]
+        return context.scores.get("dev") or next(reversed(context.scores.values()), {})
 
 
 @AlchemyRunner.register("Tester")
@@ -170,8 +179,7 @@ def get_dataloader(dataset: Any, seed: int = 0, **kwargs: Any) -> loader.Loader:
 
 def evaluate_at_end(context: Run) -> None:
     """Makes sure that the last weights were scored, whatever the periods of the evaluation pipes were."""
-    split, update, _ = context.last_eval
-    if (split, update) != ("dev", context.update) and "dev" in context.task._datasets:
+    if context.scored_at.get("dev") != context.update and "dev" in context.task._datasets:
         evaluate("dev")
 
 
@@ -182,7 +190,7 @@ def save_last(context: Run) -> None:
         save = context.model.save
         if not _takes(save, folder):  # some old models save another way, for pipes of their own
             save = functools.partial(AlchemyModel.save, context.model)
-        save(folder / "last")
+        replace_folder(folder / "last", save)
 
 
 def _takes(function: Any, *args: Any) -> bool:
@@ -213,9 +221,11 @@ def run_task(
         with Run(document, device_info) as context, graceful(_asker(context)):
             context.max_batches, context.overfit = limits["fast_dev_run"], limits["overfit"]
             try:
-                _reach(kwargs.get("user_dir") or "src")
+                reach(kwargs.get("user_dir") or "src")
                 ret = _runner_of(document)(document, device_info, **kwargs).run()
                 context.ret = ret if context.ret is None else context.ret
+            except SystemExit as error:  # it would end the program that started the run, with nothing to show for it
+                raise RunFailed(f"a part called sys.exit({error.code!r})") from error
             except Exception as error:
                 logger.opt(exception=error).error("the run failed: {}", error)
                 _explain(error)
@@ -263,6 +273,8 @@ def run(
     else:
         answers = run_all(_in_worker, [(job, cfg, kwargs) for cfg in good], list(places(devices, task_per_device)))
         answers = [_lost(cfg, answer) if isinstance(answer, Lost) else answer for cfg, answer in zip(good, answers)]
+        if raise_errors and (failed := [answer for answer in answers if isinstance(answer, FailedRun)]):
+            raise failed[0]
     results = iter(answers)
     return [next(results) if isinstance(cfg, Document) else cfg for cfg in checked]
 
@@ -270,7 +282,7 @@ def run(
 def _checked(cfg: Any, user_dir: str, strict: bool, raise_errors: bool) -> Document | FailedRun:
     try:
         document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg)
-        document.warnings = raise_if_wrong(document, strict=strict, roots=_roots(user_dir))
+        document.warnings = raise_if_wrong(document, strict=strict, roots=roots(user_dir))
     except AlchemyError as error:
         if raise_errors:
             raise
@@ -335,19 +347,8 @@ def _explain(error: BaseException) -> None:
         )
 
 
-def _roots(user_dir: str) -> tuple[str, ...]:
-    return (str(Path(user_dir).resolve().parent), os.getcwd())
-
-
-def _reach(user_dir: str) -> None:
-    """Makes the project's package importable, wherever the command was installed."""
-    for root in reversed(_roots(user_dir)):
-        if root not in sys.path:
-            sys.path.insert(0, root)
-
-
 def _lost(cfg: Document, answer: Lost) -> FailedRun:
     result = FailedRun.caused_by(RunFailed(f"the run of {cfg.path or 'a config'} was lost: {answer}"), cfg)
-    if answer.exit_code is None:
+    if answer.signal is not None:
         result.status, result.signal = "stopped", answer.signal
     return result

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from alchemy.records.folder import read_info
 from alchemy.records.series import read_series
@@ -108,3 +109,53 @@ def test_a_logger_that_fails_does_not_stop_training(tmp_path: Path) -> None:
     log = (result.record_dir / "run.log").read_text()
     assert log.count("Listener cannot log, training goes on") == 1
     assert "disk [full]" in log
+
+
+def test_the_loss_of_a_task_with_its_own_evaluation_step_is_that_of_all_batches() -> None:
+    cfg = config(sched__epochs=1, task__type="tests.toy.OwnSteps")
+    losses = [abs(x) for x in torch.linspace(-1, 1, 16).tolist()]
+    batches = [sum(losses[i : i + 4]) for i in range(0, 16, 4)]
+    assert go(cfg).ret["loss"] == pytest.approx(sum(batches) / 4, rel=1e-6)
+
+
+def test_end_epoch_pipes_run_when_the_updates_end_training(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    sched = {"type": "alchemy.sched.Constant", "num_training_steps": 6}
+    cfg = config(sched={**sched, "pipes": [{"type": "alchemy.pipeline.sched.EvalEEPipeline", "period": 1}]})
+    cfg["task"]["evalpipes"] = [{"type": "tests.toy.Count", "path": str(calls)}]
+    result = go(cfg)
+    assert calls.read_text().split() == ["dev", "dev"]
+    assert result.reason == "6 updates are made"
+
+
+def test_the_last_weights_are_scored_once_though_another_split_came_after(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    pipes = [
+        {"type": "alchemy.pipeline.sched.EvalEEPipeline", "period": 4, "split": split} for split in ("dev", "test")
+    ]
+    cfg = config(sched__pipes=pipes)
+    cfg["task"]["evalpipes"] = [{"type": "tests.toy.Count", "path": str(calls)}]
+    go(cfg)
+    assert calls.read_text().split() == ["dev", "test"]
+
+
+def test_numbers_are_logged_though_epochs_are_shorter_than_log_every(tmp_path: Path) -> None:
+    result = go(config(tmp_path, log_every=6))
+    rows = [row for row in read_series(result.record_dir / "metrics.jsonl") if "train/lr" in row["values"]]
+    assert [row["update"] for row in rows] == [6, 12]
+
+
+def test_time_of_evaluations_is_no_part_of_a_step(tmp_path: Path) -> None:
+    cfg = config(tmp_path, sched__pipes=[{"type": "alchemy.pipeline.sched.EvalESPipeline", "period": 1}])
+    cfg["task"]["evalpipes"] = [{"type": "tests.toy.Slow", "seconds": 0.2}]
+    rows = [row["values"] for row in read_series(go(cfg).record_dir / "metrics.jsonl")]
+    assert max(row["time/step"] for row in rows[4:] if "time/step" in row) < 0.1
+    assert min(row["time/eval_dev"] for row in rows if "time/eval_dev" in row) >= 0.2
+
+
+def test_a_signal_leaves_an_evaluation_too(tmp_path: Path) -> None:
+    cfg = config(tmp_path, runner="alchemy.runner.Tester")
+    cfg["task"]["outputpipes"] = [{"type": "tests.toy.SignalOnce"}]
+    (result,) = run([cfg], device=[-1])
+    assert (result.status, result.signal, result.ret) == ("stopped", 15, None)
+    assert read_info(result.record_dir)["status"] == "stopped"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from alchemy import sym_tbl
+from alchemy import prepare_cfg, sym_tbl
 from alchemy.context import current_run
 from alchemy.errors import AlchemyError, ConfigError
 from alchemy.records.folder import read_info
@@ -165,3 +165,35 @@ def test_a_wrong_config_among_several_does_not_stop_the_others() -> None:
     bad, good = run([config(model={"type": "no.Such"}), config()], device=[-1])
     assert isinstance(bad, Exception) and "no.Such" in str(bad)
     assert good.status == "finished"
+
+
+def test_sys_exit_in_a_part_is_a_failed_run() -> None:
+    result = go(config(model={"type": "tests.toy.Exits"}))
+    assert isinstance(result, Exception)
+    assert "a part called sys.exit(0)" in str(result)
+
+
+def test_a_plugin_that_fails_at_the_end_makes_the_run_a_failed_one(tmp_path: Path) -> None:
+    cfg = config(tmp_path)
+    cfg["plugins"].append({"type": "tests.toy.BadExit"})
+    result = go(cfg)
+    info = read_info(result.record_dir)
+    assert (result.status, info["status"], info["reason"]) == ("failed", "failed", "OSError: cannot leave")
+
+
+def test_no_device_named_means_that_alchemy_chooses() -> None:
+    assert [result.status for result in run([config(), config()], device=[])] == ["finished", "finished"]
+
+
+def test_the_first_failure_of_several_can_be_let_through(tmp_path: Path) -> None:
+    with pytest.raises(FailedRun, match="broke with"):
+        run([config(), with_pipe(None, "FailAt", step=1)], device=[-1], task_per_device=2, raise_errors=True)
+
+
+def test_a_variant_stands_in_its_record(tmp_path: Path) -> None:
+    cfg = prepare_cfg({**config(tmp_path), "variant": {"fast": {"optim": {"lr": 0.5}}}}, variant="fast")
+    folder = go(cfg).record_dir
+    info = read_info(folder)
+    assert (info["variant"], info["delta"]) == ("fast", {"optim": {"lr": 0.5}})
+    assert "Variant `fast`" in (folder / "README.md").read_text()
+    assert "lr = 0.5" in (folder / "README.md").read_text()

@@ -13,8 +13,16 @@ import torch
 from torch import nn
 
 from alchemy.model import AlchemyModel
-from alchemy.pipeline import EndStepPipeline, EvalPipeline, ItrDataPipeline, LstDataPipeline, SchedPipeline
+from alchemy.pipeline import (
+    EndStepPipeline,
+    EvalPipeline,
+    ItrDataPipeline,
+    LstDataPipeline,
+    OutputPipeline,
+    SchedPipeline,
+)
 from alchemy.plugins.base import AlchemyPlugin
+from alchemy.task import DefaultTask
 
 
 class Points(LstDataPipeline):
@@ -184,3 +192,51 @@ def config(log_dir: str | Path | None = None, **changes: Any) -> dict[str, Any]:
         else:
             cfg[table] = value
     return cfg
+
+
+class OwnSteps(DefaultTask):
+    """A task with an evaluation step of its own, in the old style: it tells its loss to nobody."""
+
+    def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
+        return "", {"loss": float(batch["x"].abs().sum()), "count": len(batch["x"])}
+
+
+class Exits(Line):
+    """Calls sys.exit in its constructor."""
+
+    def __init__(self) -> None:
+        raise SystemExit(0)
+
+
+class BadExit(AlchemyPlugin):
+    """Fails when the run ends."""
+
+    def exit(self) -> None:
+        raise OSError("cannot leave")
+
+
+@EvalPipeline.register()
+class Slow(EvalPipeline):
+    """Takes its time."""
+
+    def __init__(self, *, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
+        time.sleep(self.seconds)
+        return kwargs
+
+
+@OutputPipeline.register()
+class SignalOnce(OutputPipeline):
+    """Sends SIGTERM to its own process at the first batch."""
+
+    sent = False
+
+    def __call__(self, outputs: Any, inputs: Any) -> Any:
+        if not self.sent:
+            self.sent = True
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.01)
+        return outputs

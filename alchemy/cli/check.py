@@ -33,10 +33,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from alchemy.cli.launch import find_own_parts
     from alchemy.cli.problems import as_data, errors, report
+    from alchemy.launch.project import reach
 
-    find_own_parts(args.user_dir)
+    reach(args.user_dir)
     problems: list[Problem] = []
     notes: list[str] = []  # what the deep check has measured
     for source in args.cfgs:

@@ -23,13 +23,13 @@ def arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from alchemy.cli.launch import find_own_parts
     from alchemy.config.load import prepare_cfg
     from alchemy.context import Run
     from alchemy.data.loader import get_dataloader
     from alchemy.data.peek import peek, render
+    from alchemy.launch.project import reach
 
-    find_own_parts(args.user_dir)
+    reach(args.user_dir)
     document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
     with Run(document, {"device": "cpu"}) as run:
         dataset, options = _load(run, args.split, args.user_dir)

@@ -12,6 +12,7 @@ from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError, did_you_mean
 
 TESTER, INFERENCE = "alchemy.runner.Tester", "alchemy.runner.InferenceRunner"
+COLLECT = "alchemy.pipeline.output.Collect"
 
 # tables that only a training reads
 TRAIN_TABLES = ("sched", "optim", "stop", "checkpoint", "sweep")
@@ -42,7 +43,12 @@ def for_prediction(document: Document, model_path: Path | None = None, split: st
     """The config that predicts `split`, else `inference`, else `test`; the runner knows it as `inference`."""
     splits = _splits(document)
     chosen = split or next((name for name in ("inference", "test") if name in splits), "inference")
-    return _derive(document, INFERENCE, chosen, "inference", model_path)
+    derived = _derive(document, INFERENCE, chosen, "inference", model_path)
+    pipes = _section(derived.document, "task").peek("outputpipes") or []
+    for pipe in [pipe for pipe in pipes if pipe.peek("type") == COLLECT]:
+        pipes.remove(pipe)  # nobody would read what it keeps, and all of it would stay in memory
+        derived.left_out.append("output pipe Collect")
+    return derived
 
 
 def best_checkpoint(record: Path, name: str = "best") -> Path:

@@ -25,12 +25,20 @@ def refuse_if_impossible(verbs: Sequence[str], documents: Sequence[Document]) ->
 def follow(verb: str, results: Sequence[Any], args: argparse.Namespace, **more: Any) -> int:
     """Derives a config from each record that has finished, and runs it; returns the exit code."""
     finished = [result for result in results if result.status == "finished" and result.record_dir is not None]
-    documents = [DERIVE[verb](result.cfg, _weights(result.record_dir)).document for result in finished]
+    documents = [DERIVE[verb](_config(result), _weights(result.record_dir)).document for result in finished]
     if not documents:
         return 0
     purposes = {str(result.record_dir) for result in finished}
     told = argparse.Namespace(**{**vars(args), "desc": f"{verb} of {', '.join(sorted(purposes))}"})
     return start(documents, told, **more)[1]
+
+
+def _config(result: Any) -> Document:
+    """The config as it was before parts took keys out of it: the record has it, unless it was told not to keep it."""
+    from alchemy.config.load import prepare_cfg
+
+    path = result.record_dir / "cfg.toml"
+    return prepare_cfg(path) if path.is_file() else result.cfg
 
 
 def _weights(record: Any) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +12,10 @@ if TYPE_CHECKING:
     from alchemy.config.tree import Document
 
 
-def roots(user_dir: str) -> list[str]:
-    """The folders that the project's own modules are found in."""
-    return list(dict.fromkeys((os.path.dirname(os.path.abspath(user_dir)), os.getcwd())))
-
-
-def find_own_parts(user_dir: str) -> None:
-    """Makes `src.x` importable under the installed command as it is under `python -m`."""
-    for folder in reversed(roots(user_dir)):
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
-
-
 def vet(documents: Sequence[Document], args: argparse.Namespace) -> list[Problem]:
     """What loading and the shallow check have to say about the configs."""
     from alchemy.config.check import check
+    from alchemy.launch.project import roots
 
     where = roots(args.user_dir)
     return [problem for document in documents for problem in check(document, strict=args.strict, roots=where)]

@@ -40,9 +40,9 @@ def main(args: argparse.Namespace) -> int:
 
 def own_parts(user_dir: str, kind: str) -> list[Any]:
     """The parts of a project, found in its source under the names that a config writes."""
-    from alchemy.cli.launch import roots
     from alchemy.config.modules import locate, read
     from alchemy.config.source import look
+    from alchemy.launch.project import roots
 
     folder, where = Path(user_dir), roots(user_dir)
     found = []

@@ -30,11 +30,12 @@ def main(args: argparse.Namespace) -> int:
     from functools import partial
 
     from alchemy.cli.derive import for_prediction
-    from alchemy.cli.launch import find_own_parts, refuse_if_wrong, start, vet
+    from alchemy.cli.launch import refuse_if_wrong, start, vet
     from alchemy.cli.target import open_target, tell_left_out
+    from alchemy.launch.project import reach
 
     suffix = choose_format(args.out, args.format)
-    find_own_parts(args.user_dir)
+    reach(args.user_dir)
     target = open_target(args)
     derived = for_prediction(target.document, target.model_path, args.split)
     tell_left_out(derived.left_out)

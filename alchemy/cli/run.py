@@ -33,12 +33,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     from alchemy.cli.follow import follow, refuse_if_impossible
-    from alchemy.cli.launch import find_own_parts, refuse_if_wrong, start, vet
+    from alchemy.cli.launch import refuse_if_wrong, start, vet
     from alchemy.cli.problems import report
     from alchemy.config.load import expand
+    from alchemy.launch.project import reach
 
     _refuse_nonsense(args)
-    find_own_parts(args.user_dir)
+    reach(args.user_dir)
     documents = expand(
         args.cfgs, all_variants=args.all, overrides=args.overrides, seeds=args.seeds, allow_code=args.allow_code
     )

@@ -28,10 +28,11 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     from alchemy.cli.derive import for_test
-    from alchemy.cli.launch import find_own_parts, refuse_if_wrong, start, vet
+    from alchemy.cli.launch import refuse_if_wrong, start, vet
     from alchemy.cli.target import open_target, tell_left_out
+    from alchemy.launch.project import reach
 
-    find_own_parts(args.user_dir)
+    reach(args.user_dir)
     target = open_target(args)
     derived = for_test(target.document, target.model_path, args.drop)
     tell_left_out(derived.left_out)

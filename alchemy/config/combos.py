@@ -175,15 +175,27 @@ def fields_flow(layout: Layout) -> Iterator[Problem]:
 # -- numbers
 
 
-_AT_LEAST_ONE = ("period", "epochs", "batch_size", "buffer_size", "num_training_steps", "every", "patience_steps")
+_AT_LEAST_ONE = (
+    "period", "epochs", "batch_size", "buffer_size", "num_training_steps", "step_size", "t_0", "t_max", "t_mult",
+)  # fmt: skip
 
 
 def too_small(layout: Layout) -> Iterator[Problem]:
     for slot in layout.slots:
+        if slot.part is not None and not slot.part.ours:
+            continue  # in a project's part, 0 may mean "off"
         for key in _AT_LEAST_ONE:
             value = entry(slot.table, key, None) if has(slot.table, key) else None
             if isinstance(value, int | float) and _number(value) and value < 1 and not (key == "epochs" and value > 0):
                 yield slot.problem(f"{key} must be at least 1, not {value}", key)
+
+
+def no_end(layout: Layout) -> Iterator[Problem]:
+    sched = layout.at("sched")
+    if sched is None or sched.part is None or not sched.part.ours:
+        return
+    if sched.value("epochs") is None and sched.value("num_training_steps") is None:
+        yield sched.problem("does not say how long to train", hint="set epochs or num_training_steps")
 
 
 def bad_rates(layout: Layout) -> Iterator[Problem]:
@@ -258,10 +270,11 @@ def repeated_plugins(layout: Layout) -> Iterator[Problem]:
         key = f"{plugin.part.module}.{plugin.part.name}" if plugin.part else str(entry(plugin.table, "type", ""))
         if key in seen and key:
             first = where(seen[key].table) or seen[key].section
-            ours = plugin.part is not None and plugin.part.ours
-            yield plugin.problem(
-                f"{plugin.name} stands in the list twice, first at {first}", hint="remove one", error=ours
-            )
+            equal = dict.items(plugin.table) == dict.items(seen[key].table)
+            single = plugin.is_a("BasicSetup", "FileLogger", "Seeding")
+            if equal or single:
+                text = f"{plugin.name} stands in the list twice, first at {first}"
+                yield plugin.problem(text, hint="remove one", error=single)
         seen.setdefault(key, plugin)
 
 
@@ -298,6 +311,6 @@ def _number(value: Any) -> bool:
 
 RULES: tuple[Rule, ...] = (
     shuffled_stream, workers_without_split, split_twice, batched_twice, batch_of_one, loader_options, chain_starts,
-    fields_flow, too_small, bad_rates, long_warmup, evaluated_splits, never_evaluated, untrained_test,
+    fields_flow, too_small, no_end, bad_rates, long_warmup, evaluated_splits, never_evaluated, untrained_test,
     repeated_plugins, plugin_order, two_seeds,
 )  # fmt: skip

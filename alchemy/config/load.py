@@ -15,7 +15,7 @@ from alchemy.config.merge import merge
 from alchemy.config.override import override
 from alchemy.config.scan import Path
 from alchemy.config.seed import settle_seed
-from alchemy.config.spelling import respell
+from alchemy.config.spelling import modern, respell
 from alchemy.config.tree import Array, Document, Origin, Table, grow
 from alchemy.config.values import Parsed, decode
 from alchemy.errors import ConfigError, Problem, did_you_mean
@@ -40,11 +40,11 @@ def prepare_cfg(
     """
     problems: list[Problem] = []
     doc = _document(source, variant, allow_code, problems)
+    doc.notes += respell(doc)
     for text in overrides:
-        problem = override(doc, text)
+        problem = override(doc, modern(text))
         if problem is not None:
             (problems if problem.error else doc.notes).append(problem)
-    doc.notes += respell(doc)
     resolve(doc, problems, drawn=False)
     _raise(problems)
     settle_seed(doc, seed, problems)

@@ -1,4 +1,4 @@
-"""Old spellings that are still understood, and settings that stand in the wrong place: one warning each."""
+"""Old spellings that are still understood, with one warning each."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ OLD_SPELLINGS = (
     Old("plugins", "use_determininstic_algorithms", "use_deterministic_algorithms"),
 )
 
-# settings of one run: they belong on the command line, where they do not outlive the run
-OF_ONE_RUN = {"device": "--device N", "no_file": "--no-file", "desc": "--desc TEXT", "debug": "--debug"}
-
 # keys that do nothing at the top level
 MISPLACED = {
     "use_determininstic_algorithms": "write use_deterministic_algorithms in the table of alchemy.plugins.Seeding",
@@ -42,14 +39,20 @@ def respell(doc: Document) -> list[Problem]:
             if isinstance(table, Table) and has(table, row.old):
                 section = f"{row.section}.{index}" if isinstance(found, Array) else row.section
                 notes.append(_rename(table, row, section))
-    for key, flag in OF_ONE_RUN.items():
-        if has(doc, key):
-            hint = f"remove it and pass {flag}"
-            notes.append(Problem(f"{key!r} is a setting of one run", doc.where(key), hint=hint, error=False))
     for key, hint in MISPLACED.items():
         if has(doc, key):
             notes.append(Problem(f"{key!r} does nothing here", doc.where(key), hint=hint, error=False))
     return notes
+
+
+def modern(override: str) -> str:
+    """An override with its key in the spelling of today: `sched.lr_warmup_steps=5` sets `sched.num_warmup_steps`."""
+    key, equals, value = override.partition("=")
+    names = key.strip().split(".")
+    for row in OLD_SPELLINGS:
+        if names[0] == row.section and names[-1] == row.old:
+            return ".".join([*names[:-1], row.new]) + equals + value
+    return override
 
 
 def _rename(table: Table, row: Old, section: str) -> Problem:

@@ -18,6 +18,7 @@ from alchemy.data.chain import acting_as, counts_its_share, seed_chain, splits_b
 from alchemy.data.device import batch_to_device
 from alchemy.data.named import named
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.registry import plain
 
 __all__ = ["Loader", "batch_to_device", "get_dataloader"]
 
@@ -78,7 +79,7 @@ def get_dataloader(dataset: Any, seed: int = 0, **kwargs: Any) -> Loader:
     The order is a function of `seed` alone, for shuffling samplers and for shuffling pipes, with any number of workers;
     whoever trains for several epochs gives each its own seed. Without `batch_size` a sample is a batch already.
     """
-    options = {key: _plain(value) for key, value in kwargs.items()}
+    options = {key: plain(value) for key, value in kwargs.items()}
     _check(dataset, options)
     generator = options.get("generator")
     if not isinstance(generator, torch.Generator):
@@ -181,12 +182,6 @@ def _memory_available() -> int:
     except OSError:
         pass
     return 0
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping) and isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def _shown(options: Mapping[str, Any]) -> str:

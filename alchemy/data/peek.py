@@ -134,6 +134,11 @@ def _is_pipe(value: Any) -> bool:
     return isinstance(value, Dataset)
 
 
+def shortened(item: Any) -> str:
+    """The values of a sample or batch, cut where a terminal's patience ends."""
+    return _short(item, 3 * WIDTH)
+
+
 def _short(value: Any, width: int) -> str:
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"

@@ -12,7 +12,7 @@ CPU = -1
 
 def alloc(devices: Sequence[int] | None = None, count: int = 1) -> list[dict[str, Any]]:
     """The devices to use: those asked for, else every GPU that is there (at most `count`), else the CPU."""
-    if devices is None:
+    if not devices:
         visible = cuda_count()
         devices = range(min(visible, count)) if visible else [CPU]
     return [alloc1(device) for device in devices]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -35,6 +36,7 @@ def run_all(job: Job, calls: Sequence[tuple[Any, ...]], places: Sequence[Any]) -
     A process that dies gives a `Lost`; it disturbs no other. The first Ctrl-C or SIGTERM is passed on to the running
     ones, no further one is started, and they are waited for; the second ends them at once.
     """
+    assert places, "without a place no job would ever start"
     answers: dict[int, Any] = {}
     free, waiting = list(places), list(enumerate(calls))
     running: dict[Any, tuple[int, Any, Any]] = {}
@@ -43,7 +45,8 @@ def run_all(job: Job, calls: Sequence[tuple[Any, ...]], places: Sequence[Any]) -
     def pass_on(number: int) -> bool:
         stopped_by.append(number)
         for _, process, _ in running.values():
-            os.kill(process.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(process.pid, number)
         return True
 
     try:
@@ -52,16 +55,21 @@ def run_all(job: Job, calls: Sequence[tuple[Any, ...]], places: Sequence[Any]) -
                 while free and waiting and not stopped_by:
                     index, call = waiting.pop(0)
                     place = free.pop(0)
-                    process, answer = _start(job, (*call, place))
-                    running[answer] = (index, process, place)
+                    process, receiver = _start(job, (*call, place))
+                    running[receiver] = (index, process, place)
                 for ready in wait(list(running)):
                     index, process, place = running.pop(ready)
-                    answers[index] = _receive(ready, process)
+                    answer = _receive(ready, process)
+                    answers[index] = answer._replace(signal=_first(stopped_by)) if isinstance(answer, Lost) else answer
                     free.append(place)
     finally:
         for _, process, _ in running.values():
             process.kill()
-    return [answers.get(index, Lost(None, *stopped_by[:1])) for index in range(len(calls))]
+    return [answers.get(index, Lost(None, _first(stopped_by))) for index in range(len(calls))]
+
+
+def _first(numbers: list[int]) -> int | None:
+    return numbers[0] if numbers else None
 
 
 def _start(job: Job, arguments: tuple[Any, ...]) -> tuple[Any, Connection]:

@@ -56,9 +56,12 @@ class Scope:
         return name in self._pending or name in self._sums
 
     def absorb(self, inner: Scope) -> None:
-        """Takes over what an inner scope has gathered."""
+        """Takes over what an inner scope has gathered: as Python floats, since float32 cannot count a long epoch."""
+        sums = self.sums()
         for name, (total, weight) in inner.sums().items():
-            self.log(name, total, weight)
+            own = sums.setdefault(name, [0.0, 0.0])
+            own[0] += float(total)
+            own[1] += float(weight)
 
     def clear(self) -> None:
         self._pending, self._sums = {}, {}

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, IterableDataset
 from alchemy.context import Run, current_run, sym_tbl
 from alchemy.data.chain import seed_chain
 from alchemy.errors import AlchemyError
-from alchemy.registry import Registrable, construct
+from alchemy.registry import Registrable, construct, placed, where_of
 
 if TYPE_CHECKING:
     from alchemy.pipeline.itr import Batch
@@ -162,18 +162,12 @@ def build_datapipes(pipes: Sequence[Mapping[str, Any]], *, section: str = "", se
 
 def _build_pipe(table: Mapping[str, Any], before: Any, *, first: bool, section: str) -> Any:
     if not isinstance(table, Mapping) or "type" not in table:
-        raise AlchemyError("a pipe needs a 'type'", where=_where(table), section=section)
-    given = {} if first else {"datapipe": before}
+        raise AlchemyError("a pipe needs a 'type'", where=where_of(table), section=section)
     try:
         kind = DataPipeline.resolve_registered_module(table["type"])
-        pipe = construct(kind, table, given=given, section=section)
     except AlchemyError as error:
-        problem = error.problem
-        where, section = problem.where or _where(table), problem.section or section
-        raise AlchemyError(problem.message, where=where, section=section, hint=problem.hint) from error
-    except Exception as error:
-        text = f"{table['type']} could not be built: {type(error).__name__}: {error}"
-        raise AlchemyError(text, where=_where(table), section=section) from error
+        raise placed(error, where_of(table), section) from error
+    pipe = construct(kind, table, given={} if first else {"datapipe": before}, section=section)
     if not first and getattr(pipe, "datapipe", None) is None:
         pipe.datapipe = before  # its constructor took no argument, or forgot to hand it on
     return pipe
@@ -187,7 +181,7 @@ def _flow(pipe: Any, fields: Mapping[str, str] | None, table: Any, section: str)
             lack = f"the field {name!r}" if have is None else f"{name!r} as {kind}"
             there = ", ".join(f"{key}: {value or 'any'}" for key, value in (fields or {}).items()) or "no field"
             raise AlchemyError(
-                f"{table['type']} takes {lack}, but it is given {there}", where=_where(table), section=section
+                f"{table['type']} takes {lack}, but it is given {there}", where=where_of(table), section=section
             )
     gives: Mapping[str, str] | None = getattr(pipe, "gives", None)
     return gives if gives is not None or not getattr(pipe, "keeps", False) else fields
@@ -198,11 +192,6 @@ def _say_unused(part: object, kwargs: Mapping[str, Any]) -> None:
     unused = [key for key in kwargs if key != "type"]
     if unused:
         logger.warning("{} does not use {}", type(part).__name__, ", ".join(map(repr, unused)))
-
-
-def _where(table: Any) -> str:
-    where = getattr(table, "where", None)
-    return where() if callable(where) else ""
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.pipeline.rows import numbers_in
+from alchemy.metrics.numbers import numbers_in
 
 
 class Best:

@@ -6,19 +6,20 @@ look at one split only, `dev` unless told otherwise, so that a test never overwr
 
 from __future__ import annotations
 
+import contextlib
 import json
-import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from loguru import logger
 
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
-from alchemy.files import sync_folder, write_atomic
+from alchemy.files import replace_folder, write_atomic
+from alchemy.metrics.numbers import numbers_in
 from alchemy.pipeline import EvalPipeline
 from alchemy.pipeline.best import Best
-from alchemy.pipeline.rows import numbers_in, step_name, to_json
+from alchemy.pipeline.rows import step_name, to_json
 
 __all__ = ["Accuracy", "EarlyStop", "LogBest", "LogTensorboard", "SaveBest", "SaveExamples"]
 
@@ -62,7 +63,12 @@ class LogBest(EvalPipeline):
     """Says after each evaluation how it went, and what the best one was."""
 
     def __init__(
-        self, *, monitor: str = "accuracy", mode: str = "max", split: str = "dev", enabled: bool = True
+        self,
+        *,
+        monitor: str = "accuracy",
+        mode: Literal["max", "min"] = "max",
+        split: str = "dev",
+        enabled: bool = True,
     ) -> None:
         super().__init__()
         self.best, self.split, self.enabled = Best(monitor, mode), split, enabled
@@ -78,7 +84,10 @@ class LogBest(EvalPipeline):
     def _compare(self, split: str, scores: dict[str, Any]) -> None:
         value = self.best.read(split, scores)
         if self.best.show(value, place(self.run)):
-            note_best(self.run, self.best.name(split), value)
+            if not any(
+                isinstance(pipe, SaveBest) for pipe in self.run.task.evalpipes
+            ):  # else the record has the saved one
+                note_best(self.run, self.best.name(split), value)
             logger.info("{} {} {:.4g} is the best so far", split, self.best.monitor, value)
         elif self.best.value is not None:
             at = ", ".join(f"{name} {number}" for name, number in self.best.at.items())
@@ -102,7 +111,7 @@ class SaveBest(EvalPipeline):
         self,
         *,
         monitor: str = "accuracy",
-        mode: str = "max",
+        mode: Literal["max", "min"] = "max",
         split: str = "dev",
         name: str = "best",
         min_delta: float = 0.0,
@@ -186,7 +195,7 @@ class EarlyStop(EvalPipeline):
         self,
         *,
         monitor: str = "accuracy",
-        mode: str = "max",
+        mode: Literal["max", "min"] = "max",
         patience: int = 3,
         min_delta: float = 0.0,
         split: str = "dev",
@@ -238,27 +247,6 @@ def place(run: Run) -> dict[str, int]:
 
 
 def note_best(run: Run, metric: str, value: float) -> None:
-    """Puts the best value into `record.json`."""
-    run.record.note(best={"metric": metric, "value": value, "update": place(run).get("update", 0)})
-
-
-def replace_folder(target: Path, save: Any) -> None:
-    """Lets `save(path)` write beside `target`, then swaps; a reader finds the old one or the new one, whole."""
-    new, old = target.with_name(f".{target.name}.new"), target.with_name(f".{target.name}.old")
-    for leftover in (new, old):  # of a run that was killed in here
-        _remove(leftover)
-    save(new)
-    if not new.exists():
-        raise AlchemyError(f"the model's save({new.name!r}) wrote nothing there", hint="save(path) must create path")
-    if target.exists():
-        target.rename(old)
-    new.rename(target)
-    sync_folder(target.parent)
-    _remove(old)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    """Puts the best value into `record.json`; a disk that is full does not end training."""
+    with contextlib.suppress(OSError):
+        run.record.note(best={"metric": metric, "value": value, "update": place(run).get("update", 0)})

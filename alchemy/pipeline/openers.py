@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from loguru import logger
 
@@ -44,7 +44,7 @@ TxtOpener = LineOpener
 class JsonlOpener(ItrDataPipeline):
     """One JSON value a line; empty lines are passed over. `bad = "skip"` leaves out lines that are no JSON."""
 
-    def __init__(self, datapipe: Any, *, encoding: str = "utf-8", bad: str = "error") -> None:
+    def __init__(self, datapipe: Any, *, encoding: str = "utf-8", bad: Literal["error", "skip"] = "error") -> None:
         super().__init__(datapipe)
         check_sources(datapipe)
         self.encoding, self.bad = encoding, check_bad(bad)
@@ -67,7 +67,7 @@ class CsvOpener(ItrDataPipeline):
         header: bool = True,
         fields: list[str] | None = None,
         encoding: str = "utf-8",
-        bad: str = "error",
+        bad: Literal["error", "skip"] = "error",
     ) -> None:
         super().__init__(datapipe)
         check_sources(datapipe)
@@ -94,7 +94,7 @@ class TsvOpener(ItrDataPipeline):
         header: bool = True,
         fields: list[str] | None = None,
         encoding: str = "utf-8",
-        bad: str = "error",
+        bad: Literal["error", "skip"] = "error",
     ) -> None:
         super().__init__(datapipe)
         check_sources(datapipe)

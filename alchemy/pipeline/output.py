@@ -106,13 +106,13 @@ class WritePredictions(OutputPipeline):
         super().__init__()
         self.filename = str(check_format(filename))
         self._file = PredictionFile(None)
-        self._pass: tuple[int, int | None] | None = None  # whose rows the file holds
+        self._pass: Any = None  # the evaluation whose rows the file holds
 
     def __call__(self, outputs: Any, inputs: Any) -> Any:
         run = self.run
-        now = (id(run), run.train_sched.cur_step if run.train_sched is not None else None)
-        if now != self._pass:
-            self._pass = now
+        scope = run.metrics.current  # an evaluation opens one of its own
+        if scope is not self._pass:
+            self._pass = scope
             folder = run.record_dir
             self._file = PredictionFile(None if folder is None else Path(folder) / "results" / self.filename)
             if folder is None:

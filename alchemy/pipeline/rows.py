@@ -58,17 +58,6 @@ def plain(value: Any) -> Any:
     return list(value) if isinstance(value, range) else str(value)
 
 
-def numbers_in(values: Mapping[str, Any]) -> dict[str, float]:
-    """The entries that are single numbers."""
-    found = {}
-    for name, value in values.items():
-        if isinstance(value, Tensor | np.ndarray) and value.ndim == 0:
-            value = value.item()
-        if isinstance(value, int | float | np.number) and not isinstance(value, bool):
-            found[name] = float(value)
-    return found
-
-
 def step_name(filename: str | Path, step: int | None) -> Path:
     """`preds.jsonl` as `preds_step12.jsonl`; without a step as it is."""
     path = Path(filename)

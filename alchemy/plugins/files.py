@@ -59,7 +59,7 @@ class FileLogger(AlchemyPlugin):
         level = "DEBUG" if run.debug else level
         run.exits.enter_context(file_log(folder / "run.log", level, format=format, date_format=date_format))
         # here and not in `exit`: a plugin that fails later in its constructor must not leave a record "running"
-        run.exits.callback(self._close)
+        run.exits.push(self._close)
         try:
             self._fill(folder, subdirs, create_readme, backup_cfg)
         except OSError as error:
@@ -80,6 +80,7 @@ class FileLogger(AlchemyPlugin):
             seed=run.seed,
             versions=versions(),
             variant=run.cfg.variant,
+            delta=run.cfg.delta,
         )
 
     def _fill(self, folder: Path, subdirs: list[str], create_readme: bool, backup_cfg: bool) -> None:
@@ -88,15 +89,17 @@ class FileLogger(AlchemyPlugin):
             (folder / name).mkdir(parents=True, exist_ok=True)
         run.set_global("checkpt_dir", folder / "checkpt")
         if create_readme:
-            purpose = run.try_get_global("desc") or ""
-            write_atomic(folder / "README.md", f"# {run.cfg.peek('tag')}\n\n{purpose}\n".rstrip() + "\n")
+            parts = [f"# {run.cfg.peek('tag')}", run.try_get_global("desc") or ""]
+            if run.cfg.variant:
+                parts.append(f"Variant `{run.cfg.variant}`:\n\n```toml\n{dumps(run.cfg.delta).strip()}\n```")
+            write_atomic(folder / "README.md", "\n\n".join(part for part in parts if part) + "\n")
         if backup_cfg:
             write_atomic(folder / "cfg.toml", dumps(run.cfg))
         write_atomic(folder / "env.json", json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n")
 
-    def _close(self) -> None:
+    def _close(self, kind: object, error: BaseException | None, trace: object) -> None:
         assert self.record is not None
-        status, reason = self.run.outcome()
+        status, reason = self.run.outcome(error)
         series = self.record.series
         if series.dropped:
             logger.warning("{} rows of metrics.jsonl could not be written: {}", series.dropped, series.error)

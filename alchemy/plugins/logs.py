@@ -38,8 +38,7 @@ def console_log(console: Console, level: str, format: str = CONSOLE_FORMAT) -> I
         write, level=level, format=_formatter(format, DATE_FORMAT, brief=True), catch=True, diagnose=False
     )
     try:
-        with stdlib_logging(level):
-            yield
+        yield
     finally:
         _remove(sink)
         if had_default:
@@ -60,8 +59,11 @@ def file_log(path: Path, level: str, format: str = FILE_FORMAT, date_format: str
 @contextlib.contextmanager
 def stdlib_logging(level: str) -> Iterator[None]:
     """Messages of the standard `logging` and Python's warnings go the way of all others until the block ends."""
-    root, handler = logging.getLogger(), Intercept()
-    before = root.level
+    root = logging.getLogger()
+    if any(isinstance(handler, Intercept) for handler in root.handlers):
+        yield  # a run inside a run
+        return
+    handler, before = Intercept(), root.level
     root.addHandler(handler)
     root.setLevel(min(before, logging.getLevelName(level)) if before else logging.getLevelName(level))
     logging.captureWarnings(True)

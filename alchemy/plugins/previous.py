@@ -20,18 +20,18 @@ NEWEST = 200
 
 def compare_with_last(cfg: Document, info: dict[str, Any], folder: Path) -> None:
     """Logs the differences to the newest record with this tag; an equal one that has finished is worth a warning."""
-    for other, last in _records(folder):
-        if last["tag"] != info["tag"]:
-            continue
-        same_code = last["code_hash"] == info["code_hash"]
-        if last["cfg_hash"] == info["cfg_hash"] and same_code:
-            if last["status"] == "finished":
-                logger.warning("{} has finished with the same config, seed and code", other.name)
+    same_tag = [(other, last) for other, last in _records(folder) if last["tag"] == info["tag"]]
+    for other, last in same_tag:
+        if last["status"] == "finished" and _key(last) == _key(info):
+            logger.warning("{} has finished with the same config, seed and code", other.name)
             return
-        logger.info(
-            "since the last run of this tag, {} ({}):\n{}", other.name, last["status"], _changes(other, cfg, same_code)
-        )
-        return
+    for other, last in same_tag[:1]:
+        changes = _changes(other, cfg, last["code_hash"] == info["code_hash"])
+        logger.info("since the last run of this tag, {} ({}):\n{}", other.name, last["status"], changes)
+
+
+def _key(info: dict[str, Any]) -> tuple[str, str]:
+    return info["cfg_hash"], info["code_hash"]
 
 
 def _changes(other: Path, cfg: Document, same_code: bool) -> str:

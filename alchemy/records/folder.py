@@ -87,6 +87,7 @@ class Record:
             "versions": {},
             "parent": None,
             "variant": "",
+            "delta": {},
             "best": None,
             **fields,
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from alchemy.errors import AlchemyError
 from alchemy.nn import curves
@@ -54,7 +54,7 @@ class Noam(AlchemyTrainScheduler):
         num_warmup_steps: float = 0,
         factor: float = 1.0,
         model_size: int | None = None,
-        unit: str = "step",
+        unit: Literal["step", "epoch"] = "step",
     ) -> None:
         self.num_warmup_steps, self.factor, self.model_size = num_warmup_steps, factor, model_size
         super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)

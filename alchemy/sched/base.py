@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from alchemy.context import Run, current_run
 from alchemy.data.loader import get_dataloader
@@ -13,7 +13,7 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipeline, EndStepPipeline, SchedPipeline
 from alchemy.registry import Registrable, build, filled_from, parameters
 
-COUNTERS = ("cur_step", "cur_step_this_epoch", "cur_epoch", "num_updates", "lr_start")
+COUNTERS = ("cur_step", "cur_step_this_epoch", "cur_epoch", "epochs_done", "num_updates", "lr_start")
 
 filled = filled_from(lambda: current_run().table("sched"))
 
@@ -29,7 +29,13 @@ class AlchemyTrainScheduler(Registrable):
     lr_sched: Any = None
 
     @filled
-    def __init__(self, *, epochs: int | None = None, num_training_steps: int | None = None, unit: str = "step") -> None:
+    def __init__(
+        self,
+        *,
+        epochs: int | None = None,
+        num_training_steps: int | None = None,
+        unit: Literal["step", "epoch"] = "step",
+    ) -> None:
         if unit not in ("step", "epoch"):
             hint = did_you_mean(str(unit), ("step", "epoch")) or "write 'step' or 'epoch'"
             raise AlchemyError(f"unit is {unit!r}", section="sched", hint=hint)
@@ -37,8 +43,9 @@ class AlchemyTrainScheduler(Registrable):
         self.epochs, self.unit = epochs, unit
         self._num_training_steps = num_training_steps
         self.cur_epoch = self.cur_step = self.cur_step_this_epoch = -1
-        self.num_updates = 0
+        self.num_updates = self.epochs_done = 0
         self.lr_start = 0  # the update, or epoch, at which the curve begins
+        self._curve_length: int | None = None  # updates of the curve, where a reset has given it one of its own
         self._add_pipes(self.cfg.get("pipes") or [])
         self.settle()
         self.write_lr()
@@ -86,6 +93,7 @@ class AlchemyTrainScheduler(Registrable):
 
     def end_train_epoch(self, **kwargs: Any) -> None:
         _thread(self.end_epoch_pipes, (), kwargs)
+        self.epochs_done += 1
         if self.unit == "epoch":
             self._next_lr()
 
@@ -93,8 +101,10 @@ class AlchemyTrainScheduler(Registrable):
     @property
     def finished(self) -> bool:
         """Whether the updates are made, where these and not epochs say how long to train."""
-        limit = self._num_training_steps if self.epochs is None else None
-        return limit is not None and self.num_updates >= limit
+        if self.epochs is not None or self._num_training_steps is None:
+            return False
+        begin = 0 if self._curve_length is None else self.lr_start
+        return self.num_updates >= begin + self._num_training_steps
 
     @property
     def num_training_steps(self) -> int | None:
@@ -111,8 +121,8 @@ class AlchemyTrainScheduler(Registrable):
 
     def horizon(self) -> int:
         """The length of the curve in its unit, from where it begins."""
-        if self.unit == "step" and self._num_training_steps is not None:
-            return self._num_training_steps
+        if self.unit == "step" and self._curve_length is not None:
+            return self._curve_length
         total = self.epochs if self.unit == "epoch" else self.num_training_steps
         if total is None:
             hint = "set num_training_steps, or end the pipes with alchemy.pipeline.itr.WithLength"
@@ -153,7 +163,7 @@ class AlchemyTrainScheduler(Registrable):
         optim = self.run.optim
         if optim is None or self.lr_sched is not None:
             return
-        t = (self.cur_epoch + 1 if self.unit == "epoch" else self.num_updates) - self.lr_start
+        t = (self.epochs_done if self.unit == "epoch" else self.num_updates) - self.lr_start
         for group in optim.param_groups:
             # torch's name for the rate that a group was made with; kept, so that the two kinds of schedule agree
             base: Any = group.setdefault("initial_lr", group["lr"])
@@ -171,7 +181,8 @@ class AlchemyTrainScheduler(Registrable):
                 hint = did_you_mean(key, names)
                 raise AlchemyError(f"{type(self).__name__} takes no {key!r}", section="sched", hint=hint)
             setattr(self, key, value)
-        self.lr_start = self.cur_epoch + 1 if self.unit == "epoch" else self.num_updates
+        self.lr_start = self.epochs_done if self.unit == "epoch" else self.num_updates
+        self._curve_length = kwargs.get("num_training_steps")
         self.settle()
         self.write_lr()
 

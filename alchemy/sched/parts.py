@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from loguru import logger
 
@@ -26,7 +26,7 @@ class Constant(AlchemyTrainScheduler):
         epochs: int | None = None,
         num_training_steps: int | None = None,
         num_warmup_steps: float = 0,
-        unit: str = "step",
+        unit: Literal["step", "epoch"] = "step",
     ) -> None:
         self.num_warmup_steps = num_warmup_steps
         super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
@@ -50,7 +50,7 @@ class LineWarmup(AlchemyTrainScheduler):
         num_training_steps: int | None = None,
         num_warmup_steps: float = 0,
         factor: float = 1.0,
-        unit: str = "step",
+        unit: Literal["step", "epoch"] = "step",
     ) -> None:
         self.num_warmup_steps, self.factor = num_warmup_steps, factor
         super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
@@ -76,8 +76,9 @@ class Step(AlchemyTrainScheduler):
         gamma: float = 0.1,
         epochs: int | None = None,
         num_training_steps: int | None = None,
-        unit: str = "step",
+        unit: Literal["step", "epoch"] = "step",
     ) -> None:
+        at_least_one(step_size=step_size)
         self.step_size, self.gamma = step_size, gamma
         super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
 
@@ -97,7 +98,7 @@ class MultiStep(AlchemyTrainScheduler):
         gamma: float = 0.1,
         epochs: int | None = None,
         num_training_steps: int | None = None,
-        unit: str = "step",
+        unit: Literal["step", "epoch"] = "step",
     ) -> None:
         self.milestones, self.gamma = sorted(milestones), gamma
         super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
@@ -112,7 +113,12 @@ class Exponential(AlchemyTrainScheduler):
 
     @filled
     def __init__(
-        self, *, gamma: float, epochs: int | None = None, num_training_steps: int | None = None, unit: str = "step"
+        self,
+        *,
+        gamma: float,
+        epochs: int | None = None,
+        num_training_steps: int | None = None,
+        unit: Literal["step", "epoch"] = "step",
     ) -> None:
         self.gamma = gamma
         super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
@@ -142,10 +148,11 @@ class Cosine(AlchemyTrainScheduler):
         restarts: int = 0,
         t_0: int | None = None,
         t_mult: int = 1,
-        unit: str = "step",
+        unit: Literal["step", "epoch"] = "step",
     ) -> None:
         if sum((t_max is not None, restarts > 0, t_0 is not None)) > 1:
             raise AlchemyError("Cosine takes one of t_max, restarts and t_0", section="sched", hint="remove the others")
+        at_least_one(t_max=t_max, t_0=t_0, t_mult=t_mult)
         self.num_warmup_steps, self.t_max, self.eta_min = num_warmup_steps, t_max, eta_min
         self.restarts, self.t_0, self.t_mult = restarts, t_0, t_mult
         super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
@@ -181,7 +188,7 @@ class Polynomial(AlchemyTrainScheduler):
         num_warmup_steps: float = 0,
         power: float = 1.0,
         lr_end: float = 0.0,
-        unit: str = "step",
+        unit: Literal["step", "epoch"] = "step",
     ) -> None:
         self.num_warmup_steps, self.power, self.lr_end = num_warmup_steps, power, lr_end
         super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
@@ -210,7 +217,7 @@ class InverseSqrt(AlchemyTrainScheduler):
         num_warmup_steps: float = 0,
         timescale: int | None = None,
         warmup_init_lr: float = 0.0,
-        unit: str = "step",
+        unit: Literal["step", "epoch"] = "step",
     ) -> None:
         self.num_warmup_steps, self.timescale, self.warmup_init_lr = num_warmup_steps, timescale, warmup_init_lr
         super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
@@ -233,11 +240,11 @@ class Plateau(AlchemyTrainScheduler):
         self,
         *,
         monitor: str = "dev/loss",
-        mode: str = "min",
+        mode: Literal["min", "max"] = "min",
         factor: float = 0.1,
         patience: int = 10,
         threshold: float = 1e-4,
-        threshold_mode: str = "rel",
+        threshold_mode: Literal["rel", "abs"] = "rel",
         cooldown: int = 0,
         min_lr: float = 0.0,
         epochs: int | None = None,
@@ -264,7 +271,7 @@ class Plateau(AlchemyTrainScheduler):
 
     def after_eval(self, results: Mapping[str, Any]) -> None:
         split, _, name = self.monitor.rpartition("/")
-        if split and split != self.run.last_eval[0]:
+        if split and split != next(reversed(self.run.scores)):
             return
         if name not in results:
             hint = did_you_mean(name, results) or f"it has {', '.join(results)}"
@@ -282,3 +289,10 @@ class Plateau(AlchemyTrainScheduler):
         self._cuts = int(state["cuts"])
         self._watch.load_state_dict(state["watch"])
         self.write_lr()
+
+
+def at_least_one(**numbers: int | None) -> None:
+    """Refuses lengths of nothing, by which a curve would divide."""
+    for name, number in numbers.items():
+        if number is not None and number < 1:
+            raise AlchemyError(f"{name} must be at least 1, not {number}", section="sched")

@@ -6,7 +6,6 @@ import contextlib
 import copy
 import io
 import os
-import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +20,8 @@ from alchemy.config.tree import Document, Table, Unread
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, Problem, did_you_mean
 from alchemy.launch.device import alloc1
-from alchemy.loop import evaluate, infer
+from alchemy.launch.project import reach
+from alchemy.loop import evaluate, infer, progress_bar
 from alchemy.optim import build_optimizer
 from alchemy.runner import AlchemyRunner, ALchemyTester, AlchemyTrainer, prepare
 from alchemy.sched import build_sched
@@ -49,7 +49,7 @@ def deep_check(doc: Document, device: int = -1, *, user_dir: str = "src") -> Fin
     project's code that failed.
     """
     findings = Findings()
-    _reach(user_dir)
+    reach(user_dir)
     work = copy.deepcopy(doc)  # old projects pop from the config
     try:
         info = alloc1(device)
@@ -57,7 +57,7 @@ def deep_check(doc: Document, device: int = -1, *, user_dir: str = "src") -> Fin
         findings.append(error.problem)
         return findings
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Stopped), Run(work, info) as run:
-        Deep(run, doc, findings).check()
+        Deep(run, doc, findings, user_dir).check()
     findings[:] = sorted(dict.fromkeys(findings), key=lambda problem: not problem.error)
     return findings
 
@@ -65,8 +65,8 @@ def deep_check(doc: Document, device: int = -1, *, user_dir: str = "src") -> Fin
 class Deep:
     """The stages of a deep check, each on what the one before it built."""
 
-    def __init__(self, run: Run, doc: Document, findings: Findings) -> None:
-        self.run, self.doc, self.findings = run, doc, findings
+    def __init__(self, run: Run, doc: Document, findings: Findings, user_dir: str) -> None:
+        self.run, self.doc, self.findings, self.user_dir = run, doc, findings, user_dir
         self.runner: type[AlchemyRunner] = AlchemyTrainer
 
     def check(self) -> None:
@@ -74,7 +74,7 @@ class Deep:
         with self._stage("the plugins"):
             name = run.cfg.peek("runner", "alchemy.runner.Trainer")
             self.runner = AlchemyRunner.resolve_registered_module(name)
-            self.runner(run.cfg, run.device_info, no_file=True, debug=False, desc="", user_dir="src")
+            self.runner(run.cfg, run.device_info, no_file=True, debug=False, desc="", user_dir=self.user_dir)
         with self._listening():
             with self._stage("task, model and data"):
                 prepare(run)
@@ -104,8 +104,10 @@ class Deep:
             dataset, options = run.task.dataset("train")
             batch = first_batch(dataset, options, run.seed)
             saved = Saved([*module.parameters(), *module.buffers()])
-            run.model.train()
-            with run.metrics.scope("deep", root=True), saved.counting():
+            # as the loop does it, but for the end-step pipes, which might evaluate everything
+            with progress_bar(run, "check", 1), run.metrics.scope("deep", root=True), saved.counting():
+                run.train_sched.begin_train_step(batch)
+                run.model.train()
                 _, outputs = run.task.step(batch)
             flush = getattr(run.model.backward, "flush", None)
             if flush is not None:
@@ -225,10 +227,3 @@ def batch_size(batch: Any) -> int:
     values = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else [batch]
     sizes = [value.shape[0] for value in values if isinstance(value, torch.Tensor) and value.dim()]
     return max(set(sizes), key=sizes.count) if sizes else 0
-
-
-def _reach(user_dir: str) -> None:
-    """Makes the project importable, as a run does."""
-    for root in (os.getcwd(), os.path.dirname(os.path.abspath(user_dir))):
-        if root not in sys.path:
-            sys.path.insert(0, root)

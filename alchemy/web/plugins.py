@@ -35,7 +35,7 @@ class MailOnFinish(AlchemyPlugin):
 
     def exit(self) -> None:
         folder = self.run.record_dir
-        status, reason = self.run.outcome()
+        status, reason = self.run.outcome(sys.exception())
         if folder is None or (status == "finished" and not self.send_ok):
             return
         tag = str(self.run.cfg.peek("tag", ""))

@@ -9,12 +9,12 @@ from typing import Any
 
 from rich.console import Console
 
-from alchemy.cli.launch import find_own_parts
 from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document, plain
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc1
+from alchemy.launch.project import reach
 from alchemy.loop import infer
 from alchemy.runner import InferenceRunner, prepare
 
@@ -57,7 +57,7 @@ class AlchemyNLP:
     ) -> None:
         checkpt = Path(checkpt)
         document = prepare_cfg(_config_of(checkpt) if cfg is None else plain(cfg) if isinstance(cfg, Mapping) else cfg)
-        find_own_parts(user_dir)
+        reach(user_dir)
         self.table = _inference_table(document, bsz)
         document = _for_inference(document, checkpt)
         self._run = Run(document, device_info or alloc1())
