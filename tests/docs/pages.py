@@ -1,8 +1,8 @@
 """The pages of the documentation as scripts: their blocks, and how each kind is run.
 
-A page is a terminal session in a folder of its own. A block whose first line is `# file: NAME` is written to that file;
-a `bash` block is run, and the next block starts in the folder where it ended; the `python` blocks of a page run one
-after the other in one program, when the commands are done. A comment before a block says what is special about it:
+A page is typed into a terminal, in a folder of its own. A block whose first line is `# file: NAME` is written to that
+file; a `bash` block is run, and the next block starts in the folder where it ended; the `python` blocks of a page run
+one after the other in one program, when the commands are done. A comment before a block says what is special about it:
 
     <!-- not run: REASON -->    it is left out
     <!-- exit: N -->            the command is meant to end with this code
@@ -58,7 +58,7 @@ def blocks(page: Path) -> Iterator[Block]:
         yield Block(text[: match.start()].count("\n") + 1, match["kind"], match["body"], match["mark"] or "")
 
 
-class Session:
+class Terminal:
     """A page that is being run."""
 
     def __init__(self, folder: Path) -> None:

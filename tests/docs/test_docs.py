@@ -36,7 +36,7 @@ def anchors(page: Path) -> set[str]:
 # the blocks of the Chinese page are those of the English one, which another test makes sure of
 @pytest.mark.parametrize("page", [page for page in PAGES if page != CHINESE], ids=lambda page: page.name)
 def test_the_page_runs_as_it_stands(page: Path, tmp_path: Path) -> None:
-    pages.Session(tmp_path).run(page)
+    pages.Terminal(tmp_path).run(page)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
