@@ -1,14 +1,13 @@
-"""Files that are never half written: atomic writes, hashes, locks."""
+"""Files that are never half written, and their hashes."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from alchemy.errors import AlchemyError
@@ -81,14 +80,6 @@ def hash_tree(root: str | Path, pattern: str = "*.py") -> str:
         if path.is_file():
             digest.update(f"{path.relative_to(root).as_posix()}\0{hash_file(path)}\n".encode())
     return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def locked(path: str | Path) -> Iterator[None]:
-    """Holds the lock file `path`; the system lets go of it when its holder dies."""
-    with open(path, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _umask() -> int:

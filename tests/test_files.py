@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.files import hash_file, hash_text, hash_tree, locked, write_atomic
+from alchemy.files import hash_file, hash_text, hash_tree, write_atomic
 
 
 def test_write_replaces_whole_files_and_leaves_no_traces(tmp_path: Path) -> None:
@@ -33,14 +33,3 @@ def test_hashes_tell_contents_and_names_apart(tmp_path: Path) -> None:
     assert hash_file(tmp_path / "a.py") == hash_text("x")
     (tmp_path / "a.py").rename(tmp_path / "b.py")
     assert hash_tree(tmp_path) != first
-
-
-def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
-    import fcntl
-
-    with (
-        locked(tmp_path / "lock"),
-        open(tmp_path / "lock") as other,
-        pytest.raises(BlockingIOError, match="unavailable"),
-    ):
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

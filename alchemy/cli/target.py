@@ -1,4 +1,4 @@
-"""What `test` and `predict` are pointed at: a record, whose config and weights are taken, or a config."""
+"""What `test` and `predict` are pointed at: a record, or a config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a module's file is and which names it binds, found by walking the path and reading, never by importing."""
+"""Where a module's file is, which names it binds: found by reading, never by importing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a name to the class it stands for: through imports, aliases and assignments, and up to its ancestors."""
+"""From a name to the class it stands for, through imports, aliases, assignments."""
 
 from __future__ import annotations
 

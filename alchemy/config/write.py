@@ -1,4 +1,4 @@
-"""Configs as TOML text: order and comments of the file they came from are kept, and they always read back equal.
+"""Configs as TOML text that always reads back equal, with the order and comments of the file they came from.
 
 The text is TOML 1.0, for other readers. None is written `{ none = true }`; see `alchemy.config.values`.
 """

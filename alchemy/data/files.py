@@ -144,12 +144,6 @@ def expand(paths: Any) -> list[Path]:
     return files
 
 
-def stem_suffix(path: str | Path) -> str:
-    """The suffix that tells the format: `.csv` for `train.csv.gz`."""
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    return next((suffix for suffix in reversed(suffixes) if suffix not in COMPRESSED), "")
-
-
 def _zstandard(path: Path) -> Any:
     try:
         import zstandard

@@ -171,10 +171,11 @@ def _check_number(options: Mapping[str, Any], key: str, least: int, kind: type[i
 
 def _may_pin() -> bool:
     """Pinning speeds up the copy to a GPU and costs memory that cannot be swapped: only where there is enough."""
-    return torch.cuda.is_available() and _memory_available() >= PIN_FROM_BYTES
+    return torch.cuda.is_available() and memory_available() >= PIN_FROM_BYTES
 
 
-def _memory_available() -> int:
+def memory_available() -> int:
+    """Bytes that the machine can still give away; 0 where it does not tell."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

@@ -1,1 +1,1 @@
-"""Losses, curves and parameter groups: what learning needs and what knows no run."""
+"""What learning needs that knows no run: losses, curves, parameter groups."""

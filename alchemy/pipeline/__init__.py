@@ -1,4 +1,4 @@
-"""The small steps that data, outputs, scores and schedules pass through: their contracts, and how a chain is built."""
+"""The contracts of the small steps that data, outputs, scores and schedules pass through."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where log messages go: the console and `run.log`, from loguru and from the standard library alike."""
+"""Where log messages go, whichever library they come from."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ from alchemy.files import write_atomic
 from alchemy.records.series import Series
 
 FORMAT = 1
-STATUSES = ("running", "finished", "failed", "killed", "lost", "stopped")
 HEARTBEAT_SECONDS = 30.0
 # below this a run would fail in its first minutes, with half a log to show for it
 MIN_FREE_BYTES = 16 * 2**20
@@ -29,8 +28,6 @@ INFO = "record.json"
 class RecordLike(Protocol):
     """What a run needs of its record; `NoRecord` is the one that keeps nothing."""
 
-    folder: Path | None
-
     def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None: ...
     def note(self, **fields: Any) -> None: ...
     def finish(self, status: str, reason: str = "") -> None: ...
@@ -38,8 +35,6 @@ class RecordLike(Protocol):
 
 class NoRecord:
     """A run without a folder: everything that is written is forgotten."""
-
-    folder: Path | None = None
 
     def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None:
         pass
@@ -55,7 +50,6 @@ class Record:
     """A record that is being written by the run in this process."""
 
     def __init__(self, folder: Path, info: dict[str, Any]) -> None:
-        self.folder: Path | None = folder
         self.path = folder
         self.info = info
         self.series = Series(folder / "metrics.jsonl")

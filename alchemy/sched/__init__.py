@@ -1,4 +1,4 @@
-"""The training schedule: steps, epochs, pipes and the learning rate, and the curves that this may follow."""
+"""Training schedules: the contract, the curves."""
 
 from __future__ import annotations
 

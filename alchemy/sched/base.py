@@ -1,4 +1,4 @@
-"""The contract of a schedule: which step and epoch it is, which pipes run there, and the learning rate."""
+"""The contract of a schedule: the steps it counts, the pipes it calls, the learning rate it writes."""
 
 from __future__ import annotations
 

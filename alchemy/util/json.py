@@ -1,4 +1,4 @@
-"""JSON of scores: numpy's numbers and arrays, and torch's tensors, as plain numbers and lists."""
+"""JSON of scores, with numpy and torch values as plain numbers."""
 
 from __future__ import annotations
 

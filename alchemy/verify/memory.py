@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from alchemy.data.loader import memory_available
 
 ROOM = 0.9  # of what is free: fragmentation and the rest of the program want their share
 
@@ -119,8 +120,4 @@ def free_memory(device: torch.device) -> int:
     """Bytes that a run may still take on a device; 0 where that is not known."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        rows = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(row.split()[1]) * 1024 for row in rows if row.startswith("MemAvailable:")), 0)
+    return memory_available()

@@ -8,7 +8,7 @@ import sys
 import pytest
 import zstandard
 
-from alchemy.data.files import expand, open_bytes, open_text, read_lines, stem_suffix
+from alchemy.data.files import expand, open_bytes, open_text, read_lines
 from alchemy.errors import AlchemyError
 
 TEXT = "第一行\nsecond line\n"
@@ -83,8 +83,3 @@ def test_a_missing_package_is_said_only_when_it_is_needed(tmp_path, monkeypatch)
     path.write_bytes(b"")
     with pytest.raises(AlchemyError, match="needs the package zstandard; pip install zstandard"):
         open_bytes(path)
-
-
-def test_the_format_is_told_by_the_suffix_inside():
-    assert stem_suffix("train.csv.gz") == stem_suffix("a.CSV") == ".csv"
-    assert stem_suffix("train.gz") == ""
