@@ -208,6 +208,8 @@ def _loader(run: Run, split: str, seed: int) -> Loader:
     dataset, kwargs = run.task.dataset(split)
     if run.device is not None and run.device.type == "cpu":
         kwargs.setdefault("pin_memory", False)  # a GPU that this run does not use is no reason to pin
+    if "seed" in kwargs:  # a seed of the split's own, which must not undo the change from epoch to epoch
+        seed = derive(kwargs.pop("seed"), seed)
     return get_dataloader(dataset, seed=seed, **kwargs)
 
 

@@ -16,7 +16,7 @@ from alchemy.nn.groups import matches
 from alchemy.nn.losses import Loss
 from alchemy.nn.reduce import by_name, differentiable, mean, weighted_sum
 from alchemy.nn.weights import load_weights, save_weights, unwrap
-from alchemy.registry import Registrable, build, filled_from, parameters
+from alchemy.registry import Registrable, build, construct, filled_from, parameters
 
 
 class AlchemyModel(Registrable):
@@ -88,7 +88,9 @@ class AlchemyModel(Registrable):
         """The backward handler of `[backward]`, made when it is first asked for."""
         if self._backward is None:
             table = self.backward_cfg
-            self._backward = build(BackwardHandler, table, section="backward") if table else DefaultBackwardHandler()
+            named = table is not None and "type" in table
+            make = build if named else construct
+            self._backward = make(BackwardHandler if named else DefaultBackwardHandler, table or {}, section="backward")
         return self._backward
 
     @backward.setter

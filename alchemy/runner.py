@@ -32,7 +32,7 @@ from alchemy.model import AlchemyModel, build_model
 from alchemy.optim import build_optimizer
 from alchemy.pipeline.output import PredictionFile
 from alchemy.plugins.base import AlchemyPlugin
-from alchemy.plugins.logs import stdlib_logging
+from alchemy.plugins.logs import plain_console, stdlib_logging
 from alchemy.registry import Registrable, build
 from alchemy.result import FailedRun, RunResult
 from alchemy.sched import build_sched
@@ -69,6 +69,8 @@ class AlchemyRunner(Registrable):
             context.set_global(key, value)
         seed_everything(context.seed)
         context.exits.enter_context(stdlib_logging("DEBUG" if context.debug else "INFO"))
+        if not any(str(table.get("type")).endswith("BasicSetup") for table in context.cfg.peek("plugins") or []):
+            context.exits.enter_context(plain_console(context.console))
         context.plugins = []
         try:
             for i, table in enumerate(context.cfg.get("plugins") or []):

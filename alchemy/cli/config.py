@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from alchemy.cli.options import Parser, add_configs, add_overrides
 
@@ -33,9 +34,11 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
+    from alchemy.cli.problems import report
     from alchemy.config.load import prepare_cfg
 
     document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
+    report(document.notes, sys.stderr)
     if args.json:
         import json
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 from alchemy.config.dynamic import SEEDLESS, part_names
@@ -118,6 +120,14 @@ def _source(doc: Document, key: str, origin: Origin) -> str:
     return f"from {origin}" if str(origin) else "from the program"
 
 
+def _shown(place: str) -> str:
+    """A place in source relative to where the user is, or to the folder of installed packages."""
+    for root in sorted((os.getcwd(), *sys.path), key=len, reverse=True):
+        if root and place.startswith(root + os.sep):
+            return place[len(root) + 1 :]
+    return place
+
+
 def _default(node: Any, name: str, path: Path, *, last: bool) -> str:
     """What a key that no file sets stands at: the default of the part's own signature."""
     if not isinstance(node, Table):
@@ -129,7 +139,7 @@ def _default(node: Any, name: str, path: Path, *, last: bool) -> str:
         part = find_part(kind, (".",))
         for param in part.params if part is not None else ():
             if part is not None and param.name == name and not param.required:
-                return f"{dotted((*path, name))} = {param.default}\n  default of {kind} ({part.where})"
+                return f"{dotted((*path, name))} = {param.default}\n  default of {kind} ({_shown(part.where)})"
     place = f"[{dotted(path)}]" if path else "the config"
     hint = did_you_mean(name, node) or f"it has {', '.join(node) or 'nothing'}"
     raise AlchemyError(f"{place} has no {name!r}", hint=hint)

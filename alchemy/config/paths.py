@@ -51,7 +51,7 @@ def _backup(slot: Slot) -> Iterator[Problem]:
     for path in paths if isinstance(paths, list) else []:
         # without a folder of that name the installed package is copied
         if isinstance(path, str) and path != "alchemy" and not exists(path):
-            yield slot.problem(f"there is no {path!r} to back up", "paths", hint=_hint(path), error=False)
+            yield slot.problem(f"there is no {path!r} to back up", "paths", hint=_hint(path))
 
 
 def looks_local(path: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from alchemy.config.modules import locate, read
 from alchemy.config.signature import literal
 from alchemy.config.source import KINDS, Gap, Part, look, project_words
-from alchemy.config.tables import LISTS, NAMES_CODE, NOT_PASSED, SECTIONS
+from alchemy.config.tables import DEFAULT_TYPES, LISTS, NAMES_CODE, NOT_PASSED, SECTIONS
 from alchemy.errors import Problem
 
 
@@ -180,11 +180,11 @@ def _add(layout: Layout, slot: Slot, fallback: str = "") -> None:
     """Looks the part of a slot up, and notes what is wrong with its `type`."""
     layout.slots.append(slot)
     place = where(slot.table, "type") or where(slot.table) or fallback
-    if not has(slot.table, "type"):
+    if not has(slot.table, "type") and slot.section not in DEFAULT_TYPES:
         hint = f'write type = "package.module.Class"; `alchemy parts {_slug(slot.kind)}` lists what there is'
         _wrong(layout, f"a {slot.kind} needs a 'type'", place, slot.section, hint)
         return
-    dotted = entry(slot.table, "type")
+    dotted = entry(slot.table, "type", DEFAULT_TYPES.get(slot.section))
     if not isinstance(dotted, str):
         hint = "write it like 'package.module.Class'"
         _wrong(layout, f"'type' must be a text, not {dotted!r}", place, slot.section, hint)

@@ -15,6 +15,9 @@ SECTIONS = {
     "criterion": ("loss", False),
 }
 
+# the part that a table without a `type` means
+DEFAULT_TYPES = {"backward": "alchemy.model.DefaultBackwardHandler"}
+
 # lists of parts: where they stand and of which kind they are
 LISTS = {
     "plugins": "plugin",

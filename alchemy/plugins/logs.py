@@ -46,6 +46,18 @@ def console_log(console: Console, level: str, format: str = CONSOLE_FORMAT) -> I
 
 
 @contextlib.contextmanager
+def plain_console(console: Console) -> Iterator[None]:
+    """What a run without BasicSetup has: our console in place of loguru's own, which shows the values of variables."""
+    # loguru tells only by removing it whether its own sink is still there
+    if not _remove(_default[0]):
+        yield  # the program has a log of its own
+        return
+    _default[0] = logger.add(sys.stderr)
+    with console_log(console, "INFO"):
+        yield
+
+
+@contextlib.contextmanager
 def file_log(path: Path, level: str, format: str = FILE_FORMAT, date_format: str = DATE_FORMAT) -> Iterator[None]:
     """Log messages, with full tracebacks, in a file until the block ends; a full disk never stops the run."""
     formatter = _formatter(format, date_format, brief=False)

@@ -57,7 +57,7 @@ class LineWarmup(AlchemyTrainScheduler):
 
     def settle(self) -> None:
         self._total, self._warmup = self.horizon(), self.warmup(self.num_warmup_steps)
-        if self._warmup >= self._total:
+        if self._warmup >= self._total and not (self.run.max_batches or self.run.overfit):
             logger.warning("[sched] the warm-up of {} is as long as training, which has {}", self._warmup, self._total)
 
     def lr_at(self, base: float, t: int) -> float:

@@ -214,16 +214,19 @@ def test_old_spellings_are_read_with_one_warning():
         {
             "plugins": [seeding],
             "sched": {"type": "alchemy.sched.LineWarmup", "lr_warmup_steps": 5, "epochs": 1},
-            "device": 0,
         }
     )
     assert list(doc["sched"].items()) == [("type", "alchemy.sched.LineWarmup"), ("num_warmup_steps", 5), ("epochs", 1)]
     assert doc["plugins"][0]["use_deterministic_algorithms"] is True
-    assert [note.error for note in doc.notes] == [False] * 3
+    assert [note.error for note in doc.notes] == [False] * 2
     assert "[sched] 'lr_warmup_steps' is the old spelling of 'num_warmup_steps'; its value 5 is used" in str(
         doc.notes[0]
     )
-    assert "'device' is a setting of one run; remove it and pass --device N" in str(doc.notes[2])
+
+
+def test_an_override_in_the_old_spelling_goes_before_the_file():
+    table = {"type": "alchemy.sched.LineWarmup", "num_warmup_steps": 10, "epochs": 1}
+    assert prepare_cfg({"sched": table}, overrides=["sched.lr_warmup_steps=5"])["sched"]["num_warmup_steps"] == 5
 
 
 def test_a_part_of_a_project_keeps_the_old_name_beside_the_new():
