@@ -37,7 +37,11 @@ def replace_folder(target: Path, save: Callable[[Path], object]) -> None:
     new, old = target.with_name(f".{target.name}.new"), target.with_name(f".{target.name}.old")
     for leftover in (new, old):  # of a run that was killed in here
         _remove(leftover)
-    save(new)
+    try:
+        save(new)
+    except BaseException:
+        _remove(new)
+        raise
     if not new.exists():
         raise AlchemyError(f"save({new.name!r}) wrote nothing there", hint="save(path) must create path")
     if target.exists():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -156,6 +157,7 @@ class Pace:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.sched = run.train_sched
+        self._warned = False
         self._begin()
 
     def _begin(self) -> None:
@@ -173,6 +175,13 @@ class Pace:
         tokens, targets = sums.get("tokens", (0, 0))[0], sums.get("loss", (0, 0))[1]
         # the numbers of this window are read from the device here, once, instead of at every step
         values = {f"train/{name}": mean for name, mean in run.metrics.turn_over().items() if name != "tokens"}
+        if not math.isfinite(values.get("train/loss", 0.0)) and not self._warned:
+            self._warned = True
+            logger.warning(
+                "the training loss is {} at update {}: nothing is learnt from here on",
+                values["train/loss"],
+                sched.num_updates,
+            )
         values["train/lr"] = run.optim.get_lr()[0]
         norm = getattr(run.optim, "grad_norm", None)
         if norm is not None:

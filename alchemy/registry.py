@@ -196,6 +196,13 @@ def is_registered(dotted: str) -> bool:
     return any(dotted in names for names in Registrable._registered.values())
 
 
+def forget(package: str) -> None:
+    """Drops what the modules of a package have registered, so that another one of the same name can take its place."""
+    for names in Registrable._registered.values():
+        for key in [key for key in names if key.startswith(f"{package}.")]:
+            del names[key]
+
+
 def resolve(dotted: str) -> Any:
     """Anything that can be imported: `torch.nn.functional.mse_loss`, `src.data.parse`."""
     module_name, _, name = _text(dotted, object).rpartition(".")

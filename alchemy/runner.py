@@ -36,7 +36,7 @@ from alchemy.plugins.logs import plain_console, stdlib_logging
 from alchemy.registry import Registrable, build
 from alchemy.result import FailedRun, RunResult
 from alchemy.sched import build_sched
-from alchemy.seeds import derive, seed_everything
+from alchemy.seeds import derive, seed_everything, unchanged_generators
 from alchemy.task import build_task, load_datasets
 
 __all__ = [
@@ -220,7 +220,9 @@ def run_task(
     document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg)
     context: Run | None = None
     try:
-        with Run(document, device_info) as context, graceful(_asker(context)):
+        # a run inside a run must not change what the outer one draws
+        around = unchanged_generators() if isinstance(sym_tbl(), Run) else contextlib.nullcontext()
+        with around, Run(document, device_info) as context, graceful(_asker(context)):
             context.max_batches, context.overfit = limits["fast_dev_run"], limits["overfit"]
             try:
                 reach(kwargs.get("user_dir") or "src")
@@ -273,7 +275,12 @@ def run(
     if len(cfgs) == 1 and not force_mp:
         answers = [job(cfg, devices[0], raise_errors=raise_errors, **kwargs) for cfg in good]
     else:
-        answers = run_all(_in_worker, [(job, cfg, kwargs) for cfg in good], list(places(devices, task_per_device)))
+        told: list[int] = []
+        calls = [(job, cfg, kwargs) for cfg in good]
+        answers = run_all(_in_worker, calls, list(places(devices, task_per_device)), told.append)
+        for answer in answers:
+            if told and not isinstance(answer, Lost) and answer.signal:
+                answer.signal = told[0]  # the one that the user sent
         answers = [_lost(cfg, answer) if isinstance(answer, Lost) else answer for cfg, answer in zip(good, answers)]
         if raise_errors and (failed := [answer for answer in answers if isinstance(answer, FailedRun)]):
             raise failed[0]
@@ -283,6 +290,8 @@ def run(
 
 def _checked(cfg: Any, user_dir: str, strict: bool, raise_errors: bool) -> Document | FailedRun:
     try:
+        if not isinstance(cfg, str | Path | Mapping):
+            raise AlchemyError(f"a config is a path or a mapping, not {cfg!r}")
         document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg)
         document.warnings = raise_if_wrong(document, strict=strict, roots=roots(user_dir))
     except AlchemyError as error:
@@ -320,10 +329,18 @@ def _start_plugin(context: Run, table: Any, section: str) -> Any:
     if hasattr(plugin, "__enter__") and hasattr(plugin, "__exit__"):
         context.exits.enter_context(plugin)
     if type(plugin).exit is not AlchemyPlugin.exit:
-        context.exits.callback(plugin.exit)
+        context.exits.callback(_leave, plugin)
     if type(plugin).log is not AlchemyPlugin.log:
         context.loggers.append(plugin.log)
     return plugin
+
+
+def _leave(plugin: Any) -> None:
+    try:
+        plugin.exit()
+    except Exception as error:
+        logger.opt(exception=error).error("{} failed at the end of the run: {}", type(plugin).__name__, error)
+        raise
 
 
 def _asker(context: Run) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import random
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -26,6 +28,19 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+@contextlib.contextmanager
+def unchanged_generators() -> Iterator[None]:
+    """Whatever draws inside leaves the generators of Python, numpy and torch as they were."""
+    import numpy as np
+    import torch
+
+    python, arrays = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        yield
+    random.setstate(python)
+    np.random.set_state(arrays)
 
 
 def deterministic(on: bool = True) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from alchemy.registry import forget
+
 
 def roots(user_dir: str = "src") -> list[str]:
     """The folders that imports such as `src.model` start from: the one that holds `user_dir`, and the working one."""
@@ -12,7 +14,19 @@ def roots(user_dir: str = "src") -> list[str]:
 
 
 def reach(user_dir: str = "src") -> None:
-    """Makes the project importable under the installed command as it is under `python -m`."""
+    """Makes the project importable, before any other on the path that has a package of the same name."""
     for folder in reversed(roots(user_dir)):
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
+        if sys.path[:1] != [folder]:
+            sys.path[:] = [folder, *(entry for entry in sys.path if entry != folder)]
+    _forget_others(os.path.basename(os.path.abspath(user_dir)), roots(user_dir))
+
+
+def _forget_others(package: str, own: list[str]) -> None:
+    """Every project calls its package `src`: one that was imported from elsewhere is not this project's."""
+    module = sys.modules.get(package)
+    places = [os.path.realpath(place) for place in getattr(module, "__path__", ())]
+    if not places or any(place == os.path.realpath(os.path.join(root, package)) for place in places for root in own):
+        return
+    for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
+        del sys.modules[name]
+    forget(package)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks a run to end at the next step, the second leaves at once."""
+"""Ctrl-C, SIGTERM, a closed terminal: the first asks a run to end at the next step, the second leaves at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -31,14 +31,16 @@ def graceful(ask: Callable[[int], bool]) -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         if os.getpid() != owner:
             # a forked loader worker inherits this handler: it ends with its parent, not by the terminal's signal
-            if number == signal.SIGTERM:
-                os._exit(143)
+            if number != signal.SIGINT:
+                os._exit(128 + number)
             return
         again, seen[0] = seen[0], True
         if again or not ask(number):
             raise Interrupted(number)
 
-    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    # nohup and the like have SIGHUP ignored: what is ignored stays so, but Ctrl-C in a worker, see workers.py
+    heard = [n for n in SIGNALS if n == signal.SIGINT or signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in heard}
     try:
         yield
     finally:

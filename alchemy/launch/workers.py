@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
@@ -30,11 +31,16 @@ class Lost(NamedTuple):
         return f"its process ended with exit code {self.exit_code} and no answer"
 
 
-def run_all(job: Job, calls: Sequence[tuple[Any, ...]], places: Sequence[Any]) -> list[Any]:
+def run_all(
+    job: Job,
+    calls: Sequence[tuple[Any, ...]],
+    places: Sequence[Any],
+    told: Callable[[int], object] = lambda number: None,
+) -> list[Any]:
     """Calls `job(*call, place)` for every call in a spawned process; answers come back in the order of the calls.
 
-    A process that dies gives a `Lost`; it disturbs no other. The first Ctrl-C or SIGTERM is passed on to the running
-    ones, no further one is started, and they are waited for; the second ends them at once.
+    A process that dies gives a `Lost`; it disturbs no other. The first Ctrl-C or SIGTERM is `told`, the running ones
+    get a SIGTERM, no further one is started, and they are waited for; a second signal ends them at once.
     """
     assert places, "without a place no job would ever start"
     answers: dict[int, Any] = {}
@@ -44,9 +50,10 @@ def run_all(job: Job, calls: Sequence[tuple[Any, ...]], places: Sequence[Any]) -
 
     def pass_on(number: int) -> bool:
         stopped_by.append(number)
+        told(number)
         for _, process, _ in running.values():
             with contextlib.suppress(ProcessLookupError):  # it has just ended
-                os.kill(process.pid, number)
+                os.kill(process.pid, signal.SIGTERM)
         return True
 
     try:
@@ -78,7 +85,8 @@ def _start(job: Job, arguments: tuple[Any, ...]) -> tuple[Any, Connection]:
     # not a daemon: loaders inside the job start workers of their own
     method = multiprocessing.get_start_method(allow_none=True)
     process = context.Process(target=_answer, args=(sender, job, arguments, list(sys.path), method))
-    process.start()
+    with _ctrl_c_ignored():
+        process.start()
     sender.close()
     return process, receiver
 
@@ -87,10 +95,32 @@ def _answer(sender: Connection, job: Job, arguments: tuple[Any, ...], path: list
     sys.path[:] = path
     # a spawned process would spawn in its turn: loader workers should start as they do in a single run
     multiprocessing.set_start_method(method, force=True)
-    # out of the terminal's group: Ctrl-C comes from the parent, once, and not twice
+    # out of the terminal's group: what the terminal sends comes through the parent, once
     os.setpgrp()
+    threading.Thread(target=_end_with_parent, name="alchemy-parent", daemon=True).start()
     with sender:
         sender.send(job(*arguments))
+
+
+@contextlib.contextmanager
+def _ctrl_c_ignored() -> Iterator[None]:
+    """A process started in here ignores Ctrl-C while it imports, where it could only die with a traceback."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _end_with_parent() -> None:
+    """Asks this process to end when its parent is gone, even if that was killed without a word."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _receive(connection: Any, process: Any) -> Any:

@@ -70,10 +70,11 @@ def _source(name: str) -> Path:
 def _ignoring(patterns: Iterable[str], record: Path) -> Callable[[str, list[str]], set[str]]:
     patterns = tuple(patterns)
     # the folder of all records, when it lies inside a path, would copy itself without end
-    records = record.resolve().parent
+    records = os.path.realpath(record.parent)
 
     def skip(folder: str, names: list[str]) -> set[str]:
         matched = {name for name in names for pattern in patterns if fnmatch.fnmatch(name, pattern)}
-        return matched | {name for name in names if (Path(folder) / name).resolve() == records}
+        # realpath, since Path.resolve raises at a link that leads to itself
+        return matched | {name for name in names if os.path.realpath(os.path.join(folder, name)) == records}
 
     return skip

@@ -52,15 +52,18 @@ class FileLogger(AlchemyPlugin):
             raise AlchemyError(
                 "a record needs a tag", where=run.cfg.path, hint='add tag = "..." at the top of the config'
             )
-        self.record = self._create(log_dir, str(tag))
+        for name in subdirs:
+            if os.path.isabs(name) or ".." in Path(name).parts:
+                raise AlchemyError(f"subdirs: {name!r} leads out of the record", section="plugins.FileLogger")
+        self.record = self._create(os.path.expanduser(log_dir), str(tag))
         folder = self.record.path
         run.record = self.record
         run.record_dir = folder
         level = "DEBUG" if run.debug else level
-        run.exits.enter_context(file_log(folder / "run.log", level, format=format, date_format=date_format))
-        # here and not in `exit`: a plugin that fails later in its constructor must not leave a record "running"
-        run.exits.push(self._close)
         try:
+            run.exits.enter_context(file_log(folder / "run.log", level, format=format, date_format=date_format))
+            # here and not in `exit`: a plugin that fails later in its constructor must not leave a record "running"
+            run.exits.push(self._close)
             self._fill(folder, subdirs, create_readme, backup_cfg)
         except OSError as error:
             raise AlchemyError(f"the record folder {folder} cannot be written: {error}") from error
@@ -103,7 +106,10 @@ class FileLogger(AlchemyPlugin):
         series = self.record.series
         if series.dropped:
             logger.warning("{} rows of metrics.jsonl could not be written: {}", series.dropped, series.error)
-        self.record.finish(status, reason)
+        try:
+            self.record.finish(status, reason)
+        except OSError as error:  # the folder was removed, or the disk is full: the run itself has ended well or badly
+            logger.error("the record {} cannot be closed: {}", self.record.path, error)
         logger.info("{}{}: {}", status, f" ({reason})" if reason else "", self.record.path)
 
 

@@ -61,11 +61,13 @@ def plain_console(console: Console) -> Iterator[None]:
 def file_log(path: Path, level: str, format: str = FILE_FORMAT, date_format: str = DATE_FORMAT) -> Iterator[None]:
     """Log messages, with full tracebacks, in a file until the block ends; a full disk never stops the run."""
     formatter = _formatter(format, date_format, brief=False)
-    sink = logger.add(path, level=level, format=formatter, encoding="utf-8", catch=True, diagnose=False, backtrace=True)
-    try:
-        yield
-    finally:
-        _remove(sink)
+    # opened here: loguru would take braces in the path for a pattern
+    with open(path, "a", encoding="utf-8", errors="backslashreplace", buffering=1) as file:
+        sink = logger.add(file, level=level, format=formatter, catch=True, diagnose=False, backtrace=True)
+        try:
+            yield
+        finally:
+            _remove(sink)
 
 
 @contextlib.contextmanager

@@ -155,7 +155,7 @@ class Deep:
             problem = error.problem
             place = problem.where or place_of(self.doc, problem.section or section)
             self.findings.append(replace(problem, where=place, section=problem.section or section))
-        except Exception as error:  # anything may be wrong in a project's code
+        except (Exception, SystemExit) as error:  # anything may be wrong in a project's code
             text = f"{what} failed: {type(error).__name__}: {error}"
             self.findings.append(Problem(text.strip(), origin_of(error) or self.doc.path, section))
         else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -49,7 +51,7 @@ def test_the_cpu_needs_no_driver_and_a_missing_device_is_an_error_at_once() -> N
             alloc_cuda(0)
 
 
-def wait_for_signal(number: int, path: str, place: Any) -> str:
+def wait_for_signal(number: int, path: str, *rest: Any) -> str:
     from alchemy.launch.signals import graceful
 
     told: list[int] = []
@@ -58,6 +60,8 @@ def wait_for_signal(number: int, path: str, place: Any) -> str:
         deadline = time.monotonic() + 60
         while not told and time.monotonic() < deadline:
             time.sleep(0.01)
+    if "tell" in rest:
+        Path(path, "told").write_text(str(told))
     return f"{number} got {told}"
 
 
@@ -74,3 +78,24 @@ def test_a_signal_is_passed_on_once_and_nothing_further_is_started(tmp_path: Pat
     assert answers[:2] == ["0 got [15]", "1 got [15]"]
     assert answers[2] == Lost(None, 15)
     assert "was not started" in str(answers[2])
+
+
+def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
+    code = f"""
+from tests.launch.test_workers import wait_for_signal
+from alchemy.launch.workers import run_all
+run_all(wait_for_signal, [(0, {str(tmp_path)!r}, "tell")], ["a"])
+"""
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    wait_until(lambda: (tmp_path / "0").exists())
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: (tmp_path / "told").exists())
+    assert (tmp_path / "told").read_text() == "[15]"
+
+
+def wait_until(condition: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

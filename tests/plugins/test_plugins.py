@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -218,3 +219,41 @@ def test_old_plugins_enter_and_exit_and_all_see_the_failure() -> None:
     with pytest.raises(OSError, match="does not stop the rest"):
         go([{"type": f"{Look.__module__}.Old"}, {"type": f"{Look.__module__}.New"}], fail)
     assert SEEN["calls"] == ["enter", ("new", ZeroDivisionError), ("exit", OSError)]
+
+
+def test_odd_folders_of_records_are_kept_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = go([plugin("FileLogger", log_dir=str(tmp_path / "{lr} [x]"))]).record_dir
+    assert json.loads((folder / "record.json").read_text())["status"] == "finished"
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert go([plugin("FileLogger", log_dir="~/r")]).record_dir.parent == tmp_path / "home" / "r"
+    with pytest.raises(AlchemyError, match=r"'\.\./\.\./esc' leads out of the record"):
+        go([plugin("FileLogger", log_dir=str(tmp_path), subdirs=["../../esc"])])
+
+
+def test_a_link_that_leads_to_itself_does_not_stop_a_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "loop").symlink_to("loop")
+    folder = go([plugin("FileLogger", log_dir="records"), plugin("Backup", paths=["src"])]).record_dir
+    assert (folder / "backup" / "src").is_dir()
+
+
+def test_a_record_folder_that_vanishes_does_not_fail_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def do() -> None:
+        shutil.rmtree(sym_tbl().record_dir)
+
+    assert go([plugin("BasicSetup"), plugin("FileLogger", log_dir=str(tmp_path))], do).status == "finished"
+    assert "cannot be closed" in capfd.readouterr().out
+
+
+def test_a_run_inside_a_run_leaves_its_random_numbers_alone() -> None:
+    def draw() -> float:
+        return float(torch.rand(()))
+
+    def draw_after_another() -> float:
+        outer = SEEN["do"]
+        go([], lambda: torch.rand(100))
+        SEEN["do"] = outer
+        return draw()
+
+    assert go([], draw).ret == go([], draw_after_another).ret

@@ -1,0 +1,34 @@
+"""The first signal asks, the second leaves; what nohup ignores stays ignored."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from alchemy.launch.signals import Interrupted, graceful
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_first_asks_and_the_second_leaves(number: int) -> None:
+    asked: list[int] = []
+    before = signal.getsignal(number)
+    with (
+        pytest.raises(Interrupted, match=f"{signal.Signals(number).name} received"),
+        graceful(lambda number: asked.append(number) is None),
+    ):
+        os.kill(os.getpid(), number)
+        assert asked == [number]
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before
+
+
+def test_what_was_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with graceful(lambda number: False):
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
