@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from alchemy.config.slots import Layout, Slot, entry, has, is_table, where
+from alchemy.config.slots import Layout, Slot, entries, entry, has, is_table, where
 from alchemy.errors import Problem, did_you_mean
 
 Rule = Callable[[Layout], Iterator[Problem]]
@@ -175,19 +176,41 @@ def fields_flow(layout: Layout) -> Iterator[Problem]:
 # -- numbers
 
 
-_AT_LEAST_ONE = (
-    "period", "epochs", "batch_size", "buffer_size", "num_training_steps", "step_size", "t_0", "t_max", "t_mult",
-)  # fmt: skip
+_AT_LEAST = {
+    **dict.fromkeys(("period", "epochs", "batch_size", "buffer_size", "num_training_steps", "step_size"), 1),
+    **dict.fromkeys(("t_0", "t_max", "t_mult"), 1),
+    "num_warmup_steps": 0,
+}
 
 
 def too_small(layout: Layout) -> Iterator[Problem]:
     for slot in layout.slots:
         if slot.part is not None and not slot.part.ours:
             continue  # in a project's part, 0 may mean "off"
-        for key in _AT_LEAST_ONE:
-            value = entry(slot.table, key, None) if has(slot.table, key) else None
-            if isinstance(value, int | float) and _number(value) and value < 1 and not (key == "epochs" and value > 0):
-                yield slot.problem(f"{key} must be at least 1, not {value}", key)
+        for key, least in _AT_LEAST.items():
+            value = entry(slot.table, key, None)
+            if _number(value) and value < least and not (key == "epochs" and value > 0):
+                yield slot.problem(f"{key} must be at least {least}, not {value}", key)
+
+
+def not_finite(layout: Layout) -> Iterator[Problem]:
+    for slot in filter(None, map(layout.at, ("optim", "sched"))):
+        for key, value in entries(slot.table):
+            if key == "max_grad_norm" and value == math.inf:  # measured, never clipped
+                continue
+            odd = [item for item in (value if isinstance(value, list) else [value]) if _odd(item)]
+            if odd:
+                text = f"{key} must be a finite number, not {odd[0]}"
+                yield slot.problem(text, key, error=_knows(slot) or key == "lr")
+
+
+def _odd(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _knows(slot: Slot) -> bool:
+    """Whether we know what a part does with its numbers: a project's own may give them another meaning."""
+    return slot.part is None or slot.part.ours or slot.part.module.startswith("torch.")
 
 
 def no_end(layout: Layout) -> Iterator[Problem]:
@@ -208,6 +231,9 @@ def bad_rates(layout: Layout) -> Iterator[Problem]:
             yield optim.problem(f"{key} must be above 0, not {value}", key)
         elif _number(value) and value == 0:
             yield optim.problem(f"{key} = 0: nothing will be learnt", key, hint="set a rate above 0", error=False)
+    decay = entry(optim.table, "weight_decay", None)
+    if _number(decay) and decay < 0:
+        yield optim.problem(f"weight_decay must be at least 0, not {decay}", "weight_decay", error=_knows(optim))
 
 
 def long_warmup(layout: Layout) -> Iterator[Problem]:
@@ -311,6 +337,6 @@ def _number(value: Any) -> bool:
 
 RULES: tuple[Rule, ...] = (
     shuffled_stream, workers_without_split, split_twice, batched_twice, batch_of_one, loader_options, chain_starts,
-    fields_flow, too_small, no_end, bad_rates, long_warmup, evaluated_splits, never_evaluated, untrained_test,
-    repeated_plugins, plugin_order, two_seeds,
+    fields_flow, too_small, not_finite, no_end, bad_rates, long_warmup, evaluated_splits, never_evaluated,
+    untrained_test, repeated_plugins, plugin_order, two_seeds,
 )  # fmt: skip

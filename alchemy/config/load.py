@@ -15,7 +15,7 @@ from alchemy.config.merge import merge
 from alchemy.config.override import override
 from alchemy.config.scan import Path
 from alchemy.config.seed import settle_seed
-from alchemy.config.spelling import modern, respell
+from alchemy.config.spelling import modern, rename, respell
 from alchemy.config.tree import Array, Document, Origin, Table, grow
 from alchemy.config.values import Parsed, decode
 from alchemy.errors import ConfigError, Problem, did_you_mean
@@ -40,11 +40,11 @@ def prepare_cfg(
     """
     problems: list[Problem] = []
     doc = _document(source, variant, allow_code, problems)
-    doc.notes += respell(doc)
     for text in overrides:
         problem = override(doc, modern(text))
         if problem is not None:
             (problems if problem.error else doc.notes).append(problem)
+    doc.notes = [*respell(doc), *doc.notes]
     resolve(doc, problems, drawn=False)
     _raise(problems)
     settle_seed(doc, seed, problems)
@@ -74,7 +74,7 @@ def expand(
     problems: list[Problem] = []
     for source in sources:
         try:
-            named = isinstance(source, Mapping) or bool(_split(os.fspath(source))[1])
+            named = isinstance(source, Mapping) or _split(os.fspath(source))[1] is not None
             names: list[str | None] = [None]
             if all_variants and not named:
                 names = [*variants(source, allow_code=allow_code)] or names
@@ -104,17 +104,18 @@ class _Layer:
 
 
 def _document(source: Source, variant: str | None, allow_code: bool, problems: list[Problem]) -> Document:
+    variant = variant or None
     if isinstance(source, Document) and not variant:
         return _again(source)
     name = ""
     if not isinstance(source, Mapping):
         name, named = _split(os.fspath(source))
-        source, variant = name, variant or named
+        source, variant = name, variant or named  # with an empty name after '#', which is refused
     layer = _layer(source, allow_code, "", problems)
     doc = Document(origin=layer.body.origin, path=name)
     merge(doc, layer.body, [])
     doc.source = layer.source
-    if variant:
+    if variant is not None:
         doc.variant, doc.delta = variant, _choose(doc, layer, variant, name, problems)
     return doc
 
@@ -130,10 +131,12 @@ def _choose(body: Table, layer: _Layer, variant: str, name: str, problems: list[
     delta = layer.variants.peek(variant)
     if not isinstance(delta, Table):
         offer = f"there are {', '.join(layer.variants)}" if layer.variants else "the file has no [variant.NAME] tables"
-        hint = did_you_mean(variant, layer.variants) or offer
-        problems.append(Problem(f"there is no variant {variant!r}", name, hint=hint))
+        hint = (did_you_mean(variant, layer.variants) if variant else "") or offer
+        message = f"there is no variant {variant!r}" if variant else "no variant is named after '#'"
+        problems.append(Problem(message, name, hint=hint))
         return {}
     plain = delta.plain()
+    rename(delta)
     merge(body, delta, problems)
     return plain
 
@@ -159,8 +162,9 @@ def _layer(
             problems += error.problems
             continue
         merge(body, lower.body, problems)
-        if variant:
+        if variant is not None:
             _choose(body, lower, variant, path, problems)
+    rename(table)
     merge(body, table, problems)
     return _Layer(body, variants, parsed.source)
 
@@ -206,7 +210,7 @@ def _origins(parsed: Parsed, name: str) -> Any:
     return origin_of
 
 
-def _split(text: str) -> tuple[str, str]:
-    """`f.toml#NAME` as file and variant; a file whose name has a '#' is taken as it is."""
+def _split(text: str) -> tuple[str, str | None]:
+    """`f.toml#NAME` as file and variant, None without a '#'; a file whose name has a '#' is taken as it is."""
     path, sign, variant = text.rpartition("#")
-    return (text, "") if not sign or os.path.exists(text) else (path, variant)
+    return (text, None) if not sign or os.path.exists(text) else (path, variant)

@@ -57,6 +57,22 @@ class Module:
         parts = [n for n, b in self.names.items() if not n.startswith("_") and not isinstance(b, ast.expr)]
         return [*self.aliases, *(n for n in parts if n not in self.aliases)]
 
+    def own(self) -> list[str]:
+        """The parts that a module offers, classes first: those it defines, and what it re-exports on purpose."""
+        shown = self.names.get("__all__")
+        listed = [n.value for n in ast.walk(shown) if isinstance(n, ast.Constant)] if isinstance(shown, ast.AST) else []
+        aliased = {klass for rows in self.aliases.values() for _, klass in rows if klass not in self.aliases}
+        names = [n for n in self.public() if n not in aliased and (n in self.aliases or self._offers(n, listed))]
+        return sorted(names, key=lambda n: not n[:1].isupper())
+
+    def _offers(self, name: str, listed: Iterable[object]) -> bool:
+        binding = self.names[name]
+        if isinstance(binding, Import):  # a package is known by what it imports from its own modules
+            return name in listed or (
+                self.package and bool(binding.attr) and binding.module.startswith(f"{self.name}.")
+            )
+        return True
+
     def at(self, node: ast.AST | int) -> str:
         """`file:line`, relative to the working folder where that is shorter."""
         line = node if isinstance(node, int) else getattr(node, "lineno", 1)

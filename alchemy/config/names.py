@@ -129,8 +129,9 @@ def _no_name(module_name: str, name: str, place: Place, module: Module | None, r
     if f"{module_name}.{name}" in below:
         return Gap("form", f"'{module_name}.{name}' is a module, not a part", f"write '{module_name}.{name}.Class'")
     names = module.public() if module else []
-    offered = [n for n in names if n[:1].isupper()]
-    hint = did_you_mean(name, names) or (f"it has {', '.join(offered[:8])}" if offered else "it defines no part")
+    offered = module.own() if module else []
+    more = ", ..." if len(offered) > 8 else ""
+    hint = did_you_mean(name, names) or (f"it has {', '.join(offered[:8])}{more}" if offered else "it defines no part")
     return Gap("name", f"module {module_name!r} has no {name!r}", hint)
 
 

@@ -10,12 +10,18 @@ from typing import Any
 
 from alchemy.config.merge import assign, find, has
 from alchemy.config.scan import Path, split_key
+from alchemy.config.tables import DEFAULT_TYPES, LOADER, NOT_PASSED, TOP_LEVEL, WRAPPER
 from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.config.values import decode, dotted, literal
 from alchemy.errors import Problem, did_you_mean
 
 # tables that may be opened from the command line though the file has none
 TABLES = ("backward", "checkpoint", "criterion", "ema", "model", "optim", "precision", "sched", "stop", "sweep", "task")
+
+READ_BEFORE = {
+    "base": "write a config of your own with that base",
+    "variant": "name the variant after the file: train.toml#NAME",
+}
 
 _WORDS = {"True": True, "False": False, "None": None, "none": None, "null": None}
 
@@ -35,6 +41,7 @@ def override(doc: Document, text: str) -> Problem | None:
     where = f"--set {text}"
     try:
         keys, value = _split(text)
+        _refuse_loading(doc, keys[0])
         parent = _walk(doc, keys[:-1])
         if value is not None:
             return _set(doc, parent, keys, value, where)
@@ -93,6 +100,12 @@ def _split(text: str) -> tuple[list[str], str | None]:
     return keys, rest[1:]
 
 
+def _refuse_loading(doc: Document, key: str) -> None:
+    """What decides which files and tables are read is no longer there to be changed."""
+    if key in READ_BEFORE and not has(doc, key):  # a project may have a plain key of that name
+        raise Refused(f"{key} is read before overrides", READ_BEFORE[key])
+
+
 def _walk(doc: Document, keys: list[str]) -> Table | Array:
     """The table or list in which the last key stands."""
     node: Any = doc
@@ -149,9 +162,29 @@ def _set(doc: Document, parent: Table | Array, keys: list[str], text: str, where
         return None
     hint = "" if has(parent, key) else did_you_mean(key, [*parent, *(TABLES if parent is doc else ())])
     assign(parent, key, value, COMMAND_LINE)
-    if hint:
+    if hint and not _is_known(parent, path):
         return Problem(f"{dotted(path)} is a new key, it replaces nothing", where, hint=hint, error=False)
     return None
+
+
+def _is_known(parent: Table, path: Path) -> bool:
+    """Whether a key has a place there: one of alchemy's own words, or a parameter of the part that `type` names."""
+    from alchemy.config.source import find
+
+    *head, key = map(str, path)
+    section = ".".join(head)
+    if not head or section in NOT_PASSED:
+        words: tuple[str, ...] = NOT_PASSED[section] if head else TOP_LEVEL
+        if key in words:
+            return True
+    if head[:2] == ["task", "datasets"] and len(head) == 3:
+        return key in LOADER or key == "pipes"
+    kind = parent.peek("type") or DEFAULT_TYPES.get(section)
+    part = find(kind) if isinstance(kind, str) else None
+    if part is None:
+        return False
+    wrapped = section == "optim" and part.module.startswith("torch.") and key in WRAPPER
+    return wrapped or key in part.known or (part.old_style and key in part.own_words)
 
 
 def _fitting(text: str, old: Any, path: Path) -> Any:

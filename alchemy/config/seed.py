@@ -10,6 +10,8 @@ from alchemy.config.override import COMMAND_LINE
 from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.errors import Problem
 
+LARGEST = 2**63 - 1  # what torch and numpy can be seeded with
+
 
 def settle_seed(doc: Document, seed: int | None, problems: list[Problem]) -> None:
     """Gives the document its seed: asked for, in the file, in the Seeding plugin, or drawn now."""
@@ -23,7 +25,7 @@ def settle_seed(doc: Document, seed: int | None, problems: list[Problem]) -> Non
             return
         holder = plugin
     if not _is_seed(holder.peek("seed")):
-        message = f"seed is {brief(holder.peek('seed'))}, not a whole number from 0 on"
+        message = f"seed is {brief(holder.peek('seed'))}, not a whole number from 0 to 2**63 - 1"
         hint = "leave it out to have one drawn and recorded"
         problems.append(Problem(message, holder.where("seed"), "" if holder is doc else "plugins", hint=hint))
     elif holder is doc and plugin is not None and has(plugin, "seed") and doc.origins["seed"].kind == "command line":
@@ -47,4 +49,4 @@ def _seeding(doc: Document) -> Table | None:
 
 
 def _is_seed(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST

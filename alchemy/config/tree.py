@@ -22,6 +22,7 @@ class Origin:
     kind: str = "file"  # file | command line | default | dynamic | drawn | code | environment
     overrode: Origin | None = None
     value_text: str = ""  # the value as it stood at this origin, for `config explain`
+    spelt: str = ""  # the old name that the key had there
 
     def __str__(self) -> str:
         if self.file:

@@ -121,6 +121,10 @@ def test_wrong_config(case):
     assert not row["mark"] or found[0].where in lines_with(text, row["mark"])
 
 
+def test_infinite_clipping_measures_the_norm_and_is_allowed():
+    assert problems_of(edited("max_grad_norm = 1.0", "max_grad_norm = inf")) == []
+
+
 def test_all_at_once_and_in_order():
     text = edited("hidden = 64", "hiden = 64").replace('tag = "reviews"', "tag = 1").replace("period = 2", "period = 0")
     found = [p.where for p in problems_of(text) if p.error]

@@ -139,6 +139,11 @@ WRONG = [
     ("optim.lr.x=1", "optim.lr is a value and has no keys"),
     ("~optim.beta", r"\[optim\] has no 'beta'; did you mean 'betas'"),
     ("seed=-1", "seed is -1, not a whole number"),
+    ("seed=99999999999999999999999", r"command line seed is 9+, not a whole number from 0 to 2\*\*63 - 1"),
+    ('base=["x"]', "base is read before overrides; write a config of your own"),
+    ("~base", "base is read before overrides"),
+    ("variant.big.optim.lr=1", "variant is read before overrides; name the variant after the file"),
+    ("variant=big", "variant is read before overrides"),
 ]
 
 
@@ -154,6 +159,46 @@ def test_a_new_key_that_resembles_another_is_a_warning(folder):
         "--set optim.betass=[1] optim.betass is a new key, it replaces nothing; did you mean 'betas'?"
     ]
     assert typed("1", True) is True
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sched.num_training_steps=5",  # resembles num_warmup_steps, and is a parameter of the schedule
+        "sched.pipes=[]",
+        "optim.no_decay=true",
+        "optim.foreach=true",
+        "seed=1",
+        "task.outputpipes=[]",
+        "task.datasets.train.batch_sampler=none",
+    ],
+)
+def test_a_key_that_the_part_takes_needs_no_warning(text):
+    cfg = {
+        "sede": 1,
+        "sched": {"type": "alchemy.sched.LineWarmup", "num_warmup_steps": 1, "pip": 1},
+        "optim": {"type": "torch.optim.AdamW", "foreac": True, "nodecay": 1},
+        "task": {"type": "alchemy.task.DefaultTask", "evalpipes": [], "datasets": {"train": {"batch_size": 1}}},
+    }
+    assert prepare_cfg(cfg, overrides=[text]).notes == []
+
+
+def test_a_key_of_ones_own_called_variant_can_be_set():
+    assert prepare_cfg({"variant": "a"}, overrides=["variant=b"])["variant"] == "b"
+
+
+@pytest.mark.parametrize("source", ["train.toml#", "over.toml"])
+def test_an_empty_variant_is_refused(source, folder):
+    (folder / "over.toml").write_text("base = 'train.toml#'")
+    for load in (prepare_cfg, lambda name: expand([name], all_variants=True)):
+        with pytest.raises(ConfigError, match=r"train.toml no variant is named after '#'; there are big, other, anew"):
+            load(source)
+
+
+def test_a_seed_of_the_command_line_is_bounded(folder):
+    assert expand(["train.toml"], seeds=[2**63 - 1])[0]["seed"] == 2**63 - 1
+    with pytest.raises(ConfigError, match=r"command line seed is 9223372036854775808, not a whole number from 0"):
+        expand(["train.toml"], seeds=[2**63])
 
 
 def test_two_parts_of_one_name_want_a_number(folder):
@@ -227,6 +272,38 @@ def test_old_spellings_are_read_with_one_warning():
 def test_an_override_in_the_old_spelling_goes_before_the_file():
     table = {"type": "alchemy.sched.LineWarmup", "num_warmup_steps": 10, "epochs": 1}
     assert prepare_cfg({"sched": table}, overrides=["sched.lr_warmup_steps=5"])["sched"]["num_warmup_steps"] == 5
+
+
+@pytest.mark.parametrize(
+    ("base", "child", "variant", "steps"),
+    [
+        ("num_warmup_steps = 10", "lr_warmup_steps = 5", "", 5),
+        ("lr_warmup_steps = 10", "num_warmup_steps = 5", "", 5),
+        ("lr_warmup_steps = 10", "num_warmup_steps = 5", "lr_warmup_steps = 3", 3),
+        ("lr_warmup_steps = 10", "num_warmup_steps = { delete = true }", "", None),
+        ("num_warmup_steps = 10", "lr_warmup_steps = { delete = true }", "", None),
+    ],
+)
+@pytest.mark.parametrize("part", ["alchemy.sched.LineWarmup", "src.sched.Mine"])
+def test_the_later_layer_wins_in_either_spelling(base, child, variant, steps, part, tmp_path):
+    (tmp_path / "base.toml").write_text(f"[sched]\ntype = '{part}'\n{base}\n")
+    (tmp_path / "child.toml").write_text(f"base = 'base.toml'\n[sched]\n{child}\n[variant.v.sched]\n{variant}\n")
+    doc = prepare_cfg(tmp_path / "child.toml", variant="v")
+    assert doc["sched"].get("num_warmup_steps") == steps
+    assert doc["sched"].get("lr_warmup_steps", steps) == steps
+    assert ("lr_warmup_steps" in doc["sched"]) == (part.startswith("src.") and steps is not None)
+    assert [note.where for note in prepare_cfg(doc).notes if part.startswith("alchemy")] == []
+
+
+def test_the_warning_says_whether_the_old_spelling_counts(tmp_path):
+    (tmp_path / "base.toml").write_text("plugins = [{ type = 'a.Seeding', use_determininstic_algorithms = true }]")
+    text = "base = 'base.toml'\n[plugins.Seeding]\nuse_determininstic_algorithms = false"
+    (tmp_path / "child.toml").write_text(text)
+    doc = prepare_cfg(tmp_path / "child.toml")
+    assert doc["plugins"][0]["use_deterministic_algorithms"] is False
+    later, earlier = map(str, doc.notes)
+    assert "child.toml:3 [plugins.0]" in later and "its value false is used" in later
+    assert "base.toml:1 [plugins.0]" in earlier and "is given too, and used" in earlier
 
 
 def test_a_part_of_a_project_keeps_the_old_name_beside_the_new():

@@ -215,3 +215,21 @@ for path in ("src.models.Tagger", "src.tasks.Ner", "torch.optim.AdamW", "torch.n
 assert not {{"torch", "src", "src.models"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_hint_lists_what_a_module_defines_or_exports(tmp_path):
+    roots = read(
+        tmp_path,
+        nets="""
+        from pathlib import Path
+        from typing import Any, Protocol as Shown
+        __all__ = ["Shown"]
+        def build(): ...
+        class Small: ...
+        """,
+        pkg_INIT="from pathlib import Path\nfrom pkg.x import Y",
+        pkg_x="\n".join(["class Y: ...", *(f"class C{i}: ..." for i in range(9))]),
+    )
+    assert gap("nets.Transformer", roots).hint == "it has Shown, Small, build"
+    assert gap("pkg.Transformer", roots).hint == "it has Y"
+    assert gap("pkg.x.Transformer", roots).hint == "it has Y, C0, C1, C2, C3, C4, C5, C6, ..."
