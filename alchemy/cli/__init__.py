@@ -6,7 +6,8 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
 
 from alchemy.errors import AlchemyError, ConfigError, did_you_mean
 
@@ -64,12 +65,16 @@ EXAMPLES = """examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code: 0, 1 a run failed, 2 the user's error, 130 and 143 on signals."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = [readable(word) for word in (sys.argv[1:] if argv is None else argv)]
+    if argv is None:
+        sys.argv[1:] = [repaired(word) for word in sys.argv[1:]]  # records keep the command
     _never_fail_to_print()
+    out = Output(sys.stdout)
     try:
-        code = _dispatch(words)
-        sys.stdout.flush()  # here, where a closed pipe can still be met quietly
-        return code
+        with contextlib.redirect_stdout(out):
+            code = _dispatch(words)
+            sys.stdout.flush()  # here, where a closed pipe can still be met quietly
+        return code or int(out.failed)
     except AlchemyError as error:
         _tell(error)
         return error.exit_code
@@ -148,6 +153,54 @@ def _never_fail_to_print() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None and getattr(stream, "errors", "") == "strict":
             reconfigure(errors="backslashreplace")
+
+
+class Output:
+    """An output that cannot be written, as on a full disk, says so once and is silent from then on.
+
+    What is being done goes on: a training is worth more than its log on the screen.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self.failed = stream, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._forgiving():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._forgiving():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _forgiving(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _silence_stdout()
+            if not self.failed:
+                self.failed = True
+                print(f"error: cannot write to the output: {error.strerror}", file=sys.stderr)
+
+
+def repaired(word: str) -> str:
+    """An argument as it was typed, where the locale could not decode it: UTF-8 in a terminal set to ASCII."""
+    return os.fsencode(word).decode("utf-8", "replace") if _is_broken(word) else word
+
+
+def readable(word: str) -> str:
+    """The same, but the name of a file stays as the system gives it, or it would not be found."""
+    return word if _is_broken(word) and os.path.exists(word.partition("#")[0]) else repaired(word)
+
+
+def _is_broken(word: str) -> bool:
+    return any("\udc80" <= letter <= "\udcff" for letter in word)
 
 
 def _silence_stdout() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from alchemy.cli import repaired
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
 from alchemy.records.folder import is_alive, process_start
@@ -27,7 +28,7 @@ def launch(words: Sequence[str], *, folder: Path | None = None) -> dict[str, Any
         log = folder / f"{name}.log"
         with open(log, "xb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "alchemy", *words],
+                [sys.executable, "-m", "alchemy", *(word.encode("utf-8", "surrogateescape") for word in words)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -37,7 +38,13 @@ def launch(words: Sequence[str], *, folder: Path | None = None) -> dict[str, Any
     except OSError as error:
         raise AlchemyError(f"cannot write the log of a background run: {error}") from error
     started = process_start(process.pid)
-    info = {"pid": process.pid, "pid_started": started, "log": str(log), "cmd": ["alchemy", *words], "cwd": os.getcwd()}
+    info = {
+        "pid": process.pid,
+        "pid_started": started,
+        "log": str(log),
+        "cmd": ["alchemy", *map(repaired, words)],
+        "cwd": os.getcwd(),
+    }
     process.returncode = 0  # it is not ours to wait for: keeps Popen from warning about a child still running
     write_atomic(log.with_suffix(".json"), json.dumps(info, ensure_ascii=False, indent=1) + "\n")
     return info

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import add_configs
+from alchemy.cli.options import add_configs, add_user_dir, device
 from alchemy.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_configs(parser)
     add = parser.add_argument
     add("--deep", action="store_true", help="build the parts, push one batch through, estimate the memory")
-    add("--device", type=int, default=-1, metavar="N", help="device of the deep check, -1 is the CPU (default)")
-    add("--user-dir", default="src", metavar="DIR", help="the package of your own parts (default: src)")
+    add("--device", type=device, default=-1, metavar="N", help="device of the deep check, -1 is the CPU (default)")
+    add_user_dir(parser)
     add(
         "--strict",
         action="store_true",
@@ -67,9 +67,27 @@ def examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Pro
         return error.problems
     problems = vet(documents, args)
     if args.deep and not any(problem.error for problem in problems):
-        for document in documents:
-            problems += _deep(document, args, notes)
+        found = [problem for document in documents for problem in _deep(document, args, notes)]
+        problems = once(problems, found)
     return problems
+
+
+def once(shallow: list[Problem], deep: list[Problem]) -> list[Problem]:
+    """All problems; of a key that both checks found unread, the one with the better hint."""
+    from alchemy.config.keys import DEEP
+
+    doubted = {(p.where, p.section, _unread(p)): p for p in shallow if _unread(p)}
+    said = {key: p for p in deep if (key := (p.where, p.section, _unread(p))) in doubted}
+    worse = [said[key] if doubted[key].hint != DEEP else doubted[key] for key in said]
+    return [problem for problem in (*shallow, *deep) if problem not in worse]
+
+
+def _unread(problem: Problem) -> str:
+    """The key or table that a warning says is not read: `'key'` or `[table]`."""
+    message = problem.message
+    if message.endswith(" was never read") or message.startswith(("nobody reads ", "nothing in the source of ")):
+        return message.removesuffix(" was never read").rpartition(" ")[2]
+    return ""
 
 
 def _deep(document: Document, args: argparse.Namespace, notes: list[str]) -> list[Problem]:

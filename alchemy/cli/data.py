@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from alchemy.cli.options import Parser, add_configs
+from alchemy.cli.options import Parser, add_configs, add_user_dir
 from alchemy.errors import AlchemyError, did_you_mean
 
 EXAMPLES = """examples:
@@ -19,7 +19,7 @@ def arguments(parser: Parser) -> None:
     add_configs(peek, many=False)
     peek.add_argument("--split", default="train", metavar="NAME", help="the split to look at (default: train)")
     peek.add_argument("-n", type=int, default=3, metavar="N", help="how many samples after each pipe (default: 3)")
-    peek.add_argument("--user-dir", default="src", metavar="DIR", help="the package of your own parts (default: src)")
+    add_user_dir(peek)
 
 
 def main(args: argparse.Namespace) -> int:

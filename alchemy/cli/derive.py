@@ -55,7 +55,7 @@ def best_checkpoint(record: Path, name: str = "best") -> Path:
     """The folder with the weights that a record keeps under `name`."""
     path = record / "checkpt" / name
     if not path.exists():
-        kept = sorted(entry.name for entry in (record / "checkpt").glob("*"))
+        kept = sorted(entry.name for entry in (record / "checkpt").glob("[!.]*"))
         offer = f"it has {', '.join(kept)}: choose with --checkpoint"
         hint = offer if kept else "did the run end before its first save?"
         raise AlchemyError(f"{record} has no checkpoint {name!r}", hint=hint)

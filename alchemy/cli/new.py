@@ -28,6 +28,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    if not args.project.strip():
+        raise AlchemyError(
+            "the project has no name", hint="write 'alchemy new demo', or 'alchemy new .' for this folder"
+        )
     folder = Path(args.project)
     files = project(folder.resolve().name or "demo")
     there = [name for name in files if (folder / name).exists()]

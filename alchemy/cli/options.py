@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
@@ -95,14 +96,47 @@ def add_overrides(parser: argparse.ArgumentParser) -> None:
 def add_launch(parser: argparse.ArgumentParser) -> None:
     """The settings of a single run, which belong on the command line and not in a config."""
     add = parser.add_argument
-    add("--device", action="append", type=int, metavar="N", help="device to use, -1 is the CPU; repeat it for several")
-    add("--user-dir", default="src", metavar="DIR", help="the package of your own parts (default: src)")
+    add(
+        "--device",
+        action="append",
+        type=device,
+        metavar="N",
+        help="device to use, -1 is the CPU; repeat it for several",
+    )
+    add_user_dir(parser)
     add("--desc", default="", metavar="TEXT", help="what this run is for, kept in its record")
     add("--debug", action="store_true", help="debug messages, anomaly detection, exact places of CUDA errors")
     add("--file", action=argparse.BooleanOptionalAction, default=True, help="write a record (default), or nothing")
     add("--strict", action="store_true", help="take unknown keys as errors, also in old-style parts")
     add("--raise", dest="raise_errors", action="store_true", help="end with the traceback of the first run that fails")
     add("--pdb", action="store_true", help="open the debugger where a run fails")
+
+
+def add_user_dir(parser: argparse.ArgumentParser, text: str = "the package of your own parts") -> None:
+    parser.add_argument("--user-dir", action=Folder, default="src", metavar="DIR", help=f"{text} (default: src)")
+
+
+class Folder(argparse.Action):
+    """An option that names a folder. One that is given must be there; the default may be absent."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, args: argparse.Namespace, value: Any, option: Any = None
+    ) -> None:
+        if not os.path.isdir(value):
+            what = "is not a folder" if os.path.exists(value) else "is not there"
+            raise argparse.ArgumentError(self, f"{value!r} {what}")
+        setattr(args, self.dest, value)
+
+
+def device(text: str) -> int:
+    """The number of a device; other numbers below 0 would be taken for the CPU as well."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = -2
+    if number < -1:
+        raise argparse.ArgumentTypeError(f"there is no device {text!r}: -1 is the CPU, 0 the first GPU")
+    return number
 
 
 def integers(text: str) -> list[int]:

@@ -7,6 +7,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
+from alchemy.cli.options import add_user_dir
 from alchemy.errors import AlchemyError, did_you_mean
 
 EXAMPLES = """examples:
@@ -17,7 +18,7 @@ EXAMPLES = """examples:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", nargs="?", default="", metavar="KIND", help="runner, plugin, task, model, sched, ...")
-    parser.add_argument("--user-dir", default="src", metavar="DIR", help="your own parts are listed too (default: src)")
+    add_user_dir(parser, "your own parts are listed too")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -48,6 +48,7 @@ def main(args: argparse.Namespace) -> int:
     verbs = [verb for verb in ("test", "predict") if getattr(args, verb)]
     refuse_if_impossible(verbs, documents)
     if args.background:
+        _refuse_missing(args.device)
         report(problems, sys.stderr)
         return _detach(args)
     more = {"force_mp": args.force_mp, "task_per_device": args.task_per_device}
@@ -69,6 +70,15 @@ def _refuse_nonsense(args: argparse.Namespace) -> None:
         )
     if args.background and args.pdb:
         raise AlchemyError("--pdb needs a terminal, which --background leaves")
+
+
+def _refuse_missing(devices: list[int] | None) -> None:
+    """A device that is not there, told while somebody still looks."""
+    from alchemy.launch.device import alloc1
+
+    for number in devices or ():
+        if number >= 0:
+            alloc1(number)
 
 
 def _detach(args: argparse.Namespace) -> int:

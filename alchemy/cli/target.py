@@ -27,20 +27,19 @@ class Target(NamedTuple):
 
 def open_target(args: argparse.Namespace) -> Target:
     """Reads the config file, or the record, that `args.target` names."""
-    from alchemy.cli.derive import best_checkpoint
     from alchemy.config.load import prepare_cfg
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code}
     if os.path.isfile(args.target.partition("#")[0]):
         return Target(prepare_cfg(args.target, **options))
-    record = _find(args.target, args.checkpoint)
+    record = _find(args.target)
     config = record / "cfg.toml"
     if not config.is_file():
         raise AlchemyError(f"{record} has no cfg.toml", hint="was it run without FileLogger's backup_cfg?")
     document = prepare_cfg(config, **options)
     if any(text.replace(" ", "").startswith("model.model_path=") for text in args.overrides):
         return Target(document, None, record)
-    return Target(document, best_checkpoint(record, args.checkpoint), record)
+    return Target(document, _weights(record, args.checkpoint), record)
 
 
 def tell_left_out(names: list[str]) -> None:
@@ -48,11 +47,21 @@ def tell_left_out(names: list[str]) -> None:
         print(f"not needed here: {', '.join(names)}", file=sys.stderr)
 
 
-def _find(name: str, checkpoint: str) -> Path:
+def _weights(record: Path, name: str | None) -> Path:
+    """The weights asked for; unasked the best, and the last where there are no best."""
+    from alchemy.cli.derive import best_checkpoint
+
+    if name is None and not (record / "checkpt" / "best").exists() and (record / "checkpt" / "last").exists():
+        print(f"{record} has no checkpoint 'best': its 'last' is used", file=sys.stderr)
+        name = "last"
+    return best_checkpoint(record, name or "best")
+
+
+def _find(name: str) -> Path:
     from alchemy.records import find
 
     if name == "latest":
-        return _latest(checkpoint)
+        return _latest()
     # records of older versions have a config but no record.json
     if (Path(name) / "cfg.toml").is_file():
         return Path(name)
@@ -61,11 +70,11 @@ def _find(name: str, checkpoint: str) -> Path:
     return find(name)
 
 
-def _latest(checkpoint: str) -> Path:
+def _latest() -> Path:
     """The newest record that has weights: tests and predictions leave records too, but none to load."""
     from alchemy.records.folder import folders
 
-    trained = [folder for folder in folders(Path(".")) if (folder / "checkpt" / checkpoint).exists()]
+    trained = [folder for folder in folders(Path(".")) if any((folder / "checkpt").glob("[!.]*"))]
     if not trained:
-        raise AlchemyError(f"there is no record below this folder with a checkpoint {checkpoint!r}")
+        raise AlchemyError("there is no record below this folder with weights", hint="did the runs end before a save?")
     return max(trained, key=lambda folder: folder.name)

@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="CFG|RECORD", help="a record folder, its name, 'latest', or a config file")
     parser.add_argument(
-        "--checkpoint", default="best", metavar="NAME", help="which weights of the record to use (default: best)"
+        "--checkpoint", metavar="NAME", help="which weights of the record to use (default: best, else last)"
     )
 
 

@@ -77,3 +77,13 @@ def test_the_deep_check_finds_what_only_building_shows(project, capsys):
     assert main(["check", "train.toml#tiny"]) == 0
     assert main(["check", "train.toml#tiny", "--deep"]) == 2
     assert "src/model.py:16 task, model and data failed: ValueError: no [weights]" in capsys.readouterr().out
+
+
+def test_an_unread_key_is_named_once_by_both_checks(project, capsys):
+    (project / "odd.toml").write_text('base = "train.toml#tiny"\nsede = 1\n[extra]\nx = 1\n')
+    assert main(["check", "odd.toml", "--deep"]) == 0
+    warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: odd.toml")]
+    assert [line.partition(";")[0] for line in warnings] == [
+        "warning: odd.toml:2 nobody reads the key 'sede'",
+        "warning: odd.toml:3 nobody reads the table [extra]",
+    ]

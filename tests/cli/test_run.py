@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -68,6 +69,20 @@ def test_train_then_test_then_predict(project, capsys):
     assert len((result / "results" / "predictions.jsonl").read_text().splitlines()) == 150
 
 
+def test_the_newest_record_with_weights_is_the_latest(project, capsys):
+    for _ in range(2):
+        assert main(["run", "train.toml", *QUICK]) == 0
+    _, new = records(project)
+    shutil.rmtree(new / "checkpt" / "best")
+    capsys.readouterr()
+    assert main(["test", "latest", "--device", "-1", "--desc", ""]) == 0
+    assert f"{new.relative_to(project)} has no checkpoint 'best': its 'last' is used\n" in capsys.readouterr().err
+    (tested,) = records(project, "test")
+    assert json.loads((tested / "record.json").read_text())["purpose"] == f"test of {new.relative_to(project)}"
+    assert main(["test", "latest", "--checkpoint", "best"]) == 2
+    assert "has no checkpoint 'best'; it has last: choose with --checkpoint" in capsys.readouterr().err
+
+
 def test_several_runs_end_in_a_table_and_any_failure_in_exit_code_1(project, capsys):
     bad = add_pipe(project, "Boom")
     assert main(["run", "train.toml", bad, *QUICK, "--device", "-1"]) == 1
@@ -105,7 +120,8 @@ def test_a_device_that_is_not_there_is_the_users_error(project, capsys):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["test", "latest"], "there is no record below this folder with a checkpoint 'best'"),
+        (["test", "latest"], "there is no record below this folder with weights"),
+        (["run", "train.toml", "--background", "--device", "99"], "there is no device 99"),
         (["test", "2026-01-01"], "there is no record '2026-01-01'"),
         (["test", "none.toml"], "there is no config file 'none.toml'"),
         (["test", "."], "is not a record"),

@@ -1,5 +1,6 @@
 """What it costs to start, in real processes: no torch, no tracebacks, any encoding."""
 
+import json
 import os
 import subprocess
 import sys
@@ -63,6 +64,47 @@ def test_a_closed_pipe_is_met_quietly(project):
         process.stdout.close()
         assert process.wait(timeout=60) == 141
         assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("words", [["config", "schema"], ["run", "train.toml#tiny", "--device", "-1"]])
+def test_a_full_disk_under_the_output_is_one_line(words, project):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "alchemy", *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=project, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == "error: cannot write to the output: No space left on device\n"
+    if words[0] == "run":
+        (record,) = (project / "records" / "train").glob("*")
+        assert json.loads((record / "record.json").read_text())["status"] == "finished"
+
+
+def test_arguments_that_the_locale_cannot_decode(tmp_path):
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
+    assert start("new", "demo", cwd=tmp_path).returncode == 0
+    (tmp_path / "demo" / "试验.toml").write_bytes((tmp_path / "demo" / "train.toml").read_bytes())
+    words = ["run", "试验.toml#tiny", "--device", "-1", "--desc", "试验一", "--set", "tag=标签"]
+    command = [sys.executable, "-m", "alchemy", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path / "demo", env=env, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = (tmp_path / "demo" / "records" / "train").glob("*")
+    info = json.loads((record / "record.json").read_text("utf-8"))
+    assert (info["purpose"], info["tag"], info["cmd"][1:]) == ("试验一", "标签", words)
+
+
+def test_a_background_run_gets_its_words_as_they_were_typed(tmp_path):
+    code = """
+import sys
+from pathlib import Path
+from alchemy.cli import readable
+from alchemy.cli.background import launch
+launch([readable(word) for word in sys.argv[1:]], folder=Path("logs"))
+"""
+    (tmp_path / "试验.toml").write_text("")
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
+    done = start("试验.toml", "试验一", code=code, cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    (info,) = (tmp_path / "logs").glob("*.json")
+    assert json.loads(info.read_text("utf-8"))["cmd"] == ["alchemy", "试验.toml", "试验一"]
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
