@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bz2
+import codecs
+import contextlib
 import difflib
 import glob
 import gzip
@@ -108,13 +110,37 @@ class readable:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, UnicodeError):
+            line, what = _undecodable(self.path, self.encoding) or (self.line, str(error))
             raise AlchemyError(
-                f"is not {self.encoding} text: {error}",
-                where=f"{self.path}:{self.line}",
+                f"is not {self.encoding} text: {what}",
+                where=f"{self.path}:{line}",
                 hint="give the right encoding, or check that the file is text",
             ) from error
         if error is not None and (isinstance(error, DAMAGED) or type(error).__name__ == "ZstdError"):
             raise _unreadable(self.path, error) from error
+
+
+def _undecodable(path: str | Path, encoding: str) -> tuple[int, str] | None:
+    """The line of the first bytes that are no text, and what is wrong with them.
+
+    Text is decoded in blocks, long before the line is asked for: only the bytes tell where it was.
+    """
+    line = 1
+    with contextlib.suppress(AlchemyError, *DAMAGED, LookupError, UnicodeError), open_bytes(path) as file:
+        # translates the three kinds of line ends, as reading text does
+        decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)(), translate=True)
+        while True:
+            block, state = file.read(2**16), decoder.getstate()
+            try:
+                line += decoder.decode(block, final=not block).count("\n")
+            except UnicodeDecodeError as error:
+                decoder.setstate(state)
+                good = error.start - (len(error.object) - len(block))  # it may begin in the block before
+                line += decoder.decode(block[: max(good, 0)]).count("\n")
+                return line, f"{error.reason} (byte 0x{error.object[error.start]:02x})"
+            if not block:
+                return None
+    return None
 
 
 def check_file(path: Any) -> Path:

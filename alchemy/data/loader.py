@@ -14,6 +14,7 @@ import torch
 from loguru import logger
 from torch.utils.data import DataLoader, IterableDataset
 
+from alchemy.data.blame import blamed
 from alchemy.data.chain import acting_as, counts_its_share, seed_chain, splits_by_worker, times_split, title, walk
 from alchemy.data.device import batch_to_device
 from alchemy.data.named import named
@@ -43,7 +44,12 @@ class Loader(DataLoader[Any]):
                 empty = False
                 yield batch
         except AlchemyError as error:
-            raise _from_worker(error) from error
+            raise blamed(error, self.dataset) or _from_worker(error) from error
+        except Exception as error:
+            culprit = blamed(error, self.dataset)
+            if culprit is None:
+                raise
+            raise culprit from error
         if empty:
             raise _nothing(self)
 

@@ -27,7 +27,7 @@ def named(spec: Any, *, what: str, given: Mapping[str, Any] | None = None) -> An
     table = {key: _inner(value, f"{what}.{key}", given) for key, value in spec.items()}
     try:
         if isinstance(target, type):
-            return construct(target, table, given=_missing(target, table, given))
+            return construct(target, table, given=_missing(target, table, given), section=what)
         return with_arguments(target, {key: value for key, value in table.items() if key != "type"}, what=what)
     except AlchemyError:
         raise

@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from alchemy.data.blame import blamed
 from alchemy.data.chain import seed_chain, title
 from alchemy.errors import AlchemyError
 from alchemy.registry import parameters
@@ -99,8 +100,15 @@ def _stage(pipe: Any, n: int) -> Stage:
         for item in itertools.islice(_items(pipe), n):
             stage.items.append(item)
     except Exception as error:
-        stage.error = str(error) if isinstance(error, AlchemyError) else f"{type(error).__name__}: {error}"
+        stage.error = _told(error)
     return stage
+
+
+def _told(error: Exception) -> str:
+    known = blamed(error)
+    if known is None and not isinstance(error, AlchemyError):
+        return f"{type(error).__name__}: {error}"
+    return str(known or error)
 
 
 def _items(pipe: Any) -> Iterator[Any]:
@@ -119,7 +127,7 @@ def _collated(collate_fn: Any, items: list[Any]) -> Stage:
     try:
         stage.items = [collate_fn(batch) for batch in batches]
     except Exception as error:
-        stage.error = str(error) if isinstance(error, AlchemyError) else f"{type(error).__name__}: {error}"
+        stage.error = _told(error)
     return stage
 
 

@@ -10,6 +10,7 @@ from loguru import logger
 from torch.utils.data import Dataset, IterableDataset
 
 from alchemy.context import Run, current_run, sym_tbl
+from alchemy.data.blame import blamed, put_place
 from alchemy.data.chain import seed_chain
 from alchemy.errors import AlchemyError
 from alchemy.registry import Registrable, construct, placed, where_of
@@ -155,6 +156,7 @@ def build_datapipes(pipes: Sequence[Mapping[str, Any]], *, section: str = "", se
     for number, table in enumerate(pipes):
         name = f"{section}.pipes.{number}" if section else f"pipes.{number}"
         built = _build_pipe(table, built, first=number == 0, section=name)
+        put_place(built, where_of(table), name)
         seed_chain(built, seed)
         fields = _flow(built, fields, table, name)
     return built
@@ -167,7 +169,15 @@ def _build_pipe(table: Mapping[str, Any], before: Any, *, first: bool, section: 
         kind = DataPipeline.resolve_registered_module(table["type"])
     except AlchemyError as error:
         raise placed(error, where_of(table), section) from error
-    pipe = construct(kind, table, given={} if first else {"datapipe": before}, section=section)
+    try:
+        pipe = construct(kind, table, given={} if first else {"datapipe": before}, section=section)
+    except AlchemyError as error:
+        cause = error.__cause__
+        if not isinstance(cause, Exception) or error.problem.section != section:
+            raise
+        # a pipe that reads while it is built is not to blame for those before it
+        culprit = blamed(cause, verb="could not be built")
+        raise error if culprit is None else placed(culprit, where_of(table), section) from cause
     if not first and getattr(pipe, "datapipe", None) is None:
         pipe.datapipe = before  # its constructor took no argument, or forgot to hand it on
     return pipe

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import os
-import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -18,6 +16,7 @@ from alchemy.config.slots import Layout, collect, where
 from alchemy.config.tables import LATER, LOADING, RUN_SETTINGS, SECTIONS
 from alchemy.config.tree import Document, Table, Unread
 from alchemy.context import Run
+from alchemy.data.blame import origin_of
 from alchemy.errors import AlchemyError, Problem, did_you_mean
 from alchemy.launch.device import alloc1
 from alchemy.launch.project import reach
@@ -27,8 +26,6 @@ from alchemy.runner import AlchemyRunner, ALchemyTester, AlchemyTrainer, prepare
 from alchemy.sched import build_sched
 from alchemy.verify.flow import check_workers, first_batch
 from alchemy.verify.memory import Memory, Saved, free_memory, measure, size
-
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Findings(list[Problem]):
@@ -91,8 +88,9 @@ class Deep:
         self.findings += never_read(run.cfg, self.doc, trains)
 
     def _data(self) -> None:
-        for split, (dataset, options) in self.run.task._datasets.items():
+        for split in self.run.task._datasets:
             with self._stage(f"the split {split!r}", f"task.datasets.{split}", go_on=True):
+                dataset, options = self.run.task.dataset(split)
                 first_batch(dataset, options, self.run.seed)
                 self.findings += check_workers(split, dataset, options, self.doc)
 
@@ -193,18 +191,6 @@ def _unread(row: Unread, layout: Layout) -> Problem:
     table = not section and isinstance(layout.doc.peek(key), dict)
     what = f"the table [{key}] was never read" if table else f"{key!r} was never read"
     return Problem(what, place, section, hint or "remove it, or let a part read it", error=False)
-
-
-def origin_of(error: BaseException) -> str:
-    """`file:line` of the innermost frame that is neither ours nor a library's: where the project's code failed."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith((_OURS, "<")) and "site-packages" not in f.filename]
-    own = [f for f in own if not f.filename.startswith(os.path.dirname(os.__file__))]
-    if not own:
-        return ""
-    path = own[-1].filename
-    here = os.getcwd() + os.sep
-    return f"{path.removeprefix(here)}:{own[-1].lineno}"
 
 
 def place_of(doc: Document, section: str) -> str:

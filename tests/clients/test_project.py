@@ -159,7 +159,7 @@ def test_a_failure_is_in_record_mail_and_old_plugin(project, start):
     assert mail["status"] == json.loads((record / "record.json").read_text())["status"] == "failed"
     assert "datapipe.py" in mail["traceback"]
     assert "ZeroDivisionError" in mail["subject"]
-    assert json.loads((record / "stopwatch.json").read_text()) == {"entered": True, "error": "ZeroDivisionError"}
+    assert json.loads((record / "stopwatch.json").read_text()) == {"entered": True, "error": "AlchemyError"}
 
 
 def test_no_file_writes_nothing(project, start):

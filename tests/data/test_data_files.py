@@ -40,8 +40,24 @@ def test_other_encodings_and_line_ends(tmp_path):
 def test_bytes_that_are_no_text_are_named_by_file_and_line(tmp_path):
     path = tmp_path / "binary.txt"
     path.write_bytes(b"fine\n" * 10_000 + b"\xff\xfe\n")
-    with pytest.raises(AlchemyError, match=r"binary\.txt:\d+ is not utf-8 text"):
+    with pytest.raises(AlchemyError, match=r"binary\.txt:10001 is not utf-8 text: invalid start byte \(byte 0xff\)"):
         list(read_lines(path))
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding", "line"),
+    [
+        (b"x,y\n1,red\xff\n", "utf-8", 2),
+        (b"x\r\n" * 40_000 + b"\xe4\xb8", "utf-8", 40_001),  # cut at the end of the file
+        (b"x\n" * 32_767 + b"\xe4\xb8\xad\n\xe4x", "utf-8", 32_769),  # a character over the edge of a block
+        ("a\nb\n".encode("utf-16") + b"\x00\xdc\x00\x00", "utf-16", 3),
+    ],
+)
+def test_the_line_of_bad_bytes_is_the_right_one(tmp_path, data, encoding, line):
+    path = tmp_path / "a.txt"
+    path.write_bytes(data)
+    with pytest.raises(AlchemyError, match=rf"a\.txt:{line} is not {encoding} text"):
+        list(read_lines(path, encoding=encoding))
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])

@@ -179,7 +179,7 @@ def test_memory_is_pinned_by_default_only_with_a_gpu_and_enough_memory(monkeypat
     assert get_dataloader([1, 2]).pin_memory is False
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert get_dataloader([1, 2]).pin_memory is True
-    monkeypatch.setattr("alchemy.data.loader._memory_available", lambda: 2**30)
+    monkeypatch.setattr("alchemy.data.loader.memory_available", lambda: 2**30)
     assert get_dataloader([1, 2]).pin_memory is False
     assert get_dataloader([1, 2], pin_memory=True).pin_memory is True
 
@@ -228,7 +228,7 @@ class Noise(Squares):
         ({"sampler": {"type": "torch.utils.data.RandomSampler", "nums": 1}}, "RandomSampler takes no 'nums'"),
         (
             {"sampler": {"type": "torch.utils.data.RandomSampler", "num_samples": -1}},
-            "sampler: .*RandomSampler could not",
+            r"sampler\] RandomSampler could not",
         ),
         ({"collate_fn": "no_module.fn"}, "collate_fn: .*there is no module 'no_module'"),
     ],

@@ -47,7 +47,7 @@ def test_the_text_tells_shapes_and_dtypes():
 def test_a_pipe_that_fails_ends_the_list_and_says_why():
     stages = peek(Batch(Map(SequenceWrapper(["7", "x"]), "builtins.int")), 2)
     assert stages[-1].items == [7]
-    assert "! ValueError: invalid literal for int() with base 10: 'x'" in render(stages)
+    assert "Map failed: ValueError: invalid literal for int() with base 10: 'x'; sample = 'x'" in render(stages)
 
 
 def test_a_pipe_that_yields_nothing_is_marked():

@@ -1,0 +1,127 @@
+"""Whose error it was: the pipe that raised it, and the line of the project's code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import traceback
+from collections.abc import Iterator, Mapping
+from types import FrameType, TracebackType
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from alchemy.data.chain import title, walk
+from alchemy.errors import AlchemyError
+
+WIDTH = 120
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PYTHON = os.path.dirname(os.__file__) + os.sep
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
+_WORKER = re.compile(r"^Caught (\S+) in (?:DataLoader worker process|pin memory thread)")
+
+
+def blamed(error: BaseException, dataset: Any = None, *, verb: str = "failed") -> AlchemyError | None:
+    """An error of reading data as one that names pipe, line and sample; None where neither pipe nor line is known.
+
+    An error of ours keeps its text and gets the pipe's place in the config. `verb` is what befell a pipe without one:
+    it has yet to be built.
+    """
+    told = _WORKER.match(str(error))
+    if told:
+        return None if isinstance(error, AlchemyError) else _from_text(str(error), told[1], dataset)
+    pipe, frame = _pipe_of(error.__traceback__)
+    where, section = place_of(pipe)
+    if isinstance(error, AlchemyError):
+        problem = error.problem
+        if not section or problem.section or problem.where or type(error) is not AlchemyError:
+            return None
+        return AlchemyError(problem.message, where=where, section=section, hint=problem.hint)
+    origin = origin_of(error)
+    if pipe is None and not origin:
+        return None
+    verb = "failed" if section else verb
+    hint = _sample(frame) if frame is not None and verb == "failed" else ""
+    text = _text(pipe, verb, origin, f"{type(error).__name__}: {error}")
+    return AlchemyError(text, where=where, section=section, hint=hint)
+
+
+def put_place(pipe: Any, where: str, section: str) -> None:
+    """Lets a pipe know where the config describes it."""
+    with contextlib.suppress(AttributeError):  # a class with slots
+        pipe._place = (where, section)
+
+
+def place_of(pipe: Any) -> tuple[str, str]:
+    """`(file:line, section)` of a pipe that a config describes."""
+    return getattr(pipe, "__dict__", {}).get("_place", ("", ""))
+
+
+def origin_of(error: BaseException) -> str:
+    """`file:line` of the innermost frame that is neither ours nor a library's: where the project's code failed."""
+    return _innermost([(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)])
+
+
+def _innermost(frames: list[tuple[str, int]]) -> str:
+    for file, line in reversed(frames):
+        if not file.startswith((_OURS, _PYTHON, "<")) and "site-packages" not in file:
+            return f"{file.removeprefix(os.getcwd() + os.sep)}:{line}"
+    return ""
+
+
+def _text(pipe: Any, verb: str, origin: str, error: str) -> str:
+    what = "loading a batch" if pipe is None else title(pipe)
+    return f"{what} {verb}{f' at {origin}' if origin else ''}: {error.strip()}"
+
+
+def _pipe_of(trace: TracebackType | None) -> tuple[Any, FrameType | None]:
+    """The pipe in whose method an error happened, and that call: the innermost."""
+    found: tuple[Any, FrameType | None] = (None, None)
+    for frame, _ in traceback.walk_tb(trace):
+        owner = frame.f_locals.get("self")
+        if _is_pipe(owner):
+            found = owner, frame
+    return found
+
+
+def _is_pipe(value: Any) -> bool:
+    return isinstance(value, Dataset) or hasattr(value, "datapipe")
+
+
+def _sample(frame: FrameType) -> str:
+    """What a pipe was at: the first of its variables that can be a sample, else a number."""
+    own = [(name, frame.f_locals[name]) for name in frame.f_code.co_varnames if name in frame.f_locals]
+    for kinds in ((str, bytes, Mapping, list, tuple, np.ndarray, Tensor), (int,)):
+        for name, value in own:
+            if isinstance(value, kinds) and frame.f_code.co_name != "__init__":
+                text = " ".join(repr(value).split())
+                return f"{name} = {text if len(text) <= WIDTH else text[: WIDTH - 3] + '...'}"
+    return ""
+
+
+def _from_text(text: str, kind: str, dataset: Any) -> AlchemyError | None:
+    """As `blamed`, for what a worker tells: a traceback in words."""
+    words = text.rpartition("Traceback (most recent call last):")[2]
+    frames = [(file, int(line), name) for file, line, name in _FRAME.findall(words)]
+    last = re.search(rf"^(?:\w+\.)*{re.escape(kind)}(?:: |$)", words, re.MULTILINE)
+    pipe = next((pipe for frame in reversed(frames) for pipe in walk(dataset) if _is_in(pipe, *frame)), None)
+    origin = _innermost([(file, line) for file, line, _ in frames])
+    if last is None or (pipe is None and not origin):
+        return None
+    where, section = place_of(pipe)
+    return AlchemyError(_text(pipe, "failed", origin, words[last.start() :]), where=where, section=section)
+
+
+def _is_in(pipe: Any, file: str, line: int, name: str) -> bool:
+    """Whether a line of a file belongs to the method `name` of a pipe."""
+    if not _is_pipe(pipe):
+        return False
+    codes = [getattr(vars(kind).get(name), "__code__", None) for kind in type(pipe).__mro__]
+    return any(code.co_filename == file and line in _lines(code) for code in codes if code is not None)
+
+
+def _lines(code: Any) -> Iterator[int]:
+    return (line for _, _, line in code.co_lines() if line is not None)
