@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.nn.groups import matches
 from alchemy.nn.losses import Loss
 from alchemy.nn.reduce import by_name, differentiable, mean, weighted_sum
-from alchemy.nn.weights import load_weights, save_weights, unwrap
+from alchemy.nn.weights import load_weights, save_all, unwrap
 from alchemy.registry import Registrable, build, construct, filled_from, parameters
 
 
@@ -138,7 +139,15 @@ class AlchemyModel(Registrable):
     def loss_of(self, outputs: Any) -> Any:
         """The loss among the outputs of `forward`, or an error that says what forward should have returned."""
         if isinstance(outputs, Mapping) and "loss" in outputs:
-            return outputs["loss"]
+            loss = outputs["loss"]
+            if not isinstance(loss, Tensor) or not loss.dim() or loss.numel() == 1:
+                return loss
+            raise AlchemyError(
+                f"the 'loss' that {type(self).__name__}.forward returned has the shape {list(loss.shape)}; "
+                "a single number is expected",
+                section="model",
+                hint="return the value of self.backward.backward(loss_sum, count=n)",
+            )
         names = ", ".join(map(repr, outputs)) if isinstance(outputs, Mapping) else ""
         got = f"a dict with {names or 'nothing'}" if isinstance(outputs, Mapping) else type(outputs).__name__
         raise AlchemyError(
@@ -198,10 +207,7 @@ class AlchemyModel(Registrable):
 
     def save(self, path: str | Path) -> None:
         """Writes the weights into the folder `path`: model.safetensors, and a file for each loss that has weights."""
-        folder = Path(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, module in self._saved().items():
-            save_weights(module, folder / f"{name}.safetensors")
+        save_all(self._saved(), Path(path))
 
     def load(self, path: str | Path, strict: bool = True) -> None:
         """Reads the weights that `save` wrote; `strict=False` takes what fits by name."""
@@ -251,6 +257,7 @@ class DefaultBackwardHandler(BackwardHandler):
             raise AlchemyError(f"period is {period!r}", section="backward", hint=hint)
         self.period = period
         self.updates = 0
+        self.calls = 0  # with gradients
         self.window_closed = True
         self._steps = 0  # in this window
         self._count: float | Tensor = 0
@@ -267,6 +274,7 @@ class DefaultBackwardHandler(BackwardHandler):
         """Old style: returns the loss as a float. With `count`: the mean as a 0-d tensor, not waited for."""
         loss = losses if isinstance(losses, Tensor) and weights is None else weighted_sum(losses, weights)
         if requires_grad:
+            self.calls += 1
             if not isinstance(loss, Tensor) or not loss.requires_grad or loss.dim():
                 loss = differentiable(loss)
             if self.run.debug:
@@ -339,6 +347,23 @@ def build_model(run: Run) -> AlchemyModel:
     names, takes_any = parameters(AlchemyModel.resolve_registered_module(table["type"]))
     loads = bool(names) and not takes_any and "model_path" not in names
     model: AlchemyModel = build(AlchemyModel, table, drop=("model_path",) if loads else (), section="model")
+    _check_forward(model, run.task)
     if loads and table.get("model_path"):
         model.load(table["model_path"])
     return model
+
+
+def _check_forward(model: Any, task: Any) -> None:
+    """An error where `forward` cannot be called as our tasks do it; a task with steps of its own may call others."""
+    steps = [getattr(type(task), name, None) for name in ("step", "eval_step")]
+    if task is not None and not any(getattr(step, "__module__", "").startswith("alchemy.") for step in steps):
+        return
+    signature = inspect.signature(model.forward)
+    try:
+        signature.bind(None, needs_loss=True, requires_grad=True)
+    except TypeError as error:
+        raise AlchemyError(
+            f"{type(model).__name__}.forward{signature} cannot be called with a batch: {error}",
+            section="model",
+            hint="define forward(self, batch, needs_loss, requires_grad, **kwargs)",
+        ) from error

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from loguru import logger
+from torch import Tensor
 
 from alchemy.context import current_run
+from alchemy.data.chain import title
 from alchemy.data.loader import batch_to_device
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.loop import log_loss
@@ -20,11 +24,24 @@ class AlchemyTask(Registrable):
     are filled from the config.
     """
 
+    _trained: tuple[Any, int] = (None, 0)  # the handler that a loss with a graph was last seen with, and its calls
+
     def __init__(self) -> None:
         self.run = current_run()
         self._datasets: dict[str, tuple[Any, dict[str, Any]]] = {}
         self.outputpipes: list[Any] = []
         self.evalpipes: list[Any] = []
+        self._warned: set[str] = set()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What the constructor sets, for a subclass that did not call it."""
+            first = {"run": current_run, "_datasets": dict, "outputpipes": list, "evalpipes": list, "_warned": set}
+            if name not in first:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            setattr(self, name, first[name]())
+            return getattr(self, name)
 
     @classmethod
     def from_registry(cls, ty: str, *args: Any, **kwargs: Any) -> Any:
@@ -58,15 +75,24 @@ class AlchemyTask(Registrable):
                 section="task.datasets",
                 hint=did_you_mean(split, self._datasets) or f"add [task.datasets.{split}] to the config",
             )
-        dataset, loader = self._datasets[split]
-        return dataset, dict(loader)
+        pair = self._datasets[split]
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[1], Mapping):
+            raise AlchemyError(
+                f"{type(self).__name__}._datasets[{split!r}] is a {type(pair).__name__}; a pair is expected: "
+                "the data set, and a dict with the arguments of its loader",
+                section=f"task.datasets.{split}",
+                hint=f"write self._datasets[{split!r}] = (dataset, kwargs)",
+            )
+        return pair[0], dict(pair[1])
 
     # -- steps
     def step(self, batch: Any) -> tuple[str, MutableMapping[str, Any]]:
         """One step of training: a text for the log (may be empty) and what the model gave."""
         model = self.run.model
         outputs = model.forward(self.to_device(batch), needs_loss=True, requires_grad=True)
-        model.loss_of(outputs)
+        loss = model.loss_of(outputs)
+        if isinstance(loss, Tensor) and loss.requires_grad:  # what the backward handler returns has no graph
+            self._check_trained(model)
         return "", outputs
 
     def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
@@ -78,6 +104,8 @@ class AlchemyTask(Registrable):
             log_loss(self.run, outputs)
         for pipe in self.outputpipes:
             outputs = pipe(outputs, batch)
+            if outputs is None and pipe is not self.outputpipes[-1]:
+                self._warn(pipe, "returned None, so the output pipes after it are given None; return the outputs")
         return "", outputs
 
     def begin_eval(self, split: str, **kwargs: Any) -> None:
@@ -90,8 +118,36 @@ class AlchemyTask(Registrable):
         if loss is not None:
             kwargs.setdefault("loss", loss)
         for pipe in self.evalpipes:
-            kwargs = pipe(split, **kwargs) or {}
+            scores = pipe(split, **kwargs)
+            if scores is None:
+                self._warn(pipe, "returned None; the scores before it go on unchanged: return a dict, as **kwargs is")
+            elif isinstance(scores, Mapping):
+                kwargs = dict(scores)
+            else:
+                text = f"the eval pipe {title(pipe)} returned a {type(scores).__name__}; a dict of scores is expected"
+                raise AlchemyError(text, section="task.evalpipes", hint="return {**kwargs, name: value}")
         return kwargs
+
+    def _check_trained(self, model: Any) -> None:
+        """An error where `forward` returned a loss without having handed it to the backward handler."""
+        handler = model.backward
+        calls = getattr(handler, "calls", None)
+        if calls is None:  # a handler of the project's own
+            return
+        before, self._trained = self._trained, (handler, calls)
+        forgot = calls == (before[1] if before[0] is handler else 0)
+        # a model may also train itself: then there are gradients, or updates
+        if forgot and not self.run.train_sched.num_updates and all(p.grad is None for p in model.parameters()):
+            raise AlchemyError(
+                f"{type(model).__name__}.forward did not call self.backward.backward: nothing would be learnt",
+                section="model",
+                hint='return {"loss": self.backward.backward(loss, requires_grad=requires_grad)}',
+            )
+
+    def _warn(self, pipe: Any, text: str) -> None:
+        if title(pipe) not in self._warned:
+            self._warned.add(title(pipe))
+            logger.warning("{} {}", title(pipe), text)
 
     def to_device(self, batch: Any) -> Any:
         """The batch where the model is; copies from pinned memory do not wait."""

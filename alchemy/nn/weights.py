@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, RunFailed
 
 
 def unwrap(module: Any) -> Any:
@@ -23,13 +27,37 @@ def unwrap(module: Any) -> Any:
         module = inner
 
 
+def save_all(modules: Mapping[str, nn.Module], folder: Path) -> None:
+    """Writes each module as `<name>.safetensors`; a folder that was not there is left only if it is complete."""
+    fresh = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, module in modules.items():
+            save_weights(module, folder / f"{name}.safetensors")
+    except BaseException as error:
+        if fresh:
+            shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError | SafetensorError):
+            hint = "is the disk full, or the folder read-only?"
+            raise RunFailed(f"the weights cannot be written to {str(folder)!r}: {error}", hint=hint) from error
+        raise
+
+
 def save_weights(module: nn.Module, file: Path) -> None:
     """Writes the file whole or not at all; tied weights are written once."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    save_model(module, str(temporary))
-    with open(temporary, "rb+") as written:
-        os.fsync(written.fileno())
-    os.replace(temporary, file)
+    try:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # what the umask gives; safetensors would leave it to the owner alone
+        save_model(module, str(temporary))
+        with open(temporary, "rb+") as written:
+            os.fchmod(written.fileno(), mode & 0o777)
+            os.fsync(written.fileno())
+        os.replace(temporary, file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def load_weights(module: nn.Module, file: Path, strict: bool = True) -> None:

@@ -1,0 +1,165 @@
+"""What parts return is checked where it is handed over, and the error or warning names the part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from loguru import logger
+from torch import nn
+
+from alchemy.context import Run
+from alchemy.errors import AlchemyError
+from alchemy.model import AlchemyModel, build_model
+from alchemy.optim import build_optimizer
+from alchemy.pipeline import EvalPipeline, OutputPipeline
+from alchemy.sched import build_sched
+from alchemy.task import AlchemyTask, DefaultTask, build_task
+
+
+class Gives(EvalPipeline):
+    def __init__(self, value: Any = None) -> None:
+        super().__init__()
+        self.value = value
+
+    def __call__(self, split: str, **kwargs: Any) -> Any:
+        return self.value
+
+
+class Silent(OutputPipeline):
+    def __call__(self, outputs: Any, inputs: Any) -> Any:
+        return None
+
+
+class NoSuper(AlchemyTask):
+    """Does not call the constructor of its base."""
+
+    def __init__(self) -> None:
+        self.evalpipes = [Gives({"f1": 1.0})]
+
+
+class Model(AlchemyModel):
+    """Trains, forgets to, or trains itself, as `how` says; its loss always has a graph."""
+
+    def __init__(self, *, how: str = "handler") -> None:
+        super().__init__()
+        self.model, self.how = nn.Linear(1, 1), how
+
+    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
+        loss = self.model(batch).square().sum()
+        if self.how == "handler":
+            self.backward.backward(loss, requires_grad=requires_grad, count=1)
+        elif self.how == "itself":
+            loss.backward()
+        return {"loss": self.model(batch).squeeze(1) if self.how == "vector" else self.model(batch).sum()}
+
+
+class Short(Model):
+    def forward(self, batch: Any) -> Any:  # type: ignore[override]
+        return {}
+
+
+class OwnTask(DefaultTask):
+    def step(self, batch: Any) -> Any:
+        return "", self.run.model.forward(batch)
+
+    def eval_step(self, batch: Any, needs_loss: bool = True) -> Any:
+        return "", self.run.model.forward(batch)
+
+
+@pytest.fixture
+def warnings() -> Iterator[list[str]]:
+    lines: list[str] = []
+    sink = logger.add(lines.append, format="{message}", level="WARNING")
+    yield lines
+    logger.remove(sink)
+
+
+def training(kind: str = "Model", **model: Any) -> Run:
+    return Run(
+        {
+            "task": {"type": "alchemy.task.DefaultTask"},
+            "model": {"type": f"{__name__}.{kind}", **model},
+            "optim": {"type": "torch.optim.SGD", "lr": 0.1},
+            "sched": {"type": "alchemy.sched.Constant", "epochs": 1},
+        }
+    )
+
+
+def begin(run: Run) -> Any:
+    run.task = build_task(run)
+    run.model = build_model(run)
+    run.optim, run.train_sched = build_optimizer(run), build_sched(run)
+    return run.task
+
+
+def test_scores_flow_past_an_eval_pipe_that_returns_nothing(warnings: list[str]) -> None:
+    with Run({}):
+        task = DefaultTask()
+        task.evalpipes = [Gives({"f1": 0.5}), Gives(None)]
+        assert [task.end_eval("dev"), task.end_eval("dev")] == [{"f1": 0.5}] * 2
+        assert len(warnings) == 1 and "test_task.Gives returned None" in warnings[0]
+        task.evalpipes = [Gives([0.5])]
+        with pytest.raises(AlchemyError, match=r"eval pipe .*Gives returned a list; a dict of scores is expected"):
+            task.end_eval("dev")
+
+
+def test_an_output_pipe_that_returns_nothing_is_named_once(warnings: list[str]) -> None:
+    with training() as run:
+        task = begin(run)
+        task.outputpipes = [Silent(), Silent()]
+        for _ in range(2):
+            task.eval_step(torch.ones(2, 1))
+        assert len(warnings) == 1 and "test_task.Silent returned None" in warnings[0]
+
+
+@pytest.mark.parametrize("pair", [[1, 2], (1, 2, 3), {"a": 1}, ([1], None)])
+def test_a_data_set_without_the_arguments_of_its_loader_is_refused(pair: Any) -> None:
+    with Run({}):
+        task = DefaultTask()
+        task._datasets["train"] = pair
+        with pytest.raises(AlchemyError, match=r"DefaultTask._datasets\['train'\] is a \w+; a pair is expected"):
+            task.dataset("train")
+
+
+def test_a_task_may_forget_the_constructor_of_its_base() -> None:
+    with Run({"task": {"type": f"{__name__}.NoSuper"}}) as run:
+        run.task = task = build_task(run)
+        assert task.run is run
+        assert task.end_eval("dev") == {"f1": 1.0}
+        with pytest.raises(AlchemyError, match="no data set for the split 'dev'"):
+            task.dataset("dev")
+        with pytest.raises(AttributeError, match="'NoSuper' object has no attribute 'labels'"):
+            _ = task.labels
+
+
+def test_a_model_that_forgets_the_backward_handler_is_told() -> None:
+    with training(how="forgets") as run:
+        task = begin(run)
+        with pytest.raises(AlchemyError, match=r"Model.forward did not call self.backward.backward: nothing would be"):
+            task.step(torch.ones(2, 1))
+
+
+@pytest.mark.parametrize("how", ["handler", "itself"])
+def test_a_model_that_trains_may_return_a_loss_with_its_graph(how: str) -> None:
+    with training(how=how) as run:
+        task = begin(run)
+        for _ in range(3):
+            task.step(torch.ones(2, 1))
+
+
+def test_a_loss_for_each_sample_is_refused() -> None:
+    with training(how="vector") as run:
+        task = begin(run)
+        with pytest.raises(AlchemyError, match=r"Model.forward returned has the shape \[2\]; a single number is exp"):
+            task.step(torch.ones(2, 1))
+
+
+def test_a_forward_that_cannot_be_called_is_refused_unless_the_task_has_steps_of_its_own() -> None:
+    with training("Short") as run:
+        with pytest.raises(AlchemyError, match=r"Short.forward\(batch.*\).* define forward\(self, batch, needs_loss"):
+            begin(run)
+        run.task = OwnTask()
+        assert isinstance(build_model(run), Short)
