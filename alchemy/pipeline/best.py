@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from loguru import logger
+
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.metrics.numbers import numbers_in
 
@@ -22,6 +24,7 @@ class Best:
         self.value: float | None = None
         self.at: dict[str, int] = {}
         self.waited = 0  # validations since the best one
+        self._warned = False
 
     def show(self, value: float, at: Mapping[str, int]) -> bool:
         """Whether `value` is better than all before it."""
@@ -39,15 +42,24 @@ class Best:
         gain = value - self.value if self.mode == "max" else self.value - value
         return gain > self.min_delta
 
-    def read(self, split: str, scores: Mapping[str, Any]) -> float:
-        """The monitored number among the scores of a split: `accuracy`, or in full `dev/accuracy`."""
+    def read(self, split: str, scores: Mapping[str, Any], *, quiet: bool = False) -> float:
+        """The monitored number among the scores of a split: `accuracy`, or in full `dev/accuracy`.
+
+        NaN where the loss is not finite: such a model is broken, whatever its other scores, and never the best.
+        """
         numbers = numbers_in(scores)
         name = self.monitor.removeprefix(f"{split}/")
         if name not in numbers:
             there = ", ".join(numbers) or "no number"
             hint = did_you_mean(name, numbers) or f"the pipes before it gave {there}"
             raise AlchemyError(f"monitor = {self.monitor!r} is not among the scores of {split!r}", hint=hint)
-        return numbers[name]
+        loss = numbers.get("loss", 0.0)
+        if math.isfinite(loss):
+            return numbers[name]
+        if not self._warned and not quiet:
+            self._warned = True
+            logger.warning("the loss of {} is {}: no such model is taken as the best one", split, loss)
+        return math.nan
 
     def name(self, split: str) -> str:
         return f"{split}/{self.monitor.removeprefix(f'{split}/')}"

@@ -82,11 +82,10 @@ class LogBest(EvalPipeline):
         return kwargs
 
     def _compare(self, split: str, scores: dict[str, Any]) -> None:
-        value = self.best.read(split, scores)
+        saves = any(isinstance(pipe, SaveBest) for pipe in getattr(self.run.task, "evalpipes", ()))
+        value = self.best.read(split, scores, quiet=saves)  # one of them warns
         if self.best.show(value, place(self.run)):
-            if not any(
-                isinstance(pipe, SaveBest) for pipe in self.run.task.evalpipes
-            ):  # else the record has the saved one
+            if not saves:  # else the record has the saved one
                 note_best(self.run, self.best.name(split), value)
             logger.info("{} {} {:.4g} is the best so far", split, self.best.monitor, value)
         elif self.best.value is not None:
@@ -207,7 +206,7 @@ class EarlyStop(EvalPipeline):
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         if not self.enabled or self.patience <= 0 or split != self.split:
             return kwargs
-        better = self.best.show(self.best.read(split, kwargs), place(self.run))
+        better = self.best.show(self.best.read(split, kwargs, quiet=True), place(self.run))
         if not better and self.best.waited >= self.patience:
             best = "was never finite" if self.best.value is None else f"has not passed {self.best.value:.4g}"
             self.run.stop(f"{self.best.name(split)} {best} for {self.best.waited} evaluations")

@@ -176,3 +176,14 @@ def test_each_can_be_switched_off(training, model, tmp_path, make):
 def test_a_pipe_without_a_call_says_what_is_missing():
     with pytest.raises(NotImplementedError, match=r"EvalPipeline must define __call__\(self, split"):
         EvalPipeline()("dev")
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), torch.tensor(float("nan"))])
+def test_a_model_whose_loss_is_not_finite_is_never_the_best(training, model, capture_log, loss):
+    training.task = type("Task", (), {"evalpipes": [SaveBest(), LogBest(), EarlyStop(patience=9)]})()
+    for pipe in training.task.evalpipes:
+        show(pipe, training, 0.9, 0.95, loss=loss)
+    assert model.saved == 0
+    assert capture_log.text.count("no such model is taken as the best one") == 1
+    show(training.task.evalpipes[0], training, 0.1, loss=2.0)
+    assert model.saved == 1
