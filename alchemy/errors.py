@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import os
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PYTHON = os.path.dirname(os.__file__) + os.sep
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,19 @@ def _rebuild(kind: type[AlchemyError], args: tuple[object, ...], state: dict[str
     error.args = args
     error.__dict__.update(state)
     return error
+
+
+def origin_of(error: BaseException) -> str:
+    """`file:line` of the innermost frame that is neither ours nor a library's: where the project's code failed."""
+    return innermost([(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)])
+
+
+def innermost(frames: Sequence[tuple[str, int]]) -> str:
+    """The last of the places `(file, line)` that lies in a project, as `file:line`; nothing when none does."""
+    for file, line in reversed(frames):
+        if not file.startswith((_OURS, _PYTHON, "<")) and "site-packages" not in file:
+            return f"{file.removeprefix(os.getcwd() + os.sep)}:{line}"
+    return ""
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:

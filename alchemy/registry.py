@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, TypeVar
 
-from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.errors import AlchemyError, did_you_mean, origin_of
 
 C = TypeVar("C", bound=type)
 
@@ -130,7 +130,8 @@ def construct(
             raise
         raise placed(error, where_of(table), section) from error
     except Exception as error:
-        text = f"{_name(cls)} could not be built: {type(error).__name__}: {error}"
+        place = origin_of(error)
+        text = f"{_name(cls)} could not be built{f' at {place}' if place else ''}: {type(error).__name__}: {error}"
         raise AlchemyError(text, where=where_of(table), section=section) from error
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import traceback
 from collections.abc import Iterator, Mapping
@@ -15,11 +14,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from alchemy.data.chain import title, walk
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, innermost, origin_of
 
 WIDTH = 120
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_PYTHON = os.path.dirname(os.__file__) + os.sep
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
 _WORKER = re.compile(r"^Caught (\S+) in (?:DataLoader worker process|pin memory thread)")
 
@@ -60,18 +57,6 @@ def place_of(pipe: Any) -> tuple[str, str]:
     return getattr(pipe, "__dict__", {}).get("_place", ("", ""))
 
 
-def origin_of(error: BaseException) -> str:
-    """`file:line` of the innermost frame that is neither ours nor a library's: where the project's code failed."""
-    return _innermost([(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)])
-
-
-def _innermost(frames: list[tuple[str, int]]) -> str:
-    for file, line in reversed(frames):
-        if not file.startswith((_OURS, _PYTHON, "<")) and "site-packages" not in file:
-            return f"{file.removeprefix(os.getcwd() + os.sep)}:{line}"
-    return ""
-
-
 def _text(pipe: Any, verb: str, origin: str, error: str) -> str:
     what = "loading a batch" if pipe is None else title(pipe)
     return f"{what} {verb}{f' at {origin}' if origin else ''}: {error.strip()}"
@@ -108,7 +93,7 @@ def _from_text(text: str, kind: str, dataset: Any) -> AlchemyError | None:
     frames = [(file, int(line), name) for file, line, name in _FRAME.findall(words)]
     last = re.search(rf"^(?:\w+\.)*{re.escape(kind)}(?:: |$)", words, re.MULTILINE)
     pipe = next((pipe for frame in reversed(frames) for pipe in walk(dataset) if _is_in(pipe, *frame)), None)
-    origin = _innermost([(file, line) for file, line, _ in frames])
+    origin = innermost([(file, line) for file, line, _ in frames])
     if last is None or (pipe is None and not origin):
         return None
     where, section = place_of(pipe)

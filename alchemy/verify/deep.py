@@ -16,8 +16,7 @@ from alchemy.config.slots import Layout, collect, where
 from alchemy.config.tables import LATER, LOADING, RUN_SETTINGS, SECTIONS
 from alchemy.config.tree import Document, Table, Unread
 from alchemy.context import Run
-from alchemy.data.blame import origin_of
-from alchemy.errors import AlchemyError, Problem, did_you_mean
+from alchemy.errors import AlchemyError, Problem, did_you_mean, origin_of
 from alchemy.launch.device import alloc1
 from alchemy.launch.project import reach
 from alchemy.loop import evaluate, infer, progress_bar

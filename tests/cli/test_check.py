@@ -76,7 +76,8 @@ def test_the_deep_check_finds_what_only_building_shows(project, capsys):
     )
     assert main(["check", "train.toml#tiny"]) == 0
     assert main(["check", "train.toml#tiny", "--deep"]) == 2
-    assert "src/model.py:16 task, model and data failed: ValueError: no [weights]" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "[model] PointClassifier could not be built at src/model.py:16: ValueError: no [weights]" in out
 
 
 def test_an_unread_key_is_named_once_by_both_checks(project, capsys):
