@@ -16,7 +16,7 @@ $(BIN)/python:
 
 # torch first and alone: with it in place, no other package pulls in another build
 $(VENV)/.torch: constraints.txt | $(BIN)/python
-	$(BIN)/pip install -q -r constraints.txt
+	$(BIN)/pip install -q torch
 	@touch $@
 
 $(VENV)/.demo: pyproject.toml $(VENV)/.torch
