@@ -5,6 +5,9 @@ import sys
 import time
 from pathlib import Path
 
+# the networks are too small to be shared among threads, which would mostly wait for each other; read when torch starts
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from alchemy import prepare_cfg, run
 from alchemy.cli.derive import best_checkpoint, for_test
 
@@ -41,7 +44,7 @@ def next_steps(folder: str) -> list[tuple[str, str]]:
     return [
         *enter,
         (f"cd {folder}", "a project: a config, and its parts in src/"),
-        ("alchemy run reviews.toml --set optim.lr=0.004", "the same with another value"),
+        ("alchemy run reviews.toml --set optim.lr=0.02", "the same with another value"),
         ("alchemy run reviews.toml#textcnn", "the second model, a variant of the same file"),
         ("alchemy predict latest --out predictions.csv", "what the model says of each review"),
         ("alchemy data peek reviews.toml", "what flows between the data pipes"),

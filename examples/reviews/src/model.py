@@ -2,24 +2,29 @@
 
 from typing import Any
 
+from torch import nn
+
 from alchemy.model import AlchemyModel
 from alchemy.nn.losses import build_loss
 from src import nets
 
 
 class Sentiment(AlchemyModel):
-    """What both models do with a batch; each of them brings its network."""
+    """What both models do with a batch; each of them brings its networks."""
 
-    def __init__(self, net: Any) -> None:
+    def __init__(self, members: list[nn.Module]) -> None:
         super().__init__()
-        self.model = net
+        self.model = nets.Committee(members)
         self.criterion = build_loss(self.criterion_cfg)
 
     def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
-        outputs: dict[str, Any] = {"logits": self.model(batch["chars"])}
+        scores_MBC = self.model(batch["chars"])
+        outputs: dict[str, Any] = {"logits": scores_MBC.mean(dim=0)}
         if needs_loss:
+            # every member is told its own mistakes, as if it were alone
+            labels_MB = batch["label"].expand(len(scores_MBC), -1)
             # a sum and what it counts: the backward handler divides once, however the batch was cut
-            loss_sum, count = self.criterion(outputs["logits"], batch["label"])
+            loss_sum, count = self.criterion(scores_MBC.flatten(0, 1), labels_MB.flatten())
             loss = self.backward.backward(loss_sum, count=count, requires_grad=requires_grad)
             outputs |= {"loss_sum": loss_sum.detach(), "count": count, "loss": loss}
         return outputs
@@ -32,22 +37,17 @@ class FastText(Sentiment):
     def __init__(
         self,
         *,
-        buckets: int = 65536,
+        members: int = 1,
+        buckets: int = 262144,
         dim: int = 32,
         hidden: int = 64,
         ngrams: list[int] | None = None,
         dropout: float = 0.5,
         gram_dropout: float = 0.5,
     ) -> None:
-        net = nets.FastText(
-            buckets=buckets,
-            dim=dim,
-            hidden=hidden,
-            ngrams=ngrams or [1, 2, 3],
-            dropout=dropout,
-            gram_dropout=gram_dropout,
-        )
-        super().__init__(net)
+        options: dict[str, Any] = {"buckets": buckets, "dim": dim, "hidden": hidden, "ngrams": ngrams or [1, 2]}
+        options |= {"dropout": dropout, "gram_dropout": gram_dropout}
+        super().__init__([nets.FastText(**options) for _ in range(members)])
 
 
 @AlchemyModel.register()
@@ -57,6 +57,7 @@ class TextCNN(Sentiment):
     def __init__(
         self,
         *,
+        members: int = 1,
         buckets: int = 16384,
         dim: int = 64,
         filters: int = 64,
@@ -64,12 +65,6 @@ class TextCNN(Sentiment):
         dropout: float = 0.5,
         char_dropout: float = 0.1,
     ) -> None:
-        net = nets.TextCNN(
-            buckets=buckets,
-            dim=dim,
-            filters=filters,
-            sizes=sizes or [2, 3],
-            dropout=dropout,
-            char_dropout=char_dropout,
-        )
-        super().__init__(net)
+        options: dict[str, Any] = {"buckets": buckets, "dim": dim, "filters": filters, "sizes": sizes or [2, 3]}
+        options |= {"dropout": dropout, "char_dropout": char_dropout}
+        super().__init__([nets.TextCNN(**options) for _ in range(members)])

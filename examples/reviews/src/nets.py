@@ -1,6 +1,6 @@
-"""Two small networks that read a review as a row of characters."""
+"""Small networks that read a review as a row of characters, alone or as a committee."""
 
-# B reviews of a batch, L characters, G n-grams, D size of an embedding, F filters, C classes
+# M members of a committee, B reviews of a batch, L characters, G n-grams, D size of an embedding, F filters, C classes
 
 from collections.abc import Sequence
 
@@ -10,11 +10,28 @@ from torch import Tensor, nn
 PAD = 0
 
 
+# torch asks whether to check sparse gradients; these are made by its own layers, so no
+torch.sparse.check_sparse_tensor_invariants.disable()
+
+
+class Committee(nn.Module):
+    """Networks of one kind that learn each for itself and answer together, which evens out what chance taught them."""
+
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, chars_BL: Tensor) -> Tensor:
+        """The logarithms of the probabilities that each member gives, `scores_MBC`."""
+        return torch.stack([member(chars_BL) for member in self.members]).log_softmax(-1)
+
+
 class FastText(nn.Module):
     """The mean of the embeddings of all n-grams of characters, and a small network on top of it.
 
     An n-gram needs no vocabulary: a hash of its characters chooses one of `buckets` embeddings. While training, each
-    n-gram is left out with the probability `gram_dropout`, so that no single phrase can carry a review.
+    n-gram is left out with the probability `gram_dropout`, so that no single phrase can carry a review. A batch touches
+    few of the embeddings, so their gradient is sparse, and an update costs little however many buckets there are.
     """
 
     def __init__(
@@ -22,8 +39,8 @@ class FastText(nn.Module):
     ) -> None:
         super().__init__()
         self.buckets, self.ngrams, self.gram_dropout = buckets, tuple(ngrams), gram_dropout
-        self.embed = nn.EmbeddingBag(buckets, dim, mode="mean", padding_idx=PAD)
-        nn.init.normal_(self.embed.weight, std=0.1)
+        self.embed = nn.EmbeddingBag(buckets, dim, mode="mean", padding_idx=PAD, sparse=True)
+        nn.init.normal_(self.embed.weight, std=0.01)
         self.classify = nn.Sequential(
             nn.Dropout(dropout), nn.Linear(dim, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, 2)
         )
@@ -45,6 +62,7 @@ class TextCNN(nn.Module):
         super().__init__()
         self.buckets, self.char_dropout = buckets, char_dropout
         self.embed = nn.Embedding(buckets, dim, padding_idx=PAD)
+        nn.init.normal_(self.embed.weight, std=0.1)
         # padding on both sides, so that a review shorter than a filter has an answer too
         self.convs = nn.ModuleList(nn.Conv1d(dim, filters, size, padding=size - 1) for size in sizes)
         self.classify = nn.Sequential(nn.Dropout(dropout), nn.Linear(filters * len(sizes), 2))
