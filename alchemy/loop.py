@@ -17,7 +17,6 @@ from rich.console import Console
 from alchemy.context import Run, current_run
 from alchemy.data.loader import Loader, get_dataloader
 from alchemy.data.peek import describe, shortened
-from alchemy.errors import AlchemyError
 from alchemy.launch.signals import Interrupted
 from alchemy.metrics.numbers import numbers_in
 from alchemy.progress import Bar
@@ -72,12 +71,6 @@ def train(run: Run) -> None:
                 if run.stopping:
                     break
             _finish_window(run)
-            if not bar.done:
-                raise AlchemyError(
-                    f"the training data gave no batch in epoch {epoch + 1}",
-                    section="task.datasets.train",
-                    hint="look at what flows through its pipes with `alchemy data peek CFG --split train`",
-                )
         run.log({f"train/{name}_epoch": mean for name, mean in whole.means().items() if name != "tokens"})
         if not sched.num_updates:
             logger.warning("no update was counted in epoch {}: does step_lr() of the schedule call super()?", epoch + 1)
@@ -107,12 +100,6 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
                 bar.step()
                 if run.signal is not None:
                     raise Left(run.signal)
-        if not bar.done:
-            raise AlchemyError(
-                f"the split {split!r} gave no batch",
-                section=f"task.datasets.{split}",
-                hint="is its data empty, or its batch size too large with drop_last?",
-            )
         loss = scores.mean("loss")
         results = dict(task.end_eval(split, **kwargs) or {})
     if loss is not None:

@@ -41,6 +41,8 @@ class Bar(Progress):
     def take(self, values: Mapping[str, float], update: int) -> None:
         """Takes the numbers that the loop logs: the newest stand in the line."""
         self.values.update({SHOWN[name]: value for name, value in values.items() if name in SHOWN}, update=update)
+        if "tokens/s" in self.values:  # the model counts them, so the line needs no second rate
+            self.values.pop("targets/s", None)
 
     def show(self) -> None:
         if self.disable:
@@ -75,8 +77,8 @@ class Bar(Progress):
             yield self.make_tasks_table(self.tasks)
 
 
-SHOWN = {"train/loss": "loss", "train/lr": "lr", "time/tokens_per_s": "tokens/s"}
-FORMATS = {"lr": "{:.2e}", "update": "{:.0f}", "tokens/s": "{:,.0f}"}
+SHOWN = {"train/loss": "loss", "train/lr": "lr", "time/targets_per_s": "targets/s", "time/tokens_per_s": "tokens/s"}
+FORMATS = {"lr": "{:.2e}", "update": "{:.0f}", "targets/s": "{:,.0f}", "tokens/s": "{:,.0f}"}
 
 
 def _clock(seconds: float) -> str:

@@ -1,0 +1,60 @@
+"""The bar: one line with what matters, drawn seldom, plain where nobody watches."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from alchemy import progress
+from alchemy.progress import Bar
+
+
+def bar(terminal: bool, total: int | None = 10) -> tuple[Bar, io.StringIO]:
+    out = io.StringIO()
+    return Bar("epoch 1", total, Console(file=out, force_terminal=terminal, width=120)), out
+
+
+def test_the_line_tells_loss_rate_speed_and_time_left() -> None:
+    line, _ = bar(terminal=False)
+    for _ in range(5):
+        line.step()
+    line.take({"train/loss": 0.51234, "train/lr": 0.001, "time/targets_per_s": 2000.0, "system/rss": 1.0}, update=4)
+    text = line.line()
+    for part in ("epoch 1  5/10", "loss 0.5123", "lr 1.00e-03", "update 4", "targets/s 2,000", "it/s", "eta 0:00"):
+        assert part in text
+    line.take({"time/tokens_per_s": 9000.0}, update=5)
+    assert "tokens/s 9,000" in line.line()
+    assert "targets/s" not in line.line()
+    assert "rss" not in line.line()
+
+
+def test_a_file_gets_a_plain_line_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
+    line, out = bar(terminal=False, total=None)
+    with line:
+        line.step("[x] {y}")
+    assert out.getvalue().startswith("epoch 1  1  [x] {y}")
+    assert "\x1b" not in out.getvalue()
+
+
+def test_a_terminal_gets_one_live_line_that_goes_away() -> None:
+    line, out = bar(terminal=True)
+    with line:
+        line.step()
+        line.show()
+        line.add_task("a task of the project", total=3)
+        line.show()
+    text = out.getvalue()
+    assert "epoch 1  1/10" in text
+    assert "a task of the project" in text
+
+
+def test_between_two_drawings_nothing_is_written() -> None:
+    line, out = bar(terminal=True, total=1000)
+    with line:
+        begin = len(out.getvalue())
+        for _ in range(100):
+            line.step()
+        assert len(out.getvalue()) - begin < 2000
