@@ -32,15 +32,16 @@ record         {os.path.join(folder, record)}
 time           {time.monotonic() - started:.0f} s
 
 what to type next:""")
-    for line, meaning in next_steps(folder):
+    for line, meaning in next_steps(folder, called_from):
         print(f"  {line:<50} {meaning}")
     return 0
 
 
-def next_steps(folder: str) -> list[tuple[str, str]]:
+def next_steps(folder: str, called_from: Path) -> list[tuple[str, str]]:
     command = Path(sys.executable).with_name("alchemy")
     on_path = any(Path(entry) == command.parent for entry in os.environ.get("PATH", "").split(os.pathsep))
-    enter = [] if on_path else [(f"source {os.path.relpath(command.with_name('activate'))}", "the command `alchemy`")]
+    activate = os.path.relpath(command.with_name("activate"), called_from)  # by now this is not the working folder
+    enter = [] if on_path else [(f"source {activate}", "the command `alchemy`")]
     return [
         *enter,
         (f"cd {folder}", "a project: a config, and its parts in src/"),
