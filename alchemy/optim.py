@@ -90,8 +90,8 @@ class AlchemyOptimizer(Registrable):
             return
         try:
             norm = self.grad_norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
-        except RuntimeError:  # gradients on several devices
-            self.grad_norm = nn.utils.clip_grad_norm_(self.params, max_norm)
+        except RuntimeError:  # gradients that are sparse, or on several devices
+            self.grad_norm = _clip_one_by_one([param for param in self.params if param.grad is not None], max_norm)
             return
         if norm.device.type == "cpu":
             # reading a number back is free here, and mostly there is nothing to multiply
@@ -353,6 +353,22 @@ def _left_to_model(run: Run, table: Mapping[str, Any], names: Collection[str]) -
         hint = did_you_mean(key, [*names, *wanted])
         logger.warning("[optim] {!r} is left to {}.optim_params{}", key, type(run.model).__name__, hint and f"; {hint}")
     return left
+
+
+def _clip_one_by_one(params: list[nn.Parameter], max_norm: float) -> Tensor:
+    """Clips whatever cannot be taken as one list, and gives the norm that it had."""
+    values = []
+    for param in params:
+        assert param.grad is not None
+        if param.grad.is_sparse:
+            param.grad = param.grad.coalesce()  # else entries of one row would be counted apart
+        values.append(param.grad._values() if param.grad.is_sparse else param.grad)
+    norms = [torch.linalg.vector_norm(value).to(values[0].device) for value in values]
+    norm = torch.linalg.vector_norm(torch.stack(norms))
+    scale = (max_norm / (norm + 1e-6)).clamp_(max=1.0)
+    for value in values:
+        value.mul_(scale.to(value.device))
+    return norm
 
 
 def _scalar(value: float | Tensor, like: Tensor) -> float | Tensor:

@@ -254,6 +254,25 @@ def test_updates_are_those_of_torch(name: str, kind: Any, options: dict[str, Any
             torch.testing.assert_close(run.optim.grad_norm, norm)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_sparse_gradients_are_divided_and_clipped_as_dense_ones() -> None:
+    def net_of(sparse: bool) -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.EmbeddingBag(10, 4, sparse=sparse), nn.Linear(4, 1))
+
+    weights, norms = [], []
+    for sparse in (True, False):
+        table = {"type": "torch.optim.Adagrad", "lr": 0.1, "max_grad_norm": 0.01}
+        with optimising(table, net_of(sparse)) as run:
+            run.model.model(torch.tensor([[1, 1, 2], [3, 1, 2]])).sum().backward()
+            run.optim.multiply_grads(0.5)
+            run.optim.step()
+            weights.append([param.detach().clone() for param in run.model.model.parameters()])
+            norms.append(run.optim.grad_norm)
+    torch.testing.assert_close(weights[0], weights[1])
+    torch.testing.assert_close(norms[0], norms[1])
+
+
 def test_multiply_and_zero_gradients() -> None:
     with optimising(ADAMW, net().double()) as run:
         give_gradients(run.model.model)

@@ -175,9 +175,19 @@ class Foreign(Loss):
         return class_count(logits, target, options["ignore_index"], weight)
 
 
+class NoLoss(Loss):
+    """What there is without a `[criterion]`, as in a test: an error only for those who ask for a loss."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        hint = 'add [criterion] with type = "alchemy.nn.losses.CrossEntropy", say'
+        raise AlchemyError("a loss is asked for, and the config has no [criterion]", section="criterion", hint=hint)
+
+
 def build_loss(table: Mapping[str, Any] | None) -> Loss:
     """The loss that `[criterion]` names: a part, or any loss of torch by its dotted path."""
-    if not table or "type" not in table:
+    if table is None:
+        return NoLoss()
+    if "type" not in table:
         hint = 'write type = "alchemy.nn.losses.CrossEntropy"'
         raise AlchemyError("a loss needs a 'type'", section="criterion", hint=hint)
     found = _outside(str(table["type"]))

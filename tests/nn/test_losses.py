@@ -132,7 +132,13 @@ def test_build_loss_makes_parts_and_says_what_is_wrong() -> None:
     with pytest.raises(AlchemyError, match="cross_entropy takes no 'weigth'; did you mean 'weight'"):
         build_loss({"type": "torch.nn.functional.cross_entropy", "weigth": [1.0]})
     with pytest.raises(AlchemyError, match="needs a 'type'"):
-        build_loss(None)
+        build_loss({})
+
+
+def test_without_a_criterion_only_asking_for_a_loss_is_an_error() -> None:
+    loss = build_loss(None)
+    with pytest.raises(AlchemyError, match=r"\[criterion\] a loss is asked for, and the config has no \[criterion\]"):
+        loss(torch.zeros(1, 2), torch.zeros(1, dtype=torch.long))
 
 
 def test_shapes_that_torch_would_broadcast_are_refused() -> None:
