@@ -175,7 +175,7 @@ class Foreign(Loss):
         return class_count(logits, target, options["ignore_index"], weight)
 
 
-class NoLoss(Loss):
+class _NoLoss(Loss):
     """What there is without a `[criterion]`, as in a test: an error only for those who ask for a loss."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -186,7 +186,7 @@ class NoLoss(Loss):
 def build_loss(table: Mapping[str, Any] | None) -> Loss:
     """The loss that `[criterion]` names: a part, or any loss of torch by its dotted path."""
     if table is None:
-        return NoLoss()
+        return _NoLoss()
     if "type" not in table:
         hint = 'write type = "alchemy.nn.losses.CrossEntropy"'
         raise AlchemyError("a loss needs a 'type'", section="criterion", hint=hint)
