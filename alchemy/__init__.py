@@ -5,8 +5,9 @@ Importing it costs little: every name is fetched when it is first used, and torc
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from alchemy.lazy import lazy
 
 if TYPE_CHECKING:
     from alchemy.config.load import prepare_cfg as prepare_cfg
@@ -26,29 +27,22 @@ if TYPE_CHECKING:
 
 __version__ = "1.0.0.dev0"
 
-_WHERE = {
-    "prepare_cfg": "config.load",
-    "Run": "context",
-    "current_run": "context",
-    "new_scope": "context",
-    "sym_tbl": "context",
-    "AlchemyModel": "model",
-    "AlchemyOptimizer": "optim",
-    "RunResult": "result",
-    "AlchemyRunner": "runner",
-    "evaluate": "runner",
-    "run": "runner",
-    "run_task": "runner",
-    "AlchemyTrainScheduler": "sched",
-    "AlchemyTask": "task",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*_WHERE, "__version__"])
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "prepare_cfg": "config.load",
+        "Run": "context",
+        "current_run": "context",
+        "new_scope": "context",
+        "sym_tbl": "context",
+        "AlchemyModel": "model",
+        "AlchemyOptimizer": "optim",
+        "RunResult": "result",
+        "AlchemyRunner": "runner",
+        "evaluate": "runner",
+        "run": "runner",
+        "run_task": "runner",
+        "AlchemyTrainScheduler": "sched",
+        "AlchemyTask": "task",
+    },
+)

@@ -223,7 +223,6 @@ class BackwardHandler(Registrable):
 
     period: int = 1
     updates: int = 0
-    window_closed: bool = True
 
     def __init__(self) -> None:
         self.run: Run = current_run()
@@ -258,7 +257,6 @@ class DefaultBackwardHandler(BackwardHandler):
         self.period = period
         self.updates = 0
         self.calls = 0  # with gradients
-        self.window_closed = True
         self._steps = 0  # in this window
         self._count: float | Tensor = 0
         self._warned = False
@@ -292,10 +290,8 @@ class DefaultBackwardHandler(BackwardHandler):
             self._update()
 
     def _accumulate(self, loss: Tensor, count: float | Tensor) -> None:
-        if not self._steps:
-            if not self.updates:
-                self.run.optim.zero_grad()  # whatever was computed before training
-            self.window_closed = False
+        if not self._steps and not self.updates:
+            self.run.optim.zero_grad()  # whatever was computed before training
         self.differentiate(loss)
         if isinstance(count, Tensor) and count.device.type == "cpu":
             count = count.item()
@@ -320,7 +316,7 @@ class DefaultBackwardHandler(BackwardHandler):
         if not self.updates:
             optim.report_missing()  # parameters that the first forward has made
         self.updates += 1
-        self._steps, self._count, self.window_closed = 0, 0, True
+        self._steps, self._count = 0, 0
 
     def _warn(self) -> None:
         if not self._warned:

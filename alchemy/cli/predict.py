@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from alchemy.cli.options import add_launch, add_overrides
 from alchemy.cli.test import add_target
@@ -27,27 +28,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from functools import partial
-
     from alchemy.cli.derive import for_prediction
-    from alchemy.cli.launch import refuse_if_wrong, start, vet
-    from alchemy.cli.target import open_target, tell_left_out
+    from alchemy.cli.target import open_target, start_derived
     from alchemy.launch.project import reach
 
     suffix = choose_format(args.out, args.format)
     reach(args.user_dir)
     target = open_target(args)
     derived = for_prediction(target.document, target.model_path, args.split)
-    tell_left_out(derived.left_out)
-    refuse_if_wrong(vet([derived.document], args))
-    args.desc = args.desc or target.purpose("predictions")
 
-    from alchemy.runner import run_task
+    def job(*words: Any, **options: Any) -> Any:
+        from alchemy.runner import run_task  # here: a wrong config is told before torch is imported
 
-    # the runner finds them among its symbols, wherever its process is
-    return start([derived.document], args, run_task_fn=partial(run_task, predict_out=args.out, predict_format=suffix))[
-        1
-    ]
+        # the runner finds them among its symbols
+        return run_task(*words, predict_out=args.out, predict_format=suffix, **options)
+
+    return start_derived(target, derived, args, "predictions", run_task_fn=job)
 
 
 def choose_format(out: str, asked: str | None) -> str:

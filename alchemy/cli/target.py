@@ -6,11 +6,12 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
+    from alchemy.cli.derive import Derived
     from alchemy.config.tree import Document
 
 
@@ -42,9 +43,15 @@ def open_target(args: argparse.Namespace) -> Target:
     return Target(document, _weights(record, args.checkpoint), record)
 
 
-def tell_left_out(names: list[str]) -> None:
-    if names:
-        print(f"not needed here: {', '.join(names)}", file=sys.stderr)
+def start_derived(target: Target, derived: Derived, args: argparse.Namespace, verb: str, **more: Any) -> int:
+    """Checks and runs the config that was derived for a test or for predictions; returns the exit code."""
+    from alchemy.cli.launch import refuse_if_wrong, start, vet
+
+    if derived.left_out:
+        print(f"not needed here: {', '.join(derived.left_out)}", file=sys.stderr)
+    refuse_if_wrong(vet([derived.document], args))
+    args.desc = args.desc or target.purpose(verb)
+    return start([derived.document], args, **more)[1]
 
 
 def _weights(record: Path, name: str | None) -> Path:

@@ -28,14 +28,9 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     from alchemy.cli.derive import for_test
-    from alchemy.cli.launch import refuse_if_wrong, start, vet
-    from alchemy.cli.target import open_target, tell_left_out
+    from alchemy.cli.target import open_target, start_derived
     from alchemy.launch.project import reach
 
     reach(args.user_dir)
     target = open_target(args)
-    derived = for_test(target.document, target.model_path, args.drop)
-    tell_left_out(derived.left_out)
-    refuse_if_wrong(vet([derived.document], args))
-    args.desc = args.desc or target.purpose("test")
-    return start([derived.document], args)[1]
+    return start_derived(target, for_test(target.document, target.model_path, args.drop), args, "test")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from alchemy.lazy import lazy
 
 if TYPE_CHECKING:
     from alchemy.config.load import prepare_cfg
@@ -11,12 +13,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Document", "dump", "dumps", "prepare_cfg"]
 
-_HOMES = {"Document": "tree", "dump": "write", "dumps": "write", "prepare_cfg": "load"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy(__name__, {"Document": "tree", "dump": "write", "dumps": "write", "prepare_cfg": "load"})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from alchemy.lazy import lazy
 
 if TYPE_CHECKING:
     from alchemy.plugins.backup import Backup as Backup
@@ -15,23 +16,16 @@ if TYPE_CHECKING:
     from alchemy.plugins.files import FileLogger as FileLogger
     from alchemy.plugins.seeding import Seeding as Seeding
 
-_WHERE = {
-    "AlchemyPlugin": "base",
-    "RunnerPlugin": "base",
-    "BasicSetup": "basic",
-    "DisplayRunningInfo": "basic",
-    "Backup": "backup",
-    "FileLogger": "files",
-    "TensorboardLogger": "board",
-    "Seeding": "seeding",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(_WHERE)
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "AlchemyPlugin": "base",
+        "RunnerPlugin": "base",
+        "BasicSetup": "basic",
+        "DisplayRunningInfo": "basic",
+        "Backup": "backup",
+        "FileLogger": "files",
+        "TensorboardLogger": "board",
+        "Seeding": "seeding",
+    },
+)

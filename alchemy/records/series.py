@@ -20,14 +20,12 @@ class Series:
         self.gen = gen
         self.dropped = 0
         self.error = ""
-        self.seconds = 0.0  # what writing has cost
         self._start = time.time()
         self._flushed = time.monotonic()
         self._file: TextIO | None = open(path, "a", encoding="utf-8")  # noqa: SIM115 closed by `close`
 
     def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None:
         """One row. NaN and infinities are kept, as strings, so that every line is JSON."""
-        begin = time.perf_counter()
         row = {
             "update": update,
             "step": step,
@@ -46,7 +44,6 @@ class Series:
         except (OSError, ValueError) as error:
             self.dropped += 1
             self.error = self.error or str(error)
-        self.seconds += time.perf_counter() - begin
 
     def close(self) -> None:
         try:

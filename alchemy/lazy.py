@@ -1,0 +1,23 @@
+"""Names of a package that are fetched when they are first used, so that importing it costs nothing."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` for a package; `homes` tells the module below it that each name lives in.
+
+    >>> fetch, names = lazy("alchemy", {"did_you_mean": "errors"})
+    >>> fetch("did_you_mean")("epoch", ["epochs"]), names()
+    ("did you mean 'epochs'?", ['did_you_mean'])
+    """
+
+    def fetch(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+
+    return fetch, lambda: sorted(homes)
