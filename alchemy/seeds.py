@@ -6,8 +6,13 @@ import contextlib
 import hashlib
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import numpy as np
+import torch
+
+from alchemy.errors import AlchemyError
 
 
 def derive(seed: int, *purpose: str | int) -> int:
@@ -22,20 +27,77 @@ def derive(seed: int, *purpose: str | int) -> int:
 
 def seed_everything(seed: int) -> None:
     """Seeds Python, numpy and torch, on all devices."""
-    import numpy as np
-    import torch
-
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 
+def reseed(seed: int) -> None:
+    """The same, cheap enough for every step: 7 µs, where `torch.manual_seed` alone takes 135."""
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+
+
+class Generators:
+    """The global generators of Python, numpy and torch, as a part of a run's state."""
+
+    def state_dict(self) -> dict[str, Any]:
+        arrays: Any = np.random.get_state(legacy=False)
+        state: dict[str, Any] = {
+            "python": random.getstate(),
+            "numpy": {**arrays, "state": {**arrays["state"], "key": torch.from_numpy(arrays["state"]["key"].copy())}},
+            "torch": torch.default_generator.get_state(),
+        }
+        if torch.cuda.is_initialized():
+            state["cuda"] = torch.cuda.get_rng_state_all()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        version, numbers, gauss_next = state["python"]
+        random.setstate((version, tuple(numbers), gauss_next))
+        arrays = state["numpy"]
+        np.random.set_state({**arrays, "state": {**arrays["state"], "key": arrays["state"]["key"].numpy()}})
+        torch.default_generator.set_state(state["torch"])
+        # another number of devices: every step is seeded by its own number, so only draws between steps could differ
+        if len(state.get("cuda", ())) == torch.cuda.device_count() > 0:
+            torch.cuda.set_rng_state_all(state["cuda"])
+
+
+class _Sample:
+    """The sample that is being loaded in this process, and its random numbers once somebody has asked for them."""
+
+    seed = 0
+    index: int | None = None
+    numbers: np.random.Generator | None = None
+
+
+def at_sample(seed: int, index: int) -> None:
+    """Says which sample is loaded next; costs next to nothing until the sample asks for random numbers."""
+    _Sample.seed, _Sample.index, _Sample.numbers = seed, index, None
+
+
+def sample_rng() -> np.random.Generator:
+    """Random numbers for the sample that is being loaded: a function of (seed, epoch, index).
+
+    The same whatever batch, worker or process loads it; for `__getitem__` of a data set, and for functions that a
+    pipe over a list calls.
+    """
+    if _Sample.index is None:
+        raise AlchemyError(
+            "sample_rng() is for code that loads a sample of data with an index",
+            hint="in a stream, draw from a random.Random of your own",
+        )
+    if _Sample.numbers is None:
+        _Sample.numbers = np.random.Generator(np.random.Philox(derive(_Sample.seed, "sample", _Sample.index)))
+    return _Sample.numbers
+
+
 @contextlib.contextmanager
 def unchanged_generators() -> Iterator[None]:
     """Whatever draws inside leaves the generators of Python, numpy and torch as they were."""
-    import numpy as np
-    import torch
-
     python, arrays = random.getstate(), np.random.get_state()
     with torch.random.fork_rng():
         yield
@@ -45,8 +107,6 @@ def unchanged_generators() -> Iterator[None]:
 
 def deterministic(on: bool = True) -> dict[str, Any]:
     """Makes torch refuse operations that give other bits each time; returns the settings that were in force."""
-    import torch
-
     before = {
         "algorithms": torch.are_deterministic_algorithms_enabled(),
         "benchmark": torch.backends.cudnn.benchmark,
@@ -63,8 +123,6 @@ def deterministic(on: bool = True) -> dict[str, Any]:
 
 def restore_determinism(before: dict[str, Any]) -> None:
     """Puts back what `deterministic` found, so that one run does not change the next."""
-    import torch
-
     torch.use_deterministic_algorithms(before["algorithms"])
     torch.backends.cudnn.benchmark = before["benchmark"]
     torch.backends.cudnn.deterministic = before["deterministic"]

@@ -69,6 +69,20 @@ def worker_share() -> tuple[int, int]:
     return (0, 1) if info is None else (info.id, info.num_workers)
 
 
+def reader_share(pipe: Any) -> tuple[int, int]:
+    """The same over all processes of a run, for a pipe that splits the data."""
+    worker, workers = worker_share()
+    rank, ranks = getattr(pipe, "ranks", (0, 1))
+    return rank * workers + worker, ranks * workers
+
+
+def share_out(dataset: Any, rank: int, ranks: int) -> None:
+    """Tells every splitting pipe for which of several processes it reads; travels to the workers with it."""
+    for pipe in walk(dataset):
+        if getattr(pipe, "splits", False):
+            pipe.ranks = (rank, ranks)
+
+
 @contextlib.contextmanager
 def acting_as(worker: int, workers: int) -> Iterator[None]:
     """Inside, lengths are those that the given worker would see."""

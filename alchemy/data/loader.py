@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import multiprocessing
 import pickle
 import warnings
@@ -15,11 +16,23 @@ from loguru import logger
 from torch.utils.data import DataLoader, IterableDataset
 
 from alchemy.data.blame import blamed
-from alchemy.data.chain import acting_as, counts_its_share, seed_chain, splits_by_worker, times_split, title, walk
+from alchemy.data.chain import (
+    acting_as,
+    counts_its_share,
+    seed_chain,
+    share_out,
+    splits_by_worker,
+    times_split,
+    title,
+    walk,
+)
 from alchemy.data.device import batch_to_device
+from alchemy.data.digest import content_digest
 from alchemy.data.named import named
+from alchemy.data.order import Cut, Deal, Place, Single, Unpack
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import plain
+from alchemy.seeds import derive, reseed
 
 __all__ = ["Loader", "batch_to_device", "get_dataloader"]
 
@@ -33,14 +46,21 @@ class Loader(DataLoader[Any]):
 
     seed = 0
     passes = 0
+    place = Place()
+    deal: Deal | None = None  # of data with an index
+    # of the batch that was given last
+    ids: list[int] | None = None  # None for a stream
+    real = True  # whether it is this process's own; else it only keeps the others company
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         seed_chain(self.dataset, self.seed, self.passes)
+        share_out(self.dataset, self.place.rank, self.place.ranks)
+        if self.deal is not None:
+            self.deal.new_pass(self.passes)
         self.passes += 1
-        batches = self._start()
-        empty = True
+        empty = not self.place.start
         try:
-            for batch in batches:
+            for batch in self._placed(self._start()):
                 empty = False
                 yield batch
         except AlchemyError as error:
@@ -52,6 +72,45 @@ class Loader(DataLoader[Any]):
             raise culprit from error
         if empty:
             raise _nothing(self)
+
+    def _placed(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches from the start that was asked for; a stream has to be read up to there."""
+        if self.deal is not None:
+            for batch in batches:
+                ids, self.real = self.deal.handed.popleft()
+                self.ids = ids if self.in_order else None  # else nobody knows which batch this is
+                yield batch
+            return
+        if self.place.start:
+            logger.info("the stream is read again up to batch {}, where training goes on", self.place.start)
+        for number in itertools.count():
+            if not self.num_workers:
+                # what its pipes draw must not depend on what the model has drawn in between
+                reseed(derive(self.seed, "stream", number))
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            if number >= self.place.start:
+                yield batch
+
+    def digest(self, batch: Any) -> bytes | None:
+        """What tells a batch of a stream from others; nothing where the indices do."""
+        return content_digest(batch) if self.ids is None else None
+
+    @property
+    def samples(self) -> int | None:
+        """How many samples an epoch has; None for a stream, and where a sampler of the project chooses."""
+        return None if self.deal is None or not self.in_order else self.deal.samples
+
+    @property
+    def _index_sampler(self) -> Any:
+        return super()._index_sampler if self.deal is None else self.deal
+
+    @property
+    def _auto_collation(self) -> bool:
+        # a sample that is a batch travels as a batch of one: only lists can carry the seed of their samples
+        return super()._auto_collation if self.deal is None else True
 
     def __len__(self) -> int:
         workers = self.num_workers
@@ -78,7 +137,7 @@ class Loader(DataLoader[Any]):
             raise
 
 
-def get_dataloader(dataset: Any, seed: int = 0, **kwargs: Any) -> Loader:
+def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = Place(), **kwargs: Any) -> Loader:
     """The loader of a data set; keywords are those of `torch.utils.data.DataLoader`, as a config can write them.
 
     `sampler`, `batch_sampler`, `collate_fn` and `worker_init_fn` may be an import path or a table with a `type`.
@@ -86,7 +145,8 @@ def get_dataloader(dataset: Any, seed: int = 0, **kwargs: Any) -> Loader:
     whoever trains for several epochs gives each its own seed. Without `batch_size` a sample is a batch already.
     """
     options = {key: plain(value) for key, value in kwargs.items()}
-    _check(dataset, options)
+    _check(dataset, options, place.ranks)
+    per_device = options.pop("per_device", False)
     generator = options.get("generator")
     if not isinstance(generator, torch.Generator):
         generator = torch.Generator().manual_seed((seed if generator is None else generator) % 2**63)
@@ -104,19 +164,35 @@ def get_dataloader(dataset: Any, seed: int = 0, **kwargs: Any) -> Loader:
     except (TypeError, ValueError) as error:
         raise AlchemyError(f"the loader cannot be made of {_shown(options)}: {error}") from error
     loader.seed = seed
+    loader.place = place._replace(per_device=per_device or loader.batch_size is None)
+    if not isinstance(dataset, IterableDataset):
+        loader.deal = Deal(_batches(loader, options), loader.place, seed)
+        if loader.batch_size is None and options.get("batch_sampler") is None:
+            loader.collate_fn = Unpack(loader.collate_fn)
     return loader
 
 
-def _check(dataset: Any, options: Mapping[str, Any]) -> None:
+def _batches(loader: Loader, options: Mapping[str, Any]) -> Any:
+    """What the batches of an epoch are made by: a sampler of the project, or our own cut."""
+    if options.get("batch_sampler") is not None:
+        return loader.batch_sampler
+    if options.get("sampler") is not None:
+        return loader.batch_sampler if loader.batch_size is not None else Single(loader.sampler)
+    shuffle, size = bool(options.get("shuffle")), loader.batch_size or 1
+    return Cut(len(loader.dataset), size, shuffle=shuffle, drop_last=loader.drop_last)  # type: ignore[arg-type]
+
+
+def _check(dataset: Any, options: Mapping[str, Any], ranks: int) -> None:
     """Everything that torch would accept and get wrong, or refuse without naming the argument."""
     for key in options:
-        if key not in ARGUMENTS:
-            raise AlchemyError(f"the loader takes no {key!r}", hint=did_you_mean(key, [*ARGUMENTS, "pipes"]))
+        if key not in (*ARGUMENTS, "per_device"):
+            hint = did_you_mean(key, [*ARGUMENTS, "per_device", "pipes"])
+            raise AlchemyError(f"the loader takes no {key!r}", hint=hint)
     _check_number(options, "batch_size", 1)
     _check_number(options, "num_workers", 0)
     _check_number(options, "prefetch_factor", 1)
     _check_number(options, "timeout", 0, float)
-    for key in ("shuffle", "drop_last", "persistent_workers", "in_order", "pin_memory"):
+    for key in ("shuffle", "drop_last", "persistent_workers", "in_order", "pin_memory", "per_device"):
         if not isinstance(options.get(key), bool | None):
             raise AlchemyError(f"{key} must be true or false, not {options[key]!r}")
     workers = options.get("num_workers", 0)
@@ -129,7 +205,7 @@ def _check(dataset: Any, options: Mapping[str, Any]) -> None:
         hint = did_you_mean(context, methods) or f"it may be {', '.join(methods)}"
         raise AlchemyError(f"there is no multiprocessing_context {context!r}", hint=hint)
     if isinstance(dataset, IterableDataset):
-        _check_iterable(dataset, options, workers)
+        _check_iterable(dataset, options, max(workers, 1) * ranks)
     elif not hasattr(dataset, "__getitem__"):
         raise AlchemyError(
             f"{title(dataset)} is no data set", hint="give a torch Dataset, an IterableDataset or a list"

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from alchemy.data.chain import Order, splits_by_worker, title, worker_share
+from alchemy.data.chain import Order, reader_share, title, walk
 from alchemy.data.named import function_named
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, build_datapipes
@@ -121,7 +121,7 @@ class Shuffle(ItrDataPipeline):
 
 @DataPipeline.register()
 class SplitByWorker(ItrDataPipeline):
-    """Gives each loader worker its share, every n-th sample; without workers it changes nothing."""
+    """Gives each loader worker of each process its share, every n-th sample; where one reads alone, all of it."""
 
     keeps = True
     splits = True
@@ -130,12 +130,12 @@ class SplitByWorker(ItrDataPipeline):
         super().__init__(datapipe)
 
     def __iter__(self) -> Iterator[Any]:
-        worker, workers = worker_share()
-        return itertools.islice(self.datapipe, worker, None, workers)
+        reader, readers = reader_share(self)
+        return itertools.islice(self.datapipe, reader, None, readers)
 
     def __len__(self) -> int:
-        worker, workers = worker_share()
-        return max(0, -(-(length_of(self) - worker) // workers))
+        reader, readers = reader_share(self)
+        return max(0, -(-(length_of(self) - reader) // readers))
 
 
 @DataPipeline.register()
@@ -260,8 +260,9 @@ def length_of(pipe: Any, source: Any = None) -> int:
 
 def share_of(total: int, pipe: Any) -> int:
     """The part of `total` samples that reach `pipe` in this worker, where a pipe before it has split the data."""
-    worker, workers = worker_share() if splits_by_worker(pipe.datapipe) else (0, 1)
-    return max(0, -(-(total - worker) // workers))
+    splitter = next((above for above in walk(pipe.datapipe) if getattr(above, "splits", False)), None)
+    reader, readers = (0, 1) if splitter is None else reader_share(splitter)
+    return max(0, -(-(total - reader) // readers))
 
 
 def at_least(least: int, value: Any, what: str) -> int:

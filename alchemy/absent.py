@@ -1,0 +1,138 @@
+"""What stands in for the parts that a run does without, so that the loop never has to ask."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
+
+
+class Stateless:
+    """Has nothing to save, and nothing to restore."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        pass
+
+
+class Alone:
+    """The group of a run that has one process."""
+
+    rank = local_rank = 0
+    size = 1
+    is_main = True
+
+    def sum(self, numbers: Sequence[float]) -> list[float]:
+        return list(numbers)
+
+    def any(self, flag: bool) -> bool:
+        return flag
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+    def broadcast(self, value: Any) -> Any:
+        return value
+
+    def barrier(self) -> None:
+        pass
+
+    def wrap(self, module: Any, **options: Any) -> Any:
+        return module
+
+    def no_sync(self, module: Any) -> contextlib.AbstractContextManager[Any]:
+        return _NOTHING
+
+    def average_grads(self, params: Iterable[Any]) -> None:
+        pass
+
+
+class NoCheckpoints(Stateless):
+    """A run that keeps no state: without a record, or with `[checkpoint] enabled = false`."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Any] = {}
+
+    def after_update(self, where: Any) -> None:
+        pass
+
+    def after_epoch(self, where: Any) -> None:
+        pass
+
+    def scored(self, split: str, scores: Mapping[str, Any], where: Any, mid_window: bool = False) -> None:
+        pass
+
+    def save(self, where: Any, why: str) -> Path | None:
+        return None
+
+    def restore(self) -> dict[str, Any] | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+class NoLedger(Stateless):
+    """A run that does not write down which samples it has seen."""
+
+    def saw(self, ids: Sequence[int] | None, digest: bytes | None = None) -> None:
+        pass
+
+    def close_update(self, update: int, epoch: int) -> None:
+        pass
+
+    def close_epoch(self, epoch: int, samples: int | None) -> None:
+        pass
+
+    def flush(self, group: Any) -> None:
+        pass
+
+
+class FullPrecision(Stateless):
+    """Numbers as the parameters have them: nothing is cast, scaled or compiled."""
+
+    halve_on_oom = False
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        return _NOTHING
+
+    def scale(self, loss: Any) -> Any:
+        return loss
+
+    def unscale(self, optim: Any) -> None:
+        pass
+
+    def step(self, optim: Any) -> bool:
+        optim.step()
+        return True
+
+    def prepare(self, model: Any) -> None:
+        pass
+
+
+class NoAverage(Stateless):
+    """The weights are those of the last update."""
+
+    def after_update(self, update: int) -> None:
+        pass
+
+    def applied(self) -> contextlib.AbstractContextManager[Any]:
+        return _NOTHING
+
+
+class NoRules(Stateless):
+    """Nothing but the schedule says when training ends."""
+
+    def after_update(self, run: Any) -> str:
+        return ""
+
+    def after_eval(self, run: Any, split: str, scores: Mapping[str, Any]) -> str:
+        return ""
+
+    def after_log(self, run: Any, values: Mapping[str, float]) -> str:
+        return ""

@@ -1,0 +1,149 @@
+"""The order of an epoch: which samples make which batch, from where on, and for which of several processes."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from alchemy.seeds import at_sample, derive, reseed
+
+
+class Place(NamedTuple):
+    """From which batch on an epoch is read, and by which of how many processes."""
+
+    start: int = 0  # in batches of all processes together
+    rank: int = 0
+    ranks: int = 1
+    per_device: bool = False  # a batch is for one process, instead of being cut for all of them
+
+
+class Ids(list[int]):
+    """The indices of a batch; whoever reads them one by one, in this process or in a worker, gets random numbers that
+    are a function of (seed, epoch, sample), not of the worker."""
+
+    def __init__(self, indices: Iterable[int], seed: int) -> None:
+        super().__init__(indices)
+        self.seed = seed
+
+    def __iter__(self) -> Iterator[int]:
+        # code that draws from the global generators is seeded once a batch: three seeds a sample would cost too much
+        reseed(derive(self.seed, "batch", self[0] if len(self) else -1))
+        for index in super().__iter__():
+            at_sample(self.seed, index)
+            yield index
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Ids._made, (list.copy(self), self.seed)
+
+    @classmethod
+    def _made(cls, indices: list[int], seed: int) -> Ids:
+        return cls(indices, seed)
+
+
+class Cut:
+    """The samples of an epoch in the order of its seed, cut into batches; any of them is found without a walk."""
+
+    def __init__(self, samples: int, size: int, *, shuffle: bool, drop_last: bool) -> None:
+        self.total, self.size, self.shuffle, self.drop_last = samples, size, shuffle, drop_last
+
+    def __len__(self) -> int:
+        return self.total // self.size if self.drop_last else -(-self.total // self.size)
+
+    @property
+    def samples(self) -> int:
+        """How many samples the batches have."""
+        return min(self.total, len(self) * self.size)
+
+    def from_batch(self, start: int, seed: int) -> Iterator[list[int]]:
+        order = torch.randperm(self.total, generator=torch.Generator().manual_seed(seed)) if self.shuffle else None
+        for begin in range(start * self.size, self.samples, self.size):
+            end = min(begin + self.size, self.total)
+            yield list(range(begin, end)) if order is None else order[begin:end].tolist()
+
+
+class Deal:
+    """A batch sampler: the batches of one process, and a note of each that was handed to the loader.
+
+    A batch is cut into as many pieces as there are processes, so that an update has the same samples for any number
+    of them; with `per_device` whole batches are dealt in turn. A process for which nothing is left gets a copy of what
+    another one has, marked as not real: it takes part in the update with a count of zero.
+    """
+
+    def __init__(self, batches: Iterable[list[int]], place: Place, seed: int) -> None:
+        self.batches, self.place, self.seed = batches, place, seed
+        self.handed: deque[tuple[list[int], bool]] = deque()  # (indices, whether they are real)
+
+    @property
+    def samples(self) -> int | None:
+        """How many samples an epoch has over all processes; None where a sampler of the project chooses them."""
+        return self.batches.samples if isinstance(self.batches, Cut) else None
+
+    def new_pass(self, number: int) -> None:
+        """A loader that is read a second time gives another order."""
+        if number:
+            self.seed = derive(self.seed, "pass", number)
+
+    def __len__(self) -> int:
+        left = max(0, len(self.batches) - self.place.start)  # type: ignore[arg-type]
+        return -(-left // self.place.ranks) if self.place.per_device else left
+
+    def __iter__(self) -> Iterator[Ids]:
+        self.handed.clear()
+        for batch in self._own():
+            real = bool(batch[0])
+            indices = Ids(batch[0] or batch[1], self.seed)
+            self.handed.append((list.copy(indices), real))
+            yield indices
+
+    def _own(self) -> Iterator[tuple[list[int], list[int]]]:
+        """`(the indices of this process, those of the first)`, step by step."""
+        start, rank, ranks, per_device = self.place
+        if per_device:
+            left = self._from(start)
+            while group := list(itertools.islice(left, ranks)):
+                yield (list(group[rank]) if rank < len(group) else []), list(group[0])
+            return
+        for batch in self._from(start):
+            pieces = cut_evenly(list(batch), ranks)
+            yield pieces[rank], pieces[0]
+
+    def _from(self, start: int) -> Iterator[list[int]]:
+        if isinstance(self.batches, Cut):
+            return self.batches.from_batch(start, self.seed)
+        # a sampler of the project's own: what it draws from the global generators is the same at a resume
+        reseed(derive(self.seed, "sampler"))
+        return itertools.islice(iter(self.batches), start, None)
+
+
+def cut_evenly(items: list[int], parts: int) -> list[list[int]]:
+    """`items` in `parts` pieces whose sizes differ by one at most, the larger ones first."""
+    size, more = divmod(len(items), parts)
+    ends = list(itertools.accumulate(size + (part < more) for part in range(parts)))
+    return [items[end - size - (part < more) : end] for part, end in enumerate(ends)]
+
+
+class Single:
+    """Makes batches of one sample, for data whose samples are batches already."""
+
+    def __init__(self, sampler: Iterable[int]) -> None:
+        self.sampler = sampler
+
+    def __len__(self) -> int:
+        return len(self.sampler)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return ([int(index)] for index in self.sampler)
+
+
+class Unpack:
+    """The collate function of such batches: takes the one sample out of its list."""
+
+    def __init__(self, collate: Any) -> None:
+        self.collate = collate
+
+    def __call__(self, samples: list[Any]) -> Any:
+        return self.collate(samples[0])
