@@ -61,6 +61,13 @@ class Best:
             logger.warning("the loss of {} is {}: no such model is taken as the best one", split, loss)
         return math.nan
 
+    def overdue(self, name: str, patience: int, times: str = "evaluations") -> str:
+        """Why to stop, once `patience` numbers in a row were no better; never with a patience of 0 or less."""
+        if patience <= 0 or self.waited < patience:
+            return ""
+        best = "was never finite" if self.value is None else f"has not passed {self.value:.4g}"
+        return f"{name} {best} for {self.waited} {times}"
+
     def name(self, split: str) -> str:
         return f"{split}/{self.monitor.removeprefix(f'{split}/')}"
 

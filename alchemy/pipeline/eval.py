@@ -206,10 +206,10 @@ class EarlyStop(EvalPipeline):
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         if not self.enabled or self.patience <= 0 or split != self.split:
             return kwargs
-        better = self.best.show(self.best.read(split, kwargs, quiet=True), place(self.run))
-        if not better and self.best.waited >= self.patience:
-            best = "was never finite" if self.best.value is None else f"has not passed {self.best.value:.4g}"
-            self.run.stop(f"{self.best.name(split)} {best} for {self.best.waited} evaluations")
+        self.best.show(self.best.read(split, kwargs, quiet=True), place(self.run))
+        reason = self.best.overdue(self.best.name(split), self.patience)
+        if reason:
+            self.run.stop(reason)
         return kwargs
 
     def state_dict(self) -> dict[str, Any]:

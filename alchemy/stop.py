@@ -1,0 +1,304 @@
+"""When a training has gone far enough: the rules of `[stop]`, each a part, and how several of them are combined."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from loguru import logger
+
+from alchemy.context import Run
+from alchemy.errors import AlchemyError
+from alchemy.pipeline.best import Best
+from alchemy.pipeline.eval import place
+from alchemy.registry import Registrable, build
+
+__all__ = ["Divergence", "Epochs", "MinLR", "Patience", "Rules", "StopRule", "Target", "Time", "Tokens", "Updates"]
+
+Number = TypeVar("Number", int, float)
+
+
+class StopRule(Registrable):
+    """Gives the reason to end a training as a sentence, or nothing while it may go on.
+
+    A rule overrides the moment at which it can tell; it is asked at no other, and costs nothing there. One that
+    remembers something has `state_dict` and `load_state_dict` of JSON values.
+    """
+
+    def check(self, run: Any) -> str:
+        """Asked after every update, and at the end of every epoch."""
+        return ""
+
+    def after_eval(self, run: Any, split: str, scores: Mapping[str, Any]) -> str:
+        """Asked after every evaluation."""
+        return ""
+
+    def after_log(self, run: Any, values: Mapping[str, float]) -> str:
+        """Asked with every row of training numbers that is logged."""
+        return ""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        pass
+
+
+# -- how long
+
+
+@StopRule.register()
+class Epochs(StopRule):
+    """So many passes over the data; 2.5 ends in the middle of the third, where its number of steps is known."""
+
+    def __init__(self, *, epochs: float) -> None:
+        self.epochs = _above_zero("epochs", epochs)
+
+    def check(self, run: Any) -> str:
+        sched = run.train_sched
+        done = sched.epochs_done
+        if run.epoch_steps and sched.cur_epoch >= done:  # in the middle of one
+            done += (sched.cur_step_this_epoch + 1) / run.epoch_steps
+        # the sum of an epoch and a fraction may lie a rounding below the number that is meant
+        return f"{self.epochs:g} epochs are over" if done >= self.epochs - 1e-9 else ""
+
+
+@StopRule.register()
+class Updates(StopRule):
+    """So many steps of the optimiser."""
+
+    def __init__(self, *, updates: int) -> None:
+        self.updates = _above_zero("updates", updates)
+
+    def check(self, run: Any) -> str:
+        return f"{self.updates:,} updates are made" if run.update >= self.updates else ""
+
+
+@StopRule.register()
+class Tokens(StopRule):
+    """So many tokens seen in training: what the model returns as `tokens`, else what its loss counts."""
+
+    def __init__(self, *, tokens: float) -> None:
+        self.tokens = _above_zero("tokens", tokens)
+
+    def check(self, run: Any) -> str:
+        return f"{run.tokens:,.0f} tokens are seen" if run.tokens >= self.tokens else ""
+
+
+@StopRule.register()
+class Time(StopRule):
+    """So long a time since the run began; what a resumed run took before it was interrupted counts too."""
+
+    def __init__(self, *, hours: float = 0.0, minutes: float = 0.0, seconds: float = 0.0) -> None:
+        self.seconds = _above_zero("hours, minutes and seconds", hours * 3600 + minutes * 60 + seconds)
+
+    def check(self, run: Any) -> str:
+        return f"{_spoken(self.seconds)} are over" if run.elapsed >= self.seconds else ""
+
+
+@StopRule.register()
+class MinLR(StopRule):
+    """The learning rate of every group has come down to `lr`; a warm-up from below it does not count."""
+
+    def __init__(self, *, lr: float) -> None:
+        self.lr = lr
+        self.was_above = False
+
+    def check(self, run: Any) -> str:
+        for group in run.optim.param_groups:
+            if group["lr"] > self.lr:
+                self.was_above = True
+                return ""
+        return f"the learning rate has come down to {self.lr:g}" if self.was_above else ""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"was_above": self.was_above}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.was_above = state["was_above"]
+
+
+# -- how well
+
+
+class Monitored(StopRule):
+    """A rule on one number, `split/name`: a score of that split, or a number in the log of the training."""
+
+    def __init__(self, best: Best) -> None:
+        self.best, self.monitor = best, best.monitor
+        self.split, _, name = best.monitor.partition("/")
+        if not self.split or not name:
+            text = f"monitor = {best.monitor!r} does not name a split and a number of it"
+            raise AlchemyError(text, hint=f"write it like 'dev/{name or best.monitor.strip('/') or 'loss'}'")
+
+    def judge(self, run: Any, value: float, times: str) -> str:
+        """The reason to stop, now that the number is `value`; `times` is what it is counted in."""
+        raise NotImplementedError(f"{type(self).__name__} must define judge()")
+
+    def after_eval(self, run: Any, split: str, scores: Mapping[str, Any]) -> str:
+        if split != self.split:
+            return ""
+        return self.judge(run, self.best.read(split, scores, quiet=True), "evaluations")
+
+    def after_log(self, run: Any, values: Mapping[str, float]) -> str:
+        return self.judge(run, values[self.monitor], "log rows") if self.monitor in values else ""
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.best.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.best.load_state_dict(state)
+
+
+@StopRule.register()
+class Patience(Monitored):
+    """`patience` evaluations in a row brought nothing better; an epoch without one does not count, 0 is off."""
+
+    def __init__(
+        self, *, monitor: str, mode: Literal["max", "min"] = "max", patience: int = 3, min_delta: float = 0.0
+    ) -> None:
+        super().__init__(Best(monitor, mode, min_delta))
+        self.patience = patience
+
+    def judge(self, run: Any, value: float, times: str) -> str:
+        self.best.show(value, place(run))
+        return self.best.overdue(self.monitor, self.patience, times)
+
+
+@StopRule.register()
+class Target(Monitored):
+    """The number has reached `value`."""
+
+    def __init__(self, *, monitor: str, value: float, mode: Literal["max", "min"] = "max") -> None:
+        super().__init__(Best(monitor, mode))
+        self.value = value
+
+    def judge(self, run: Any, value: float, times: str) -> str:
+        reached = value >= self.value if self.best.mode == "max" else value <= self.value
+        return f"{self.monitor} is {value:.4g} and has reached {self.value:g}" if reached else ""
+
+
+@StopRule.register()
+class Divergence(Monitored):
+    """For `rows` rows of the log in a row the number was not finite, above `limit`, or `factor` times the best one.
+
+    A loss that has been at or below zero has no multiples: there only `limit` and what is not finite count.
+    """
+
+    def __init__(
+        self, *, monitor: str = "train/loss", factor: float = 10.0, limit: float | None = None, rows: int = 3
+    ) -> None:
+        if factor <= 1:
+            raise AlchemyError(f"factor must be above 1, not {factor}", hint="inf leaves only limit and NaN")
+        super().__init__(Best(monitor, "min"))
+        self.factor, self.limit, self.rows = factor, limit, _above_zero("rows", rows)
+        self.bad = 0
+
+    def judge(self, run: Any, value: float, times: str) -> str:
+        self.bad = self.bad + 1 if self._is_bad(value) else 0
+        self.best.show(value, place(run))
+        if self.bad < self.rows:
+            return ""
+        best = "" if self.best.value is None else f"; its best was {self.best.value:.4g}"
+        return f"{self.monitor} has diverged to {value:.4g} for {self.bad} {times}{best}"
+
+    def _is_bad(self, value: float) -> bool:
+        if not math.isfinite(value) or (self.limit is not None and value > self.limit):
+            return True
+        best = self.best.value
+        return best is not None and best > 0 and value > self.factor * best
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "bad": self.bad}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.bad = state["bad"]
+
+
+# -- several of them
+
+
+class Rules:
+    """Stops at the first rule of `any` that is reached, and when all of `all` have been, each at its own time."""
+
+    def __init__(self, any: Sequence[StopRule] = (), all: Sequence[StopRule] = ()) -> None:
+        self._any, self._all = _named("any", any), _named("all", all)
+        self._met: dict[str, str] = {}  # the rules of `all` that have been reached, and why
+        # lists for each moment, made once: a rule that cannot tell then is not called
+        self._checks, self._evals, self._logs = map(self._askers, ("check", "after_eval", "after_log"))
+
+    def _askers(self, moment: str) -> tuple[list[Callable[..., str]], dict[str, Callable[..., str]]]:
+        first = [getattr(rule, moment) for rule in self._any.values() if _overrides(rule, moment)]
+        every = {name: getattr(rule, moment) for name, rule in self._all.items() if _overrides(rule, moment)}
+        return first, every
+
+    def after_update(self, run: Run) -> str:
+        """The reason to stop, or nothing; also called when an epoch is through."""
+        return self._ask(self._checks, run)
+
+    def after_eval(self, run: Run, split: str, scores: Mapping[str, Any]) -> str:
+        return self._ask(self._evals, run, split, scores)
+
+    def after_log(self, run: Run, values: Mapping[str, float]) -> str:
+        return self._ask(self._logs, run, values)
+
+    def _ask(self, askers: tuple[list[Callable[..., str]], dict[str, Callable[..., str]]], *args: Any) -> str:
+        reason = ""
+        # each one is asked, also after a reason was found: a run that is continued later must have missed nothing
+        for ask in askers[0]:
+            found = ask(*args)
+            reason = reason or found
+        for name, ask in askers[1].items():
+            if name not in self._met and (found := ask(*args)):
+                self._met[name] = found
+        if self._met and len(self._met) == len(self._all):
+            reason = reason or " and ".join(self._met[name] for name in self._all)
+        return reason
+
+    def state_dict(self) -> dict[str, Any]:
+        rules = {name: rule.state_dict() for name, rule in (self._any | self._all).items()}
+        return {"rules": {name: state for name, state in rules.items() if state}, "met": dict(self._met)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the rules that stand where they stood; another one at that place begins afresh."""
+        known = self._any | self._all
+        for name, rule_state in state["rules"].items():
+            if name in known:
+                known[name].load_state_dict(rule_state)
+            else:
+                logger.warning("[stop] has no {} any more: what it had counted is dropped", name)
+        self._met = {name: reason for name, reason in state["met"].items() if name in self._all}
+
+
+def build_rules(run: Run) -> Rules:
+    """The rules that `[stop]` names; none without the table."""
+    table = run.table("stop")
+    built = {
+        key: [build(StopRule, rule, section=f"stop.{key}.{i}") for i, rule in enumerate(table.get(key) or [])]
+        for key in ("any", "all")
+    }
+    return Rules(**built)
+
+
+def _named(key: str, rules: Sequence[StopRule]) -> dict[str, StopRule]:
+    """Rules under the names that their state is saved by: list, place and class."""
+    return {f"{key}.{i}.{type(rule).__name__}": rule for i, rule in enumerate(rules)}
+
+
+def _overrides(rule: StopRule, moment: str) -> bool:
+    return getattr(type(rule), moment) is not getattr(StopRule, moment)
+
+
+def _above_zero(name: str, number: Number) -> Number:
+    if not number > 0:
+        raise AlchemyError(f"{name} must be above 0, not {number}")
+    return number
+
+
+def _spoken(seconds: float) -> str:
+    for unit, length in (("hours", 3600), ("minutes", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} seconds"

@@ -1,0 +1,260 @@
+"""Stop rules: when each is reached, what it says, how they combine, and that a resumed run stops at the same place."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from loguru import logger
+
+from alchemy.context import Run
+from alchemy.errors import AlchemyError
+from alchemy.stop import (
+    Divergence,
+    Epochs,
+    MinLR,
+    Patience,
+    Rules,
+    StopRule,
+    Target,
+    Time,
+    Tokens,
+    Updates,
+    build_rules,
+)
+from tests.toy import config
+
+NAN = float("nan")
+
+
+def at(**values: Any) -> Any:
+    """A run in the middle of its first epoch of four steps, with the members that rules read."""
+    known = {"update": 0, "tokens": 0, "elapsed": 0.0, "epoch_steps": 4, "lrs": [0.1]}
+    known |= {"cur_epoch": 0, "epochs_done": 0, "cur_step_this_epoch": 0, "cur_step": 0, **values}
+    sched = SimpleNamespace(**{key: known[key] for key in known if key.startswith(("cur", "epochs"))})
+    optim = SimpleNamespace(param_groups=[{"lr": lr} for lr in known["lrs"]])
+    return SimpleNamespace(**known, train_sched=sched, optim=optim)
+
+
+REACHED = {
+    "epochs": (Epochs(epochs=2), at(cur_epoch=1, epochs_done=2), "2 epochs are over"),
+    "a fraction": (Epochs(epochs=1.5), at(cur_epoch=1, epochs_done=1, cur_step_this_epoch=1), "1.5 epochs are over"),
+    "updates": (Updates(updates=10_000), at(update=10_000), "10,000 updates are made"),
+    "tokens": (Tokens(tokens=1e6), at(tokens=1_000_100), "1,000,100 tokens are seen"),
+    "hours": (Time(hours=1.5, minutes=30), at(elapsed=7200.0), "2.0 hours are over"),
+    "minutes": (Time(seconds=90), at(elapsed=90.5), "1.5 minutes are over"),
+    "seconds": (Time(seconds=5), at(elapsed=5.0), "5.0 seconds are over"),
+}
+NOT_YET = {
+    "epochs": (Epochs(epochs=2), at(cur_epoch=1, epochs_done=1, cur_step_this_epoch=2)),
+    "no length": (Epochs(epochs=0.5), at(cur_step_this_epoch=9, epoch_steps=None)),
+    "updates": (Updates(updates=10), at(update=9)),
+    "tokens": (Tokens(tokens=10), at(tokens=9.5)),
+    "time": (Time(hours=1), at(elapsed=3599.0)),
+    "rate from the beginning": (MinLR(lr=0.1), at(lrs=[0.05])),
+}
+
+
+@pytest.mark.parametrize(("rule", "run", "reason"), REACHED.values(), ids=REACHED)
+def test_a_rule_gives_its_reason_when_it_is_reached(rule, run, reason):
+    assert Rules(any=[rule]).after_update(run) == reason
+
+
+@pytest.mark.parametrize(("rule", "run"), NOT_YET.values(), ids=NOT_YET)
+def test_a_rule_that_is_not_reached_says_nothing(rule, run):
+    assert Rules(any=[rule], all=[rule]).after_update(run) == ""
+
+
+@pytest.mark.parametrize("epochs", [0.1, 0.3, 0.7, 1.1, 2.3, 2.9])
+def test_fractions_of_an_epoch_end_at_the_step_that_is_meant(epochs):
+    rules, steps = Rules(any=[Epochs(epochs=epochs)]), 0
+    for epoch in range(3):
+        for step in range(10):
+            steps += 1
+            run = at(cur_epoch=epoch, epochs_done=epoch, cur_step_this_epoch=step, epoch_steps=10)
+            if rules.after_update(run):
+                assert steps == round(10 * epochs)
+                return
+    pytest.fail("it was never reached")
+
+
+def test_the_rate_must_come_down_in_every_group_and_a_warm_up_does_not_count():
+    rules = Rules(any=[MinLR(lr=0.1)])
+    said = [rules.after_update(at(lrs=lrs)) for lrs in ([0.0, 0.05], [0.05, 0.2], [0.1, 0.11], [0.1, 0.05])]
+    assert said == ["", "", "", "the learning rate has come down to 0.1"]
+
+
+def evaluations(rule: StopRule, *values: float, split: str = "dev", **scores: float) -> list[str]:
+    rules = Rules(any=[rule])
+    return [rules.after_eval(at(update=i), split, {"f1": value, **scores}) for i, value in enumerate(values)]
+
+
+def test_patience_counts_evaluations_without_progress():
+    said = evaluations(Patience(monitor="dev/f1", patience=3), 0.5, 0.91, 0.9, 0.91, 0.3)
+    assert said == ["", "", "", "", "dev/f1 has not passed 0.91 for 3 evaluations"]
+    assert evaluations(Patience(monitor="dev/f1", patience=1), NAN)[-1] == "dev/f1 was never finite for 1 evaluations"
+
+
+def test_patience_wants_a_gain_of_min_delta_in_its_direction():
+    rule = Patience(monitor="dev/f1", mode="min", patience=1, min_delta=0.1)
+    assert evaluations(rule, 0.5, 0.3, 0.25)[1:] == ["", "dev/f1 has not passed 0.3 for 1 evaluations"]
+
+
+@pytest.mark.parametrize("patience", [0, -1])
+def test_no_patience_is_off(patience):
+    assert set(evaluations(Patience(monitor="dev/f1", patience=patience), *[0.5] * 9)) == {""}
+
+
+@pytest.mark.parametrize("rule", [Patience(monitor="dev/f1", patience=1), Target(monitor="dev/f1", value=0.1)])
+def test_only_the_named_split_counts_and_its_score_must_be_there(rule):
+    assert set(evaluations(rule, 0.5, 0.4, 0.3, split="test")) == {""}
+    with pytest.raises(AlchemyError, match="monitor = 'dev/f1' is not among the scores of 'dev'; .* f2"):
+        Rules(any=[rule]).after_eval(at(), "dev", {"f2": 1.0})
+
+
+def test_a_target_is_reached_from_either_side_and_never_by_a_broken_model():
+    assert evaluations(Target(monitor="dev/f1", value=0.9), 0.89, 0.95)[-1] == "dev/f1 is 0.95 and has reached 0.9"
+    assert evaluations(Target(monitor="dev/f1", mode="min", value=0.1), 0.2, 0.1)[0] == ""
+    assert evaluations(Target(monitor="dev/f1", mode="min", value=0.1), 0.2, 0.1)[1]
+    assert evaluations(Target(monitor="dev/f1", value=0.9), 0.95, loss=NAN) == [""]
+
+
+def rows(rule: StopRule, *values: float) -> list[str]:
+    rules = Rules(any=[rule])
+    return [rules.after_log(at(), {"train/loss": value, "train/lr": 0.1}) for value in values]
+
+
+DIVERGES = {
+    "nan": (Divergence(rows=2), [1.0, NAN, 2.0, NAN, NAN], "to nan for 2 log rows; its best was 1"),
+    "from the start": (Divergence(rows=1), [NAN], "to nan for 1 log rows"),
+    "factor": (Divergence(factor=2.0, rows=1), [3.0, 1.0, 2.0, 2.1], "to 2.1 for 1 log rows; its best was 1"),
+    "limit": (Divergence(limit=5.0, rows=1), [-1.0, 4.0, 5.1], "to 5.1 for 1 log rows; its best was -1"),
+}
+
+
+@pytest.mark.parametrize(("rule", "values", "reason"), DIVERGES.values(), ids=DIVERGES)
+def test_divergence_is_what_goes_on_for_a_number_of_rows(rule, values, reason):
+    *before, last = rows(rule, *values)
+    assert set(before) <= {""}
+    assert last == f"train/loss has diverged {reason}"
+
+
+def test_any_number_can_be_followed():
+    assert rows(Target(monitor="train/loss", mode="min", value=0.1), 0.2, 0.1)[1] != ""
+    assert rows(Patience(monitor="train/loss", mode="min", patience=1), 0.2, 0.2)[1].endswith("for 1 log rows")
+    assert rows(Patience(monitor="dev/loss", patience=1), 0.2, 0.2) == ["", ""]
+    assert evaluations(Divergence(monitor="dev/f1", rows=1), NAN)[0].endswith("to nan for 1 evaluations")
+
+
+def test_the_first_of_any_stops_and_its_reason_stands():
+    rules = Rules(any=[Updates(updates=3), Updates(updates=2), Tokens(tokens=1)])
+    assert rules.after_update(at(update=1)) == ""
+    assert rules.after_update(at(update=3, tokens=1)) == "3 updates are made"
+
+
+def test_all_must_have_been_reached_each_at_its_own_time():
+    rules = Rules(all=[Target(monitor="dev/f1", value=0.9), Updates(updates=2)])
+    assert rules.after_eval(at(), "dev", {"f1": 0.95}) == ""
+    assert rules.after_eval(at(), "dev", {"f1": 0.1}) == ""
+    assert rules.after_update(at(update=1)) == ""
+    assert rules.after_update(at(update=2)) == "dev/f1 is 0.95 and has reached 0.9 and 2 updates are made"
+    assert rules.after_log(at(), {}) != ""  # and stay reached
+
+
+def test_either_list_can_stop():
+    rules = Rules(any=[Updates(updates=9)], all=[Updates(updates=2), Tokens(tokens=5)])
+    assert rules.after_update(at(update=2)) == ""
+    assert rules.after_update(at(update=9)) == "9 updates are made"
+    assert rules.after_update(at(update=3, tokens=5)) == "2 updates are made and 5 tokens are seen"
+
+
+def test_no_rules_never_stop():
+    rules = Rules()
+    assert rules.after_update(at(update=9)) == rules.after_log(at(), {"train/loss": NAN}) == ""
+    assert rules.after_eval(at(), "dev", {"f1": 0.0}) == ""
+    assert rules.state_dict() == {"rules": {}, "met": {}}
+
+
+# -- state
+
+
+def all_kinds() -> Rules:
+    limits = [MinLR(lr=0.1), Patience(monitor="dev/f1", patience=3), Divergence(rows=2), Updates(updates=30)]
+    return Rules(any=limits, all=[Target(monitor="dev/f1", value=0.8), Updates(updates=5), Epochs(epochs=1.25)])
+
+
+def tell(rules: Rules, update: int, event: tuple[str, float]) -> str:
+    kind, number = event
+    run = at(update=update, cur_epoch=update // 4, epochs_done=update // 4, cur_step_this_epoch=update % 4 - 1)
+    if kind == "update":
+        run.optim.param_groups[0]["lr"] = number / 2
+        return rules.after_update(run)
+    if kind == "eval":
+        return rules.after_eval(run, "dev", {"f1": number})
+    return rules.after_log(run, {"train/loss": number if number < 0.95 else NAN})
+
+
+def stopped(events: list[tuple[str, float]], cut: int | None) -> tuple[int, str] | None:
+    """The event at which the rules stop and what they say, saved and restored before event `cut`."""
+    rules = all_kinds()
+    for i, event in enumerate(events):
+        if i == cut:
+            state = json.loads(json.dumps(rules.state_dict()))
+            rules = all_kinds()
+            rules.load_state_dict(state)
+        reason = tell(rules, i, event)
+        if reason:
+            return i, reason
+    return None
+
+
+EVENTS = st.lists(st.tuples(st.sampled_from(["update", "eval", "log"]), st.floats(0, 1)), max_size=40)
+
+
+@given(EVENTS, st.integers(0, 39))
+def test_a_resumed_run_stops_where_it_would_have(events, cut):
+    assert stopped(events, cut) == stopped(events, None)
+
+
+def test_another_rule_at_the_same_place_begins_afresh():
+    said: list[str] = []
+    sink = logger.add(said.append, format="{message}")
+    old, new = Rules(any=[Patience(monitor="dev/f1")]), Rules(any=[Divergence()], all=[Updates(updates=1)])
+    new.load_state_dict(old.state_dict())
+    logger.remove(sink)
+    assert said == ["[stop] has no any.0.Patience any more: what it had counted is dropped\n"]
+    assert new.after_log(at(), {"train/loss": 1.0}) == ""
+
+
+# -- from a config
+
+
+def test_rules_are_built_from_the_table():
+    patience = {"type": "alchemy.stop.Patience", "monitor": "dev/score", "patience": 1}
+    with Run(config(stop={"any": [{"type": "alchemy.stop.Updates", "updates": 2}], "all": [patience]})) as run:
+        rules = build_rules(run)
+    assert rules.after_update(at(update=2)) == "2 updates are made"
+    assert list(rules.state_dict()["rules"]) == ["all.0.Patience"]
+    with Run(config()) as run:
+        assert build_rules(run).after_update(run) == ""
+
+
+WRONG = {
+    "epochs": ({"type": "alchemy.stop.Epochs", "epochs": 0}, "epochs must be above 0, not 0"),
+    "time": ({"type": "alchemy.stop.Time"}, "hours, minutes and seconds must be above 0"),
+    "no split": ({"type": "alchemy.stop.Patience", "monitor": "f1"}, "write it like 'dev/f1'"),
+    "factor": ({"type": "alchemy.stop.Divergence", "factor": 1.0}, "factor must be above 1"),
+    "mode": ({"type": "alchemy.stop.Target", "monitor": "dev/f1", "value": 1, "mode": "up"}, "mode must be 'max'"),
+    "kind": ({"type": "alchemy.optim.AdamW"}, "is not a StopRule"),
+}
+
+
+@pytest.mark.parametrize(("table", "message"), WRONG.values(), ids=WRONG)
+def test_a_rule_that_cannot_be_meant_is_refused(table, message):
+    with Run(config(stop={"any": [table]})) as run, pytest.raises(AlchemyError, match=message) as error:
+        build_rules(run)
+    assert error.value.problem.section == "stop.any.0"
