@@ -112,7 +112,7 @@ def test_no_patience_is_off(patience):
 @pytest.mark.parametrize("rule", [Patience(monitor="dev/f1", patience=1), Target(monitor="dev/f1", value=0.1)])
 def test_only_the_named_split_counts_and_its_score_must_be_there(rule):
     assert set(evaluations(rule, 0.5, 0.4, 0.3, split="test")) == {""}
-    with pytest.raises(AlchemyError, match="monitor = 'dev/f1' is not among the scores of 'dev'; .* f2"):
+    with pytest.raises(AlchemyError, match=r"monitor = 'dev/f1' is not among the scores of 'dev'; .* f2"):
         Rules(any=[rule]).after_eval(at(), "dev", {"f2": 1.0})
 
 
