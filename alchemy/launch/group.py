@@ -1,0 +1,214 @@
+"""The processes that train one model together, and what they tell each other."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+from torch.nn.parallel import DistributedDataParallel
+
+from alchemy.absent import Alone
+from alchemy.errors import AlchemyError
+from alchemy.launch.device import alloc_cuda
+
+NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+BUCKET_BYTES = 2**25  # gradients travel in pieces: a copy of all of them at once would double their memory
+_opened = itertools.count()
+
+
+class Processes:
+    """A group of several processes; every member is a call that all of them make, in the same order.
+
+    Numbers go by the device that the backend wants: the GPU for nccl, the CPU for gloo (so MPS, which has no float64,
+    is never asked for it).
+    """
+
+    def __init__(self, local_rank: int) -> None:
+        self.rank, self.size, self.local_rank = dist.get_rank(), dist.get_world_size(), local_rank
+        self.is_main = self.rank == 0
+        self._device = torch.device("cuda", local_rank) if "nccl" in dist.get_backend() else torch.device("cpu")
+
+    def sum(self, numbers: Sequence[float]) -> list[float]:
+        totals = torch.tensor([float(number) for number in numbers], dtype=torch.float64, device=self._device)
+        dist.all_reduce(totals)
+        return totals.tolist()
+
+    def any(self, flag: bool) -> bool:
+        return self.sum([bool(flag)])[0] > 0
+
+    def gather(self, value: Any) -> list[Any]:
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def broadcast(self, value: Any) -> Any:
+        values = [value if self.is_main else None]
+        dist.broadcast_object_list(values, src=0, device=self._device)
+        return values[0]
+
+    def barrier(self) -> None:
+        dist.barrier(device_ids=[self.local_rank] if self._device.type == "cuda" else None)
+
+    def wrap(self, module: nn.Module, **options: Any) -> nn.Module:
+        """DDP around a module; `find_unused_parameters` and its other keywords may be given. Weights become rank 0's.
+
+        Without a trainable parameter there is no gradient to share, and DDP would refuse it.
+        """
+        if not any(param.requires_grad for param in module.parameters()):
+            return module
+        devices = [self.local_rank] if self._device.type == "cuda" else None
+        # gradients as views of the buckets: no second copy of them
+        return DistributedDataParallel(module, device_ids=devices, **{"gradient_as_bucket_view": True, **options})
+
+    def no_sync(self, module: Any) -> contextlib.AbstractContextManager[Any]:
+        """Inside, gradients stay in this process; DDP decides in `forward`, so that belongs inside too."""
+        return getattr(module, "no_sync", contextlib.nullcontext)()
+
+    @torch.no_grad()
+    def average_grads(self, params: Iterable[nn.Parameter]) -> None:
+        """The mean of each gradient over the ranks. One that is missing counts as zero where any rank has it."""
+        trained = [param for param in params if param.requires_grad]
+        if not trained:
+            return
+        found = torch.tensor([_kind(param.grad) for param in trained], dtype=torch.uint8, device=self._device)
+        dist.all_reduce(found, op=dist.ReduceOp.MAX)
+        kinds = found.tolist()
+        if SPARSE in kinds:  # every rank sees it, so none is left waiting
+            shape = list(trained[kinds.index(SPARSE)].shape)
+            hint = "build the embedding with sparse=False"
+            raise AlchemyError(f"the sparse gradient of a parameter {shape} cannot be averaged over ranks", hint=hint)
+        for bucket in _buckets([param for param, kind in zip(trained, kinds) if kind == DENSE]):
+            self._average(bucket)
+
+    def _average(self, bucket: list[nn.Parameter]) -> None:
+        grads = [torch.zeros_like(param) if param.grad is None else param.grad for param in bucket]
+        flat = _flatten_dense_tensors(grads)
+        dist.all_reduce(flat)
+        flat /= self.size
+        for param, grad, mean in zip(bucket, grads, _unflatten_dense_tensors(flat, grads)):
+            grad.copy_(mean)
+            param.grad = grad
+
+
+Group = Alone | Processes
+NONE, DENSE, SPARSE = range(3)
+
+
+def _kind(grad: Tensor | None) -> int:
+    if grad is None:
+        return NONE
+    return SPARSE if grad.is_sparse else DENSE
+
+
+def _buckets(params: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+    """Parameters of one type and device, together not much larger than a bucket; the same cut on every rank."""
+    kinds: dict[Any, list[nn.Parameter]] = {}
+    for param in params:
+        kinds.setdefault((param.dtype, param.device), []).append(param)
+    for alike in kinds.values():
+        sizes = itertools.accumulate(param.nbytes for param in alike)
+        numbers = {id(param): size // BUCKET_BYTES for param, size in zip(alike, sizes)}
+        for _, bucket in itertools.groupby(alike, lambda param: numbers[id(param)]):
+            yield list(bucket)
+
+
+class Place(NamedTuple):
+    """Where this process stands among those that torchrun has started."""
+
+    rank: int
+    size: int
+    local_rank: int
+
+
+def place() -> Place:
+    """What the environment says; alone where it says nothing, an error where it says half of it."""
+    given = {name: os.environ[name] for name in NEEDED if os.environ.get(name)}
+    if given.get("WORLD_SIZE") == "1" or not {"WORLD_SIZE", "RANK"} & given.keys():
+        return Place(0, 1, 0)
+    hint = "start it with torchrun --nproc-per-node N, or unset them to run alone"
+    missing = [name for name in NEEDED if name not in given]
+    if missing:
+        raise AlchemyError(f"{', '.join(given)} set without {', '.join(missing)}", hint=hint)
+    try:
+        found = Place(*(int(given[name]) for name in NEEDED[:3]))
+    except ValueError:
+        found = Place(-1, 0, 0)
+    if not 0 <= found.rank < found.size:
+        shown = ", ".join(f"{name}={given[name]}" for name in NEEDED[:3])
+        raise AlchemyError(f"{shown}: RANK is to be a number from 0 to WORLD_SIZE - 1", hint=hint)
+    return found
+
+
+def local_device(device_info: dict[str, Any]) -> dict[str, Any]:
+    """The device of this process: with several processes and a GPU, the one that has its local rank as number."""
+    here = place()
+    if here.size == 1 or not str(device_info["device"]).startswith("cuda"):
+        return device_info
+    return alloc_cuda(here.local_rank)
+
+
+@contextlib.contextmanager
+def open_group(device_type: str = "cpu", timeout: float = 600) -> Iterator[Group]:
+    """The group that torchrun's environment describes; `Alone` without it.
+
+    One that a script or accelerate has made is used, and left to its owner. `timeout` (seconds) bounds every wait.
+    """
+    here = place()
+    if dist.is_available() and dist.is_initialized():
+        yield Processes(here.local_rank) if dist.get_world_size() > 1 else Alone()
+        return
+    if here.size == 1:
+        yield Alone()
+        return
+    store = _join(here, device_type, datetime.timedelta(seconds=timeout))
+    try:
+        yield Processes(here.local_rank)
+    except BaseException as error:
+        # no barrier: the others are told by the connections that close, not by a timeout
+        _tell(store, here.rank, error)
+        _abort()
+        raise
+    dist.destroy_process_group()
+
+
+def _join(here: Place, device_type: str, timeout: datetime.timedelta) -> dist.Store:
+    # a store outlives its group: each opening has names of its own, or a second run would find those of the first
+    store = dist.PrefixStore(f"alchemy/{next(_opened)}", _store(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]))
+    options: dict[str, Any] = {"backend": "gloo"}
+    if device_type == "cuda":
+        torch.cuda.set_device(here.local_rank)  # gather puts its bytes on the current device
+        options = {"backend": "nccl", "device_id": torch.device("cuda", here.local_rank)}
+    dist.init_process_group(store=store, rank=here.rank, world_size=here.size, timeout=timeout, **options)
+    return store
+
+
+@functools.cache
+def _store(address: str, port: str) -> dist.Store:
+    """The store behind the address; kept, since the process of rank 0 may be the one that serves it."""
+    store, _, _ = next(dist.rendezvous("env://"))
+    return store
+
+
+def _tell(store: dist.Store, rank: int, error: BaseException) -> None:
+    """Writes down which rank failed first, and adds it to the error where that was another one."""
+    with contextlib.suppress(RuntimeError):  # the store has gone with its process
+        own = f"rank {rank}: {type(error).__name__}: {error}"
+        first = store.compare_set("failed", "", own).decode()
+        if first and first != own:
+            error.add_note(f"the first to fail was {first}")
+
+
+def _abort() -> None:
+    """Ends the group without waiting for collectives that the others will never join."""
+    abort = getattr(dist.distributed_c10d, "_abort_process_group", dist.destroy_process_group)  # torch >= 2.6 has it
+    with contextlib.suppress(RuntimeError, ValueError):
+        abort()

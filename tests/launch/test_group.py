@@ -1,0 +1,235 @@
+"""One process or several: the same calls, the same claims."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from alchemy.absent import Alone
+from alchemy.errors import AlchemyError
+from alchemy.launch import group as groups
+from alchemy.launch.group import NEEDED, local_device, open_group, place
+
+SIZES = (1, 2, 3)
+
+
+def gradients(group: Any) -> list[Any]:
+    """After averaging: one that all ranks have, one of the last rank only, a smaller type, none at all, a frozen one."""
+    params = [nn.Parameter(torch.zeros(2, dtype=torch.float64)) for _ in range(5)]
+    params[2].data = params[2].data.float()
+    params[4].requires_grad = False
+    for index in (0, 2) if group.rank < group.size - 1 else (0, 1, 2):
+        params[index].grad = torch.full_like(params[index], group.rank + 1.0)
+    group.average_grads(params)
+    return [None if param.grad is None else param.grad.tolist() for param in params]
+
+
+def wrapped(group: Any) -> dict[str, Any]:
+    """A line whose gradient is its input: two inputs in a window of which only the last is shared."""
+    torch.manual_seed(group.rank)
+    module = nn.Linear(1, 1, bias=False, dtype=torch.float64)
+    whole = group.wrap(module)
+    with group.no_sync(whole):
+        whole(torch.full((1, 1), group.rank + 1.0, dtype=torch.float64)).backward()
+    assert module.weight.grad is not None
+    alone = module.weight.grad.item()
+    whole(torch.full((1, 1), 10.0, dtype=torch.float64)).backward()
+    frozen = nn.Linear(1, 1).requires_grad_(False)
+    same = group.wrap(frozen) is frozen
+    return {"weight": module.weight.item(), "unshared": alone, "shared": module.weight.grad.item(), "frozen": same}
+
+
+def sparse(group: Any) -> str:
+    """Only the last rank has a sparse gradient; all of them are to say so."""
+    table = nn.Embedding(3, 1, sparse=group.rank == group.size - 1)
+    table(torch.tensor([1])).sum().backward()
+    try:
+        group.average_grads(table.parameters())
+    except AlchemyError as error:
+        return str(error)
+    return "no error"
+
+
+def claims(group: Any) -> dict[str, Any]:
+    """What the members of a group answer on this rank."""
+    group.barrier()
+    return {
+        "who": [group.rank, group.local_rank, group.size, group.is_main],
+        "sum": group.sum([group.rank + 1, 2.0**40 + 2.0**-10, float("inf")]),
+        "nothing": group.sum([]),
+        "any": [group.any(False), group.any(group.rank == group.size - 1)],
+        "gather": group.gather({"rank": group.rank}),
+        "broadcast": group.broadcast([group.rank, "first"]),
+        "gradients": gradients(group),
+        "wrapped": wrapped(group),
+        "sparse": sparse(group),
+    }
+
+
+def fails(out: Path) -> str:
+    """The last rank raises and lives on; the others, who wait for it, are told at once who and why."""
+    try:
+        with open_group() as group:
+            if group.rank == group.size - 1:
+                raise ValueError("no such word")
+            group.sum([1.0])
+    except ValueError as error:
+        deadline = time.monotonic() + 60
+        while len(list(out.glob("told*"))) < int(os.environ["WORLD_SIZE"]) - 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return str(error)
+    except RuntimeError as error:
+        (out / f"told{os.environ['RANK']}").touch()
+        return "; ".join(error.__notes__)
+    return "no error"
+
+
+def shared() -> list[bool]:
+    """A group that somebody else has made is used, and still there afterwards."""
+    torch.distributed.init_process_group("gloo")
+    with open_group() as group:
+        answer = [group.any(True), group.size > 1]
+    answer.append(torch.distributed.is_initialized())
+    torch.distributed.destroy_process_group()
+    return answer
+
+
+def work(out: Path) -> None:
+    with open_group() as group:
+        answers = {"claims": claims(group)}
+    answers |= {"closed": not torch.distributed.is_initialized(), "fails": fails(out), "shared": shared()}
+    (out / f"rank{os.environ['RANK']}.json").write_text(json.dumps(answers))
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
+    """What every rank says, for each number of ranks: started once, since a start costs seconds."""
+    started = {size: start(size, tmp_path_factory.mktemp(f"ranks{size}")) for size in SIZES if size > 1}
+    found = {1: [{"claims": claims(Alone())}]}
+    for size, (out, processes) in started.items():
+        told = [process.communicate(timeout=120)[0] for process in processes]
+        assert [process.returncode for process in processes] == [0] * size, told
+        found[size] = [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(size)]
+    return found
+
+
+def start(size: int, out: Path) -> tuple[Path, list[subprocess.Popen[str]]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-c", f"from pathlib import Path; from {__name__} import work; work(Path({str(out)!r}))"]
+    return out, [
+        subprocess.Popen(
+            words,
+            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_members_answer_alike_on_every_rank(answers: dict[int, list[dict[str, Any]]], size: int) -> None:
+    for rank, answer in enumerate(answers[size]):
+        said = answer["claims"]
+        assert said["who"] == [rank, rank, size, rank == 0]
+        # exact in float64 only
+        assert said["sum"] == [size * (size + 1) / 2, size * (2.0**40 + 2.0**-10), float("inf")]
+        assert said["nothing"] == []
+        assert said["any"] == [False, True]
+        assert said["gather"] == [{"rank": other} for other in range(size)]
+        assert said["broadcast"] == [0, "first"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_gradients_are_averaged_and_missing_ones_count_as_zero(
+    answers: dict[int, list[dict[str, Any]]], size: int
+) -> None:
+    mean = (size + 1) / 2
+    for answer in answers[size]:
+        assert answer["claims"]["gradients"] == [[mean] * 2, [1.0] * 2, [mean] * 2, None, None]
+        refused = "no error" if size == 1 else "the sparse gradient of a parameter [3, 1] cannot be averaged"
+        assert answer["claims"]["sparse"].startswith(refused)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_wrapped_module_shares_gradients_but_inside_no_sync(
+    answers: dict[int, list[dict[str, Any]]], size: int
+) -> None:
+    torch.manual_seed(0)
+    weight = nn.Linear(1, 1, bias=False, dtype=torch.float64).weight.item()
+    for rank, answer in enumerate(answers[size]):
+        said = answer["claims"]["wrapped"]
+        shared = pytest.approx(10 + (size + 1) / 2, rel=1e-15)
+        assert said == {"weight": weight, "unshared": rank + 1, "shared": shared, "frozen": True}
+
+
+@pytest.mark.parametrize("size", SIZES[1:])
+def test_a_rank_that_fails_takes_the_others_along_and_they_say_why(
+    answers: dict[int, list[dict[str, Any]]], size: int
+) -> None:
+    *others, last = answers[size]
+    assert last["fails"] == "no such word"
+    assert [other["fails"] for other in others] == [
+        f"the first to fail was rank {size - 1}: ValueError: no such word"
+    ] * (size - 1)
+
+
+@pytest.mark.parametrize("size", SIZES[1:])
+def test_a_group_is_closed_by_who_has_opened_it(answers: dict[int, list[dict[str, Any]]], size: int) -> None:
+    assert all(answer["closed"] and answer["shared"] == [True] * 3 for answer in answers[size])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"RANK": "0"}, "RANK set without WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT; start it with torchrun"),
+        ({"WORLD_SIZE": "2", "MASTER_ADDR": "h"}, "WORLD_SIZE, MASTER_ADDR set without RANK, LOCAL_RANK, MASTER_PORT"),
+        (dict(zip(NEEDED, ("2", "2", "0", "h", "1"))), "RANK=2, WORLD_SIZE=2, LOCAL_RANK=0: RANK is to be a number"),
+        (dict(zip(NEEDED, ("x", "2", "0", "h", "1"))), "RANK=x, WORLD_SIZE=2, LOCAL_RANK=0: RANK is to be a number"),
+    ],
+)
+def test_half_an_environment_is_an_error(
+    given: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch, bare: None
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(AlchemyError, match=message), open_group():
+        pass
+
+
+@pytest.mark.parametrize("given", [{}, {"WORLD_SIZE": "1", "RANK": "0"}, {"MASTER_ADDR": "h"}])
+def test_without_others_a_run_is_alone(given: dict[str, str], monkeypatch: pytest.MonkeyPatch, bare: None) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with open_group("cuda") as group:
+        assert isinstance(group, Alone)
+
+
+def test_each_rank_has_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatch, bare: None) -> None:
+    monkeypatch.setattr(groups, "alloc_cuda", lambda number: {"device": f"cuda:{number}"})
+    assert local_device({"device": "cuda:0"}) == {"device": "cuda:0"}
+    for name, value in zip(NEEDED, ("3", "4", "1", "h", "1")):
+        monkeypatch.setenv(name, value)
+    assert place() == (3, 4, 1)
+    assert local_device({"device": "cuda:0"}) == {"device": "cuda:1"}
+    assert local_device({"device": "cpu"}) == {"device": "cpu"}
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in NEEDED:
+        monkeypatch.delenv(name, raising=False)
