@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+from torch._utils import _flatten_dense_tensors, _take_tensors, _unflatten_dense_tensors
 from torch.nn.parallel import DistributedDataParallel
 
 from alchemy.absent import Alone
@@ -86,7 +86,8 @@ class Processes:
             shape = list(trained[kinds.index(SPARSE)].shape)
             hint = "build the embedding with sparse=False"
             raise AlchemyError(f"the sparse gradient of a parameter {shape} cannot be averaged over ranks", hint=hint)
-        for bucket in _buckets([param for param, kind in zip(trained, kinds) if kind == DENSE]):
+        # cut by type and size: the same way on every rank, since all of them list the same parameters
+        for bucket in _take_tensors([param for param, kind in zip(trained, kinds) if kind == DENSE], BUCKET_BYTES):
             self._average(bucket)
 
     def _average(self, bucket: list[nn.Parameter]) -> None:
@@ -107,18 +108,6 @@ def _kind(grad: Tensor | None) -> int:
     if grad is None:
         return NONE
     return SPARSE if grad.is_sparse else DENSE
-
-
-def _buckets(params: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Parameters of one type and device, together not much larger than a bucket; the same cut on every rank."""
-    kinds: dict[Any, list[nn.Parameter]] = {}
-    for param in params:
-        kinds.setdefault((param.dtype, param.device), []).append(param)
-    for alike in kinds.values():
-        sizes = itertools.accumulate(param.nbytes for param in alike)
-        numbers = {id(param): size // BUCKET_BYTES for param, size in zip(alike, sizes)}
-        for _, bucket in itertools.groupby(alike, lambda param: numbers[id(param)]):
-            yield list(bucket)
 
 
 class Place(NamedTuple):
