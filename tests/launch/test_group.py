@@ -24,7 +24,7 @@ SIZES = (1, 2, 3)
 
 
 def gradients(group: Any) -> list[Any]:
-    """Averaged: one that all ranks have, one of the last rank only, one of a smaller type, none at all, a frozen one."""
+    """Averaged: one that all ranks have, one of the last rank only, one of a smaller type, none, a frozen one."""
     params = [nn.Parameter(torch.zeros(2, dtype=torch.float64)) for _ in range(5)]
     params[2].data = params[2].data.float()
     params[4].requires_grad = False
