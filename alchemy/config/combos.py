@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from alchemy.config.slots import Layout, Slot, entries, entry, has, is_table, where
+from alchemy.config.watch import brings_data, empty_times, homeless_checkpoints, watched_splits
 from alchemy.errors import Problem, did_you_mean
 
 Rule = Callable[[Layout], Iterator[Problem]]
@@ -178,7 +179,7 @@ def fields_flow(layout: Layout) -> Iterator[Problem]:
 
 _AT_LEAST = {
     **dict.fromkeys(("period", "epochs", "batch_size", "buffer_size", "num_training_steps", "step_size"), 1),
-    **dict.fromkeys(("t_0", "t_max", "t_mult"), 1),
+    **dict.fromkeys(("t_0", "t_max", "t_mult", "updates", "tokens", "rows"), 1),
     "num_warmup_steps": 0,
 }
 
@@ -194,7 +195,7 @@ def too_small(layout: Layout) -> Iterator[Problem]:
 
 
 def not_finite(layout: Layout) -> Iterator[Problem]:
-    for slot in filter(None, map(layout.at, ("optim", "sched"))):
+    for slot in [*layout.of_kind("optim"), *layout.of_kind("sched")]:
         for key, value in entries(slot.table):
             if key == "max_grad_norm" and value == math.inf:  # measured, never clipped
                 continue
@@ -217,23 +218,22 @@ def no_end(layout: Layout) -> Iterator[Problem]:
     sched = layout.at("sched")
     if sched is None or sched.part is None or not sched.part.ours:
         return
-    if sched.value("epochs") is None and sched.value("num_training_steps") is None:
+    ends = layout.of_kind("stop rule")
+    if sched.value("epochs") is None and sched.value("num_training_steps") is None and not ends:
         yield sched.problem("does not say how long to train", hint="set epochs or num_training_steps")
 
 
 def bad_rates(layout: Layout) -> Iterator[Problem]:
-    optim = layout.at("optim")
-    if optim is None:
-        return
-    for key in ("lr", "trf_lr", "max_grad_norm"):
-        value = entry(optim.table, key, None)
-        if _number(value) and (value < 0 or (value == 0 and key == "max_grad_norm")):
-            yield optim.problem(f"{key} must be above 0, not {value}", key)
-        elif _number(value) and value == 0:
-            yield optim.problem(f"{key} = 0: nothing will be learnt", key, hint="set a rate above 0", error=False)
-    decay = entry(optim.table, "weight_decay", None)
-    if _number(decay) and decay < 0:
-        yield optim.problem(f"weight_decay must be at least 0, not {decay}", "weight_decay", error=_knows(optim))
+    for optim in layout.of_kind("optim"):
+        for key in ("lr", "trf_lr", "max_grad_norm"):
+            value = entry(optim.table, key, None)
+            if _number(value) and (value < 0 or (value == 0 and key == "max_grad_norm")):
+                yield optim.problem(f"{key} must be above 0, not {value}", key)
+            elif _number(value) and value == 0:
+                yield optim.problem(f"{key} = 0: nothing will be learnt", key, hint="set a rate above 0", error=False)
+        decay = entry(optim.table, "weight_decay", None)
+        if _number(decay) and decay < 0:
+            yield optim.problem(f"weight_decay must be at least 0, not {decay}", "weight_decay", error=_knows(optim))
 
 
 def long_warmup(layout: Layout) -> Iterator[Problem]:
@@ -258,12 +258,10 @@ def evaluated_splits(layout: Layout) -> Iterator[Problem]:
     for pipe in layout.inside("sched.pipes"):
         split = pipe.value("split")
         takes = pipe.part is not None and pipe.part.param("split") is not None
-        task = layout.at("task")
-        itself = task is not None and (task.part is None or (not task.part.ours and "_datasets" in task.part.words))
         if isinstance(split, str) and takes and split not in layout.splits and has(layout.doc, "task"):
             text = f"{pipe.name} evaluates the split {split!r}, which has no data set"
             hint = did_you_mean(split, layout.splits) or f"add [task.datasets.{split}], or name another split"
-            yield pipe.problem(text, "split", hint=hint, error=not itself)
+            yield pipe.problem(text, "split", hint=hint, error=not brings_data(layout))
 
 
 def never_evaluated(layout: Layout) -> Iterator[Problem]:
@@ -338,5 +336,5 @@ def _number(value: Any) -> bool:
 RULES: tuple[Rule, ...] = (
     shuffled_stream, workers_without_split, split_twice, batched_twice, batch_of_one, loader_options, chain_starts,
     fields_flow, too_small, not_finite, no_end, bad_rates, long_warmup, evaluated_splits, never_evaluated,
-    untrained_test, repeated_plugins, plugin_order, two_seeds,
+    untrained_test, repeated_plugins, plugin_order, two_seeds, watched_splits, empty_times, homeless_checkpoints,
 )  # fmt: skip

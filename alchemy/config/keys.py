@@ -9,9 +9,9 @@ from typing import Any
 
 from alchemy.config.names import Class
 from alchemy.config.signature import Param, forwards, function_parameters
-from alchemy.config.slots import Layout, Slot, entries, has, where
+from alchemy.config.slots import Layout, Slot, entries, entry, has, is_table, where
 from alchemy.config.source import Part, find
-from alchemy.config.tables import BY_CONVENTION, GIVEN, LOADER, NOT_PASSED, WRAPPER
+from alchemy.config.tables import BY_CONVENTION, GIVEN, LISTS, LOADER, NAMED_OPTIM, NOT_PASSED, SECTIONS, WRAPPER
 from alchemy.config.types import choices, expected, fits, given, remedy
 from alchemy.errors import Problem, did_you_mean
 
@@ -25,6 +25,8 @@ def check_keys(layout: Layout, strict: bool) -> Iterator[Problem]:
             yield from _check_slot(slot, slot.part, layout, strict)
     for split, table in layout.splits.items():
         yield from _check_split(split, table, layout, strict)
+    for section in (name for name, (kind, _) in SECTIONS.items() if not kind):
+        yield from _check_lists(section, entry(layout.doc, section))
 
 
 def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterator[Problem]:
@@ -51,7 +53,14 @@ def _params(slot: Slot, part: Part, layout: Layout) -> dict[str, Param]:
     if _wrapped(slot, part):
         wrapper = find("alchemy.optim.Wrapped", layout.roots)
         params |= {p.name: p for p in (wrapper.params if wrapper else ()) if p.name not in params}
+    if _named(slot):
+        params |= {name: Param(name, text, "None") for name, text in NAMED_OPTIM.items()}
     return params
+
+
+def _named(slot: Slot) -> bool:
+    """Whether it is one of several optimisers, which says itself what parameters it takes."""
+    return slot.kind == "optim" and slot.section != "optim"
 
 
 def _wrapped(slot: Slot, part: Part) -> bool:
@@ -63,7 +72,7 @@ def _handed(slot: Slot) -> dict[str, str]:
     if slot.kind == "data pipe":
         return {"datapipe": "each pipe gets the one before it"} if slot.order else {}
     if slot.kind == "optim":
-        return {"params": "the parameters come from the model"}
+        return {} if _named(slot) else {"params": "the parameters come from the model"}
     return dict.fromkeys(GIVEN.get(slot.kind, ()), "the runner gives it")
 
 
@@ -165,6 +174,15 @@ def _check_type(slot: Slot, part: Part, param: Param, value: Any) -> Iterator[Pr
 def _lenient(part: Part) -> bool:
     # old parts were never checked against their annotations, and a sloppy one worked
     return part.takes_kwargs and not part.ours
+
+
+def _check_lists(section: str, table: Any) -> Iterator[Problem]:
+    """A table that only holds lists of parts."""
+    names = [path.partition(".")[2] for path in LISTS if path.startswith(f"{section}.")]
+    for key, _ in entries(table) if is_table(table) else ():
+        if key not in names:
+            hint = did_you_mean(key, names) or f"it takes {' and '.join(names)}: lists of parts with a type each"
+            yield Problem(f"[{section}] takes no {key!r}", where(table, key), section, hint)
 
 
 # -- data sets: `pipes` are parts, everything else goes to the loader

@@ -10,7 +10,7 @@ from typing import Any
 
 from alchemy.config.merge import assign, find, has
 from alchemy.config.scan import Path, split_key
-from alchemy.config.tables import DEFAULT_TYPES, LOADER, NOT_PASSED, TOP_LEVEL, WRAPPER
+from alchemy.config.tables import DEFAULT_TYPES, LOADER, NAMED_OPTIM, NOT_PASSED, TOP_LEVEL, WRAPPER
 from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.config.values import decode, dotted, literal
 from alchemy.errors import Problem, did_you_mean
@@ -183,7 +183,9 @@ def _is_known(parent: Table, path: Path) -> bool:
     part = find(kind) if isinstance(kind, str) else None
     if part is None:
         return False
-    wrapped = section == "optim" and part.module.startswith("torch.") and key in WRAPPER
+    if head[:1] == ["optim"] and len(head) == 2 and key in NAMED_OPTIM:
+        return True
+    wrapped = head[:1] == ["optim"] and part.module.startswith("torch.") and key in WRAPPER
     return wrapped or key in part.known or (part.old_style and key in part.own_words)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from alchemy.config.signature import Param, literal
 from alchemy.config.source import Part, parts
-from alchemy.config.tables import GIVEN, LATER, LISTS, LOADER, NOT_PASSED, SECTIONS, SETTINGS
+from alchemy.config.tables import DEFAULT_TYPES, GIVEN, LATER, LISTS, LOADER, NOT_PASSED, SECTIONS, SETTINGS
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -37,14 +37,15 @@ def schema() -> Schema:
     properties: Schema = {key: _of_annotation(text) for key, text in SETTINGS.items()}
     properties["runner"] = {"type": "string", "examples": [p.path for p in known if "runner" in p.kinds]}
     for section, (kind, _) in SECTIONS.items():
-        properties[section] = {"$ref": f"#/$defs/{_slug(kind)}"}
+        properties[section] = {"$ref": f"#/$defs/{_slug(kind)}"} if kind else _lists(section)
+    properties["optim"] = _any([properties["optim"], _several("optim")])
     for path, kind in LISTS.items():
         if "." not in path:
             properties[path] = _list_of(kind)
     properties["variant"] = {"type": "object", "additionalProperties": {"type": "object"}}
     properties["base"] = {"type": ["string", "array"], "items": {"type": "string"}}
     properties |= {name: {"type": "object", "description": "read by a later version"} for name in LATER}
-    kinds = {kind for kind, _ in SECTIONS.values()} | set(LISTS.values()) | {"data pipe", "collate"}
+    kinds = {kind for kind, _ in SECTIONS.values() if kind} | set(LISTS.values()) | {"data pipe", "collate"}
     definitions = {_slug(kind): _kind(kind, [p for p in known if kind in p.kinds]) for kind in sorted(kinds)}
     return {
         "$schema": DRAFT,
@@ -82,11 +83,39 @@ def _kind(kind: str, known: list[Part]) -> Schema:
         "type": "object",
         "properties": {"type": {"type": "string", "examples": [p.path for p in known]}},
     }
-    if kind != "loss":
+    default = _default_of(kind)
+    usual = [p for p in known if f"{p.module}.{p.name}" == default]
+    rules += [{"if": {"not": {"required": ["type"]}}, "then": _untyped(p, kind)} for p in usual]
+    if kind != "loss" and not default:
         table["required"] = ["type"]
     for name in NOT_PASSED.get(kind, ()):
         table["properties"][name] = _own_list(kind, name)
     return {**table, "allOf": rules} if rules else table
+
+
+def _default_of(kind: str) -> str:
+    """The part that a table of this kind means when it says no `type`."""
+    return next((path for section, path in DEFAULT_TYPES.items() if SECTIONS[section][0] == kind), "")
+
+
+def _untyped(part: Part, kind: str) -> Schema:
+    found = part_schema(part, kind)
+    return {**found, "required": [name for name in found["required"] if name != "type"]}
+
+
+def _lists(section: str) -> Schema:
+    """A table that is no part, and holds lists of parts."""
+    own = {path.partition(".")[2]: _list_of(kind) for path, kind in LISTS.items() if path.startswith(f"{section}.")}
+    return {"type": "object", "properties": own, "additionalProperties": False}
+
+
+def _several(kind: str) -> Schema:
+    """Tables with names of their own, each of them a part."""
+    return {
+        "type": "object",
+        "properties": {"type": False},
+        "additionalProperties": {"$ref": f"#/$defs/{_slug(kind)}"},
+    }
 
 
 def _own_list(kind: str, name: str) -> Schema:

@@ -64,6 +64,10 @@ class Layout:
         """The parts of a list, in order."""
         return [s for s in self.slots if s.section.rpartition(".")[0] == section and s.parent is None]
 
+    def of_kind(self, kind: str) -> list[Slot]:
+        """The parts of one kind that are no part of another one."""
+        return [s for s in self.slots if s.kind == kind and s.parent is None]
+
     @property
     def splits(self) -> dict[str, Any]:
         task = entry(self.doc, "task", None)
@@ -91,7 +95,10 @@ def collect(doc: Any, roots: Sequence[str]) -> Layout:
     for section, (kind, needs_type) in SECTIONS.items():
         table = entry(doc, section, None)
         if is_table(table):
-            if needs_type or (has(table, "type") and not _own_word(layout, section, table)):
+            if section == "optim" and is_several(table):
+                for name, inner in entries(table):
+                    _add(layout, Slot(f"{section}.{name}", inner, kind), where(table, name))
+            elif needs_type or (kind and has(table, "type") and not _own_word(layout, section, table)):
                 _add(layout, Slot(section, table, kind))
         elif table is not None:
             _wrong(layout, f"[{section}] must be a table", where(doc, section), section)
@@ -113,6 +120,11 @@ def collect(doc: Any, roots: Sequence[str]) -> Layout:
             _nested(layout, slot, skip=NOT_PASSED.get(slot.section, ()))
         _named_code(layout, slot)
     return layout
+
+
+def is_several(table: Any) -> bool:
+    """Whether [optim] holds several optimisers, each in a table with a name of its own."""
+    return bool(table) and not has(table, "type") and all(is_table(inner) for _, inner in entries(table))
 
 
 def _own_word(layout: Layout, section: str, table: Any) -> bool:
@@ -137,7 +149,7 @@ def _collect_list(layout: Layout, owner: Any, section: str, kind: str) -> None:
         if is_table(item):
             _add(layout, Slot(f"{section}.{i}", item, kind), where(item) or where(owner, key))
         else:
-            text = f"a {kind} must be a table, not {item!r}"
+            text = f"{_article(kind)} must be a table, not {item!r}"
             _wrong(layout, text, where(owner, key), f"{section}.{i}", f'write {{ type = "{item}" }}')
 
 
@@ -182,7 +194,7 @@ def _add(layout: Layout, slot: Slot, fallback: str = "") -> None:
     place = where(slot.table, "type") or where(slot.table) or fallback
     if not has(slot.table, "type") and slot.section not in DEFAULT_TYPES:
         hint = f'write type = "package.module.Class"; `alchemy parts {_slug(slot.kind)}` lists what there is'
-        _wrong(layout, f"a {slot.kind} needs a 'type'", place, slot.section, hint)
+        _wrong(layout, f"{_article(slot.kind)} needs a 'type'", place, slot.section, hint)
         return
     dotted = entry(slot.table, "type", DEFAULT_TYPES.get(slot.section))
     if not isinstance(dotted, str):

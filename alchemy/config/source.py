@@ -12,7 +12,7 @@ from typing import Any
 from alchemy.config.modules import Module, absolute, locate, read
 from alchemy.config.names import PLAIN_BASES, Class, Gap, ancestors, lookup
 from alchemy.config.signature import Param, literal, parameters_of, words_in
-from alchemy.config.tables import MODULES
+from alchemy.config.tables import DEFAULT_TYPES, MODULES
 from alchemy.registry import is_registered
 
 # the base classes of parts, as dotted text: config/ knows them by name only
@@ -29,6 +29,7 @@ KINDS = {
     "output pipe": ("alchemy.pipeline.OutputPipeline",),
     "eval pipe": ("alchemy.pipeline.EvalPipeline",),
     "sched pipe": ("alchemy.pipeline.SchedPipeline",),
+    "stop rule": ("alchemy.stop.StopRule",),
     "collate": ("alchemy.data.collate.CollateFn",),
 }
 FOREIGN = ("alchemy.", "torch.")  # what is not the project's own code
@@ -235,15 +236,20 @@ def parts(kind: str = "") -> list[Part]:
         for binding in module.names.values() if module else ():
             if isinstance(binding, ast.ClassDef) and not binding.name.startswith("_"):
                 part = look(_public(module, binding.name), ())
-                if isinstance(part, Part) and part.kinds and part.name not in _KIND_OF_CLASS:
+                if isinstance(part, Part) and part.kinds and _is_part(part):
                     found[part.path] = part
     inherited = {base for part in found.values() for base in part.bases}
     return [p for _, p in sorted(found.items()) if _listed(p, inherited) and (not kind or kind in p.kinds)]
 
 
+def _is_part(part: Part) -> bool:
+    """Not the contract itself, unless that is what a table without a `type` means."""
+    return part.name not in _KIND_OF_CLASS or f"{part.module}.{part.name}" in DEFAULT_TYPES.values()
+
+
 def _listed(part: Part, inherited: set[str]) -> bool:
     """A part to name in a config, rather than one for others to build on."""
-    if part.registered:
+    if part.registered or f"{part.module}.{part.name}" in DEFAULT_TYPES.values():
         return True
     return part.name not in _INTERNAL and f"{part.module}.{part.name}" not in inherited
 

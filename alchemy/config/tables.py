@@ -5,7 +5,7 @@ from __future__ import annotations
 # top-level keys that are single values, with the annotation that they must fit
 SETTINGS = {"tag": "str", "runner": "str", "seed": "int", "log_every": "int"}
 
-# top-level tables that are parts: kind, and whether they must say their `type`
+# top-level tables that are parts: kind, and whether they must say their `type`; without a kind, one that holds lists
 SECTIONS = {
     "task": ("task", True),
     "model": ("model", True),
@@ -13,6 +13,7 @@ SECTIONS = {
     "sched": ("sched", True),
     "backward": ("backward", True),
     "criterion": ("loss", False),
+    "stop": ("", False),
 }
 
 # the part that a table without a `type` means
@@ -24,6 +25,8 @@ LISTS = {
     "task.outputpipes": "output pipe",
     "task.evalpipes": "eval pipe",
     "sched.pipes": "sched pipe",
+    "stop.any": "stop rule",
+    "stop.all": "stop rule",
 }
 
 # modules that have an old name beside their own
@@ -33,7 +36,7 @@ MODULES = {"alchemy.scheduler": "alchemy.sched"}
 LOADING = ("base", "variant", "dynamic")
 
 # tables of later versions: accepted, and said to be without effect
-LATER = ("stop", "checkpoint", "precision", "ema", "sweep")
+LATER = ("checkpoint", "precision", "ema", "sweep")
 
 # settings of one run, which belong on the command line, and the option that sets them
 RUN_SETTINGS = {
@@ -90,6 +93,9 @@ LOADER = {
 
 # keys whose text is the import path of a function or class
 NAMES_CODE = ("fn", "collate_fn", "sampler", "batch_sampler", "worker_init_fn")
+
+# what one of several optimisers, `[optim.<name>]`, takes beside its own keys, with the annotation to check against
+NAMED_OPTIM = {"params": "str | list[str]"}
 
 # what alchemy's wrapper around `torch.optim.X` takes beside the keys of the optimiser itself
 WRAPPER = ("max_grad_norm", "no_decay")

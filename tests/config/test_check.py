@@ -106,6 +106,36 @@ def test_good_config_has_no_problem():
     assert problems_of(GOOD) == []
 
 
+MORE = {
+    "stop rules": """
+[stop]
+any = [
+    { type = "alchemy.stop.Patience", monitor = "dev/f1", patience = 5 },
+    { type = "alchemy.stop.Epochs", epochs = 2.5 },
+    { type = "alchemy.stop.Divergence", limit = 9 },
+    { type = "alchemy.stop.Target", monitor = "train/loss", mode = "min", value = 0.1 },
+]
+all = [{ type = "alchemy.stop.Time", hours = 2 }, { type = "alchemy.stop.Tokens", tokens = 1e9 }]
+""",
+    "no rules": "[stop]\nany = []\n",
+}
+
+
+@pytest.mark.parametrize("text", MORE.values(), ids=MORE)
+def test_good_additions_have_no_problem(text):
+    assert problems_of(GOOD + text) == []
+
+
+def test_stop_rules_can_say_how_long_to_train():
+    text = edited("epochs = 3\n", "") + MORE["stop rules"]
+    assert problems_of(text) == []
+
+
+def test_several_optimisers_each_with_its_parameters():
+    first = '[optim.first]\ntype = "alchemy.optim.SGD"\nparams = ["encoder.*", "pool.*"]\nlr = 1\n'
+    assert problems_of(edited("[optim]", f"{first}\n[optim.second]\nparams = 'head'")) == []
+
+
 WRONG = tomllib.loads(Path(__file__).with_name("wrong.toml").read_text(encoding="utf-8"))
 
 

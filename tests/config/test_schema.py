@@ -16,6 +16,21 @@ def test_schema_is_json_and_every_reference_resolves():
         assert reference in definitions
 
 
+def test_the_table_of_stop_rules_holds_two_lists_of_them():
+    found = schema()["properties"]["stop"]
+    assert found["properties"] == {
+        key: {"type": "array", "items": {"$ref": "#/$defs/stop-rule"}} for key in ("any", "all")
+    }
+    assert found["additionalProperties"] is False
+
+
+def test_a_table_that_may_leave_out_its_type_has_the_keys_of_the_usual_part():
+    found = schema()["$defs"]["backward"]
+    usual = [rule["then"] for rule in found["allOf"] if rule["if"] == {"not": {"required": ["type"]}}]
+    assert "period" in usual[0]["properties"]
+    assert "type" not in [*usual[0]["required"], *found.get("required", [])]
+
+
 def test_every_section_and_every_part_is_there():
     text = json.dumps(schema())
     assert set(SECTIONS) <= set(schema()["properties"])
@@ -31,7 +46,7 @@ def test_keys_types_and_defaults_of_a_part():
 
 
 @pytest.mark.parametrize(
-    "kind", ["runner", "plugin", "task", "backward", "loss", "optim", "sched", "data pipe", "eval pipe"]
+    "kind", ["runner", "plugin", "task", "backward", "loss", "optim", "sched", "data pipe", "eval pipe", "stop rule"]
 )
 def test_every_kind_has_parts_with_documentation(kind):
     found = parts(kind)
