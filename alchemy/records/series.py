@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-FLUSH_SECONDS = 1.0
+from alchemy.records.journal import Journal, living, read_lines
+
+OF_THE_MACHINE = ("time/", "system/")  # names of values that differ between two equal runs
 
 
 class Series:
@@ -18,48 +19,66 @@ class Series:
     def __init__(self, path: Path, gen: int = 0) -> None:
         self.path = path
         self.gen = gen
-        self.dropped = 0
-        self.error = ""
-        self._start = time.time()
-        self._flushed = time.monotonic()
-        self._file: TextIO | None = open(path, "a", encoding="utf-8")  # noqa: SIM115 closed by `close`
+        self.seconds = 0.0  # of the generations before this one
+        self.calling = 0.0  # seconds that `log` has taken from the loop
+        self._start = time.monotonic()
+        self._journal = Journal(path)
+        self.flush, self.sync, self.close = self._journal.flush, self._journal.sync, self._journal.close
+
+    @property
+    def lines(self) -> int:
+        """Lines of the file, dead ones too, once all that was logged is written."""
+        return self._journal.lines
+
+    @property
+    def dropped(self) -> int:
+        return self._journal.dropped
+
+    @property
+    def error(self) -> str:
+        return self._journal.error
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """Seconds taken from the loop, and CPU seconds of the thread that writes."""
+        return {"calling": self.calling, "writing": self._journal.writing}
 
     def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None:
         """One row. NaN and infinities are kept, as strings, so that every line is JSON."""
+        begin = time.perf_counter()
         row = {
             "update": update,
             "step": step,
             "epoch": epoch,
-            "t": round(time.time() - self._start, 3),
+            "t": round(time.monotonic() - self._start + self.seconds, 3),
             "gen": self.gen,
             "values": {name: _number(value) for name, value in values.items()},
         }
-        try:
-            if self._file is None:
-                raise OSError("closed")
-            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            if time.monotonic() - self._flushed > FLUSH_SECONDS:
-                self._file.flush()
-                self._flushed = time.monotonic()
-        except (OSError, ValueError) as error:
-            self.dropped += 1
-            self.error = self.error or str(error)
+        self._journal.append(row)
+        self.calling += time.perf_counter() - begin
 
-    def close(self) -> None:
-        try:
-            if self._file is not None:
-                self._file.close()
-        except OSError as error:
-            self.error = self.error or str(error)
-        self._file = None
+    def resume(self, gen: int, from_update: int, from_line: int, seconds: float = 0.0) -> None:
+        """Goes on as generation `gen`: of the lines so far only the first `from_line` count any more."""
+        self.gen, self.seconds = gen, seconds
+        self._journal.append({"event": "resume", "gen": gen, "from_update": from_update, "from_line": from_line})
 
 
-def read_series(path: str | Path) -> Iterator[dict[str, Any]]:
-    """The rows of a `metrics.jsonl`; a last line cut off by a crash is passed over."""
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            if line.endswith("\n"):
-                yield json.loads(line)
+def read_series(path: str | Path, alive: bool = True) -> Iterator[dict[str, Any]]:
+    """The rows of a `metrics.jsonl`; those that a resume has made void only on request."""
+    lines = living(read_lines(path)) if alive else read_lines(path)
+    for _, row in lines:
+        if row is not None and "event" not in row:
+            yield row
+
+
+def comparable(path: str | Path) -> list[dict[str, Any]]:
+    """The rows that count, without what the clock and the machine put in: two equal runs have equal ones."""
+    found = []
+    for row in read_series(path):
+        values = {name: value for name, value in row["values"].items() if not name.startswith(OF_THE_MACHINE)}
+        if values:
+            found.append({**{key: row[key] for key in ("update", "step", "epoch")}, "values": values})
+    return found
 
 
 def _number(value: Any) -> Any:

@@ -1,0 +1,177 @@
+"""A file of JSON lines, appended to by a thread of its own, so that no disk can hold up a training."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+CAPACITY = 100_000  # rows that may wait for a disk which does not answer
+FLUSH_SECONDS = 0.5  # how much of a run that is killed from outside may be missing
+PATIENCE_SECONDS = 10.0  # how long the end of a run waits for the disk
+
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
+
+class Journal:
+    """Appends rows. Trouble with the disk is counted and never raised; only a file that cannot be opened is an error.
+
+    `append` puts a line into a list and returns; twice a second the thread writes what is there. What a disk refuses is
+    tried again until the journal is closed, and while more than `capacity` rows wait, new ones are dropped.
+    `lines` is the number of lines that the file has once all that was taken has been written.
+    """
+
+    def __init__(self, path: Path, *, capacity: int = CAPACITY) -> None:
+        self.path, self.capacity = path, capacity
+        self.dropped, self.error = 0, ""
+        self.writing = 0.0  # CPU seconds of the thread
+        self._pid = os.getpid()
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        self.lines, cut = count_lines(path)
+        if cut:  # a crash left half a line behind; it stays a line, which readers pass over
+            os.write(self._file, b"\n")
+        self._taken = self._written = self._rounds = 0
+        self._waiting: list[bytes] = []
+        self._hurry = self._closing = False
+        self._turn = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name=f"alchemy-{path.name}", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def append(self, row: Mapping[str, Any]) -> bool:
+        """Takes a row; whether it was taken. A forked loader worker, which has no thread, writes nothing."""
+        if os.getpid() != self._pid:
+            return False
+        try:
+            line = (_encode(row) + "\n").encode()
+        except (TypeError, ValueError) as error:
+            return self._drop(str(error))
+        with self._turn:
+            if self._closing:
+                return self._drop("it is closed")
+            if self._taken - self._written >= self.capacity:
+                return self._drop("the disk does not keep up")
+            self._waiting.append(line)
+            self._taken += 1
+            self.lines += 1
+        return True
+
+    def flush(self, timeout: float = PATIENCE_SECONDS) -> bool:
+        """Waits until all rows taken so far are handed to the system; False when that fails or takes too long."""
+        if os.getpid() != self._pid:
+            return False
+        with self._turn:
+            goal, rounds = self._taken, self._rounds + 2  # one under way may have begun before the last rows came
+            while self._written < goal and self._rounds < rounds and self._thread.is_alive() and timeout > 0:
+                self._hurry = True
+                self._turn.notify_all()
+                begin = time.monotonic()
+                self._turn.wait(timeout)
+                timeout -= time.monotonic() - begin
+            return self._written >= goal
+
+    def sync(self) -> bool:
+        """Waits until all rows taken so far are on the disk; for a thread that saves a state which counts them."""
+        if not self.flush():
+            return False
+        try:
+            os.fsync(self._file)
+        except OSError as error:  # also: closed meanwhile, or no file that can be synced
+            self.error = self.error or str(error)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Writes what can be written; what cannot is counted as dropped."""
+        if os.getpid() != self._pid or self._closing:
+            return
+        atexit.unregister(self.close)
+        with self._turn:
+            self._closing = True
+            self._turn.notify_all()
+        self._thread.join(PATIENCE_SECONDS)
+        lost = self._taken - self._written
+        if lost:
+            self.lines -= lost
+            self.dropped += lost
+            self.error = self.error or "the disk does not answer"
+        if not self._thread.is_alive():
+            os.close(self._file)
+
+    def _drop(self, error: str) -> bool:
+        self.dropped += 1
+        self.error = self.error or error
+        return False
+
+    def _work(self) -> None:
+        rest, closing = b"", False
+        while not closing:
+            with self._turn:
+                self._turn.wait_for(lambda: self._hurry or self._closing, FLUSH_SECONDS)
+                self._hurry, closing = False, self._closing
+                taken, rows, self._waiting = self._taken, self._waiting, []
+            rest = self._write(rest + b"".join(rows))
+            with self._turn:
+                self._written = taken - rest.count(b"\n")
+                self._rounds += 1
+                self._turn.notify_all()
+
+    def _write(self, data: bytes) -> bytes:
+        """Hands bytes to the system; returns those that it did not take."""
+        begin = time.thread_time()
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+        except OSError as error:
+            self.error = self.error or str(error)
+        self.writing += time.thread_time() - begin
+        return data
+
+
+def count_lines(path: str | Path) -> tuple[int, bool]:
+    """How many lines a file has, and whether the last one is cut off; the half line counts."""
+    lines, last = 0, b"\n"
+    if not stat.S_ISREG(os.stat(path).st_mode):  # a device: reading it may never end
+        return 0, False
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            lines, last = lines + block.count(b"\n"), block[-1:]
+    return lines + (last != b"\n"), last != b"\n"
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """`(number of the line from 1, row)`; None for a line that is no row: cut off by a crash, or damaged.
+
+    A last line without its end is not there yet, and is passed over.
+    """
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n"):
+                row = None
+                with contextlib.suppress(ValueError):  # also: bytes that are no text
+                    row = json.loads(line)
+                yield number, row if isinstance(row, dict) else None
+
+
+def living(lines: Iterator[tuple[int, dict[str, Any] | None]]) -> list[tuple[int, dict[str, Any] | None]]:
+    """The lines that count: a resume says how many lines before it are kept, and the others are dead.
+
+    >>> event = {"event": "resume", "gen": 1, "from_update": 1, "from_line": 1}
+    >>> living(iter([(1, {"update": 1}), (2, {"update": 2}), (3, None), (4, event), (5, {"update": 2})]))
+    [(1, {'update': 1}), (5, {'update': 2})]
+    """
+    kept: list[tuple[int, dict[str, Any] | None]] = []
+    for number, row in lines:
+        if row is None or row.get("event") != "resume":
+            kept.append((number, row))
+        else:
+            while kept and kept[-1][0] > row.get("from_line", number):
+                kept.pop()
+    return kept
