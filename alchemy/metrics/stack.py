@@ -197,10 +197,14 @@ class Stack:
         scope.clear()
         return values
 
-    def state_dict(self) -> dict[str, Any]:
-        """All open scopes; not those inside a root, which are of an evaluation that is made again."""
+    def open_scopes(self) -> list[Scope]:
+        """From the run's inwards, without an evaluation's; together they hold each number of the run once."""
         roots = [place for place, scope in enumerate(self._open) if scope.root and place]
-        return {"scopes": [scope.state_dict() for scope in self._open[: roots[0] if roots else None]]}
+        return self._open[: roots[0] if roots else None]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The open scopes; an evaluation that is going on is made again after a resume."""
+        return {"scopes": [scope.state_dict() for scope in self.open_scopes()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The run's scope goes on at once, the others when a scope of that name is opened at that place again."""
