@@ -59,15 +59,18 @@ class Processes:
         dist.barrier(device_ids=[self.local_rank] if self._device.type == "cuda" else None)
 
     def wrap(self, module: nn.Module, **options: Any) -> nn.Module:
-        """DDP around a module; `find_unused_parameters` and its other keywords may be given. Weights become rank 0's.
+        """DDP around a module, with any of its keywords; the weights become those of rank 0.
 
-        Without a trainable parameter there is no gradient to share, and DDP would refuse it.
+        `find_unused_parameters = False` spares a walk over the graph. Then every parameter must be used in every step,
+        and DDP sorts its buckets anew after the first one: with three ranks or more, sums are added in another order,
+        so that a resumed run is no longer equal to the bit.
         """
         if not any(param.requires_grad for param in module.parameters()):
-            return module
+            return module  # no gradient to share, and DDP would refuse it
         devices = [self.local_rank] if self._device.type == "cuda" else None
         # gradients as views of the buckets: no second copy of them
-        return DistributedDataParallel(module, device_ids=devices, **{"gradient_as_bucket_view": True, **options})
+        settings = {"gradient_as_bucket_view": True, "find_unused_parameters": True, **options}
+        return DistributedDataParallel(module, device_ids=devices, **settings)
 
     def no_sync(self, module: Any) -> contextlib.AbstractContextManager[Any]:
         """Inside, gradients stay in this process; DDP decides in `forward`, so that belongs inside too."""

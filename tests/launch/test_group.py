@@ -49,6 +49,21 @@ def wrapped(group: Any) -> dict[str, Any]:
     return {"weight": module.weight.item(), "unshared": alone, "shared": module.weight.grad.item(), "frozen": same}
 
 
+def unused(group: Any) -> dict[str, Any]:
+    """A part of the module that is not used, and whether the same step gives the same bits again and again."""
+    torch.manual_seed(group.rank)
+    module = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
+    module.add_module("spare", nn.Linear(64, 64))
+    module.forward = lambda x: nn.Sequential(*list(module)[:4])(x)  # type: ignore[method-assign]
+    whole, inputs, seen = group.wrap(module), torch.randn(8, 64), []
+    for _ in range(3):
+        whole.zero_grad()
+        whole(inputs).square().sum().backward()
+        seen.append(torch.cat([param.grad.flatten() for param in module[0].parameters()]))  # type: ignore[union-attr]
+    spare = [param.grad is None for param in module[4].parameters()]
+    return {"spare": all(spare), "same": all(torch.equal(seen[0], other) for other in seen)}
+
+
 def sparse(group: Any) -> str:
     """Only the last rank has a sparse gradient; all of them are to say so."""
     table = nn.Embedding(3, 1, sparse=group.rank == group.size - 1)
@@ -72,6 +87,7 @@ def claims(group: Any) -> dict[str, Any]:
         "broadcast": group.broadcast([group.rank, "first"]),
         "gradients": gradients(group),
         "wrapped": wrapped(group),
+        "unused": unused(group),
         "sparse": sparse(group),
     }
 
@@ -116,10 +132,15 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str
     """What every rank says, for each number of ranks: started once, since a start costs seconds."""
     started = {size: start(size, tmp_path_factory.mktemp(f"ranks{size}")) for size in SIZES if size > 1}
     found = {1: [{"claims": claims(Alone())}]}
-    for size, (out, processes) in started.items():
-        told = [process.communicate(timeout=120)[0] for process in processes]
-        assert [process.returncode for process in processes] == [0] * size, told
-        found[size] = [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(size)]
+    try:
+        for size, (out, processes) in started.items():
+            told = [process.communicate(timeout=120)[0] for process in processes]
+            assert [process.returncode for process in processes] == [0] * size, told
+            found[size] = [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(size)]
+    finally:
+        for process in [process for _, processes in started.values() for process in processes]:
+            process.kill()
+            process.communicate()
     return found
 
 
@@ -175,6 +196,7 @@ def test_a_wrapped_module_shares_gradients_but_inside_no_sync(
         said = answer["claims"]["wrapped"]
         shared = pytest.approx(10 + (size + 1) / 2, rel=1e-15)
         assert said == {"weight": weight, "unshared": rank + 1, "shared": shared, "frozen": True}
+        assert answer["claims"]["unused"] == {"spare": True, "same": True}
 
 
 @pytest.mark.parametrize("size", SIZES[1:])
