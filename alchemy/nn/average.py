@@ -1,0 +1,103 @@
+"""Averages of weights: beside those that are trained, one copy that follows them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from alchemy.errors import AlchemyError
+
+Named = Iterable[tuple[str, nn.Parameter]]
+
+
+class Shadow:
+    """A copy of the trained parameters in at least float32; frozen ones have none until they are thawed."""
+
+    def __init__(self, named: Named) -> None:
+        self.params = {name: param for name, param in named if param.is_floating_point()}
+        self.weights: dict[str, Tensor] = {}
+        self._frozen = dict(self.params)
+        self._pairs: list[tuple[Tensor, nn.Parameter]] = []
+        self._depth = 0
+
+    def is_of(self, named: Named) -> bool:
+        """Whether these are still the parameters that it follows."""
+        now = {name: param for name, param in named if param.is_floating_point()}
+        return now.keys() == self.params.keys() and all(now[name] is param for name, param in self.params.items())
+
+    @torch.no_grad()
+    def lerp(self, share: float) -> None:
+        """Moves the average by `share` of the way towards the weights as they are now."""
+        if self._pairs:
+            weights = [weight for weight, _ in self._pairs]
+            torch._foreach_lerp_(weights, [_as(p, weight.dtype) for weight, p in self._pairs], share)
+        thawed = {name: param for name, param in self._frozen.items() if param.requires_grad}
+        for name, param in thawed.items():
+            self._follow(name, param.detach())
+
+    def _follow(self, name: str, weight: Tensor) -> None:
+        param = self._frozen.pop(name)
+        dtype = torch.promote_types(param.dtype, torch.float32)
+        self.weights[name] = torch.empty_like(param, dtype=dtype, requires_grad=False).copy_(weight)
+        self._pairs.append((self.weights[name], param))
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """The parameters hold the averages while this lasts; storages stay where they are."""
+        self._depth += 1
+        undo: list[tuple[Tensor, Tensor | None, nn.Parameter]] = []
+        try:
+            if self._depth == 1:
+                for weight, param in self._pairs:
+                    undo.append((weight, _exchange(weight, param), param))
+            yield
+        finally:
+            for weight, held, param in undo:
+                _put_back(weight, held, param)
+            self._depth -= 1
+
+    def state(self) -> dict[str, Tensor]:
+        """The averages by name, also while they are applied."""
+        if not self._depth:
+            return dict(self.weights)
+        # an average in the type of its parameter has changed places with it
+        swapped = {n: w.dtype == self.params[n].dtype for n, w in self.weights.items()}
+        return {name: self.params[name].detach() if swapped[name] else w for name, w in self.weights.items()}
+
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        for name, weight in weights.items():
+            param = self.params.get(name)
+            if param is None or param.shape != weight.shape:
+                has = "no such parameter" if param is None else f"there {list(param.shape)}"
+                text = f"the saved average of {name!r} {list(weight.shape)} does not fit the model, which has {has}"
+                raise AlchemyError(text)
+            if name in self.weights:
+                self.weights[name].copy_(weight)
+            else:
+                self._follow(name, weight)
+
+
+def _as(param: Tensor, dtype: torch.dtype) -> Tensor:
+    return param if param.dtype == dtype else param.to(dtype)
+
+
+@torch.no_grad()
+def _exchange(weight: Tensor, param: nn.Parameter) -> Tensor | None:
+    """Puts the average in place of the weight, which goes where the average was; or is returned, if it is shorter."""
+    held = param.detach().clone()
+    param.copy_(weight)
+    if held.dtype != weight.dtype:
+        return held
+    weight.copy_(held)
+    return None
+
+
+@torch.no_grad()
+def _put_back(weight: Tensor, held: Tensor | None, param: nn.Parameter) -> None:
+    if held is None:
+        _exchange(weight, param)
+    else:
+        param.copy_(held)

@@ -1,0 +1,142 @@
+"""What to do when memory runs out: know the error, explain it, and cut a batch in two."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from alchemy.errors import RunFailed
+
+REMEDIES = (
+    "lower batch_size and raise [backward] period, or set halve_on_oom = true, recompute or dtype = 'bf16' in "
+    "[precision]; `alchemy find batch-size` tells what fits"
+)
+
+
+def is_oom(error: BaseException) -> bool:
+    """Whether an error says that the device, or the machine, has no memory left."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and (
+        "DefaultCPUAllocator: can't allocate memory" in text or "DefaultCPUAllocator: not enough memory" in text
+    )
+
+
+def explain_oom(error: BaseException, shapes: str, why_whole: str = "") -> RunFailed:
+    """The error for a reader: what the batch was, what to do, and why it was not halved where that was asked for."""
+    text = f"out of memory on a batch of {shapes}: {str(error).partition(chr(10))[0]}"
+    return RunFailed(f"{text} ({why_whole})" if why_whole else text, hint=REMEDIES)
+
+
+def halves(batch: Any) -> tuple[Any, Any] | None:
+    """The two halves of a batch; None where it has one sample, or where it is not plain how to cut it.
+
+    Tensors, arrays and lists are cut along the samples; texts, fractions and objects go to both. Where sizes disagree,
+    or a whole number may count what is in the batch, nobody can tell what a half is.
+    """
+    count = _count(batch)
+    if count is None or count < 2:
+        return None
+    middle = (count + 1) // 2
+    try:
+        return _cut(batch, slice(0, middle)), _cut(batch, slice(middle, count))
+    except _Unclear:
+        return None
+
+
+class _Unclear(Exception):
+    """It cannot be told what a half of this value is."""
+
+
+def _count(batch: Any) -> int | None:
+    """How many samples there are, where everything in the batch agrees on it."""
+    sizes = set(_sizes(batch))
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _sizes(value: Any) -> Iterator[int]:
+    if _is_array(value) or _is_samples(value):
+        yield len(value)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _sizes(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _sizes(item)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, Tensor | np.ndarray) and value.ndim > 0
+
+
+def _is_samples(value: Any) -> bool:
+    """A list of texts or dicts is one of samples; a list of tensors is one of columns, as torch collates them."""
+    return isinstance(value, list) and not any(map(_is_array, value))
+
+
+def _is_unclear(value: Any) -> bool:
+    """Equal tensors in a list may be samples too; a whole number may be that of the tokens."""
+    if isinstance(value, list):
+        return len({(tuple(item.shape), str(item.dtype)) for item in value if _is_array(item)}) == 1 < len(value)
+    if isinstance(value, Tensor):
+        return not value.is_floating_point()
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _cut(value: Any, rows: slice) -> Any:
+    if _is_array(value) or _is_samples(value):
+        return value[rows]
+    if _is_unclear(value):
+        raise _Unclear
+    if isinstance(value, MutableMapping):
+        cut = copy.copy(value)  # keeps the class of the batch
+        cut.update({key: _cut(item, rows) for key, item in value.items()})
+        return cut
+    if isinstance(value, list | tuple):
+        return _rebuilt(value, [_cut(item, rows) for item in value])
+    return value
+
+
+def _rebuilt(like: Sequence[Any], items: list[Any]) -> Any:
+    if hasattr(like, "_fields"):  # a named tuple
+        return type(like)(*items)
+    return type(like)(items)  # type: ignore[call-arg]
+
+
+@contextmanager
+def gradients_kept(params: Sequence[nn.Parameter]) -> Iterator[None]:
+    """A backward pass inside adds all of its gradients or none: one that fails leaves what was there before.
+
+    The gradients of earlier steps wait beside the new ones, so it takes their memory twice where there are any.
+    """
+    before = [param.grad for param in params]
+    for param in params:
+        param.grad = None
+    try:
+        yield
+    except BaseException:
+        for param, grad in zip(params, before, strict=True):
+            param.grad = grad
+        raise
+    rows = [(p, grad) for p, grad in zip(params, before, strict=True) if grad is not None]
+    both = [(grad, p.grad) for p, grad in rows if p.grad is not None]
+    if both:
+        torch._foreach_add_([grad for grad, _ in both], [new for _, new in both])
+    for param, grad in rows:
+        param.grad = grad
+
+
+def merged(parts: Sequence[Any]) -> Any:
+    """What the halves of a step gave as the answer of the whole: sums and counts, and the loss of all of it."""
+    if not all(isinstance(part, Mapping) and "loss_sum" in part for part in parts):
+        return parts[-1]
+    names = [name for name in ("loss_sum", "count", "tokens") if all(name in part for part in parts)]
+    total = {name: sum(part[name] for part in parts) for name in names}
+    return {**total, "loss": total["loss_sum"] / total["count"]}

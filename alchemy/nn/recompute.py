@@ -1,0 +1,78 @@
+"""Activation checkpointing: chosen modules forget what they computed and compute it again in the backward pass."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.utils.checkpoint import checkpoint
+
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.nn.groups import matches
+
+
+def recompute(root: nn.Module, patterns: Sequence[str]) -> list[str]:
+    """Makes the modules that the patterns mean recompute, and returns their names; of nested ones only the outermost.
+
+    A pattern is the name of a class, a shell pattern over the names of modules, or a part of such a name.
+    """
+    chosen: dict[str, nn.Module] = {}
+    for pattern in patterns:
+        found = {name: module for name, module in root.named_modules() if _is_meant(name, module, pattern)}
+        if not found:
+            raise AlchemyError(f"no module matches {pattern!r}", hint=_there_is(root, pattern))
+        chosen |= found
+    names = [name for name in chosen if not any(_is_inside(name, other) for other in chosen)]
+    for name in names:
+        _wrap(chosen[name])
+    return names
+
+
+def _is_meant(name: str, module: nn.Module, pattern: str) -> bool:
+    if type(module).forward is nn.Module.forward:  # ModuleList and the like are never called
+        return False
+    return type(module).__name__ == pattern or matches(name, pattern)
+
+
+def _is_inside(name: str, other: str) -> bool:
+    return name != other and (not other or name.startswith(f"{other}."))
+
+
+def _there_is(root: nn.Module, pattern: str) -> str:
+    kinds = {type(module).__name__ for module in root.modules()}
+    names = [name for name, _ in root.named_modules() if name]
+    return did_you_mean(pattern, [*kinds, *names]) or f"there are {', '.join(names[:8])}"
+
+
+def _wrap(module: nn.Module) -> None:
+    # the attribute of the instance hides the method: names of weights stay, and a copy of the module recomputes too
+    if not isinstance(module.forward, functools.partial) or module.forward.func is not _forward:
+        module.forward = functools.partial(_forward, module, module.forward)
+
+
+def _forward(module: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(*args, **kwargs)
+    norms = [part for part in module.modules() if isinstance(part, _NormBase) and part.track_running_stats]
+    if not norms:  # torch.compile takes no context_fn
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+    contexts = lambda: (contextlib.nullcontext(), _same_statistics(norms))  # noqa: E731
+    return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+
+@contextlib.contextmanager
+def _same_statistics(norms: Sequence[nn.Module]) -> Iterator[None]:
+    """The second forward is no new batch: running statistics are counted once."""
+    buffers = [dict(norm._buffers) for norm in norms]
+    try:
+        for norm in norms:
+            norm._buffers.update({name: None if b is None else b.clone() for name, b in norm._buffers.items()})
+        yield
+    finally:
+        for norm, before in zip(norms, buffers, strict=True):
+            norm._buffers.update(before)

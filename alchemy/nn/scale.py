@@ -1,0 +1,61 @@
+"""The factor that keeps gradients in float16 from vanishing, and how it follows them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from alchemy.errors import AlchemyError, RunFailed
+
+SMALLEST = 1e-4  # below it there is nothing left of the gradients that did not overflow
+
+
+class LossScale:
+    """Halved when gradients overflow, doubled after `every` updates without; changes only between two windows."""
+
+    def __init__(self, value: float = 65536.0, every: int = 2000) -> None:
+        if value <= 0 or every < 1:
+            hint = "give a scale above 0, and 1 or more updates"
+            raise AlchemyError(f"scale is {value} and scale_every {every}", section="precision", hint=hint)
+        self.value, self.every = float(value), every
+        self.good = 0  # updates since the scale was changed
+        self.skipped = 0
+        self._overflow: Tensor | None = None
+
+    def unscale(self, params: Sequence[nn.Parameter]) -> None:
+        """Divides the gradients by the scale and looks, in the same pass, whether all of them are finite."""
+        lists: dict[tuple[torch.device, torch.dtype], list[Tensor]] = defaultdict(list)
+        for param in params:
+            if param.grad is not None:
+                values = param.grad._values() if param.grad.is_sparse else param.grad
+                lists[values.device, values.dtype].append(values)
+        flags = {device: torch.zeros((), device=device) for device, _ in lists}
+        for (device, _), grads in lists.items():
+            inverse = torch.full((), 1.0 / self.value, device=device)
+            torch._amp_foreach_non_finite_check_and_unscale_(grads, flags[device], inverse)
+        found = [flag.to(next(iter(flags))) for flag in flags.values()]
+        self._overflow = torch.stack(found).sum() if found else None
+
+    def is_good(self) -> bool:
+        """Whether the update may be made; moves the scale. This reads a number from the device."""
+        overflow, self._overflow = self._overflow, None
+        if overflow is not None and overflow.item():
+            self.value, self.good, self.skipped = self.value / 2, 0, self.skipped + 1
+            if self.value < SMALLEST:
+                hint = "is the loss finite? dtype = 'bf16' has the range of float32"
+                raise RunFailed(f"gradients overflow in float16 even with the scale {self.value:g}", hint=hint)
+            return False
+        self.good += 1
+        if self.good >= self.every:
+            self.value, self.good = self.value * 2, 0
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"scale": self.value, "good": self.good, "skipped": self.skipped}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.value, self.good, self.skipped = float(state["scale"]), int(state["good"]), int(state["skipped"])
