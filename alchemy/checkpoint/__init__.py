@@ -1,0 +1,16 @@
+"""A run's whole state, saved so that nothing can be half written."""
+
+from alchemy.lazy import lazy
+
+_HOMES = {
+    "Checkpoints": "keeper",
+    "Manifest": "manifest",
+    "Where": "manifest",
+    "checkpoints": "manifest",
+    "load_partial": "partial",
+    "newest_valid": "manifest",
+    "read": "files",
+    "verify": "manifest",
+}
+
+__getattr__, __dir__ = lazy(__name__, _HOMES)

@@ -1,0 +1,143 @@
+"""The files of a checkpoint: tensors as safetensors, the rest as JSON, all of them on the disk or none."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from alchemy.checkpoint.manifest import MANIFEST, TEMPORARY, File, Manifest, read_manifest
+from alchemy.checkpoint.tree import DTYPES
+from alchemy.errors import AlchemyError
+from alchemy.files import sync_folder
+
+TENSORS = ".safetensors"
+BUFFER = 2**20
+CHUNK = 2**24  # hashed and written in turn, so that it is read from memory once
+
+
+class Disk:
+    """The operations by which a checkpoint reaches the disk; tests put one that fails in its place."""
+
+    def make_folder(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+
+    def open(self, path: Path) -> BinaryIO:
+        return open(path, "xb", buffering=BUFFER)
+
+    def write(self, file: BinaryIO, data: bytes | memoryview) -> None:
+        file.write(data)
+
+    def sync(self, file: BinaryIO) -> None:
+        file.flush()
+        os.fsync(file.fileno())
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.rename(source, target)
+
+    def sync_folder(self, folder: Path) -> None:
+        sync_folder(folder)
+
+
+DISK = Disk()
+
+
+def write(target: Path, files: Mapping[str, Any], manifest: Manifest, disk: Disk = DISK) -> Path:
+    """Writes the folder `target` whole or not at all, and enters its files in the manifest.
+
+    A file `NAME.safetensors` is a dict of tensors, any other one a JSON value. Whatever goes wrong, no folder is there
+    that was not there before; a kill leaves at most a folder that `clear_leftovers` knows by its name.
+    """
+    temporary = target.with_name(f"{TEMPORARY}{os.getpid()}-{target.name}")
+    try:
+        disk.make_folder(temporary)
+        for name, content in files.items():
+            chunks = tensor_bytes(content) if name.endswith(TENSORS) else iter([json_bytes(content)])
+            manifest.files[name] = _write_file(temporary / name, chunks, disk)
+        _write_file(temporary / MANIFEST, iter([manifest.text().encode()]), disk)
+        disk.sync_folder(temporary)
+        disk.rename(temporary, target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    disk.sync_folder(target.parent)
+    return target
+
+
+def _write_file(path: Path, chunks: Iterator[bytes | memoryview], disk: Disk) -> File:
+    digest, size = hashlib.sha256(), 0
+    with disk.open(path) as file:
+        for chunk in chunks:
+            disk.write(file, chunk)
+            digest.update(chunk)
+            size += len(chunk)
+        disk.sync(file)
+    return File(size, digest.hexdigest())
+
+
+def json_bytes(content: Any) -> bytes:
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
+def tensor_bytes(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """A safetensors file, piece by piece: never a second copy of the tensors in memory."""
+    # largest elements first, so that every tensor is aligned to its own, as readers want it
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    header: dict[str, Any] = {}
+    end = 0
+    for name in names:
+        tensor, begin = tensors[name], end
+        end += tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json_bytes(header)
+    text += b" " * (-len(text) % 8)
+    yield struct.pack("<Q", len(text)) + text
+    for name in names:
+        yield from _pieces(tensors[name])
+
+
+def _pieces(tensor: Tensor) -> Iterator[memoryview]:
+    flat = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous().reshape(-1)
+    data = memoryview(flat.view(torch.uint8).numpy())
+    for begin in range(0, len(data), CHUNK):
+        yield data[begin : begin + CHUNK]
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file, in memory of their own: the file may be removed while they are in use."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 it is no dict
+    except FileNotFoundError:
+        raise AlchemyError(f"there is no {path.name} in {str(path.parent)!r}") from None
+    except (OSError, SafetensorError) as error:
+        raise AlchemyError(f"{str(path)!r} cannot be read: {error}") from error
+
+
+def read(folder: str | Path) -> dict[str, Any]:
+    """Every file of a checkpoint by its name: tensors by their names, JSON as it is. Hashes are `verify`'s business."""
+    folder = Path(folder)
+    try:
+        names = read_manifest(folder).files
+    except ValueError as error:
+        raise AlchemyError(f"{folder} is no checkpoint that can be read: {error}") from error
+    return {name: _read_file(folder / name) for name in names}
+
+
+def _read_file(path: Path) -> Any:
+    if path.name.endswith(TENSORS):
+        return read_tensors(path)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError) as error:
+        raise AlchemyError(f"{str(path)!r} cannot be read: {error}") from error

@@ -1,0 +1,162 @@
+"""What a checkpoint folder says about itself, and whether that is true; reads no tensor and needs no torch."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from alchemy.files import hash_file, hash_text
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+TEMPORARY = ".tmp-"
+WHOLE, WEIGHTS = "whole", "weights"
+LINKS = ("best", "last")
+FOLDER = re.compile(r"u(\d+)(?:-(\d+))?")
+
+
+class Where(NamedTuple):
+    """A place in a run: updates made so far, the epoch and the last step, both counted from 0."""
+
+    update: int
+    epoch: int
+    step: int
+
+
+class File(NamedTuple):
+    bytes: int
+    sha256: str
+
+
+@dataclass
+class Manifest:
+    """One checkpoint: when, why, and every file with its size and hash."""
+
+    update: int
+    epoch: int
+    step: int
+    time: str
+    kind: str = WHOLE  # or "weights", from which a run cannot go on
+    why: list[str] = field(default_factory=list)  # every, best, end, signal, ..
+    metric: str = ""
+    value: float | None = None
+    files: dict[str, File] = field(default_factory=dict)
+    format: int = FORMAT
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files.values())
+
+    def text(self) -> str:
+        """As it is written: with the hash of all else in it, so that a changed letter is seen."""
+        content = (
+            {"format": self.format}
+            | asdict(self)
+            | {"files": {name: file._asdict() for name, file in sorted(self.files.items())}}
+        )
+        return json.dumps({**content, "check": _check(content)}, indent=1) + "\n"
+
+
+def parse(text: str) -> Manifest:
+    """The manifest that `text` is; a ValueError that says why it is none."""
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError("it is no table")
+    if content.get("format") != FORMAT:
+        raise ValueError(f"it has format {content.get('format')}, this version reads {FORMAT}")
+    if content.pop("check", None) != _check(content):
+        raise ValueError("its own hash does not fit its content")
+    files = {name: File(**row) for name, row in content["files"].items()}
+    known = {row.name for row in fields(Manifest)}
+    return Manifest(**{key: value for key, value in content.items() if key in known} | {"files": files})
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a checkpoint; a ValueError says in one sentence why there is none."""
+    try:
+        return parse((folder / MANIFEST).read_text("utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"it has no {MANIFEST}") from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{MANIFEST} cannot be trusted: {error}") from error
+
+
+def verify(folder: str | Path, *, contents: bool = True, tick: Callable[[str], None] = lambda name: None) -> str:
+    """Why a checkpoint is not valid, in one sentence; nothing when it is. Without `contents` only sizes are looked at.
+
+    `tick(name)` is called before each file is read.
+    """
+    folder = Path(folder)
+    try:
+        manifest = read_manifest(folder)
+        for name, stated in manifest.files.items():
+            tick(name)
+            size = (folder / name).stat().st_size
+            if size != stated.bytes:
+                return f"{name} has {size:,} bytes, its manifest says {stated.bytes:,}"
+            if contents and hash_file(folder / name) != stated.sha256:
+                return f"the content of {name} has changed: its hash is not the one in the manifest"
+    except FileNotFoundError:
+        return f"{name} is missing"
+    except OSError as error:
+        return f"{name} cannot be read: {error.strerror or error}"
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def checkpoints(state_dir: str | Path) -> list[Path]:
+    """The checkpoint folders of a run, oldest first, whether valid or not."""
+    state = Path(state_dir)
+    found = [path for path in state.glob("u*") if FOLDER.fullmatch(path.name)] if state.is_dir() else []
+    return sorted(found, key=lambda path: _age(path.name))
+
+
+def newest_valid(state_dir: str | Path, kind: str = WHOLE) -> tuple[Path | None, list[str]]:
+    """The newest checkpoint that is complete, and a sentence for each newer one that was passed over.
+
+    `kind=""` takes one that holds only weights, too.
+    """
+    passed: list[str] = []
+    for folder in reversed(checkpoints(state_dir)):
+        reason = verify(folder)
+        if not reason and kind and read_manifest(folder).kind != kind:
+            reason = "it holds only weights"
+        if not reason:
+            return folder, passed
+        passed.append(f"{folder.parent.name}/{folder.name} was passed over: {reason}")
+    return None, passed
+
+
+def free_name(state_dir: Path, update: int) -> str:
+    """`u<update>`, or `u<update>-<n>` when that is taken: nothing is ever overwritten."""
+    ages = [_age(path.name) for path in checkpoints(state_dir)]
+    count = max((n for own, n in ages if own == update), default=0) + 1
+    return f"u{update}" if count == 1 else f"u{update}-{count}"
+
+
+def clear_leftovers(state_dir: Path) -> list[str]:
+    """Removes what a killed save left behind, and only that; puts a link back that was being swapped."""
+    for link in LINKS:
+        old = state_dir / f".{link}.old"
+        if old.is_dir() and not (state_dir / link).exists():
+            old.rename(state_dir / link)
+    leftovers = sorted(state_dir.glob(f"{TEMPORARY}*"))
+    for folder in leftovers:
+        shutil.rmtree(folder, ignore_errors=True)
+    return [folder.name for folder in leftovers]
+
+
+def _age(name: str) -> tuple[int, int]:
+    match = FOLDER.fullmatch(name)
+    assert match is not None
+    return int(match[1]), int(match[2] or 1)
+
+
+def _check(content: dict[str, Any]) -> str:
+    return hash_text(json.dumps(content, sort_keys=True))

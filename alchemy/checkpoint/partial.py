@@ -1,0 +1,59 @@
+"""Weights that fit only in part: what is taken, what is not, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+SHOWN = 8
+
+
+@dataclass
+class Report:
+    """What a warm start took. `reshaped` are names whose shapes differ, as `name: saved [2], here [3]`."""
+
+    loaded: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    reshaped: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.loaded)} tensors taken"]
+        for names, text in (
+            (self.missing, "kept as they are, the file does not have them"),
+            (self.reshaped, "kept as they are, the shapes differ"),
+            (self.unexpected, "left in the file, the model does not have them"),
+        ):
+            if names:
+                more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+                lines.append(f"{len(names)} {text}: {', '.join(names[:SHOWN])}{more}")
+        return "\n".join(lines)
+
+
+def load_partial(module: nn.Module, tensors: Mapping[str, Tensor]) -> Report:
+    """Copies into `module` the tensors whose names and shapes fit, and says what became of the others."""
+    report = Report()
+    own = module.state_dict()
+    for name, target in own.items():
+        if not isinstance(target, Tensor):
+            continue
+        if name not in tensors:
+            report.missing.append(name)
+        elif tensors[name].shape != target.shape:
+            report.reshaped.append(f"{name}: saved {list(tensors[name].shape)}, here {list(target.shape)}")
+        else:
+            with torch.no_grad():
+                target.copy_(tensors[name])
+            report.loaded.append(name)
+    _drop_tied(report, own)
+    report.unexpected = [name for name in tensors if name not in own]
+    return report
+
+
+def _drop_tied(report: Report, own: Mapping[str, Tensor]) -> None:
+    """A name that is missing in the file may be the second one of a tensor that is there."""
+    filled = {own[name].data_ptr() for name in report.loaded}
+    report.missing = [name for name in report.missing if own[name].data_ptr() not in filled or not own[name].numel()]

@@ -1,0 +1,141 @@
+"""The state of all parts of a run, laid out over the files of a checkpoint, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from safetensors.torch import _remove_duplicate_names
+from torch import Tensor
+
+from alchemy.checkpoint.files import TENSORS
+from alchemy.checkpoint.tree import Name, dotted, join, split
+from alchemy.errors import AlchemyError
+
+STATE = "state.json"
+MODEL, OPTIM, AVERAGE = "model", "optim", "average"
+WEIGHT_PARTS = (MODEL, AVERAGE)
+
+
+@dataclass
+class Collected:
+    """The state of the parts. A tensor is called `file/name`: `model/encoder.weight` is in model.safetensors."""
+
+    json: dict[str, Any] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    stems: set[str] = field(default_factory=set)  # files that are there even if they hold nothing
+
+    def files(self) -> dict[str, Any]:
+        """What `write` takes."""
+        files: dict[str, Any] = {STATE: {"parts": self.json}}
+        files |= {f"{stem}{TENSORS}": {} for stem in sorted(self.stems)}
+        for name, tensor in self.tensors.items():
+            stem, _, inner = name.partition("/")
+            files.setdefault(f"{stem}{TENSORS}", {})[inner] = tensor
+        return files
+
+
+def collect(parts: Mapping[str, Any], only: Collection[str] = ()) -> Collected:
+    """Asks every part for its state, or those that `only` names; the tensors are still those of the parts."""
+    collected = Collected()
+    for part_name, part in parts.items():
+        if hasattr(part, "state_dict") and (not only or part_name in only):
+            state = part.state_dict()
+            taken = split(state, _naming(part_name, state))
+            collected.json[part_name] = taken.json
+            collected.tensors |= taken.tensors
+            collected.left_out += [f"{part_name}.{name}" for name in taken.left_out]
+    if MODEL in collected.json:
+        saved = getattr(parts[MODEL], "_saved", dict)
+        collected.stems |= {MODEL, *saved()}
+    return collected
+
+
+def restore(parts: Mapping[str, Any], files: Mapping[str, Any], where: str) -> None:
+    """Hands every part the state that a checkpoint has of it; each must be there, and no other."""
+    saved = files[STATE]["parts"]
+    wanted = {name for name, part in parts.items() if hasattr(part, "state_dict")}
+    for names, text in ((wanted - set(saved), "has no state of"), (set(saved) - wanted, "has the state of")):
+        if names:
+            listed = ", ".join(map(repr, sorted(names)))
+            missing = "" if text == "has no state of" else ", which this run does not have"
+            hint = "go on with the config that wrote it, or take only its weights with [model] model_path"
+            raise AlchemyError(f"{where} {text} {listed}{missing}", hint=hint)
+    tensors = by_reference(files)
+    for name in (name for name in parts if name in saved):
+        _load(parts[name], join(saved[name], tensors), f"{where}: the part {name!r}")
+
+
+def _load(part: Any, state: Any, what: str) -> None:
+    try:
+        part.load_state_dict(state)
+    except AlchemyError:
+        raise
+    except Exception as error:
+        raise AlchemyError(f"{what} cannot take its saved state: {type(error).__name__}: {error}") from error
+
+
+def by_reference(files: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors of all files as the JSON names them."""
+    return {
+        f"{file.removesuffix(TENSORS)}/{name}": tensor
+        for file, tensors in files.items()
+        if file.endswith(TENSORS)
+        for name, tensor in tensors.items()
+    }
+
+
+def _naming(part: str, state: Any) -> Name:
+    """How the tensors of a part are called."""
+    if part == MODEL:
+        return _model_naming(state)
+    if part == OPTIM:
+        return lambda path: f"optim/{dotted(path)}"
+    if part == AVERAGE:  # {"weights": {..}}: inside, the names are those of the model
+        return lambda path: f"ema/{dotted(path[1:] or path)}"
+    return lambda path: f"parts/{part}.{dotted(path)}"
+
+
+def _model_naming(state: Mapping[str, Any]) -> Name:
+    """Names for `AlchemyModel.load`: the model in one file, each loss in its own, and no overlapping tensors in either.
+
+    What a loader of weights does not expect goes to the parts: what a module keeps beside its tensors, and names that
+    are windows on another tensor.
+    """
+    groups: dict[str, dict[str, Tensor]] = {}
+    for key, value in state.items():
+        if isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta:
+            groups.setdefault(_stem(key)[0], {})[key] = value
+    windows = {name for group in groups.values() for name in _windows(group)}
+
+    def name(path: tuple[str, ...]) -> str:
+        if len(path) > 1 or path[0] in windows:
+            return f"parts/{MODEL}.{dotted(path)}"
+        return "/".join(_stem(path[0]))
+
+    return name
+
+
+def _stem(key: str) -> tuple[str, str]:
+    """The file and the name in it: a loss's weights are called `criterion:gamma`."""
+    loss, colon, inner = key.partition(":")
+    return (loss, inner) if colon else (MODEL, key)
+
+
+def _windows(tensors: dict[str, Tensor]) -> set[str]:
+    """Names whose tensor shows a part of another one's memory. Whole duplicates are not among them: one name stays."""
+    places = [tensor.untyped_storage().data_ptr() for tensor in tensors.values()]
+    if len(set(places)) == len(places):
+        return set()
+    try:
+        removed = _remove_duplicate_names(tensors)
+    except RuntimeError:  # none of them shows the whole memory: all are written
+        return set()
+    return {name for kept, names in removed.items() for name in names if not _same(tensors[name], tensors[kept])}
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()

@@ -1,0 +1,145 @@
+"""The state of a part as JSON and tensors, and back, exactly."""
+
+from __future__ import annotations
+
+import base64
+import math
+import numbers
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# what safetensors can hold, by the name that it has there
+DTYPES: dict[torch.dtype, str] = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e4m3fnuz: "F8_E4M3FNUZ",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
+    torch.complex64: "C64",
+    torch.uint64: "U64",
+    torch.uint32: "U32",
+    torch.uint16: "U16",
+}
+JSON_INT = 2**53  # above it other readers of JSON, and Python beyond 4,300 digits, lose or refuse digits
+
+Name = Callable[[tuple[str, ...]], str]
+
+
+def dotted(path: tuple[str, ...]) -> str:
+    return ".".join(path)
+
+
+@dataclass
+class Split:
+    """A state taken apart. `left_out` names the values that are neither JSON nor tensors."""
+
+    json: Any = None
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+
+def split(state: Any, name: Name = dotted) -> Split:
+    """Takes a state apart; `name` turns the path of a tensor into the name that it is stored under.
+
+    >>> taken = split({"step": 3, "betas": (0.9, 0.99), "exp_avg": torch.zeros(2)})
+    >>> taken.json
+    {'step': 3, 'betas': {'$tuple': [0.9, 0.99]}, 'exp_avg': {'$tensor': 'exp_avg'}}
+    >>> join(taken.json, taken.tensors)["betas"]
+    (0.9, 0.99)
+    """
+    taken = Split()
+    taken.json = _Splitter(taken, name).value(state, ())
+    return taken
+
+
+class _Splitter:
+    def __init__(self, taken: Split, name: Name) -> None:
+        self.taken, self.name = taken, name
+        self.seen: dict[tuple[Any, ...], str] = {}  # one name for each storage: tied weights are written once
+
+    def value(self, value: Any, path: tuple[str, ...]) -> Any:
+        if value is None or isinstance(value, bool | str):
+            return value
+        if isinstance(value, Tensor):
+            return self._tensor(value, path)
+        if isinstance(value, numbers.Integral):
+            number = int(value)
+            return number if abs(number) <= JSON_INT else {"$int": hex(number)}
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else {"$float": str(float(value))}
+        if isinstance(value, bytes):
+            return {"$bytes": base64.b64encode(value).decode()}
+        if isinstance(value, Mapping):
+            return self._mapping(value, path)
+        if isinstance(value, list | tuple):
+            items = [self.value(item, (*path, str(i))) for i, item in enumerate(value)]
+            return items if isinstance(value, list) else {"$tuple": items}
+        self.taken.left_out.append(f"{dotted(path) or 'the state'} ({type(value).__name__})")
+        return None
+
+    def _mapping(self, value: Mapping[Any, Any], path: tuple[str, ...]) -> Any:
+        plain = all(isinstance(key, str) and not key.startswith("$") for key in value)
+        rows = []
+        for key, item in value.items():
+            label = key if plain else self.value(key, (*path, f"the key {key!r}"))
+            encoded = self.value(item, (*path, str(key)))
+            # a value that cannot be saved takes its key with it: None would be taken for the value
+            if (encoded is not None or item is None) and (label is not None or key is None):
+                rows.append((label, encoded))
+        return dict(rows) if plain else {"$dict": [list(row) for row in rows]}
+
+    def _tensor(self, tensor: Tensor, path: tuple[str, ...]) -> Any:
+        if tensor.layout is not torch.strided or tensor.is_meta or tensor.dtype not in DTYPES:
+            self.taken.left_out.append(f"{dotted(path)} ({tensor.dtype}, {tensor.layout}, {tensor.device})")
+            return None
+        tensor = tensor.detach()
+        flags = (tensor.is_conj(), tensor.is_neg())  # views that look the same in memory
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device, *flags)
+        if not tensor.numel() or key not in self.seen:
+            self.seen[key] = self._free(self.name(path))
+            self.taken.tensors[self.seen[key]] = tensor
+        return {"$tensor": self.seen[key]}
+
+    def _free(self, name: str) -> str:
+        """The name, with a number where it is taken: the keys `0` and `"0"` look the same in a name."""
+        free, again = name, 1
+        while free in self.taken.tensors:
+            again += 1
+            free = f"{name}~{again}"
+        return free
+
+
+def join(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Puts together what `split` took apart; a tensor with two names is one tensor again."""
+    if isinstance(value, list):
+        return [join(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        ((mark, inner),) = value.items()
+        if mark in DECODE:
+            return DECODE[mark](inner, tensors)
+    return {key: join(item, tensors) for key, item in value.items()}
+
+
+DECODE: dict[str, Callable[[Any, Mapping[str, Tensor]], Any]] = {
+    "$tensor": lambda name, tensors: tensors[name],
+    "$tuple": lambda items, tensors: tuple(join(item, tensors) for item in items),
+    "$dict": lambda rows, tensors: {join(key, tensors): join(item, tensors) for key, item in rows},
+    "$int": lambda text, _: int(text, 16),
+    "$float": lambda text, _: float(text),
+    "$bytes": lambda text, _: base64.b64decode(text),
+}
