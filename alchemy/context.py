@@ -6,13 +6,15 @@ import contextlib
 import contextvars
 import functools
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loguru import logger
 
+from alchemy.absent import Alone, FullPrecision, NoAverage, NoCheckpoints, NoLedger, NoRules
 from alchemy.config.load import prepare_cfg
 from alchemy.config.seed import seed_of
 from alchemy.config.tree import Document
@@ -144,6 +146,14 @@ class SymbolTbl:
                 pass
 
 
+class Where(NamedTuple):
+    """A moment of a training: updates made, and the indices of the epoch and of the last step."""
+
+    update: int
+    epoch: int
+    step: int
+
+
 class Run(SymbolTbl):
     """One experiment while it happens. `with Run(cfg) as run:` makes it the current one and frees it in the end."""
 
@@ -154,6 +164,13 @@ class Run(SymbolTbl):
         self.pid = os.getpid()
         self.metrics = Stack()
         self.record: RecordLike = NoRecord()
+        # the runner puts others in the place of these, as the config and the command line ask for them
+        self.group: Any = Alone()
+        self.checkpoints: Any = NoCheckpoints()
+        self.ledger: Any = NoLedger()
+        self.precision: Any = FullPrecision()
+        self.average: Any = NoAverage()
+        self.rules: Any = NoRules()
         self.loggers: list[Callable[[Mapping[str, float], int], None]] = []  # of plugins and of the bar
         self.exits = contextlib.ExitStack()
         self.cfg.mark_read("seed", "log_every", "tag", "runner", "plugins", "variant", "base")
@@ -162,10 +179,16 @@ class Run(SymbolTbl):
         self.max_batches = 0  # --fast-dev-run: batches of an epoch or an evaluation; 0 is all of them
         self.overfit = 0  # --overfit: how many batches training sees again and again; 0 is off
         self.stopping: str | None = None
+        self.all_stop = False  # some process of the group has asked for the end, and all of them know
+        self.resume_from: Path | None = None  # the record that the run goes on with
+        self._began = time.monotonic()
         self.signal: int | None = None  # the signal that asked it to stop
         self.in_loop = False  # a loop is running that looks at `stopping` after each step
         self.scores: dict[str, dict[str, Any]] = {}  # of the last evaluation of each split
         self.scored_at: dict[str, int] = {}  # the update it was made at
+        self.tracking_seconds = 0.0  # spent on telling numbers to the record and to loggers
+        self.epoch_steps: int | None = None  # steps of an epoch, where the data can tell
+        self.window: list[Any] = []  # sample ids of each step since the last update
         self.eval_seconds = 0.0  # spent in evaluations, which are no part of a training step
         self._token: contextvars.Token[Run | None] | None = None
         self._failed_loggers: set[str] = set()
@@ -196,9 +219,34 @@ class Run(SymbolTbl):
         """How many optimiser updates have been made."""
         return self.train_sched.num_updates if self.train_sched is not None else 0
 
+    @property
+    def elapsed(self) -> float:
+        """Seconds that the run has taken, those before a resume included."""
+        return time.monotonic() - self._began
+
+    @property
+    def tokens(self) -> float:
+        """Tokens seen in training: those that the model returns as `tokens`, else what its loss counts."""
+        open_scopes = [scope.sums() for scope in self.metrics.open_scopes()]
+        tokens = sum(sums["tokens"][0] for sums in open_scopes if "tokens" in sums)
+        tokens = tokens or sum(sums["loss"][1] for sums in open_scopes if "loss" in sums)
+        return float(self.group.sum([tokens])[0])
+
     def stop(self, reason: str) -> None:
         """Asks the loop to end at the next step boundary; the first reason given stands."""
         self.stopping = self.stopping or reason
+
+    def stop_is_asked(self) -> bool:
+        return self.stopping is not None
+
+    @property
+    def must_end(self) -> bool:
+        """Whether the loop ends after this step: with several processes, once all of them know."""
+        if self.group.size == 1:
+            return self.stopping is not None
+        if self.all_stop and self.stopping is None:
+            self.stopping = "another process was asked to end"
+        return self.all_stop
 
     def outcome(self, error: BaseException | None) -> tuple[str, str]:
         """How a run ends: a status of the record, and the reason."""
@@ -215,10 +263,35 @@ class Run(SymbolTbl):
         after_eval = getattr(self.train_sched, "after_eval", None)
         if after_eval is not None:
             after_eval(scores)
+        if self.train_sched is not None:
+            reason = self.rules.after_eval(self, split, scores)
+            if reason:
+                self.stop(reason)
+            self.checkpoints.scored(split, scores, self.where, mid_window=self._mid_window())
+
+    @property
+    def where(self) -> Where:
+        """Where the training stands."""
+        sched = self.train_sched
+        return Where(self.update, sched.cur_epoch, sched.cur_step) if sched is not None else Where(0, 0, 0)
+
+    def _mid_window(self) -> bool:
+        return bool(getattr(getattr(self.model, "backward", None), "is_open", False))
+
+    # -- its own part of a checkpoint
+    def state_dict(self) -> dict[str, Any]:
+        numbers = {split: _plain_numbers(scores) for split, scores in self.scores.items()}
+        stopping = None if self.signal is not None else self.stopping
+        return {"elapsed": self.elapsed, "scores": numbers, "scored_at": dict(self.scored_at), "stopping": stopping}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._began = time.monotonic() - state["elapsed"]
+        self.scores, self.scored_at = dict(state["scores"]), dict(state["scored_at"])
+        self.stopping = state["stopping"]
 
     def log(self, values: Mapping[str, Any], update: int | None = None) -> None:
         """Hands numbers to the record and to everyone who listens; their trouble never reaches the loop."""
-        sched = self.train_sched
+        sched, begin = self.train_sched, time.perf_counter()
         at = self.update if update is None else update
         numbers = {name: float(value) for name, value in values.items()}
         step, epoch = (sched.cur_step, sched.cur_epoch) if sched is not None else (0, 0)
@@ -231,6 +304,7 @@ class Run(SymbolTbl):
                 if name not in self._failed_loggers:
                     self._failed_loggers.add(name)
                     logger.warning("{} cannot log, training goes on: {!r}", name, error)
+        self.tracking_seconds += time.perf_counter() - begin
 
     def table(self, section: str) -> Any:
         """The config table of a section as it is, or an empty one; nobody gets a bare KeyError."""
@@ -304,6 +378,11 @@ def _get(symbols: dict[str, Any], key: str, kind: str) -> Any:
         there = ", ".join(sorted(map(str, symbols))) or "nothing"
         hint = did_you_mean(str(key), map(str, symbols))
         raise MissingKey(f"{kind} {key!r} is not set; there is {there}", hint=hint) from None
+
+
+def _plain_numbers(scores: Mapping[str, Any]) -> dict[str, float]:
+    """The scores that are numbers: all that a resumed run has to know of an evaluation."""
+    return {name: float(value) for name, value in scores.items() if isinstance(value, int | float)}
 
 
 def _short(value: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,20 +12,26 @@ from typing import Any
 import torch
 from loguru import logger
 from rich.console import Console
+from torch.utils.data import IterableDataset
 
 from alchemy.context import Run, current_run
+from alchemy.data.feed import Feed
 from alchemy.data.loader import Loader, get_dataloader
+from alchemy.data.order import WHOLE, Place
 from alchemy.data.peek import describe, shortened
 from alchemy.launch.signals import Interrupted
 from alchemy.metrics.numbers import numbers_in
+from alchemy.metrics.stack import Scope
 from alchemy.progress import Bar
-from alchemy.seeds import derive
+from alchemy.seeds import Generators, derive, reseed
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Left(Interrupted):
     """An evaluation was left after a batch, because a signal asked the run to end."""
+
+    saved = False
 
 
 def train(run: Run) -> None:
@@ -50,35 +55,122 @@ def train(run: Run) -> None:
         plugin.exit()                                       10
     """
     sched, pace = run.train_sched, Pace(run)
-    for epoch in sched:
-        batches, total = _train_batches(run, epoch)
-        with (
-            progress_bar(run, f"epoch {epoch + 1}", total) as bar,
-            run.metrics.scope("epoch") as whole,
-            run.metrics.scope("recent"),
-        ):
-            for batch in batches:
-                sched.begin_train_step(batch)
-                if sched.cur_step == 0:
-                    logger.info("the first batch: {}\n{}", describe(batch), shortened(batch))
-                run.model.train()
-                text, outputs = run.task.step(batch)
-                log_loss(run, outputs)
-                sched.end_train_step(outputs)
-                bar.step(text)
-                if pace.is_due():
-                    pace.log()
-                if run.stopping:
-                    break
-            _finish_window(run)
-        run.log({f"train/{name}_epoch": mean for name, mean in whole.means().items() if name != "tokens"})
-        if not sched.num_updates:
-            logger.warning("no update was counted in epoch {}: does step_lr() of the schedule call super()?", epoch + 1)
-        if run.signal is not None:  # whoever is told to leave does not start an evaluation first
-            break
-        sched.end_train_epoch()
-        if run.stopping or run.max_batches:
-            break
+    with _saved_when_left(run):
+        for epoch in sched:
+            feed = open_feed(run, epoch)
+            if not sched.is_pending("end_epoch") and not _train_epoch(run, pace, feed):
+                return
+            sched.end_train_epoch()
+            _end_epoch(run)
+            if run.must_end or run.max_batches:
+                return
+
+
+def _train_epoch(run: Run, pace: Pace, feed: Feed) -> bool:
+    """The steps that an epoch has left, and its last update; False when it was left for a signal, the state saved."""
+    sched, epoch = run.train_sched, run.train_sched.cur_epoch
+    with (
+        progress_bar(run, f"epoch {epoch + 1}", feed.total, feed.done) as bar,
+        run.metrics.scope("epoch") as whole,
+        run.metrics.scope("recent"),
+        _saved_when_left(run),  # inside the scopes: the sums of an epoch are part of the state
+    ):
+        if sched.is_pending("end_step"):  # a signal came during an evaluation, and the training goes on from there
+            _after_step(run, pace, bar, "", sched.outputs)
+        for batch in () if run.must_end else feed:
+            # whatever the model draws is a function of (seed, update, step), not of what was drawn before
+            reseed(derive(run.seed, "step", sched.num_updates, sched.cur_step + 1, run.group.rank))
+            sched.begin_train_step(batch)
+            if sched.cur_step == 0:
+                logger.info("the first batch: {}\n{}", describe(batch), shortened(batch))
+            run.model.train()
+            text, outputs = _step(run, feed, batch)
+            _after_step(run, pace, bar, text, outputs)
+            if run.must_end:
+                break
+        if run.signal is not None and run.must_end:
+            run.checkpoints.save(run.where, "signal")
+            return False
+        _finish_window(run, pace)
+        _log_epoch(run, whole)
+    run.ledger.close_epoch(epoch, feed.loader.samples)
+    return True
+
+
+@contextlib.contextmanager
+def _saved_when_left(run: Run) -> Iterator[None]:
+    """Saves the state of a training that is left within an evaluation; a resume goes on with that evaluation."""
+    try:
+        yield
+    except Left as left:
+        if not left.saved and run.train_sched.resumable:
+            run.checkpoints.save(run.where, "signal")
+        left.saved = True
+        raise
+
+
+def _step(run: Run, feed: Feed, batch: Any) -> tuple[str, Any]:
+    """One batch through the model; an error tells at which samples it happened."""
+    loader, handler = feed.loader, run.model.backward
+    run.window.append(loader.ids)
+    if hasattr(handler, "real"):
+        handler.real = loader.real
+    try:
+        with run.precision.autocast(), _micro_step(handler, feed.last):
+            text, outputs = run.task.step(batch)
+    except Exception as error:
+        sched, ids = run.train_sched, loader.own
+        samples = f", samples {', '.join(map(str, ids[:20]))}{', ..' if len(ids) > 20 else ''}" if ids else ""
+        error.add_note(f"in update {sched.num_updates + 1}, step {sched.cur_step}, epoch {sched.cur_epoch}{samples}")
+        raise
+    if loader.real:
+        log_loss(run, outputs)
+        run.ledger.saw(loader.ids, loader.digest(batch))
+    return text, outputs
+
+
+def _micro_step(handler: Any, last: bool) -> contextlib.AbstractContextManager[Any]:
+    micro_step = getattr(handler, "micro_step", None)  # a handler of an old project has none
+    return contextlib.nullcontext() if micro_step is None else micro_step(last)
+
+
+def _after_step(run: Run, pace: Pace, bar: Bar, text: str, outputs: Any) -> None:
+    run.train_sched.end_train_step(outputs)
+    bar.step(text)
+    if pace.is_due():
+        pace.log()
+    _after_update(run, pace)
+
+
+def _after_update(run: Run, pace: Pace) -> None:
+    """At the boundary of an update, and only there: the samples are written down, the rules asked, the state kept."""
+    update = run.train_sched.num_updates
+    if update == pace.update or getattr(run.model.backward, "is_open", False):
+        return
+    pace.update = update
+    run.window.clear()
+    run.ledger.close_update(update, run.train_sched.cur_epoch)
+    reason = run.rules.after_update(run)
+    if reason:
+        run.stop(reason)
+    run.checkpoints.after_update(run.where)
+
+
+def _log_epoch(run: Run, whole: Scope) -> None:
+    run.metrics.turn_over(run.group.gather)
+    values = whole.reduce(run.group.gather)
+    run.log({f"train/{name}_epoch": value for name, value in values.items() if name != "tokens" and "/" not in name})
+
+
+def _end_epoch(run: Run) -> None:
+    sched = run.train_sched
+    if not sched.num_updates:
+        logger.warning("no update was counted in epoch {}: does step_lr() of the schedule call super()?", sched.cur_epoch + 1)
+    reason = run.rules.after_update(run)
+    if reason:
+        run.stop(reason)
+    run.ledger.flush(run.group)
+    run.checkpoints.after_epoch(run.where)
 
 
 def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict[str, Any]:
@@ -87,7 +179,13 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
     task, model = run.task, run.model
     loader = _loader(run, split, derive(run.seed, "eval", split))
     begin, tells_itself = time.perf_counter(), False
-    with run.metrics.scope(split, root=True) as scores, torch.no_grad():
+    with (
+        _as_if_never_begun(),
+        run.metrics.scope(split, root=True) as scores,
+        torch.no_grad(),
+        run.average.applied(),
+        run.precision.autocast(),
+    ):
         task.begin_eval(split, **kwargs)
         model.eval()
         with progress_bar(run, split, _length(loader, run.max_batches)) as bar:
@@ -98,7 +196,8 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
                 if needs_loss and not tells_itself:
                     log_loss(run, outputs)
                 bar.step()
-                if run.signal is not None:
+                # one of several processes cannot leave alone: the others would wait for it in the next update
+                if run.signal is not None and run.group.size == 1:
                     raise Left(run.signal)
         loss = scores.mean("loss")
         results = dict(task.end_eval(split, **kwargs) or {})
@@ -111,11 +210,23 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
     return results
 
 
+@contextlib.contextmanager
+def _as_if_never_begun() -> Iterator[None]:
+    """An evaluation that is left for a signal is made again at the resume, with the same random numbers."""
+    generators = Generators()
+    before = generators.state_dict()
+    try:
+        yield
+    except Left:
+        generators.load_state_dict(before)
+        raise
+
+
 def infer(run: Run, split: str = "inference") -> Iterator[tuple[Any, Any]]:
     """`(batch, what the output pipes gave)` for every batch of a split; nothing is scored."""
     loader = _loader(run, split, derive(run.seed, "eval", split))
     run.model.eval()
-    with torch.no_grad(), progress_bar(run, split, _length(loader, run.max_batches)) as bar:
+    with torch.no_grad(), run.precision.autocast(), progress_bar(run, split, _length(loader, run.max_batches)) as bar:
         for batch in _limited(loader, run.max_batches):
             yield batch, _outputs(run.task.eval_step(batch, needs_loss=False))
             bar.step()
@@ -144,11 +255,12 @@ class Pace:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.sched = run.train_sched
-        self._warned = False
+        self.update = self.sched.num_updates  # at the last boundary
         self._begin()
 
     def _begin(self) -> None:
-        self.due = self.sched.num_updates + self.run.log_every
+        # a function of the update, so that a run that was resumed logs when the other does
+        self.due = (self.sched.num_updates // self.run.log_every + 1) * self.run.log_every
         self._time, self._step = time.perf_counter() - self.run.eval_seconds, self.sched.cur_step
 
     def is_due(self) -> bool:
@@ -161,14 +273,8 @@ class Pace:
         sums = run.metrics.current.sums()
         tokens, targets = sums.get("tokens", (0, 0))[0], sums.get("loss", (0, 0))[1]
         # the numbers of this window are read from the device here, once, instead of at every step
-        values = {f"train/{name}": mean for name, mean in run.metrics.turn_over().items() if name != "tokens"}
-        if not math.isfinite(values.get("train/loss", 0.0)) and not self._warned:
-            self._warned = True
-            logger.warning(
-                "the training loss is {} at update {}: nothing is learnt from here on",
-                values["train/loss"],
-                sched.num_updates,
-            )
+        means = run.metrics.turn_over(run.group.gather)
+        values = {name if "/" in name else f"train/{name}": mean for name, mean in means.items() if name != "tokens"}
         values["train/lr"] = run.optim.get_lr()[0]
         norm = getattr(run.optim, "grad_norm", None)
         if norm is not None:
@@ -180,6 +286,10 @@ class Pace:
             values["time/tokens_per_s"] = float(tokens) / seconds
         values |= system_values(run.device)
         run.log(values)
+        run.ledger.flush(run.group)
+        reason = run.rules.after_log(run, values)
+        if reason:
+            run.stop(reason)
         self._begin()
 
 
@@ -193,20 +303,26 @@ def system_values(device: torch.device | None) -> dict[str, float]:
     return values
 
 
-def _train_batches(run: Run, epoch: int) -> tuple[Iterable[Any], int | None]:
-    """The batches of an epoch and their number; the order is a function of (seed, epoch)."""
-    loader = _loader(run, "train", derive(run.seed, "order", 0 if run.overfit else epoch))
-    limit = run.overfit or run.max_batches
-    return _limited(loader, limit), _length(loader, limit)
+def open_feed(run: Run, epoch: int) -> Feed:
+    """The batches that an epoch has left; their order is a function of (seed, epoch)."""
+    seed = derive(run.seed, "order", 0 if run.overfit else epoch)
+    group, done = run.group, run.train_sched.cur_step_this_epoch + 1 if run.train_sched is not None else 0
+    dataset, kwargs = run.task.dataset("train")
+    dealt = bool(kwargs.get("per_device")) or kwargs.get("batch_size") is None
+    start = done * group.size if dealt and group.size > 1 and not isinstance(dataset, IterableDataset) else done
+    loader = _loader(run, "train", seed, Place(start, group.rank, group.size))
+    feed = Feed(loader, group, limit=run.overfit or run.max_batches)
+    run.epoch_steps = feed.total
+    return feed
 
 
-def _loader(run: Run, split: str, seed: int) -> Loader:
+def _loader(run: Run, split: str, seed: int, place: Place = WHOLE) -> Loader:
     dataset, kwargs = run.task.dataset(split)
     if run.device is not None and run.device.type == "cpu":
         kwargs.setdefault("pin_memory", False)  # a GPU that this run does not use is no reason to pin
     if "seed" in kwargs:  # a seed of the split's own, which must not undo the change from epoch to epoch
         seed = derive(kwargs.pop("seed"), seed)
-    return get_dataloader(dataset, seed=seed, **kwargs)
+    return get_dataloader(dataset, seed=seed, place=place, **kwargs)
 
 
 def _limited(loader: Iterable[Any], limit: int) -> Iterable[Any]:
@@ -221,11 +337,12 @@ def _length(loader: Any, limit: int) -> int | None:
     return min(length, limit) if limit else length
 
 
-def _finish_window(run: Run) -> None:
+def _finish_window(run: Run, pace: Pace) -> None:
     """Steps the last, partial accumulation window, with the count that it has."""
     flush = getattr(getattr(run.model, "backward", None), "flush", None)
     if flush is not None:
         flush()
+    _after_update(run, pace)
 
 
 def _outputs(answer: Any) -> Any:
@@ -236,12 +353,12 @@ def _outputs(answer: Any) -> Any:
 
 
 @contextlib.contextmanager
-def progress_bar(run: Run, what: str, total: int | None) -> Iterator[Bar]:
+def progress_bar(run: Run, what: str, total: int | None, done: int = 0) -> Iterator[Bar]:
     """The progress bar as global `pbar`; a bar around it waits meanwhile, since a terminal has one live line."""
     outer, begin = run.try_get_global("pbar"), time.monotonic()
     if isinstance(outer, Bar):
         outer.stop()
-    bar = Bar(what, total, run.console or Console())
+    bar = Bar(what, total, run.console or Console(), done)
     run.set_global("pbar", bar)
     run.loggers.append(bar.take)
     try:
@@ -261,14 +378,14 @@ def progress_bar(run: Run, what: str, total: int | None) -> Iterator[Bar]:
 def announce(run: Run) -> None:
     """Says before the first step what is going to happen: examples, batch, accumulation, updates."""
     dataset, kwargs = run.task.dataset("train")
-    steps = _train_batches(run, 0)[1]
+    steps = run.epoch_steps if run.epoch_steps is not None else open_feed(run, 0).total
     period = getattr(getattr(run.model, "backward", None), "period", 1)
     size = kwargs.get("batch_size")
     rows = {
         "examples": _length(dataset, 0) if size else None,
-        "batch size": size or "made by the pipes",
-        "devices": 1,
-        "batch size of an update": size * period if size else None,
+        "batch size": f"{size}{' for each process' if kwargs.get('per_device') else ''}" if size else "made by the pipes",
+        "processes": run.group.size,
+        "batch size of an update": size * period * (run.group.size if kwargs.get("per_device") else 1) if size else None,
         "steps an epoch": steps,
         "accumulation": period,
         "updates in all": getattr(run.train_sched, "num_training_steps", None),

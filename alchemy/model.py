@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import math
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from loguru import logger
 from torch import Tensor, nn
 
 from alchemy.context import Run, current_run
-from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.errors import AlchemyError, RunFailed, did_you_mean
 from alchemy.nn.groups import matches
 from alchemy.nn.losses import Loss
 from alchemy.nn.reduce import by_name, differentiable, mean, weighted_sum
@@ -210,9 +212,14 @@ class AlchemyModel(Registrable):
         save_all(self._saved(), Path(path))
 
     def load(self, path: str | Path, strict: bool = True) -> None:
-        """Reads the weights that `save` wrote; `strict=False` takes what fits by name."""
+        """Reads the weights that `save` wrote, or a checkpoint: of that the averaged ones, where it has them.
+
+        `strict=False` takes what fits by name.
+        """
         for name, module in self._saved().items():
-            load_weights(module, Path(path) / f"{name}.safetensors", strict)
+            averaged = Path(path) / "ema.safetensors"
+            file = averaged if name == "model" and averaged.is_file() else Path(path) / f"{name}.safetensors"
+            load_weights(module, file, strict)
 
     def _saved(self) -> dict[str, nn.Module]:
         return {"model": self.module, **{name: loss for name, loss in self.losses().items() if loss.state_dict()}}
@@ -223,6 +230,7 @@ class BackwardHandler(Registrable):
 
     period: int = 1
     updates: int = 0
+    real: bool = True  # False while the loop runs a batch only because the other processes have one
 
     def __init__(self) -> None:
         self.run: Run = current_run()
@@ -236,6 +244,15 @@ class BackwardHandler(Registrable):
     ) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define backward(losses, weights, requires_grad, names)")
 
+    @property
+    def is_open(self) -> bool:
+        """Whether gradients wait for the rest of their window."""
+        return False
+
+    def micro_step(self, last: bool) -> contextlib.AbstractContextManager[Any]:
+        """Around a step of training; `last` says that no step of the epoch follows."""
+        return contextlib.nullcontext()
+
     def flush(self) -> None:
         """Makes the update of a window that the end of an epoch has cut short."""
 
@@ -244,21 +261,31 @@ class BackwardHandler(Registrable):
 class DefaultBackwardHandler(BackwardHandler):
     """An update every `period` steps, of the sum of the losses over the sum of their counts.
 
-    New style, `backward(loss_sum, count=n)`: gradients of sums add up and are divided once, so the update does not
-    depend on how the batch was cut. Old style, without a count: the losses are means, each step weighs the same.
+    New style, `backward(loss_sum, count=n)`: gradients of sums add up and are divided once, by the count of the whole
+    window over all processes, so the update does not depend on how the batch was cut. Old style, without a count: the
+    losses are means, each step weighs the same.
+
+    `window` fixes the batches of an update over all processes instead, for batches that are given per device. A loss
+    or gradient that is not finite never reaches the weights: `nonfinite = "stop"` ends the run with all that a replay
+    needs, `"skip"` leaves the update out, `"ignore"` does not look.
     """
 
     @filled_from(lambda: current_run().table("backward"))
-    def __init__(self, *, period: int = 1) -> None:
+    def __init__(
+        self, *, period: int = 1, window: int | None = None, nonfinite: Literal["stop", "skip", "ignore"] = "stop"
+    ) -> None:
         super().__init__()
-        if not isinstance(period, int) or period < 1:
-            hint = "give a whole number of steps, 1 or more"
-            raise AlchemyError(f"period is {period!r}", section="backward", hint=hint)
-        self.period = period
-        self.updates = 0
+        if nonfinite not in ("stop", "skip", "ignore"):
+            hint = did_you_mean(str(nonfinite), ("stop", "skip", "ignore")) or "write 'stop', 'skip' or 'ignore'"
+            raise AlchemyError(f"nonfinite is {nonfinite!r}", section="backward", hint=hint)
+        self.nonfinite = nonfinite
+        self.period = _period(period, window, self.run.group.size)
+        self.updates = self.skipped = 0
         self.calls = 0  # with gradients
         self._steps = 0  # in this window
         self._count: float | Tensor = 0
+        self._loss: float | Tensor = 0.0  # zero times the losses of this window: NaN if one of them is not finite
+        self._synced = True  # whether the gradients are those of all processes
         self._warned = False
 
     def backward(
@@ -278,12 +305,21 @@ class DefaultBackwardHandler(BackwardHandler):
             if self.run.debug:
                 for name, value in by_name(losses, names):
                     logger.debug("loss {} = {}", name, value)
-            if count is None and self.period > 1:
+            if count is None and (self.period > 1 or self.run.group.size > 1):
                 self._warn()
             self._accumulate(loss, 1 if count is None else count)
         if count is None:
             return loss.item() if isinstance(loss, Tensor) else float(loss)
         return mean(loss.detach() if isinstance(loss, Tensor) else torch.as_tensor(loss), count)
+
+    @property
+    def is_open(self) -> bool:
+        return self._steps > 0
+
+    def micro_step(self, last: bool) -> contextlib.AbstractContextManager[Any]:
+        """Gradients travel between the processes once an update: in its last step."""
+        self._synced = last or self._steps + 1 >= self.period
+        return _NOTHING if self._synced else self.run.group.no_sync(self.run.model.model)
 
     def flush(self) -> None:
         if self._steps:
@@ -292,10 +328,13 @@ class DefaultBackwardHandler(BackwardHandler):
     def _accumulate(self, loss: Tensor, count: float | Tensor) -> None:
         if not self._steps and not self.updates:
             self.run.optim.zero_grad()  # whatever was computed before training
-        self.differentiate(loss)
+        if not self.real:
+            loss, count = loss * 0, 0
+        self.differentiate(self.run.precision.scale(loss))
         if isinstance(count, Tensor) and count.device.type == "cpu":
             count = count.item()
         self._count = self._count + count
+        self._loss = self._loss + 0.0 * (loss.item() if loss.device.type == "cpu" else loss.detach())
         self._steps += 1
         if self._steps >= self.period:
             self._update()
@@ -305,33 +344,92 @@ class DefaultBackwardHandler(BackwardHandler):
         loss.backward()
 
     def _update(self) -> None:
-        optim, count = self.run.optim, self._count
+        run, optim = self.run, self.run.optim
+        if not self._synced:  # the epoch was shorter than its loader said, or had no length
+            run.group.average_grads(optim.params)
+        run.precision.unscale(optim)
+        count, loss = self._over_all_processes()
         if isinstance(count, Tensor):
-            optim.multiply_grads(torch.where(count > 0, 1 / count, 0.0))
-        elif count > 0 and count != 1:
-            optim.multiply_grads(1.0 / count)
-        optim.step()
-        self.run.train_sched.step_lr()
+            optim.multiply_grads(torch.where(count > 0, run.group.size / count, 0.0))
+        elif count > 0 and count != run.group.size:
+            optim.multiply_grads(run.group.size / count)
+        optim.guard = None if self.nonfinite == "ignore" else loss
+        done = run.precision.step(optim)
+        if getattr(optim, "refused", False):
+            self._refused(loss)
+        elif done:
+            run.average.after_update(self.updates + 1)
+        run.train_sched.step_lr()
         optim.zero_grad()
         if not self.updates:
             optim.report_missing()  # parameters that the first forward has made
         self.updates += 1
-        self._steps, self._count = 0, 0
+        self._steps, self._count, self._loss = 0, 0, 0.0
+
+    def _over_all_processes(self) -> tuple[Any, Any]:
+        """The count of the window and the flag of its losses; where one process is told to stop, all are."""
+        if self.run.group.size == 1:
+            return self._count, self._loss
+        stop = self.run.stop_is_asked()
+        count, loss, stops = self.run.group.sum([float(self._count), float(self._loss), float(stop)])
+        self.run.all_stop = stops > 0
+        return count, loss
+
+    def _refused(self, loss: Any) -> None:
+        """An update that would have put NaN into the weights was not made."""
+        what = "the loss" if not math.isfinite(float(loss)) else "the gradient"
+        text = f"{what} is not finite in update {self.updates + 1}"
+        if self.nonfinite == "stop":
+            raise NotFinite(text, hint='the weights are those before it; nonfinite = "skip" in [backward] goes on')
+        self.skipped += 1
+        self.run.metrics.log("skipped", 1)
+        logger.warning("{}: it is left out ({} so far)", text, self.skipped)
 
     def _warn(self) -> None:
         if not self._warned:
             self._warned = True
             logger.warning(
-                "[backward] period = {}: this model hands over mean losses, so each step of a window weighs the same "
-                "even if they differ in size; call backward(loss_sum, count=n) to have the exact gradient",
+                "[backward] period = {}, {} process(es): this model hands over mean losses, so each step of an update "
+                "weighs the same even if they differ in size; call backward(loss_sum, count=n) for the exact gradient",
                 self.period,
+                self.run.group.size,
             )
 
     def state_dict(self) -> dict[str, Any]:
-        return {"updates": self.updates}
+        state: dict[str, Any] = {"updates": self.updates, "skipped": self.skipped}
+        if self._steps:  # asked for in the middle of a window: its gradients are part of the state
+            grads = {name: p.grad for name, p in self.run.model.named_parameters() if p.grad is not None}
+            state["window"] = {"steps": self._steps, "count": float(self._count), "grads": grads}
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.updates = int(state["updates"])
+        self.updates, self.skipped = int(state["updates"]), int(state.get("skipped", 0))
+        window = state.get("window")
+        if window:
+            self._steps, self._count = window["steps"], window["count"]
+            for name, param in self.run.model.named_parameters():
+                param.grad = window["grads"][name].to(param.device).clone() if name in window["grads"] else None
+
+
+class NotFinite(RunFailed):
+    """A loss or a gradient is NaN or infinite, and the config says that training ends there."""
+
+
+_NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
+
+
+def _period(period: Any, window: Any, ranks: int) -> int:
+    """Steps of an update in each process."""
+    for name, number in (("period", period), ("window", window)):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+            hint = "give a whole number of steps, 1 or more"
+            raise AlchemyError(f"{name} is {number!r}", section="backward", hint=hint)
+    if window is None:
+        return int(period)
+    if window % ranks or period != 1:
+        hint = f"make it a multiple of {ranks}" if period == 1 else "give period or window, not both"
+        raise AlchemyError(f"window = {window} cannot be shared by {ranks} processes", section="backward", hint=hint)
+    return int(window // ranks)
 
 
 def build_model(run: Run) -> AlchemyModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -33,7 +34,11 @@ class AlchemyOptimizer(Registrable):
         self.run: Run = current_run()
         self.max_grad_norm = max_grad_norm
         self.no_decay = no_decay
-        self.grad_norm: Tensor | None = None  # of the last clipped update, before clipping; stays on its device
+        self.grad_norm: Tensor | None = None  # of the last update, before clipping; stays on its device
+        self.guard: float | Tensor | None = None  # added to the norm: no update is made where the sum is not finite
+        self.refused = False  # whether the last update was not made for that reason
+        self._flag: Tensor | None = None  # of an update whose finiteness has not been read from the device yet
+        self._apart = False  # whether the gradients cannot be taken as one list
         self._reported: set[str] = set()
 
     # -- what it holds
@@ -77,29 +82,75 @@ class AlchemyOptimizer(Registrable):
             torch._foreach_mul_(grads, _scalar(c, grads[0]))
 
     def step(self) -> None:
-        """Clips to `max_grad_norm` and updates."""
-        if self.max_grad_norm:
-            self.clip(self.max_grad_norm)
-        self._optimizer.step()
+        """Clips to `max_grad_norm` and updates, unless a gradient is not finite and `guard` says to look."""
+        self.refused = False
+        if self.guard is None and not self.max_grad_norm:
+            self._optimizer.step()
+            return
+        norm = self._measure()
+        if norm is None:
+            self._optimizer.step()
+        elif norm.device.type == "cpu":
+            # reading a number back is free here, and mostly there is nothing to multiply
+            value = norm.item()
+            self.refused = self.guard is not None and not math.isfinite(value + float(self.guard))
+            if not self.refused:
+                self._clip(norm, value)
+                self._optimizer.step()
+        else:
+            self._step_on_device(norm)
+
+    def _step_on_device(self, norm: Tensor) -> None:
+        """Without waiting for the device where the optimiser can be masked there; the flag is read an update later."""
+        flag = torch.isfinite(norm if self.guard is None else norm + self.guard)
+        masked = bool(self._optimizer.defaults.get("fused"))
+        waiting, self._flag = self._flag, flag if masked and self.guard is not None else None
+        known = waiting if masked else flag
+        self.refused = self.guard is not None and known is not None and not bool(known)
+        if self.refused:
+            self._flag = None
+            return
+        self._clip(norm, None)
+        if self._flag is not None:  # the names by which torch's own scaler speaks to a fused optimiser
+            self._optimizer.grad_scale, self._optimizer.found_inf = None, (~flag).float()  # type: ignore[attr-defined]
+        try:
+            self._optimizer.step()
+        finally:
+            for name in ("grad_scale", "found_inf") if self._flag is not None else ():
+                delattr(self._optimizer, name)
+
+    def _measure(self) -> Tensor | None:
+        """The norm of all gradients, also kept as `grad_norm`; None when there are none."""
+        grads = self._grads()
+        self._apart = False
+        if not grads:
+            self.grad_norm = None
+        else:
+            try:
+                self.grad_norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+            except RuntimeError:  # gradients that are sparse, or on several devices
+                self._apart = True
+                self.grad_norm = _norm_one_by_one([param for param in self.params if param.grad is not None])
+        return self.grad_norm
 
     def clip(self, max_norm: float) -> None:
         """Scales the gradients down to `max_norm`; as `torch.nn.utils.clip_grad_norm_` in half the time."""
+        norm = self._measure()
+        if norm is not None:
+            self._clip(norm, norm.item() if norm.device.type == "cpu" else None, max_norm)
+
+    def _clip(self, norm: Tensor, value: float | None, max_norm: float | None = None) -> None:
+        """Multiplies the gradients; `value` is the norm as a number where reading it costs nothing."""
+        max_norm = max_norm or self.max_grad_norm
+        if not max_norm or (value is not None and max_norm / (value + 1e-6) >= 1.0):
+            return
+        scale: Any = max_norm / (value + 1e-6) if value is not None else (max_norm / (norm + 1e-6)).clamp_(max=1.0)
         grads = self._grads()
-        if not grads:
-            self.grad_norm = None
-            return
-        try:
-            norm = self.grad_norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
-        except RuntimeError:  # gradients that are sparse, or on several devices
-            self.grad_norm = _clip_one_by_one([param for param in self.params if param.grad is not None], max_norm)
-            return
-        if norm.device.type == "cpu":
-            # reading a number back is free here, and mostly there is nothing to multiply
-            scale = max_norm / (norm.item() + 1e-6)
-            if scale < 1.0:
-                torch._foreach_mul_(grads, _scalar(scale, norm))
+        if self._apart:
+            for grad in grads:
+                (grad._values() if grad.is_sparse else grad).mul_(scale.to(grad.device) if value is None else scale)
         else:
-            torch._foreach_mul_(grads, (max_norm / (norm + 1e-6)).clamp_(max=1.0))
+            torch._foreach_mul_(grads, _scalar(scale, norm) if value is not None else scale)
 
     def _grads(self) -> list[Tensor]:
         return [p.grad for group in self._optimizer.param_groups for p in group["params"] if p.grad is not None]
@@ -355,8 +406,8 @@ def _left_to_model(run: Run, table: Mapping[str, Any], names: Collection[str]) -
     return left
 
 
-def _clip_one_by_one(params: list[nn.Parameter], max_norm: float) -> Tensor:
-    """Clips whatever cannot be taken as one list, and gives the norm that it had."""
+def _norm_one_by_one(params: list[nn.Parameter]) -> Tensor:
+    """The norm of gradients that cannot be taken as one list."""
     values = []
     for param in params:
         assert param.grad is not None
@@ -364,11 +415,7 @@ def _clip_one_by_one(params: list[nn.Parameter], max_norm: float) -> Tensor:
             param.grad = param.grad.coalesce()  # else entries of one row would be counted apart
         values.append(param.grad._values() if param.grad.is_sparse else param.grad)
     norms = [torch.linalg.vector_norm(value).to(values[0].device) for value in values]
-    norm = torch.linalg.vector_norm(torch.stack(norms))
-    scale = (max_norm / (norm + 1e-6)).clamp_(max=1.0)
-    for value in values:
-        value.mul_(scale.to(value.device))
-    return norm
+    return torch.linalg.vector_norm(torch.stack(norms))
 
 
 def _scalar(value: float | Tensor, like: Tensor) -> float | Tensor:

@@ -22,8 +22,8 @@ class Bar(Progress):
     `track` work on it. The line of the loop is one `Text`, because columns cost milliseconds a frame.
     """
 
-    def __init__(self, what: str, total: int | None, console: Console) -> None:
-        self.what, self.total, self.done = what, total, 0
+    def __init__(self, what: str, total: int | None, console: Console, done: int = 0) -> None:
+        self.what, self.total, self.done, self.before = what, total, done, done  # before: by a run that was resumed
         self.values: dict[str, float] = {}
         self.text = ""
         self.first = self._shown = time.monotonic()
@@ -58,7 +58,7 @@ class Bar(Progress):
     def line(self) -> str:
         """`train epoch 1  120/500  loss 0.412  lr 1.00e-03  103.2 it/s  eta 0:03`."""
         seconds = max(time.monotonic() - self.first, 1e-9)
-        rate = self.done / seconds
+        rate = (self.done - self.before) / seconds
         parts = [self.what, f"{self.done}/{self.total}" if self.total else str(self.done)]
         parts += [f"{name} {FORMATS.get(name, '{:.4g}').format(value)}" for name, value in self.values.items()]
         parts += [self.text] if self.text else []

@@ -121,7 +121,7 @@ def test_old_style_means_weigh_the_same_and_it_is_said_once() -> None:
     logger.remove(number)
     torch.testing.assert_close(cut, weights_after([rows], period=1), rtol=1e-12, atol=1e-12)
     assert len(lines) == 1
-    assert "each step of a window weighs the same" in lines[0]
+    assert "each step of an update weighs the same" in lines[0]
 
 
 def test_fault_5_the_last_partial_window_is_stepped_with_its_own_count() -> None:

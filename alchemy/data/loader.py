@@ -29,7 +29,7 @@ from alchemy.data.chain import (
 from alchemy.data.device import batch_to_device
 from alchemy.data.digest import content_digest
 from alchemy.data.named import named
-from alchemy.data.order import Cut, Deal, Place, Single, Unpack
+from alchemy.data.order import WHOLE, Cut, Deal, Place, Single, Unpack
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import plain
 from alchemy.seeds import derive, reseed
@@ -46,10 +46,11 @@ class Loader(DataLoader[Any]):
 
     seed = 0
     passes = 0
-    place = Place()
+    place = WHOLE
     deal: Deal | None = None  # of data with an index
     # of the batch that was given last
-    ids: list[int] | None = None  # None for a stream
+    ids: list[int] | None = None  # over all processes; None for a stream
+    own: list[int] | None = None  # those of this process
     real = True  # whether it is this process's own; else it only keeps the others company
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
@@ -77,8 +78,10 @@ class Loader(DataLoader[Any]):
         """The batches from the start that was asked for; a stream has to be read up to there."""
         if self.deal is not None:
             for batch in batches:
-                ids, self.real = self.deal.handed.popleft()
-                self.ids = ids if self.in_order else None  # else nobody knows which batch this is
+                handed = self.deal.handed.popleft()
+                self.real = handed.real
+                if self.in_order:  # else nobody knows which batch this is
+                    self.ids, self.own = handed.everyone, handed.own
                 yield batch
             return
         if self.place.start:
@@ -137,7 +140,7 @@ class Loader(DataLoader[Any]):
             raise
 
 
-def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = Place(), **kwargs: Any) -> Loader:
+def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = WHOLE, **kwargs: Any) -> Loader:
     """The loader of a data set; keywords are those of `torch.utils.data.DataLoader`, as a config can write them.
 
     `sampler`, `batch_sampler`, `collate_fn` and `worker_init_fn` may be an import path or a table with a `type`.

@@ -21,6 +21,9 @@ class Place(NamedTuple):
     per_device: bool = False  # a batch is for one process, instead of being cut for all of them
 
 
+WHOLE = Place()
+
+
 class Ids(list[int]):
     """The indices of a batch; whoever reads them one by one, in this process or in a worker, gets random numbers that
     are a function of (seed, epoch, sample), not of the worker."""
@@ -65,6 +68,14 @@ class Cut:
             yield list(range(begin, end)) if order is None else order[begin:end].tolist()
 
 
+class Handed(NamedTuple):
+    """What a loader was given in one step."""
+
+    everyone: list[int]  # the indices of all processes, in their order
+    own: list[int]  # those of this one
+    real: bool  # whether it has any; else it reads what another one does
+
+
 class Deal:
     """A batch sampler: the batches of one process, and a note of each that was handed to the loader.
 
@@ -75,7 +86,7 @@ class Deal:
 
     def __init__(self, batches: Iterable[list[int]], place: Place, seed: int) -> None:
         self.batches, self.place, self.seed = batches, place, seed
-        self.handed: deque[tuple[list[int], bool]] = deque()  # (indices, whether they are real)
+        self.handed: deque[Handed] = deque()
 
     @property
     def samples(self) -> int | None:
@@ -93,23 +104,19 @@ class Deal:
 
     def __iter__(self) -> Iterator[Ids]:
         self.handed.clear()
-        for batch in self._own():
-            real = bool(batch[0])
-            indices = Ids(batch[0] or batch[1], self.seed)
-            self.handed.append((list.copy(indices), real))
-            yield indices
+        rank = self.place.rank
+        for pieces in self._steps():
+            own = pieces[rank] if rank < len(pieces) else []
+            self.handed.append(Handed([index for piece in pieces for index in piece], own, bool(own)))
+            yield Ids(own or pieces[0], self.seed)
 
-    def _own(self) -> Iterator[tuple[list[int], list[int]]]:
-        """`(the indices of this process, those of the first)`, step by step."""
-        start, rank, ranks, per_device = self.place
-        if per_device:
-            left = self._from(start)
-            while group := list(itertools.islice(left, ranks)):
-                yield (list(group[rank]) if rank < len(group) else []), list(group[0])
-            return
-        for batch in self._from(start):
-            pieces = cut_evenly(list(batch), ranks)
-            yield pieces[rank], pieces[0]
+    def _steps(self) -> Iterator[list[list[int]]]:
+        """What the processes read in each step, the first process first."""
+        start, _, ranks, per_device = self.place
+        batches = (list(map(int, batch)) for batch in self._from(start))
+        if not per_device:
+            return (cut_evenly(batch, ranks) for batch in batches)
+        return iter(lambda: list(itertools.islice(batches, ranks)), [])
 
     def _from(self, start: int) -> Iterator[list[int]]:
         if isinstance(self.batches, Cut):

@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from torch import Tensor
+
 from alchemy.context import Run, current_run
 from alchemy.data.loader import get_dataloader
 from alchemy.errors import AlchemyError, did_you_mean
@@ -27,6 +29,9 @@ class AlchemyTrainScheduler(Registrable):
 
     num_updates = 0
     lr_sched: Any = None
+    # (moment, number) of the pipe that is running; a state that was saved in there goes on with that pipe
+    pending: tuple[str, int] | None = None
+    outputs: Any = None  # of the step whose end pipes are pending
 
     @filled
     def __init__(
@@ -45,6 +50,7 @@ class AlchemyTrainScheduler(Registrable):
         self.cur_epoch = self.cur_step = self.cur_step_this_epoch = -1
         self.num_updates = self.epochs_done = 0
         self.lr_start = 0  # the update, or epoch, at which the curve begins
+        self._changed: dict[str, Any] = {}  # settings that a reset has given
         self._curve_length: int | None = None  # updates of the curve, where a reset has given it one of its own
         self._add_pipes(self.cfg.get("pipes") or [])
         self.settle()
@@ -69,33 +75,57 @@ class AlchemyTrainScheduler(Registrable):
         if self.epochs is None and self._num_training_steps is None:
             hint = "set epochs or num_training_steps"
             raise AlchemyError("the table does not say how long to train", section="sched", hint=hint)
-        first = self.cur_epoch + 1
+        inside = 0 <= self.epochs_done <= self.cur_epoch  # a training that is taken up within an epoch
+        first = self.cur_epoch if inside else self.cur_epoch + 1
         for epoch in itertools.count(first) if self.epochs is None else range(first, self.epochs):
-            if self.finished:
+            if self.finished and not inside:
                 return
-            self.cur_epoch, self.cur_step_this_epoch = epoch, -1
+            if not inside:
+                self.cur_epoch, self.cur_step_this_epoch = epoch, -1
             report = getattr(self.run.optim, "report_missing", None)
             if report is not None:
                 report()
-            _thread(self.begin_epoch_pipes, (), {})
+            if not inside or self.is_pending("begin_epoch"):
+                self._thread("begin_epoch", self.begin_epoch_pipes, (), {})
+            inside = False
             yield epoch
 
     def begin_train_step(self, batch: Any, **kwargs: Any) -> tuple[int, int]:
         self.cur_step += 1
         self.cur_step_this_epoch += 1
         if self.begin_step_pipes:
-            _thread(self.begin_step_pipes, (batch,), kwargs)
+            self._thread("begin_step", self.begin_step_pipes, (batch,), kwargs)
         return self.cur_step, self.cur_step_this_epoch
 
     def end_train_step(self, outputs: Any, **kwargs: Any) -> None:
         if self.end_step_pipes:
-            _thread(self.end_step_pipes, (outputs,), kwargs)
+            self.outputs = outputs
+            self._thread("end_step", self.end_step_pipes, (outputs,), kwargs)
+            self.outputs = None
 
     def end_train_epoch(self, **kwargs: Any) -> None:
-        _thread(self.end_epoch_pipes, (), kwargs)
+        self._thread("end_epoch", self.end_epoch_pipes, (), kwargs)
         self.epochs_done += 1
         if self.unit == "epoch":
             self._next_lr()
+
+    def is_pending(self, moment: str) -> bool:
+        """Whether the pipes of a moment were left in the middle, by a signal during an evaluation."""
+        return self.pending is not None and self.pending[0] == moment
+
+    @property
+    def resumable(self) -> bool:
+        """Whether a state that is saved now can be gone on with: a pipe that is pending needs what it was given."""
+        return self.pending is None or (self.pending[0] != "begin_step" and _is_plain(self.outputs))
+
+    def _thread(self, moment: str, pipes: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        first = self.pending[1] if self.pending is not None and self.pending[0] == moment else 0
+        for number in range(first, len(pipes)):
+            self.pending = (moment, number)
+            answer = pipes[number](*args, **kwargs)
+            # a pipe that returns nothing has changed nothing
+            kwargs = kwargs if answer is None else answer
+        self.pending = None
 
     # -- how long
     @property
@@ -181,6 +211,7 @@ class AlchemyTrainScheduler(Registrable):
                 hint = did_you_mean(key, names)
                 raise AlchemyError(f"{type(self).__name__} takes no {key!r}", section="sched", hint=hint)
             setattr(self, key, value)
+        self._changed |= kwargs
         self.lr_start = self.epochs_done if self.unit == "epoch" else self.num_updates
         self._curve_length = kwargs.get("num_training_steps")
         self.settle()
@@ -198,7 +229,8 @@ class AlchemyTrainScheduler(Registrable):
         state: dict[str, Any] = {name: getattr(self, name) for name in COUNTERS}
         if hasattr(self.lr_sched, "state_dict"):
             state["lr_sched"] = self.lr_sched.state_dict()
-        return {**state, "pipes": pipes}
+        state |= {"changed": self._changed, "curve_length": self._curve_length}
+        return {**state, "pipes": pipes, "pending": self.pending, "outputs": self.outputs}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name in COUNTERS:
@@ -207,6 +239,10 @@ class AlchemyTrainScheduler(Registrable):
             self.pipes[int(i)].load_state_dict(pipe_state)
         if "lr_sched" in state and self.lr_sched is not None:
             self.lr_sched.load_state_dict(state["lr_sched"])
+        for key, value in state.get("changed", {}).items():
+            setattr(self, key, value)
+        self._changed, self._curve_length = dict(state.get("changed", {})), state.get("curve_length")
+        self.pending, self.outputs = state.get("pending"), state.get("outputs")
         self.settle()
         self.write_lr()
 
@@ -221,11 +257,13 @@ def build_sched(run: Run) -> AlchemyTrainScheduler:
     return sched
 
 
-def _thread(pipes: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    for pipe in pipes:
-        answer = pipe(*args, **kwargs)
-        # a pipe that returns nothing has changed nothing
-        kwargs = kwargs if answer is None else answer
+def _is_plain(value: Any) -> bool:
+    """Whether a checkpoint can hold a value: numbers, texts, tensors, and what is made of them."""
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_plain(inner) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, str | int | float | bool | Tensor | None)
 
 
 def _steps_per_epoch(run: Run) -> int | None:

@@ -1,0 +1,57 @@
+"""The batches of an epoch as the training loop takes them: where it stands, whose they are, which is the last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from alchemy.data.loader import Loader
+
+
+class Feed:
+    """Counts the steps of an epoch; with several processes it gives each of them the same number of steps."""
+
+    def __init__(self, loader: Loader, group: Any, *, limit: int = 0) -> None:
+        self.loader, self.group = loader, group
+        place = loader.place
+        self.done = place.start // place.ranks if place.per_device and loader.deal is not None else place.start
+        self.total = _total(loader, self.done, limit)
+        self._limit = limit
+        self._company: Any = None  # a batch for the steps in which only others have one left
+
+    @property
+    def last(self) -> bool:
+        """Whether no step of the epoch follows, as far as the data can tell."""
+        return self.total is not None and self.done >= self.total
+
+    @property
+    def real(self) -> bool:
+        return self.loader.real
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._limit and self.done >= self._limit:
+            return
+        for batch in self._batches():
+            self.done += 1
+            yield batch
+            if self._limit and self.done >= self._limit:
+                return
+
+    def _batches(self) -> Iterator[Any]:
+        if self.group.size == 1 or self.loader.deal is not None:
+            yield from self.loader
+            return
+        # streams: nobody knows who will be through first, so the processes ask each other before every step
+        own = iter(self.loader)
+        while self.group.any((batch := next(own, None)) is not None):
+            self.loader.real = batch is not None
+            self._company = batch if batch is not None else self._company
+            yield self._company
+
+
+def _total(loader: Loader, done: int, limit: int) -> int | None:
+    try:
+        total = len(loader) + (done if loader.deal is not None else 0)
+    except (TypeError, NotImplementedError):
+        return limit or None
+    return min(total, limit) if limit else total
