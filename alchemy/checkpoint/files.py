@@ -107,7 +107,8 @@ def tensor_bytes(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
 
 def _pieces(tensor: Tensor) -> Iterator[memoryview]:
     flat = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous().reshape(-1)
-    data = memoryview(flat.view(torch.uint8).numpy())
+    raw: Any = flat.view(torch.uint8).numpy()
+    data = memoryview(raw)
     for begin in range(0, len(data), CHUNK):
         yield data[begin : begin + CHUNK]
 

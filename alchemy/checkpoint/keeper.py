@@ -184,10 +184,8 @@ class Checkpoints:
             self._fail(name, f"{type(error).__name__}: {error}")
             return None
         if state.left_out:
-            hint = "state_dict() gives JSON values and tensors"
-            self._tell_once(
-                f"checkpoints leave out what is neither JSON nor a tensor: {', '.join(state.left_out)}; {hint}"
-            )
+            names = ", ".join(state.left_out)
+            self._tell_once(f"checkpoints leave out what is neither a JSON value nor a tensor: {names}")
         return state
 
     def _manifest(self, where: Where, whys: list[str], kind: str) -> Manifest:

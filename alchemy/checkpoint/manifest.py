@@ -54,11 +54,8 @@ class Manifest:
 
     def text(self) -> str:
         """As it is written: with the hash of all else in it, so that a changed letter is seen."""
-        content = (
-            {"format": self.format}
-            | asdict(self)
-            | {"files": {name: file._asdict() for name, file in sorted(self.files.items())}}
-        )
+        files = {name: file._asdict() for name, file in sorted(self.files.items())}
+        content = {"format": self.format} | asdict(self) | {"files": files}
         return json.dumps({**content, "check": _check(content)}, indent=1) + "\n"
 
 
