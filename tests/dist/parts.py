@@ -43,7 +43,8 @@ class Texts(LstDataPipeline):
             tags = draw(0, CLASSES, length).masked_fill(draw(0, 3, length) == 0, IGNORED)
             if index % 5 == 0:
                 tags.fill_(IGNORED)
-            self.samples.append({"words": draw(1, WORDS, length), "label": int(draw(0, CLASSES, 1)), "tags": tags})
+            label = int(draw(0, CLASSES, 1))
+            self.samples.append({"words": draw(1, WORDS, length), "label": label, "tags": tags, "index": index})
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -68,17 +69,20 @@ class Reader(nn.Module):
 class Model(AlchemyModel):
     """A `Reader`, trained on the label of a text (the mean of its words' scores) or on the tags of its words.
 
-    With `means` it hands over mean losses, as old models do: then each micro-batch weighs the same.
+    With `means` it hands over mean losses, as old models do: then each micro-batch weighs the same. The texts that it
+    trains on are written to the file `into`, one for each rank.
     """
 
-    def __init__(self, *, targets: str = "tags", means: bool = False) -> None:
+    def __init__(self, *, into: str, targets: str = "tags", means: bool = False) -> None:
         super().__init__()
         self.model = Reader().double()
-        self.targets, self.means = targets, means
+        self.seen, self.targets, self.means = file_of(into, "seen"), targets, means
         self.criterion = build_loss(self.criterion_cfg)
 
     def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
         logits = self.model(batch["words"]).transpose(1, 2)
+        if requires_grad and self.backward.real:
+            append(self.seen, {"epoch": self.run.train_sched.cur_epoch, "texts": batch["index"].tolist()})
         if self.targets == "label":
             read_BT = batch["words"].ne(0)
             logits = (logits * read_BT.unsqueeze(1)).sum(dim=2) / read_BT.sum(dim=1, keepdim=True)
@@ -94,25 +98,38 @@ class Recording(SGD):
 
     def __init__(self, *, into: str, lr: float = 0.1) -> None:
         super().__init__(lr=lr)
-        self.path = Path(f"{into}.{os.environ.get('RANK', '0')}")
+        self.path = file_of(into, "gradients")
 
     def step(self) -> None:
         named = self.run.model.named_parameters()
-        row = {name: None if param.grad is None else param.grad.flatten().tolist() for name, param in named}
-        with self.path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        append(self.path, {name: None if p.grad is None else p.grad.flatten().tolist() for name, p in named})
         super().step()
 
 
+def file_of(into: str | Path, what: str, rank: str = "") -> Path:
+    """The file of one rank: by default that of this process."""
+    return Path(f"{into}.{what}.{rank or os.environ.get('RANK', '0')}")
+
+
+def append(path: Path, row: Any) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def read(into: Path, what: str, rank: int = 0) -> list[Any]:
+    """What a rank has written."""
+    return [json.loads(line) for line in file_of(into, what, str(rank)).read_text().splitlines()]
+
+
 def config(
-    loss: str, path: Path, *, batch_size: int = 8, period: int = 1, means: bool = False, **changes: Any
+    loss: str, into: Path, *, period: int = 1, means: bool = False, train: dict[str, Any] | None = None, **changes: Any
 ) -> dict[str, Any]:
-    """Two epochs over 13 texts; `changes` replace top-level tables."""
-    options = dict(LOSSES[loss])
+    """Two epochs over 13 texts, 8 an update; `train` changes the table of the data, `changes` top-level tables."""
+    criterion = dict(LOSSES[loss])
     data = {
         "pipes": [{"type": "tests.dist.parts.Texts"}],
         "collate_fn": {"type": "alchemy.data.collate.Pad", "values": {"tags": IGNORED}},
-        "batch_size": batch_size,
+        "batch_size": 8,
     }
     return {
         "tag": "parts",
@@ -120,25 +137,28 @@ def config(
         "log_every": 1,
         "runner": "alchemy.runner.Trainer",
         "plugins": [],
-        "task": {"type": "alchemy.task.DefaultTask", "datasets": {"train": {**data, "shuffle": True}}},
-        "model": {"type": "tests.dist.parts.Model", "targets": options.pop("targets"), "means": means},
-        "criterion": {"type": "alchemy.nn.losses.CrossEntropy", "ignore_index": IGNORED, **options},
+        "task": {
+            "type": "alchemy.task.DefaultTask",
+            "datasets": {"train": {**data, "shuffle": True, **(train or {})}, "dev": data},
+        },
+        "model": {
+            "type": "tests.dist.parts.Model",
+            "into": str(into),
+            "targets": criterion.pop("targets"),
+            "means": means,
+        },
+        "criterion": {"type": "alchemy.nn.losses.CrossEntropy", "ignore_index": IGNORED, **criterion},
         "backward": {"period": period},
-        "optim": {"type": "tests.dist.parts.Recording", "into": str(path)},
+        "optim": {"type": "tests.dist.parts.Recording", "into": str(into)},
         "sched": {"type": "alchemy.sched.Constant", "epochs": 2},
         **changes,
     }
 
 
-def gradients_of(loss: str, path: Path, **cut: Any) -> list[dict[str, list[float]]]:
+def gradients_of(loss: str, into: Path, **changes: Any) -> list[dict[str, list[float]]]:
     """The gradients of every update of a training in this process, by parameter."""
-    alchemy.run([config(loss, path, **cut)], device=[-1], raise_errors=True)
-    return read(path)
-
-
-def read(path: Path, rank: int = 0) -> list[dict[str, list[float]]]:
-    """What `Recording` has written on a rank."""
-    return [json.loads(line) for line in Path(f"{path}.{rank}").read_text().splitlines()]
+    alchemy.run([config(loss, into, **changes)], device=[-1], raise_errors=True)
+    return read(into, "gradients")
 
 
 def farthest(one: list[dict[str, list[float]]], other: list[dict[str, list[float]]]) -> float:
