@@ -26,15 +26,15 @@ class StopRule(Registrable):
     remembers something has `state_dict` and `load_state_dict` of JSON values.
     """
 
-    def check(self, run: Any) -> str:
+    def check(self, run: Run) -> str:
         """Asked after every update, and at the end of every epoch."""
         return ""
 
-    def after_eval(self, run: Any, split: str, scores: Mapping[str, Any]) -> str:
+    def after_eval(self, run: Run, split: str, scores: Mapping[str, Any]) -> str:
         """Asked after every evaluation."""
         return ""
 
-    def after_log(self, run: Any, values: Mapping[str, float]) -> str:
+    def after_log(self, run: Run, values: Mapping[str, float]) -> str:
         """Asked with every row of training numbers that is logged."""
         return ""
 
@@ -55,7 +55,7 @@ class Epochs(StopRule):
     def __init__(self, *, epochs: float) -> None:
         self.epochs = _above_zero("epochs", epochs)
 
-    def check(self, run: Any) -> str:
+    def check(self, run: Run) -> str:
         sched = run.train_sched
         done = sched.epochs_done
         if run.epoch_steps and sched.cur_epoch >= done:  # in the middle of one
@@ -71,19 +71,23 @@ class Updates(StopRule):
     def __init__(self, *, updates: int) -> None:
         self.updates = _above_zero("updates", updates)
 
-    def check(self, run: Any) -> str:
+    def check(self, run: Run) -> str:
         return f"{self.updates:,} updates are made" if run.update >= self.updates else ""
 
 
 @StopRule.register()
 class Tokens(StopRule):
-    """So many tokens seen in training: what the model returns as `tokens`, else what its loss counts."""
+    """So many tokens seen in training: what the model returns as `tokens`, else what its loss counts.
+
+    They are added up when numbers are logged, every `log_every` updates: only then is the device asked for them.
+    """
 
     def __init__(self, *, tokens: float) -> None:
         self.tokens = _above_zero("tokens", tokens)
 
-    def check(self, run: Any) -> str:
-        return f"{run.tokens:,.0f} tokens are seen" if run.tokens >= self.tokens else ""
+    def after_log(self, run: Run, values: Mapping[str, float]) -> str:
+        seen = run.tokens
+        return f"{seen:,.0f} tokens are seen" if seen >= self.tokens else ""
 
 
 @StopRule.register()
@@ -93,7 +97,7 @@ class Time(StopRule):
     def __init__(self, *, hours: float = 0.0, minutes: float = 0.0, seconds: float = 0.0) -> None:
         self.seconds = _above_zero("hours, minutes and seconds", hours * 3600 + minutes * 60 + seconds)
 
-    def check(self, run: Any) -> str:
+    def check(self, run: Run) -> str:
         return f"{_spoken(self.seconds)} are over" if run.elapsed >= self.seconds else ""
 
 
@@ -105,7 +109,7 @@ class MinLR(StopRule):
         self.lr = lr
         self.was_above = False
 
-    def check(self, run: Any) -> str:
+    def check(self, run: Run) -> str:
         for group in run.optim.param_groups:
             if group["lr"] > self.lr:
                 self.was_above = True
@@ -132,16 +136,16 @@ class Monitored(StopRule):
             text = f"monitor = {best.monitor!r} does not name a split and a number of it"
             raise AlchemyError(text, hint=f"write it like 'dev/{name or best.monitor.strip('/') or 'loss'}'")
 
-    def judge(self, run: Any, value: float, times: str) -> str:
+    def judge(self, run: Run, value: float, times: str) -> str:
         """The reason to stop, now that the number is `value`; `times` is what it is counted in."""
         raise NotImplementedError(f"{type(self).__name__} must define judge()")
 
-    def after_eval(self, run: Any, split: str, scores: Mapping[str, Any]) -> str:
+    def after_eval(self, run: Run, split: str, scores: Mapping[str, Any]) -> str:
         if split != self.split:
             return ""
         return self.judge(run, self.best.read(split, scores, quiet=True), "evaluations")
 
-    def after_log(self, run: Any, values: Mapping[str, float]) -> str:
+    def after_log(self, run: Run, values: Mapping[str, float]) -> str:
         return self.judge(run, values[self.monitor], "log rows") if self.monitor in values else ""
 
     def state_dict(self) -> dict[str, Any]:
@@ -161,7 +165,7 @@ class Patience(Monitored):
         super().__init__(Best(monitor, mode, min_delta))
         self.patience = patience
 
-    def judge(self, run: Any, value: float, times: str) -> str:
+    def judge(self, run: Run, value: float, times: str) -> str:
         self.best.show(value, place(run))
         return self.best.overdue(self.monitor, self.patience, times)
 
@@ -174,7 +178,7 @@ class Target(Monitored):
         super().__init__(Best(monitor, mode))
         self.value = value
 
-    def judge(self, run: Any, value: float, times: str) -> str:
+    def judge(self, run: Run, value: float, times: str) -> str:
         reached = value >= self.value if self.best.mode == "max" else value <= self.value
         return f"{self.monitor} is {value:.4g} and has reached {self.value:g}" if reached else ""
 
@@ -195,7 +199,7 @@ class Divergence(Monitored):
         self.factor, self.limit, self.rows = factor, limit, _above_zero("rows", rows)
         self.bad = 0
 
-    def judge(self, run: Any, value: float, times: str) -> str:
+    def judge(self, run: Run, value: float, times: str) -> str:
         self.bad = self.bad + 1 if self._is_bad(value) else 0
         self.best.show(value, place(run))
         if self.bad < self.rows:

@@ -44,7 +44,6 @@ REACHED = {
     "epochs": (Epochs(epochs=2), at(cur_epoch=1, epochs_done=2), "2 epochs are over"),
     "a fraction": (Epochs(epochs=1.5), at(cur_epoch=1, epochs_done=1, cur_step_this_epoch=1), "1.5 epochs are over"),
     "updates": (Updates(updates=10_000), at(update=10_000), "10,000 updates are made"),
-    "tokens": (Tokens(tokens=1e6), at(tokens=1_000_100), "1,000,100 tokens are seen"),
     "hours": (Time(hours=1.5, minutes=30), at(elapsed=7200.0), "2.0 hours are over"),
     "minutes": (Time(seconds=90), at(elapsed=90.5), "1.5 minutes are over"),
     "seconds": (Time(seconds=5), at(elapsed=5.0), "5.0 seconds are over"),
@@ -53,7 +52,6 @@ NOT_YET = {
     "epochs": (Epochs(epochs=2), at(cur_epoch=1, epochs_done=1, cur_step_this_epoch=2)),
     "no length": (Epochs(epochs=0.5), at(cur_step_this_epoch=9, epoch_steps=None)),
     "updates": (Updates(updates=10), at(update=9)),
-    "tokens": (Tokens(tokens=10), at(tokens=9.5)),
     "time": (Time(hours=1), at(elapsed=3599.0)),
     "rate from the beginning": (MinLR(lr=0.1), at(lrs=[0.05])),
 }
@@ -143,6 +141,12 @@ def test_divergence_is_what_goes_on_for_a_number_of_rows(rule, values, reason):
     assert last == f"train/loss has diverged {reason}"
 
 
+def test_tokens_are_counted_when_numbers_are_logged():
+    rules = Rules(any=[Tokens(tokens=1e6)])
+    assert rules.after_log(at(tokens=999_999), {}) == rules.after_update(at(tokens=1_000_100)) == ""
+    assert rules.after_log(at(tokens=1_000_100), {}) == "1,000,100 tokens are seen"
+
+
 def test_any_number_can_be_followed():
     assert rows(Target(monitor="train/loss", mode="min", value=0.1), 0.2, 0.1)[1] != ""
     assert rows(Patience(monitor="train/loss", mode="min", patience=1), 0.2, 0.2)[1].endswith("for 1 log rows")
@@ -151,9 +155,9 @@ def test_any_number_can_be_followed():
 
 
 def test_the_first_of_any_stops_and_its_reason_stands():
-    rules = Rules(any=[Updates(updates=3), Updates(updates=2), Tokens(tokens=1)])
+    rules = Rules(any=[Updates(updates=3), Updates(updates=2), Time(seconds=1)])
     assert rules.after_update(at(update=1)) == ""
-    assert rules.after_update(at(update=3, tokens=1)) == "3 updates are made"
+    assert rules.after_update(at(update=3, elapsed=1.0)) == "3 updates are made"
 
 
 def test_all_must_have_been_reached_each_at_its_own_time():
@@ -166,10 +170,10 @@ def test_all_must_have_been_reached_each_at_its_own_time():
 
 
 def test_either_list_can_stop():
-    rules = Rules(any=[Updates(updates=9)], all=[Updates(updates=2), Tokens(tokens=5)])
+    rules = Rules(any=[Updates(updates=9)], all=[Updates(updates=2), Time(seconds=5)])
     assert rules.after_update(at(update=2)) == ""
     assert rules.after_update(at(update=9)) == "9 updates are made"
-    assert rules.after_update(at(update=3, tokens=5)) == "2 updates are made and 5 tokens are seen"
+    assert rules.after_update(at(update=3, elapsed=5.0)) == "2 updates are made and 5.0 seconds are over"
 
 
 def test_no_rules_never_stop():

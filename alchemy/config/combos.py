@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from alchemy.config.slots import Layout, Slot, entries, entry, has, is_table, where
-from alchemy.config.watch import brings_data, empty_times, homeless_checkpoints, watched_splits
+from alchemy.config.watch import bad_periods, brings_data, empty_times, homeless_checkpoints, watched_splits
 from alchemy.errors import Problem, did_you_mean
 
 Rule = Callable[[Layout], Iterator[Problem]]
@@ -336,5 +336,6 @@ def _number(value: Any) -> bool:
 RULES: tuple[Rule, ...] = (
     shuffled_stream, workers_without_split, split_twice, batched_twice, batch_of_one, loader_options, chain_starts,
     fields_flow, too_small, not_finite, no_end, bad_rates, long_warmup, evaluated_splits, never_evaluated,
-    untrained_test, repeated_plugins, plugin_order, two_seeds, watched_splits, empty_times, homeless_checkpoints,
+    untrained_test, repeated_plugins, plugin_order, two_seeds, watched_splits, empty_times, bad_periods,
+    homeless_checkpoints,
 )  # fmt: skip

@@ -30,6 +30,9 @@ KINDS = {
     "eval pipe": ("alchemy.pipeline.EvalPipeline",),
     "sched pipe": ("alchemy.pipeline.SchedPipeline",),
     "stop rule": ("alchemy.stop.StopRule",),
+    "checkpoint": ("alchemy.checkpoint.keeper.Checkpoints",),
+    "precision": ("alchemy.precision.Precision",),
+    "average": ("alchemy.average.Average",),
     "collate": ("alchemy.data.collate.CollateFn",),
 }
 FOREIGN = ("alchemy.", "torch.")  # what is not the project's own code

@@ -14,10 +14,18 @@ SECTIONS = {
     "backward": ("backward", True),
     "criterion": ("loss", False),
     "stop": ("", False),
+    "checkpoint": ("checkpoint", True),
+    "precision": ("precision", True),
+    "ema": ("average", True),
 }
 
 # the part that a table without a `type` means
-DEFAULT_TYPES = {"backward": "alchemy.model.DefaultBackwardHandler"}
+DEFAULT_TYPES = {
+    "backward": "alchemy.model.DefaultBackwardHandler",
+    "checkpoint": "alchemy.checkpoint.keeper.Checkpoints",
+    "precision": "alchemy.precision.Precision",
+    "ema": "alchemy.average.EMA",
+}
 
 # lists of parts: where they stand and of which kind they are
 LISTS = {
@@ -36,7 +44,7 @@ MODULES = {"alchemy.scheduler": "alchemy.sched"}
 LOADING = ("base", "variant", "dynamic")
 
 # tables of later versions: accepted, and said to be without effect
-LATER = ("checkpoint", "precision", "ema", "sweep")
+LATER = ("sweep",)
 
 # settings of one run, which belong on the command line, and the option that sets them
 RUN_SETTINGS = {
@@ -69,6 +77,7 @@ GIVEN = {
     "optim": ("params",),
     "data pipe": ("datapipe",),
     "runner": ("cfg", "device_info"),
+    "checkpoint": ("state_dir",),
 }
 
 # what torch's DataLoader takes, with the annotation to check against

@@ -117,6 +117,11 @@ any = [
 ]
 all = [{ type = "alchemy.stop.Time", hours = 2 }, { type = "alchemy.stop.Tokens", tokens = 1e9 }]
 """,
+    "checkpoints": '[checkpoint]\nmonitor = "dev/f1"\nbest = 3\nevery = { updates = 500, minutes = 9.5 }\n',
+    "every": "[checkpoint]\nevery = 500\nenabled = false\n",
+    "precision": '[precision]\ndtype = "bf16"\nrecompute = ["encoder.*"]\ncompile = { mode = "default" }\n',
+    "average": "[ema]\ndecay = 0.99\n",
+    "plain average": '[ema]\ntype = "alchemy.average.SWA"\nstart = 0.5\n',
     "no rules": "[stop]\nany = []\n",
 }
 

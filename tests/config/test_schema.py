@@ -46,7 +46,22 @@ def test_keys_types_and_defaults_of_a_part():
 
 
 @pytest.mark.parametrize(
-    "kind", ["runner", "plugin", "task", "backward", "loss", "optim", "sched", "data pipe", "eval pipe", "stop rule"]
+    "kind",
+    [
+        "runner",
+        "plugin",
+        "task",
+        "backward",
+        "loss",
+        "optim",
+        "sched",
+        "data pipe",
+        "eval pipe",
+        "stop rule",
+        "checkpoint",
+        "precision",
+        "average",
+    ],
 )
 def test_every_kind_has_parts_with_documentation(kind):
     found = parts(kind)
