@@ -1,0 +1,61 @@
+"""Parts of a model that are not trained for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from loguru import logger
+
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.nn.groups import matches
+from alchemy.pipeline import BeginStepPipeline, SchedPipeline
+
+
+@SchedPipeline.register()
+class Freeze(BeginStepPipeline):
+    """Freezes the parameters that the patterns name, from update `start` until before update `until`.
+
+    Without `until` they stay frozen. Everything follows from the number of updates, so a resumed training is right at
+    once; a parameter that another Freeze still holds stays frozen, and one that the model froze itself is left alone.
+    """
+
+    def __init__(self, *, pattern: str | Sequence[str], start: int = 0, until: int | None = None) -> None:
+        super().__init__()
+        self.patterns = [pattern] if isinstance(pattern, str) else list(pattern)
+        if start < 0 or (until is not None and until <= start):
+            hint = "give updates, with start before until"
+            raise AlchemyError(f"start is {start} and until is {until}", section="sched.pipes", hint=hint)
+        self.start, self.until = start, until
+        self.names = self._named()
+        self._on = False
+
+    def _named(self) -> set[str]:
+        """The parameters that are meant and that the model trains."""
+        params = dict(self.run.model.named_parameters())
+        for pattern in self.patterns:
+            if not any(matches(name, pattern) for name in params):
+                heads = sorted({name.partition(".")[0] for name in params})
+                hint = did_you_mean(pattern, [*heads, *params]) or f"there are {', '.join(heads)}"
+                raise AlchemyError(f"no parameter matches {pattern!r}", section="sched.pipes", hint=hint)
+        trained = [name for name, param in params.items() if param.requires_grad]
+        return {name for name in trained if any(matches(name, pattern) for pattern in self.patterns)}
+
+    def is_on(self, update: int) -> bool:
+        """Whether the parameters are frozen after `update` updates."""
+        return self.start <= update and (self.until is None or update < self.until)
+
+    def __call__(self, batch: Any = None, **kwargs: Any) -> dict[str, Any]:
+        update = self.run.train_sched.num_updates
+        if self.is_on(update) is not self._on:
+            self._on = not self._on
+            self._set(update)
+        return kwargs
+
+    def _set(self, update: int) -> None:
+        others = [pipe for pipe in self.run.train_sched.pipes if isinstance(pipe, Freeze) and pipe.is_on(update)]
+        held = set().union(*(pipe.names for pipe in others))
+        logger.info("update {}: {} {}", update, ", ".join(self.patterns), "frozen" if self._on else "thawed")
+        for name, param in self.run.model.named_parameters():
+            if name in self.names:
+                param.requires_grad = name not in held
