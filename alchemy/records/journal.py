@@ -47,11 +47,19 @@ class Journal:
 
     def append(self, row: Mapping[str, Any]) -> bool:
         """Takes a row; whether it was taken. A forked loader worker, which has no thread, writes nothing."""
+        try:
+            text = _encode(row)
+        except (TypeError, ValueError) as error:
+            return self._drop(str(error))
+        return self.append_line(text)
+
+    def append_line(self, text: str) -> bool:
+        """Takes a row that is spelt out as JSON already."""
         if os.getpid() != self._pid:
             return False
         try:
-            line = (_encode(row) + "\n").encode()
-        except (TypeError, ValueError) as error:
+            line = (text + "\n").encode()
+        except UnicodeEncodeError as error:
             return self._drop(str(error))
         with self._turn:
             if self._closing:
@@ -175,3 +183,25 @@ def living(lines: Iterator[tuple[int, dict[str, Any] | None]]) -> list[tuple[int
             while kept and kept[-1][0] > row.get("from_line", number):
                 kept.pop()
     return kept
+
+
+class NoJournal:
+    """What the processes have that do not write."""
+
+    lines = dropped = 0
+    writing, error = 0.0, ""
+
+    def append(self, row: Mapping[str, Any]) -> bool:
+        return False
+
+    def append_line(self, text: str) -> bool:
+        return False
+
+    def flush(self) -> bool:
+        return True
+
+    def sync(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass

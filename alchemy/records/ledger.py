@@ -1,0 +1,241 @@
+"""`ledger.jsonl`: which samples each update has seen, as hashes that prove it without listing them.
+
+A row is `{update, epoch, n, ids, hash, set}`:
+
+- `ids` is the blake2b hash of the sample numbers (int64, little endian) in the order of the update;
+- `hash` is that of the `hash` before it and of `ids`: the chain, equal only if everything up to here is equal;
+- `set` is the sum, modulo 2**64, of a mixed form of each number. It does not depend on the order, so the sets of an
+  epoch must add up to that of 0..samples-1: then each sample was seen, and none twice.
+
+The order of an update is: the first step of each process, in the order of the processes, then the second step, and so
+on. However many processes a batch is cut for (into pieces that follow each other), and whoever is dealt which
+micro-batch in turn, the numbers come out in the same order, and so the rows are the same. Data without numbers is known
+by the contents of its batches: then `n` counts batches, there is no `set`, and the hashes depend on how it was cut.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from alchemy.errors import AlchemyError
+from alchemy.records.journal import Journal, NoJournal, living, read_lines
+
+if TYPE_CHECKING:
+    import numpy as np
+
+NAME = "ledger.jsonl"
+START = bytes(16)  # what the chain hangs on
+CHUNK = 2**20
+
+Piece: TypeAlias = "array[int] | bytes"  # the numbers of what a process saw in a step, or a digest of its contents
+NOTHING: array[int] = array("q")
+
+
+class Update(NamedTuple):
+    """An update that waits to be written: what this process saw in each of its steps."""
+
+    update: int
+    epoch: int
+    steps: list[Piece]
+
+
+class Ledger:
+    """Writes down what was seen. All processes have one; that of the main process, the only one with a path, writes.
+
+    All of them call the same methods at the same places, `saw` too: with no ids where a process had nothing to do.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._journal: Journal | NoJournal = NoJournal() if path is None else Journal(path)
+        self._is_main = path is not None
+        self._hash, self._update = START, 0
+        self._open: list[Piece] = []  # of the update that is being made
+        self._elsewhere: list[list[Piece]] = []  # the same of the other processes, as of the last flush
+        self._closed: list[Update | dict[str, Any]] = []
+        self._kept = self._journal.lines
+        self.calling = 0.0  # seconds that `flush` has taken from the loop
+        self.sync, self.close = self._journal.sync, self._journal.close
+
+    @property
+    def dropped(self) -> int:
+        return self._journal.dropped
+
+    @property
+    def error(self) -> str:
+        return self._journal.error
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """Seconds taken from the loop, and CPU seconds of the thread that writes."""
+        return {"calling": self.calling, "writing": self._journal.writing}
+
+    def saw(self, ids: Sequence[int] | None, digest: bytes | None = None) -> None:
+        """A step of this process: the numbers of its own samples, none for a dummy, or the digest of a batch."""
+        self._open.append(array("q", ids) if ids is not None else digest or b"")
+
+    def close_update(self, update: int, epoch: int) -> None:
+        """The steps since the last call made update number `update`."""
+        self._closed.append(Update(update, epoch, self._open))
+        self._open, self._elsewhere, self._update = [], [], update
+
+    def close_epoch(self, epoch: int, samples: int | None, left_out: Sequence[int] = ()) -> None:
+        """An epoch is through: the numbers 0..samples-1 were seen, but for those that were left out on purpose.
+
+        `samples` is None where the numbers are not known, or not meant to be seen once. Not called for an epoch that
+        was cut short.
+        """
+        if self._open:  # a window that reaches into the next epoch: what this one saw belongs to it
+            self.close_update(self._update + 1, epoch)
+        row = {"event": "epoch", "epoch": epoch, "samples": samples, "update": self._update}
+        self._closed.append(row | ({"left_out": list(left_out)} if left_out else {}))
+
+    def flush(self, group: Any) -> None:
+        """Writes the updates closed so far, as all processes saw them; all of them must call it."""
+        begin = time.perf_counter()
+        shares = group.gather((self._closed, self._open))
+        self._closed = []
+        if group.is_main:
+            self._write([_joined(entries) for entries in zip(*(closed for closed, _ in shares), strict=True)])
+            self._elsewhere = [opened for _, opened in shares[1:]]
+        self.calling += time.perf_counter() - begin
+
+    def _write(self, entries: list[Update | dict[str, Any]]) -> None:
+        sets = iter(_sets([entry.steps for entry in entries if isinstance(entry, Update)]))
+        for entry in entries:
+            if isinstance(entry, Update):
+                self._journal.append_line(self._row(entry, next(sets)))
+            else:
+                self._journal.append(entry)
+
+    def _row(self, entry: Update, total: int | None) -> str:
+        update, epoch, steps = entry
+        digest = _digest(map(_bytes, steps))
+        self._hash = chained(self._hash, digest)
+        n = sum(1 if isinstance(piece, bytes) else len(piece) for piece in steps)
+        whole = "null" if total is None else f'"{total:016x}"'
+        # spelt out, since an encoder takes as long as all the hashes of the row
+        head = f'{{"update": {update}, "epoch": {epoch}, "n": {n}, "ids": "{digest.hex()}"'
+        return f'{head}, "hash": "{self._hash.hex()}", "set": {whole}}}'
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the chain stands. With several processes: right after a `flush`, which tells what the others have."""
+        opened = _in_order([self._open, *self._elsewhere])
+        return {
+            "hash": self._hash.hex(),
+            "lines": self._journal.lines,
+            "update": self._update,
+            "open": _plain(opened),
+            "closed": [
+                [*entry[:2], _plain(entry[2])] if isinstance(entry, Update) else entry for entry in self._closed
+            ],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._hash, self._kept, self._update = bytes.fromhex(state["hash"]), state["lines"], state["update"]
+        self._open = self._restored(state["open"])
+        self._closed = [
+            entry if isinstance(entry, dict) else Update(entry[0], entry[1], self._restored(entry[2]))
+            for entry in state["closed"]
+        ]
+
+    def _restored(self, steps: list[list[int] | str]) -> list[Piece]:
+        # the main process stands for all that were there; the others have seen nothing in as many steps
+        if not self._is_main:
+            return [NOTHING for _ in steps]
+        return [bytes.fromhex(piece) if isinstance(piece, str) else array("q", piece) for piece in steps]
+
+    def resume(self, gen: int, from_update: int) -> None:
+        """Goes on from the state that was loaded: what was written after it does not count any more."""
+        event = {"event": "resume", "gen": gen, "from_update": from_update, "from_line": self._kept}
+        self._journal.append(event)
+
+
+def read_ledger(path: str | Path) -> list[tuple[int, dict[str, Any]]]:
+    """`(line, row)` of all rows that count; a damaged line among them is an error, half a line at the end is not."""
+    rows = []
+    for line, row in living(read_lines(path)):
+        if row is None or not {"update", "epoch"} <= row.keys():
+            hint = "the record was changed by hand, or its disk has lost data"
+            raise AlchemyError("this line is no row of a ledger", where=f"{path}:{line}", hint=hint)
+        rows.append((line, row))
+    return rows
+
+
+def chained(before: bytes, digest: bytes) -> bytes:
+    """The next link of the chain."""
+    return _digest((before, digest))
+
+
+def set_of(numbers: np.ndarray) -> int:
+    """The sum of the mixed numbers: equal for the same numbers in any order."""
+    return int(_mixed(numbers).sum(dtype="uint64"))
+
+
+def set_of_range(count: int) -> int:
+    """The same of 0..count-1."""
+    import numpy as np
+
+    parts = (np.arange(begin, min(begin + CHUNK, count), dtype=np.int64) for begin in range(0, count, CHUNK))
+    return sum(map(set_of, parts)) % 2**64
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """splitmix64: numbers that lie side by side come out far apart, so that no two sums agree by chance."""
+    mixed = numbers.view("uint64") + 0x9E3779B97F4A7C15
+    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB
+    return mixed ^ (mixed >> 31)
+
+
+def _sets(updates: list[list[Piece]]) -> list[int | None]:
+    """The `set` of each update; all at once, since a call of numpy costs more than the numbers of an update."""
+    import numpy as np
+
+    flat, ends = array("q", [0]), []  # one number in front, so that each update has an end before its own
+    for steps in updates:
+        for piece in steps:
+            if isinstance(piece, array):
+                flat += piece
+        ends.append(len(flat) - 1)
+    sums = _mixed(np.frombuffer(flat, dtype=np.int64)).cumsum()
+    ends_sums = [int(sums[0]), *sums[ends].tolist()]
+    totals = ((end - begin) % 2**64 for begin, end in pairwise(ends_sums))
+    return [None if any(isinstance(piece, bytes) for piece in steps) else t for steps, t in zip(updates, totals)]
+
+
+def _joined(entries: Sequence[Update | dict[str, Any]]) -> Update | dict[str, Any]:
+    """One entry of what all processes hold for the same update, or say at the end of the same epoch."""
+    first = entries[0]
+    if len(entries) == 1 or isinstance(first, dict):
+        return first
+    steps = _in_order([entry.steps for entry in entries if isinstance(entry, Update)])
+    return Update(first.update, first.epoch, steps)
+
+
+def _in_order(processes: list[list[Piece]]) -> list[Piece]:
+    """Step by step, and in each step process by process."""
+    return [piece for step in zip_longest(*processes, fillvalue=NOTHING) for piece in step]
+
+
+def _digest(pieces: Iterable[bytes]) -> bytes:
+    return hashlib.blake2b(b"".join(pieces), digest_size=16).digest()
+
+
+def _bytes(piece: Piece) -> bytes:
+    if isinstance(piece, bytes):
+        return piece
+    if sys.byteorder == "big":
+        piece = piece[:]
+        piece.byteswap()
+    return piece.tobytes()
+
+
+def _plain(steps: list[Piece]) -> list[list[int] | str]:
+    return [piece.hex() if isinstance(piece, bytes) else piece.tolist() for piece in steps]

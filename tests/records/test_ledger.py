@@ -1,0 +1,203 @@
+"""The ledger: the same rows however the work was cut, dealt, interrupted and resumed; and what cannot be hidden."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alchemy.absent import Alone
+from alchemy.errors import AlchemyError
+from alchemy.records.ledger import START, Ledger, chained, read_ledger, set_of, set_of_range
+
+
+class Rank:
+    """A process of several, as the ledger sees its group: `gather` finds what the others have handed in."""
+
+    def __init__(self, rank: int, handed: list[Any]) -> None:
+        self.is_main, self.rank, self.handed = rank == 0, rank, handed
+
+    def gather(self, value: Any) -> list[Any]:
+        self.handed[self.rank] = value
+        return self.handed
+
+
+def flush(ledgers: list[Ledger]) -> None:
+    handed: list[Any] = [None] * len(ledgers)
+    for rank, ledger in reversed(list(enumerate(ledgers))):  # the main process last, when all others have handed in
+        ledger.flush(Rank(rank, handed))
+
+
+def start(path: Path, ranks: int) -> list[Ledger]:
+    return [Ledger(None if rank else path) for rank in range(ranks)]
+
+
+def pieces(batch: list[int], ranks: int) -> list[list[int]]:
+    """A batch cut for all processes, into runs that follow each other; the last ones may get nothing."""
+    size = -(-len(batch) // ranks)
+    return [batch[rank * size : (rank + 1) * size] for rank in range(ranks)]
+
+
+def step(ledgers: list[Ledger], batch: list[int]) -> None:
+    for ledger, ids in zip(ledgers, pieces(batch, len(ledgers))):
+        ledger.saw(ids)
+
+
+def close_update(ledgers: list[Ledger], update: int, epoch: int = 0) -> None:
+    for ledger in ledgers:
+        ledger.close_update(update, epoch)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [row for _, row in read_ledger(path)]
+
+
+def test_a_row_holds_the_chain_and_the_set(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l")
+    ledger.saw([3, 1])
+    ledger.saw([2, 0])
+    ledger.close_update(1, 0)
+    ledger.close_epoch(0, 4)
+    ledger.flush(Alone())
+    ledger.close()
+    row, event = rows(tmp_path / "l")
+    assert list(row) == ["update", "epoch", "n", "ids", "hash", "set"]
+    assert (row["update"], row["epoch"], row["n"]) == (1, 0, 4)
+    assert row["hash"] == chained(START, bytes.fromhex(row["ids"])).hex()
+    assert row["set"] == f"{set_of_range(4):016x}"
+    assert event == {"event": "epoch", "epoch": 0, "samples": 4, "update": 1}
+    assert set(ledger.cost) == {"calling", "writing"}
+
+
+batches = st.lists(st.lists(st.integers(0, 10**12), min_size=1, max_size=5), min_size=1, max_size=8)
+
+
+@given(batches, st.integers(1, 4), st.integers(1, 3), st.integers(1, 4))
+def test_the_rows_do_not_depend_on_the_number_of_processes(
+    tmp_path_factory: Any, batches: list[list[int]], ranks: int, period: int, every: int
+) -> None:
+    folder = tmp_path_factory.mktemp("ledger")
+    for count in (1, ranks):
+        ledgers = start(folder / str(count), count)
+        for place, batch in enumerate(batches, 1):
+            step(ledgers, batch)
+            if place % period == 0 or place == len(batches):
+                close_update(ledgers, place)
+            if place % every == 0:
+                flush(ledgers)
+        flush(ledgers)
+        ledgers[0].close()
+    assert (folder / str(ranks)).read_text() == (folder / "1").read_text()
+
+
+@given(st.permutations(range(8)), st.integers(1, 3))
+def test_micro_batches_that_are_dealt_in_turn_give_the_same_rows(
+    tmp_path_factory: Any, ids: list[int], ranks: int
+) -> None:
+    """Update k takes the next micro-batches; process r those whose place is r modulo the number of processes."""
+    folder = tmp_path_factory.mktemp("ledger")
+    for count in (1, ranks):
+        ledgers = start(folder / str(count), count)
+        for begin in range(0, len(ids), 6):
+            window = ids[begin : begin + 6]
+            for place in range(0, len(window), count):
+                for rank, ledger in enumerate(ledgers):
+                    ledger.saw(window[place + rank : place + rank + 1])  # nothing where none is left
+            close_update(ledgers, begin)
+        flush(ledgers)
+        ledgers[0].close()
+    assert (folder / str(ranks)).read_text() == (folder / "1").read_text()
+
+
+@given(st.integers(0, 12), st.integers(0, 5), st.integers(1, 3), st.integers(1, 3), st.booleans())
+def test_a_run_that_is_killed_and_resumed_leaves_the_same_ledger(
+    tmp_path_factory: Any, saved: int, more: int, before: int, after: int, flushed: bool
+) -> None:
+    """Saved after step `saved`, in the middle of a window or not, killed `more` steps later, gone on with by others."""
+    folder = tmp_path_factory.mktemp("ledger")
+    whole, killed = start(folder / "whole", 1), start(folder / "killed", before)
+    play(whole, 0, 12)
+    play(killed, 0, saved, flushed or before > 1)
+    state = json.loads(json.dumps(killed[0].state_dict()))
+    play(killed, saved, min(saved + more, 12))
+    killed[0].close()
+    resumed = start(folder / "killed", after)
+    for ledger in resumed:
+        ledger.load_state_dict(state)
+        ledger.resume(1, saved // 3)
+    play(resumed, saved, 12)
+    for ledger in (whole[0], resumed[0]):
+        ledger.close()
+    assert rows(folder / "killed") == rows(folder / "whole")
+
+
+def play(ledgers: list[Ledger], begin: int, end: int, flushed: bool = True) -> None:
+    """Steps of five samples, three steps an update, two updates an epoch."""
+    for place in range(begin, end):
+        step(ledgers, list(range(5 * place, 5 * place + 5)))
+        if place % 3 == 2:
+            close_update(ledgers, place // 3 + 1, place // 6)
+        if place % 6 == 5:
+            for ledger in ledgers:
+                ledger.close_epoch(place // 6, 30)
+    if flushed:
+        flush(ledgers)
+
+
+def test_data_without_numbers_is_known_by_its_contents(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l")
+    ledger.saw(None, b"one")
+    ledger.saw(None, b"two")
+    ledger.close_update(1, 0)
+    again = Ledger(None)
+    again.load_state_dict(json.loads(json.dumps(ledger.state_dict())))
+    ledger.flush(Alone())
+    ledger.close()
+    (row,) = rows(tmp_path / "l")
+    assert (row["n"], row["set"]) == (2, None)
+    assert again.state_dict()["closed"] == [[1, 0, [[], []]]]  # who does not write has seen nothing in as many steps
+
+
+def test_what_is_open_at_the_end_of_an_epoch_belongs_to_it(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l")
+    ledger.saw([0])
+    ledger.close_epoch(0, 1, left_out=[])
+    ledger.saw([0])
+    ledger.close_update(1, 1)
+    ledger.flush(Alone())
+    ledger.close()
+    assert [(row["update"], row["epoch"]) for row in rows(tmp_path / "l")] == [(1, 0), (1, 0), (1, 1)]
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=50), st.randoms())
+def test_the_set_does_not_depend_on_the_order_and_tells_twice_from_once(ids: list[int], draw: Any) -> None:
+    array = np.array(ids, dtype=np.int64)
+    again = list(ids)
+    draw.shuffle(again)
+    assert set_of(array) == set_of(np.array(again, dtype=np.int64))
+    if ids:
+        assert set_of(np.array([*ids, ids[0]], dtype=np.int64)) != set_of(array)
+
+
+def test_the_set_of_a_range_is_made_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = set_of_range(1000)
+    monkeypatch.setattr("alchemy.records.ledger.CHUNK", 7)
+    assert set_of_range(1000) == whole == set_of(np.arange(1000))
+    assert set_of_range(0) == 0
+    assert set_of_range(1) == 0xE220A8397B1DCDAF  # as the others who use splitmix64 have it
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"update": 1}', "\udcff"])
+def test_a_damaged_line_is_named_unless_a_resume_has_made_it_void(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "l"
+    line = (text + "\n").encode(errors="surrogateescape")
+    path.write_bytes(line)
+    with pytest.raises(AlchemyError, match=r"l:1 this line is no row of a ledger; the record was changed"):
+        read_ledger(path)
+    path.write_bytes(line + b'{"event": "resume", "gen": 1, "from_update": 0, "from_line": 0}\n{"upd')
+    assert read_ledger(path) == []
