@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from alchemy.plugins.basic import DisplayRunningInfo as DisplayRunningInfo
     from alchemy.plugins.board import TensorboardLogger as TensorboardLogger
     from alchemy.plugins.files import FileLogger as FileLogger
+    from alchemy.plugins.profile import Profile as Profile
     from alchemy.plugins.seeding import Seeding as Seeding
 
 __getattr__, __dir__ = lazy(
@@ -25,6 +26,7 @@ __getattr__, __dir__ = lazy(
         "DisplayRunningInfo": "basic",
         "Backup": "backup",
         "FileLogger": "files",
+        "Profile": "profile",
         "TensorboardLogger": "board",
         "Seeding": "seeding",
     },
