@@ -13,6 +13,8 @@ from loguru import logger
 
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
+from alchemy.pipeline import EndEpochPipeline, SchedPipeline
+from alchemy.runner import run
 from alchemy.stop import (
     Divergence,
     Epochs,
@@ -29,6 +31,17 @@ from alchemy.stop import (
 from tests.toy import config
 
 NAN = float("nan")
+
+
+@SchedPipeline.register()
+class Last(EndEpochPipeline):
+    """Remembers the update at which an epoch ended."""
+
+    update = 0
+
+    def __call__(self, **kwargs: Any) -> dict[str, Any]:
+        Last.update = self.run.update
+        return kwargs
 
 
 def at(**values: Any) -> Any:
@@ -262,3 +275,30 @@ def test_a_rule_that_cannot_be_meant_is_refused(table, message):
     with Run(config(stop={"any": [table]})) as run, pytest.raises(AlchemyError, match=message) as error:
         build_rules(run)
     assert error.value.problem.section == "stop.any.0"
+
+
+# -- in a training: 4 epochs of 4 steps, numbers logged every 2 updates
+
+STOPS = {
+    "a fraction": ({"type": "Epochs", "epochs": 1.5}, 6, "1.5 epochs are over"),
+    "whole epochs": ({"type": "Epochs", "epochs": 2}, 8, "2 epochs are over"),
+    "updates": ({"type": "Updates", "updates": 5}, 5, "5 updates are made"),
+    "tokens": ({"type": "Tokens", "tokens": 20}, 6, "24 tokens are seen"),
+    "time": ({"type": "Time", "seconds": 1e-9}, 1, "0.0 seconds are over"),
+    "target": ({"type": "Target", "monitor": "dev/score", "value": 0.0}, 4, "has reached 0"),
+    "patience": (
+        {"type": "Patience", "monitor": "dev/score", "min_delta": 1e9, "patience": 1},
+        8,
+        "for 1 evaluations",
+    ),
+    "divergence": ({"type": "Divergence", "limit": 0.0, "rows": 2}, 4, "has diverged to"),
+}
+
+
+@pytest.mark.parametrize(("rule", "update", "reason"), STOPS.values(), ids=STOPS)
+def test_a_training_ends_where_its_rule_says(rule, update, reason):
+    pipes = [{"type": "alchemy.pipeline.sched.EvalEEPipeline"}, {"type": f"{__name__}.Last"}]
+    table = {"any": [{**rule, "type": f"alchemy.stop.{rule['type']}"}]}
+    (result,) = run([config(sched__pipes=pipes, stop=table)], device=[-1], raise_errors=True)
+    assert reason in result.reason
+    assert (result.status, Last.update) == ("finished", update)
