@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from alchemy.absent import Alone
 from alchemy.metrics.fields import KINDS, Mean, unlike
 
 Gather = Callable[[Any], list[Any]]  # hands a value to all processes and returns those of all, in the order of ranks
@@ -85,12 +86,7 @@ class Scope:
         `reduce(run.group.gather)`: sums are added in the order of the ranks before anything is divided, rates take the
         time of the slowest, a `last` is that of the last rank which has one.
         """
-        whole, states = Scope(self.name), gather(self.state_dict())
-        for state in states:
-            part = Scope(self.name)
-            part.load_state_dict(state)
-            whole.absorb(part)
-        return {name: field.value(max(state["seconds"] for state in states)) for name, field in whole._read()}
+        return merged(gather(self.state_dict())).values()
 
     def __contains__(self, name: object) -> bool:
         return name in self._fields
@@ -120,6 +116,7 @@ class Stack:
     """The open scopes of a run, innermost last."""
 
     def __init__(self) -> None:
+        self.group: Any = Alone()  # of the processes that train together; the runner puts the real one
         self._kinds: dict[str, str] = {}
         self._open: list[Scope] = [Scope("run", root=True, kinds=self._kinds)]
         self._restored: dict[tuple[str, ...], Mapping[str, Any]] = {}  # by the names from the outermost scope inwards
@@ -203,14 +200,31 @@ class Stack:
         return self._open[: roots[0] if roots else None]
 
     def state_dict(self) -> dict[str, Any]:
-        """The open scopes; an evaluation that is going on is made again after a resume."""
-        return {"scopes": [scope.state_dict() for scope in self.open_scopes()]}
+        """The open scopes of every process, which all must call this; an evaluation is made again after a resume."""
+        return {"ranks": self.group.gather([scope.state_dict() for scope in self.open_scopes()])}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The run's scope goes on at once, the others when a scope of that name is opened at that place again."""
-        scopes = state["scopes"]
+        ranks = state["ranks"]
+        if len(ranks) == self.group.size:
+            scopes = ranks[self.group.rank]
+        else:  # with another number of processes the main one goes on with the numbers of all
+            scopes = [merged(parts).state_dict() for parts in zip(*ranks)]
+            if not self.group.is_main:
+                scopes = [scope | {"fields": {}} for scope in scopes]
         self._open[0].load_state_dict(scopes[0])
         names = [scope["name"] for scope in scopes]
         self._restored = {tuple(names[: place + 1]): scope for place, scope in enumerate(scopes) if place}
         for scope in scopes:  # a name keeps its kind also in a scope that is not open yet
             self._kinds |= {name: kind for name, (kind, _, _) in scope["fields"].items()}
+
+
+def merged(states: Sequence[Mapping[str, Any]]) -> Scope:
+    """One scope of those that several processes have of the same name."""
+    whole = Scope(states[0]["name"])
+    whole.pause(-max(state["seconds"] for state in states))
+    for state in states:
+        part = Scope(whole.name)
+        part.load_state_dict(state)
+        whole.absorb(part)
+    return whole

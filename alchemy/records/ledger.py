@@ -24,6 +24,7 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from alchemy.absent import Alone
 from alchemy.errors import AlchemyError
 from alchemy.records.journal import Journal, NoJournal, living, read_lines
 
@@ -47,14 +48,15 @@ class Update(NamedTuple):
 
 
 class Ledger:
-    """Writes down what was seen. All processes have one; that of the main process, the only one with a path, writes.
+    """Writes down what was seen. All processes of `group` have one; that of the main process, with a path, writes.
 
     All of them call the same methods at the same places, `saw` too: with no ids where a process had nothing to do.
+    Without a group a ledger is told by one process what all have seen.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, group: Any = None) -> None:
         self._journal: Journal | NoJournal = NoJournal() if path is None else Journal(path)
-        self._is_main = path is not None
+        self._group = group or Alone()
         self._hash, self._update = START, 0
         self._open: list[Piece] = []  # of the update that is being made
         self._elsewhere: list[list[Piece]] = []  # the same of the other processes, as of the last flush
@@ -96,12 +98,12 @@ class Ledger:
         row = {"event": "epoch", "epoch": epoch, "samples": samples, "update": self._update}
         self._closed.append(row | ({"left_out": list(left_out)} if left_out else {}))
 
-    def flush(self, group: Any) -> None:
+    def flush(self, _: Any = None) -> None:
         """Writes the updates closed so far, as all processes saw them; all of them must call it."""
         begin = time.perf_counter()
-        shares = group.gather((self._closed, self._open))
+        shares = self._group.gather((self._closed, self._open))
         self._closed = []
-        if group.is_main:
+        if self._group.is_main:
             self._write([_joined(entries) for entries in zip(*(closed for closed, _ in shares), strict=True)])
             self._elsewhere = [opened for _, opened in shares[1:]]
         self.calling += time.perf_counter() - begin
@@ -125,31 +127,17 @@ class Ledger:
         return f'{head}, "hash": "{self._hash.hex()}", "set": {whole}}}'
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the chain stands. With several processes: right after a `flush`, which tells what the others have."""
+        """Where the chain stands, and what the update that is being made has seen; all processes must call it."""
+        self.flush()
         opened = _in_order([self._open, *self._elsewhere])
-        return {
-            "hash": self._hash.hex(),
-            "lines": self._journal.lines,
-            "update": self._update,
-            "open": _plain(opened),
-            "closed": [
-                [*entry[:2], _plain(entry[2])] if isinstance(entry, Update) else entry for entry in self._closed
-            ],
-        }
+        steps = [piece.hex() if isinstance(piece, bytes) else piece.tolist() for piece in opened]
+        return {"hash": self._hash.hex(), "lines": self._journal.lines, "update": self._update, "open": steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._hash, self._kept, self._update = bytes.fromhex(state["hash"]), state["lines"], state["update"]
-        self._open = self._restored(state["open"])
-        self._closed = [
-            entry if isinstance(entry, dict) else Update(entry[0], entry[1], self._restored(entry[2]))
-            for entry in state["closed"]
-        ]
-
-    def _restored(self, steps: list[list[int] | str]) -> list[Piece]:
-        # the main process stands for all that were there; the others have seen nothing in as many steps
-        if not self._is_main:
-            return [NOTHING for _ in steps]
-        return [bytes.fromhex(piece) if isinstance(piece, str) else array("q", piece) for piece in steps]
+        self._open = [bytes.fromhex(step) if isinstance(step, str) else array("q", step) for step in state["open"]]
+        if not self._group.is_main:  # the main process stands for all that were there: the others had nothing to do
+            self._open = [NOTHING for _ in self._open]
 
     def resume(self, gen: int, from_update: int) -> None:
         """Goes on from the state that was loaded: what was written after it does not count any more."""
@@ -235,7 +223,3 @@ def _bytes(piece: Piece) -> bytes:
         piece = piece[:]
         piece.byteswap()
     return piece.tobytes()
-
-
-def _plain(steps: list[Piece]) -> list[list[int] | str]:
-    return [piece.hex() if isinstance(piece, bytes) else piece.tolist() for piece in steps]

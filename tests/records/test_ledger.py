@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alchemy.absent import Alone
 from alchemy.errors import AlchemyError
 from alchemy.records.ledger import START, Ledger, chained, read_ledger, set_of, set_of_range
 
 
-class Rank:
+class Group:
     """A process of several, as the ledger sees its group: `gather` finds what the others have handed in."""
 
     def __init__(self, rank: int, handed: list[Any]) -> None:
@@ -27,14 +26,19 @@ class Rank:
         return self.handed
 
 
-def flush(ledgers: list[Ledger]) -> None:
-    handed: list[Any] = [None] * len(ledgers)
-    for rank, ledger in reversed(list(enumerate(ledgers))):  # the main process last, when all others have handed in
-        ledger.flush(Rank(rank, handed))
-
-
 def start(path: Path, ranks: int) -> list[Ledger]:
-    return [Ledger(None if rank else path) for rank in range(ranks)]
+    handed: list[Any] = [None] * ranks
+    return [Ledger(None if rank else path, Group(rank, handed)) for rank in range(ranks)]
+
+
+def flush(ledgers: list[Ledger]) -> None:
+    for ledger in reversed(ledgers):  # the main process last, when all others have handed in
+        ledger.flush()
+
+
+def state_of(ledgers: list[Ledger]) -> Any:
+    states = [ledger.state_dict() for ledger in reversed(ledgers)]
+    return json.loads(json.dumps(states[-1]))
 
 
 def pieces(batch: list[int], ranks: int) -> list[list[int]]:
@@ -63,7 +67,7 @@ def test_a_row_holds_the_chain_and_the_set(tmp_path: Path) -> None:
     ledger.saw([2, 0])
     ledger.close_update(1, 0)
     ledger.close_epoch(0, 4)
-    ledger.flush(Alone())
+    ledger.flush()
     ledger.close()
     row, event = rows(tmp_path / "l")
     assert list(row) == ["update", "epoch", "n", "ids", "hash", "set"]
@@ -114,29 +118,32 @@ def test_micro_batches_that_are_dealt_in_turn_give_the_same_rows(
     assert (folder / str(ranks)).read_text() == (folder / "1").read_text()
 
 
-@given(st.integers(0, 12), st.integers(0, 5), st.integers(1, 3), st.integers(1, 3), st.booleans())
+@given(st.integers(0, 12), st.integers(0, 5), st.integers(1, 3), st.integers(1, 3))
 def test_a_run_that_is_killed_and_resumed_leaves_the_same_ledger(
-    tmp_path_factory: Any, saved: int, more: int, before: int, after: int, flushed: bool
+    tmp_path_factory: Any, saved: int, more: int, before: int, after: int
 ) -> None:
     """Saved after step `saved`, in the middle of a window or not, killed `more` steps later, gone on with by others."""
     folder = tmp_path_factory.mktemp("ledger")
     whole, killed = start(folder / "whole", 1), start(folder / "killed", before)
     play(whole, 0, 12)
-    play(killed, 0, saved, flushed or before > 1)
-    state = json.loads(json.dumps(killed[0].state_dict()))
+    flush(whole)
+    play(killed, 0, saved)
+    state = state_of(killed)
     play(killed, saved, min(saved + more, 12))
+    flush(killed)
     killed[0].close()
     resumed = start(folder / "killed", after)
     for ledger in resumed:
         ledger.load_state_dict(state)
         ledger.resume(1, saved // 3)
     play(resumed, saved, 12)
+    flush(resumed)
     for ledger in (whole[0], resumed[0]):
         ledger.close()
     assert rows(folder / "killed") == rows(folder / "whole")
 
 
-def play(ledgers: list[Ledger], begin: int, end: int, flushed: bool = True) -> None:
+def play(ledgers: list[Ledger], begin: int, end: int) -> None:
     """Steps of five samples, three steps an update, two updates an epoch."""
     for place in range(begin, end):
         step(ledgers, list(range(5 * place, 5 * place + 5)))
@@ -145,22 +152,21 @@ def play(ledgers: list[Ledger], begin: int, end: int, flushed: bool = True) -> N
         if place % 6 == 5:
             for ledger in ledgers:
                 ledger.close_epoch(place // 6, 30)
-    if flushed:
-        flush(ledgers)
 
 
 def test_data_without_numbers_is_known_by_its_contents(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "l")
     ledger.saw(None, b"one")
-    ledger.saw(None, b"two")
-    ledger.close_update(1, 0)
-    again = Ledger(None)
-    again.load_state_dict(json.loads(json.dumps(ledger.state_dict())))
-    ledger.flush(Alone())
-    ledger.close()
+    again = Ledger(tmp_path / "again")
+    again.load_state_dict(state_of([ledger]))
+    for each in (ledger, again):
+        each.saw(None, b"two")
+        each.close_update(1, 0)
+        each.flush()
+        each.close()
     (row,) = rows(tmp_path / "l")
     assert (row["n"], row["set"]) == (2, None)
-    assert again.state_dict()["closed"] == [[1, 0, [[], []]]]  # who does not write has seen nothing in as many steps
+    assert rows(tmp_path / "again") == [row]
 
 
 def test_what_is_open_at_the_end_of_an_epoch_belongs_to_it(tmp_path: Path) -> None:
@@ -169,7 +175,7 @@ def test_what_is_open_at_the_end_of_an_epoch_belongs_to_it(tmp_path: Path) -> No
     ledger.close_epoch(0, 1, left_out=[])
     ledger.saw([0])
     ledger.close_update(1, 1)
-    ledger.flush(Alone())
+    ledger.flush()
     ledger.close()
     assert [(row["update"], row["epoch"]) for row in rows(tmp_path / "l")] == [(1, 0), (1, 0), (1, 1)]
 
