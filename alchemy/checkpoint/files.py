@@ -47,6 +47,9 @@ class Disk:
     def sync_folder(self, folder: Path) -> None:
         sync_folder(folder)
 
+    def remove(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
 
 DISK = Disk()
 
@@ -67,7 +70,7 @@ def write(target: Path, files: Mapping[str, Any], manifest: Manifest, disk: Disk
         disk.sync_folder(temporary)
         disk.rename(temporary, target)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        disk.remove(temporary)
         raise
     disk.sync_folder(target.parent)
     return target

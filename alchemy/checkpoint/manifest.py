@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,8 +69,10 @@ def parse(text: str) -> Manifest:
     if content.pop("check", None) != _check(content):
         raise ValueError("its own hash does not fit its content")
     files = {name: File(**row) for name, row in content["files"].items()}
-    known = {row.name for row in fields(Manifest)}
-    return Manifest(**{key: value for key, value in content.items() if key in known} | {"files": files})
+    manifest = Manifest(**content | {"files": files})
+    if manifest.text() != text:  # letters that say nothing, but that nobody has written
+        raise ValueError("it is not as it was written")
+    return manifest
 
 
 def read_manifest(folder: Path) -> Manifest:
