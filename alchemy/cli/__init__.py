@@ -16,14 +16,17 @@ BROKEN_PIPE = 128 + 13  # as a shell counts the signal that ends other programs 
 # a command is the module of that name in this folder, with PURPOSE's line here, `arguments(parser)` and `main(args)`
 COMMANDS = {
     "run": "run the experiments that configs describe",
+    "resume": "go on with an interrupted run, exactly",
     "test": "evaluate a trained record, or a config, on its test split",
     "predict": "write the predictions of a trained record, or of a config, to a file",
     "check": "find what is wrong with a config, without running it",
     "config": "show a resolved config, explain a value, compare two configs",
     "data": "look at what flows between the data pipes",
+    "find": "try out which learning rate and batch size suit a config",
     "parts": "list the parts that a config can name, with their parameters",
     "new": "write a small working project that trains at once",
     "stop": "ask a running experiment to end cleanly",
+    "verify": "check the promises on your own records and configs",
     "version": "print the versions of alchemy, Python and torch",
     "completion": "print the completion script of a shell",
 }
@@ -32,8 +35,6 @@ COMMANDS = {
 LATER = {
     "serve": "the dashboard over the records",
     "web": "the dashboard over the records",
-    "resume": "going on with an interrupted run",
-    "verify": "checking the promises on your own config",
     "replay": "repeating a single step of a run",
     "rerun": "repeating a run from its record",
     "ls": "the list of records",

@@ -1,0 +1,108 @@
+"""`alchemy find`: a learning rate and a batch size, tried out before a long run."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from alchemy.cli.options import Parser, add_configs, add_user_dir, device
+
+if TYPE_CHECKING:
+    from alchemy.verify.find import Rates, Sizes
+
+EXAMPLES = """examples:
+  alchemy find lr train.toml --device 0
+  alchemy find lr train.toml --first 1e-6 --last 0.1 --updates 200
+  alchemy find batch-size train.toml --device 0
+  alchemy find batch-size train.toml --max 256 --json"""
+
+BARS = "▁▂▃▄▅▆▇█"
+ROWS = 20
+
+
+def arguments(parser: Parser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="WHAT", required=True)
+    rate = actions.add_parser("lr", help="train a moment while the learning rate grows", epilog=EXAMPLES)
+    add_configs(rate, many=False)
+    add = rate.add_argument
+    add("--first", type=float, default=1e-7, metavar="RATE", help="the rate to begin with (default: 1e-7)")
+    add("--last", type=float, default=1.0, metavar="RATE", help="the rate to end with (default: 1)")
+    add("--updates", type=int, default=100, metavar="N", help="how many updates it takes (default: 100)")
+    size = actions.add_parser("batch-size", help="the largest batch that fits into memory", epilog=EXAMPLES)
+    add_configs(size, many=False)
+    size.add_argument("--max", type=int, metavar="N", help="try no larger one; needed on the CPU")
+    for action in (rate, size):
+        text = "device to use, -1 is the CPU (default)"
+        action.add_argument("--device", type=device, default=-1, metavar="N", help=text)
+        add_user_dir(action)
+        action.add_argument("--strict", action="store_true", help="take unknown keys as errors")
+        action.add_argument("--json", action="store_true", help="print JSON")
+
+
+def main(args: argparse.Namespace) -> int:
+    from alchemy.cli.launch import refuse_if_wrong, vet
+    from alchemy.config.load import prepare_cfg
+    from alchemy.launch.project import reach
+
+    reach(args.user_dir)
+    document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
+    refuse_if_wrong(vet([document], args))
+    with contextlib.redirect_stdout(sys.stderr):  # bars and messages; the answer alone goes to the output
+        found = _find(document, args)
+    if args.json:
+        print(json.dumps(found.as_data(), indent=1))
+    else:
+        print(_rates(found) if args.action == "lr" else _sizes(found))
+    return 0 if (found.steepest if args.action == "lr" else found.best) else 1
+
+
+def _find(document: Any, args: argparse.Namespace) -> Any:
+    from alchemy.verify.find import find_batch_size, find_rate
+
+    more = {"device": args.device, "user_dir": args.user_dir}
+    if args.action == "lr":
+        return find_rate(document, first=args.first, last=args.last, updates=args.updates, **more)
+    return find_batch_size(document, limit=args.max, **more)
+
+
+def _rates(found: Rates) -> str:
+    step = max(1, len(found.rates) // ROWS)
+    rows = list(zip(found.rates, found.losses, strict=True))[::step]
+    top, bottom = found.losses[0], min(found.losses)
+    lines = [f"{rate:9.2e}  {loss:11.5g}  {_bar(loss, bottom, top)}" for rate, loss in rows]
+    head = f"{'rate':>9}  {'loss':>11}"
+    return "\n".join([head, *lines, f"ended: {found.ended}", "", _advice(found)])
+
+
+def _advice(found: Rates) -> str:
+    if found.steepest is None or found.lowest is None:
+        return "the loss did not fall: try other rates (--first, --last), more --updates, or look at the data"
+    return (
+        f"suggested: lr = {found.steepest:.1e}, where the loss fell fastest; it was lowest at {found.lowest:.1e}, "
+        f"a tenth of which is {found.lowest / 10:.1e}"
+    )
+
+
+def _bar(value: float, bottom: float, top: float) -> str:
+    """
+    >>> _bar(0.5, 0.0, 1.0), _bar(7.0, 0.0, 1.0)
+    ('▄', '█')
+    """
+    share = (value - bottom) / (top - bottom) if top > bottom else 0.0
+    return BARS[min(7, max(0, int(share * 7 + 0.5)))] if share == share else "!"
+
+
+def _sizes(found: Sizes) -> str:
+    lines = [f"{'batch_size':>10}  result"]
+    for row in found.tries:
+        peak = "" if row.peak is None else f", {row.peak:.0f} MiB at most"
+        lines.append(f"{row.batch_size:>10}  {'fits' if row.fits else 'out of memory'}{peak}")
+    if not found.best:
+        return "\n".join(
+            [*lines, "", "not even one sample fits: recompute or dtype in [precision], or a smaller model"]
+        )
+    end = f"; the end of what was tried ({found.why})" if found.best == found.limit else ""
+    return "\n".join([*lines, "", f"batch_size = {found.best} fits, with the largest samples{end}"])
