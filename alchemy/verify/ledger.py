@@ -1,0 +1,152 @@
+"""Whether a record has seen every sample once, and whether two records have seen the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from alchemy.errors import AlchemyError
+from alchemy.records import find
+from alchemy.records.ledger import NAME, START, chained, read_ledger, set_of, set_of_range
+
+WHOLE, SHORT, UNKNOWN, WRONG = "each once", "cut short", "not counted", "wrong"
+
+
+@dataclass
+class Epoch:
+    """What the ledger says of an epoch, counted from 0; `verdict` is one of the four words above."""
+
+    epoch: int
+    updates: int = 0
+    n: int = 0
+    unit: str = "samples"
+    verdict: str = SHORT
+    text: str = ""
+    sets: list[str | None] = field(default_factory=list, repr=False)
+
+    def take(self, row: dict[str, Any]) -> None:
+        self.verdict, self.text = SHORT, "cut short: the run was stopped in it"
+        self.updates += 1
+        self.n += row["n"]
+        self.sets.append(row["set"])
+        self.unit = "samples" if row["set"] is not None else "batches"
+
+    def close(self, row: dict[str, Any]) -> None:
+        """An epoch that was gone through to its end: its samples must be all there are."""
+        samples, left_out = row["samples"], row.get("left_out", [])
+        if samples is None or None in self.sets:
+            self.verdict, self.text = UNKNOWN, "to its end; whether each was seen once is not known"
+        elif self._total(left_out) == set_of_range(samples):
+            self.verdict = WHOLE
+            self.text = f"each once, {len(left_out)} left out on purpose" if left_out else "each once"
+        else:
+            self.verdict, self.text = WRONG, self._what_is_wrong(samples - len(left_out))
+
+    def _total(self, left_out: Sequence[int]) -> int:
+        import numpy as np
+
+        seen = sum(int(total, 16) for total in self.sets if total)
+        return (seen + set_of(np.array(left_out, dtype=np.int64))) % 2**64
+
+    def _what_is_wrong(self, samples: int) -> str:
+        if self.n == samples:
+            return "some of them more than once, and others never"
+        return f"but there are {samples}: " + ("some were never seen" if self.n < samples else "some were seen again")
+
+    def __str__(self) -> str:
+        head = f"epoch {self.epoch + 1}: {self.n:,} {self.unit} in {self.updates:,} update{'s' * (self.updates != 1)}"
+        return f"{head}, {self.text}"
+
+    def plain(self) -> dict[str, Any]:
+        names = ("epoch", "updates", "n", "unit", "verdict", "text")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass
+class Report:
+    """What a ledger proves; `broken` says where its chain does not hold."""
+
+    record: str
+    epochs: list[Epoch]
+    broken: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return not self.broken and all(epoch.verdict != WRONG for epoch in self.epochs)
+
+    def plain(self) -> dict[str, Any]:
+        epochs = [epoch.plain() for epoch in self.epochs]
+        return {"record": self.record, "holds": self.holds, "broken": self.broken, "epochs": epochs}
+
+    def __str__(self) -> str:
+        updates = sum(epoch.updates for epoch in self.epochs)
+        chain = self.broken or f"the chain of {updates:,} updates is unbroken"
+        return "\n".join([*map(str, self.epochs), chain])
+
+
+def check(record: str | Path) -> Report:
+    """Reads the ledger of a record: the chain link by link, the samples epoch by epoch."""
+    path = ledger_of(record)
+    epochs: dict[int, Epoch] = {}
+    before, broken = START, ""
+    for line, row in read_ledger(path):
+        epoch = epochs.setdefault(row["epoch"], Epoch(row["epoch"]))
+        try:
+            if row.get("event") == "epoch":
+                epoch.close(row)
+                continue
+            epoch.take(row)
+            link = chained(before, bytes.fromhex(row["ids"]))
+            before = bytes.fromhex(row["hash"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise AlchemyError(f"this row lacks something: {error}", where=f"{path}:{line}") from error
+        if link != before and not broken:
+            what = f"the chain is broken before update {row['update']}: rows are missing or were changed"
+            broken = f"{path}:{line} {what}"
+    return Report(str(record), list(epochs.values()), broken)
+
+
+@dataclass
+class Comparison:
+    """For how many updates two records have seen the same, and what comes after."""
+
+    equal: bool
+    updates: int
+    text: str
+
+    def plain(self) -> dict[str, Any]:
+        return {"equal": self.equal, "updates": self.updates, "text": self.text}
+
+
+def compare(one: str | Path, other: str | Path) -> Comparison:
+    """Where two ledgers part, if they do."""
+    ours, others = _updates(one), _updates(other)
+    for count, (a, b) in enumerate(zip(ours, others)):
+        if a["hash"] != b["hash"]:
+            place = f"update {a['update']} (epoch {a['epoch'] + 1})"
+            return Comparison(False, count, f"they part at {place}: {one} saw {_seen(a)}; {other} saw {_seen(b)}")
+    count = min(len(ours), len(others))
+    if len(ours) == len(others):
+        return Comparison(True, count, f"equal for all {count:,} updates")
+    ends = f"{one} has {len(ours):,}, {other} has {len(others):,}"
+    return Comparison(False, count, f"equal for the first {count:,} updates; {ends}")
+
+
+def _seen(row: dict[str, Any]) -> str:
+    return f"n={row['n']} ids={row['ids'][:12]}"
+
+
+def _updates(record: str | Path) -> list[dict[str, Any]]:
+    return [row for _, row in read_ledger(ledger_of(record)) if "event" not in row]
+
+
+def ledger_of(record: str | Path) -> Path:
+    """The path of a record's ledger, which must be there."""
+    folder = find(record)
+    path = folder / NAME
+    if not path.is_file():
+        hint = "a run with the plugin FileLogger writes one; records of older versions have none"
+        raise AlchemyError(f"the record {folder} has no {NAME}", hint=hint)
+    return path
