@@ -12,7 +12,7 @@ from torch import nn
 
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, RunFailed
-from alchemy.model import AlchemyModel, DefaultBackwardHandler
+from alchemy.model import AlchemyModel
 from alchemy.optim import build_optimizer
 from alchemy.precision import build_precision
 from alchemy.sched import build_sched
@@ -274,37 +274,11 @@ def test_anomaly_mode_lasts_as_long_as_the_run() -> None:
 
 
 # -- out of memory
-@contextlib.contextmanager
-def _joined(self: DefaultBackwardHandler) -> Iterator[None]:
-    steps, period = self._steps, self.period
-    self.period = 10**9
-    try:
-        yield
-    finally:
-        self.period = period
-        self._steps = min(self._steps, steps + 1)
-    if self._steps >= period:
-        self._update()
-
-
-def handler(run: Run, period: int) -> DefaultBackwardHandler:
-    class Joining(DefaultBackwardHandler):
-        joined = _joined
-        position = property(lambda self: (self.updates, self._steps))
-
-        def differentiate(self, loss: torch.Tensor) -> None:
-            with self.run.precision.gradients():
-                loss.backward()
-
-    return Joining(period=period)
-
-
 def accumulated(limit: int, where: str, period: int, sizes: list[int], halve: bool = True) -> tuple[Any, Run]:
     """The weights after windows of double precision, where batches above `limit` do not fit."""
     torch.manual_seed(0)
     module = nn.Linear(3, 1).double()
     with training(lambda: Net(module, limit, where), period, halve_on_oom=halve) as run:
-        run.model.backward = handler(run, period)
         outputs = [step(run, double(batch(size, seed))) for seed, size in enumerate(sizes)]
         return (weights(run), [float(row["loss"]) for row in outputs], run.model.backward.updates), run
 
@@ -336,7 +310,6 @@ def test_a_single_sample_that_does_not_fit_is_explained() -> None:
 
 def test_memory_that_lacks_in_the_update_is_no_reason_to_halve() -> None:
     with training(halve_on_oom=True) as run:
-        run.model.backward = handler(run, 1)
 
         def no_room() -> None:
             raise torch.OutOfMemoryError("no room for the state")
