@@ -1,14 +1,14 @@
-"""Runs the benchmarks and says whether the figures hold: `python -m bench [start] [loop] [--quick]`."""
+"""Runs the benchmarks and says whether the figures hold: `python -m bench [start] [loop] [tracking] [--quick]`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from bench import loop, start
+from bench import loop, start, tracking
 from bench.measure import save
 
-BENCHMARKS = {"start": start.figures, "loop": loop.figures}
+BENCHMARKS = {"start": start.figures, "loop": loop.figures, "tracking": tracking.figures}
 
 
 def main() -> int:
