@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from alchemy.model import AlchemyModel as AlchemyModel
     from alchemy.optim import AlchemyOptimizer as AlchemyOptimizer
     from alchemy.result import RunResult as RunResult
+    from alchemy.resuming import resume as resume
     from alchemy.runner import AlchemyRunner as AlchemyRunner
     from alchemy.runner import evaluate as evaluate
     from alchemy.runner import run as run
@@ -38,6 +39,7 @@ __getattr__, __dir__ = lazy(
         "AlchemyModel": "model",
         "AlchemyOptimizer": "optim",
         "RunResult": "result",
+        "resume": "resuming",
         "AlchemyRunner": "runner",
         "evaluate": "runner",
         "run": "runner",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,13 @@ class NoLedger(Stateless):
     def close_update(self, update: int, epoch: int) -> None:
         pass
 
-    def close_epoch(self, epoch: int, samples: int | None) -> None:
+    def close_epoch(self, epoch: int, samples: int | None, left_out: Sequence[int] = ()) -> None:
+        pass
+
+    def resume(self, gen: int, from_update: int) -> None:
+        pass
+
+    def sync(self) -> None:
         pass
 
     def flush(self, group: Any) -> None:
@@ -96,7 +102,11 @@ class NoLedger(Stateless):
 class FullPrecision(Stateless):
     """Numbers as the parameters have them: nothing is cast, scaled or compiled."""
 
-    halve_on_oom = False
+    def attempt(self, step: Callable[..., Any], batch: Any, **kwargs: Any) -> Any:
+        return step(batch, **kwargs)
+
+    def gradients(self) -> contextlib.AbstractContextManager[Any]:
+        return _NOTHING
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         return _NOTHING

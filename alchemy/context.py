@@ -181,6 +181,7 @@ class Run(SymbolTbl):
         self.stopping: str | None = None
         self.all_stop = False  # some process of the group has asked for the end, and all of them know
         self.resume_from: Path | None = None  # the record that the run goes on with
+        self.allowed: frozenset[str] = frozenset()  # changes that it may go on with though it is no longer the same run
         self._began = time.monotonic()
         self.signal: int | None = None  # the signal that asked it to stop
         self.in_loop = False  # a loop is running that looks at `stopping` after each step

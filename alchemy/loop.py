@@ -93,7 +93,8 @@ def _train_epoch(run: Run, pace: Pace, feed: Feed) -> bool:
             return False
         _finish_window(run, pace)
         _log_epoch(run, whole)
-    run.ledger.close_epoch(epoch, feed.loader.samples)
+    if feed.through:
+        run.ledger.close_epoch(epoch, *feed.loader.whole())
     return True
 
 
@@ -116,8 +117,8 @@ def _step(run: Run, feed: Feed, batch: Any) -> tuple[str, Any]:
     if hasattr(handler, "real"):
         handler.real = loader.real
     try:
-        with run.precision.autocast(), _micro_step(handler, feed.last):
-            text, outputs = run.task.step(batch)
+        with _micro_step(handler, feed.last):
+            text, outputs = run.precision.attempt(run.task.step, batch)
     except Exception as error:
         sched, ids = run.train_sched, loader.own
         samples = f", samples {', '.join(map(str, ids[:20]))}{', ..' if len(ids) > 20 else ''}" if ids else ""
@@ -125,7 +126,7 @@ def _step(run: Run, feed: Feed, batch: Any) -> tuple[str, Any]:
         raise
     if loader.real:
         log_loss(run, outputs)
-        run.ledger.saw(loader.ids, loader.digest(batch))
+    run.ledger.saw(loader.own, loader.digest(batch))
     return text, outputs
 
 
@@ -165,7 +166,9 @@ def _log_epoch(run: Run, whole: Scope) -> None:
 def _end_epoch(run: Run) -> None:
     sched = run.train_sched
     if not sched.num_updates:
-        logger.warning("no update was counted in epoch {}: does step_lr() of the schedule call super()?", sched.cur_epoch + 1)
+        logger.warning(
+            "no update was counted in epoch {}: does step_lr() of the schedule call super()?", sched.cur_epoch + 1
+        )
     reason = run.rules.after_update(run)
     if reason:
         run.stop(reason)
@@ -383,9 +386,13 @@ def announce(run: Run) -> None:
     size = kwargs.get("batch_size")
     rows = {
         "examples": _length(dataset, 0) if size else None,
-        "batch size": f"{size}{' for each process' if kwargs.get('per_device') else ''}" if size else "made by the pipes",
+        "batch size": f"{size}{' for each process' if kwargs.get('per_device') else ''}"
+        if size
+        else "made by the pipes",
         "processes": run.group.size,
-        "batch size of an update": size * period * (run.group.size if kwargs.get("per_device") else 1) if size else None,
+        "batch size of an update": size * period * (run.group.size if kwargs.get("per_device") else 1)
+        if size
+        else None,
         "steps an epoch": steps,
         "accumulation": period,
         "updates in all": getattr(run.train_sched, "num_training_steps", None),

@@ -256,6 +256,9 @@ class BackwardHandler(Registrable):
     def flush(self) -> None:
         """Makes the update of a window that the end of an epoch has cut short."""
 
+    def drop_window(self) -> None:
+        """Forgets the steps of a window that did not come to an update."""
+
 
 @BackwardHandler.register("Default")
 class DefaultBackwardHandler(BackwardHandler):
@@ -285,6 +288,7 @@ class DefaultBackwardHandler(BackwardHandler):
         self._steps = 0  # in this window
         self._count: float | Tensor = 0
         self._loss: float | Tensor = 0.0  # zero times the losses of this window: NaN if one of them is not finite
+        self._joined = False  # whether the calls of now are pieces of one step
         self._synced = True  # whether the gradients are those of all processes
         self._warned = False
 
@@ -325,19 +329,44 @@ class DefaultBackwardHandler(BackwardHandler):
         if self._steps:
             self._update()
 
+    def drop_window(self) -> None:
+        """Forgets the steps of a window that did not come to an update."""
+        self._steps, self._count, self._loss = 0, 0, 0.0
+
     def _accumulate(self, loss: Tensor, count: float | Tensor) -> None:
         if not self._steps and not self.updates:
             self.run.optim.zero_grad()  # whatever was computed before training
         if not self.real:
             loss, count = loss * 0, 0
-        self.differentiate(self.run.precision.scale(loss))
+        with self.run.precision.gradients():
+            self.differentiate(self.run.precision.scale(loss))
         if isinstance(count, Tensor) and count.device.type == "cpu":
             count = count.item()
         self._count = self._count + count
         self._loss = self._loss + 0.0 * (loss.item() if loss.device.type == "cpu" else loss.detach())
+        if not self._joined:
+            self._step_is_made()
+
+    def _step_is_made(self) -> None:
         self._steps += 1
         if self._steps >= self.period:
             self._update()
+
+    @contextlib.contextmanager
+    def joined(self) -> Iterator[None]:
+        """Inside, all calls are one step of the window: the pieces of a batch that did not fit into memory."""
+        outer, self._joined = self._joined, True
+        try:
+            yield
+        finally:
+            self._joined = outer
+        if not outer:
+            self._step_is_made()
+
+    @property
+    def position(self) -> tuple[int, int, float]:
+        """Where the window stands; a step that failed before it changed anything leaves it as it was."""
+        return self.updates, self._steps, float(self._count)
 
     def differentiate(self, loss: Tensor) -> None:
         """Adds the gradients of a loss; frees its graph at once: only gradients are kept over the window."""
@@ -359,12 +388,14 @@ class DefaultBackwardHandler(BackwardHandler):
             self._refused(loss)
         elif done:
             run.average.after_update(self.updates + 1)
+        else:  # half precision: a scale that was too large, which is now smaller
+            self.skipped += 1
         run.train_sched.step_lr()
         optim.zero_grad()
         if not self.updates:
             optim.report_missing()  # parameters that the first forward has made
         self.updates += 1
-        self._steps, self._count, self._loss = 0, 0, 0.0
+        self.drop_window()
 
     def _over_all_processes(self) -> tuple[Any, Any]:
         """The count of the window and the flag of its losses; where one process is told to stop, all are."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
-import inspect
 import os
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -16,27 +14,31 @@ import torch
 from loguru import logger
 from rich.console import Console
 
+from alchemy.average import build_average
 from alchemy.config.check import raise_if_wrong
 from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.context import Run, current_run, sym_tbl
 from alchemy.data import loader
 from alchemy.errors import AlchemyError, RunFailed, did_you_mean
-from alchemy.files import replace_folder
 from alchemy.launch.device import alloc
+from alchemy.launch.group import local_device, open_group
 from alchemy.launch.project import reach, roots
 from alchemy.launch.signals import graceful
 from alchemy.launch.workers import Lost, places, run_all
 from alchemy.loop import Left, announce, evaluate, infer, train
-from alchemy.model import AlchemyModel, build_model
+from alchemy.model import NotFinite, build_model
 from alchemy.optim import build_optimizer
 from alchemy.pipeline.output import PredictionFile
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import plain_console, stdlib_logging
+from alchemy.precision import build_precision
 from alchemy.registry import Registrable, build
 from alchemy.result import FailedRun, RunResult
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, seed_everything, unchanged_generators
+from alchemy.state import keep_bad_update, keep_state
+from alchemy.stop import build_rules
 from alchemy.task import build_task, load_datasets
 
 __all__ = [
@@ -109,7 +111,7 @@ class AlchemyRunner(Registrable):
 
 @AlchemyRunner.register("Trainer")
 class AlchemyTrainer(AlchemyRunner):
-    """Task, model, data, optimiser, schedule; then epochs, an evaluation at the end, and the last weights."""
+    """Task, model, data, optimiser, schedule; then epochs, an evaluation at the end, and the last state."""
 
     def set_up(self) -> None:
         """Builds everything that training needs."""
@@ -117,18 +119,29 @@ class AlchemyTrainer(AlchemyRunner):
         prepare(context)
         context.optim = build_optimizer(context)
         context.train_sched = build_sched(context)
+        context.average = build_average(context)
+        context.rules = build_rules(context)
+        context.precision.prepare(context.model)
+        context.model.model = context.group.wrap(context.model.model)
 
     def run(self) -> Any:
         context = self.context
         self.set_up()
         warn_never_read(context.cfg)
+        keep_state(context)
         announce(context)
-        # an evaluation that was left is no reason to lose the weights
-        with self._looping(), contextlib.suppress(Left):
-            train(context)
-            if context.signal is None:
-                evaluate_at_end(context)
-        save_last(context)
+        with self._looping():
+            try:
+                train(context)
+                if context.signal is None:
+                    evaluate_at_end(context)
+                    context.checkpoints.save(context.where, "end")
+            except Left as left:  # an evaluation was left for a signal, which is no failure
+                if not left.saved:
+                    context.checkpoints.save(context.where, "signal")
+            except NotFinite as error:
+                keep_bad_update(context, str(error))
+                raise
         return context.scores.get("dev") or next(reversed(context.scores.values()), {})
 
 
@@ -162,6 +175,7 @@ Trainer, Tester, InferenceRunner = AlchemyTrainer, ALchemyTester, AlchemyInferen
 
 def prepare(context: Run) -> None:
     """Task, model and data, in the order that projects rely on: each sees the ones before it."""
+    context.precision = build_precision(context)
     context.task = build_task(context)
     context.model = build_model(context)
     context.model.to(context.device)
@@ -185,24 +199,6 @@ def evaluate_at_end(context: Run) -> None:
         evaluate("dev")
 
 
-def save_last(context: Run) -> None:
-    """The weights as they are when training ends, beside the best ones that a pipe may keep."""
-    folder = context.try_get_global("checkpt_dir")
-    if folder is not None:
-        save = context.model.save
-        if not _takes(save, folder):  # some old models save another way, for pipes of their own
-            save = functools.partial(AlchemyModel.save, context.model)
-        replace_folder(folder / "last", save)
-
-
-def _takes(function: Any, *args: Any) -> bool:
-    try:
-        inspect.signature(function).bind(*args)
-    except TypeError:
-        return False
-    return True
-
-
 def warn_never_read(cfg: Document) -> None:
     """Names the keys that no part has read by the end of the set-up: in old-style parts nothing else finds them."""
     for section, key, where, missed in cfg.never_read():
@@ -217,16 +213,19 @@ def run_task(
 ) -> RunResult:
     """One run in this process; what goes wrong is captured in its result, unless `raise_errors`."""
     limits = {key: kwargs.pop(key, 0) for key in ("fast_dev_run", "overfit")}
+    resume_from, allowed = kwargs.pop("resume_from", None), kwargs.pop("allowed", ())
     document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg)
     context: Run | None = None
     try:
         # a run inside a run must not change what the outer one draws
         around = unchanged_generators() if isinstance(sym_tbl(), Run) else contextlib.nullcontext()
-        with around, Run(document, device_info) as context, graceful(_asker(context)):
+        with around, _together(document, device_info) as context, graceful(_asker(context)):
+            device_info = context.device_info
             context.max_batches, context.overfit = limits["fast_dev_run"], limits["overfit"]
+            context.resume_from, context.allowed = resume_from, frozenset(allowed)
             try:
                 reach(kwargs.get("user_dir") or "src")
-                ret = _runner_of(document)(document, device_info, **kwargs).run()
+                ret = _runner_of(context.cfg)(context.cfg, device_info, **kwargs).run()
                 context.ret = ret if context.ret is None else context.ret
             except SystemExit as error:  # it would end the program that started the run, with nothing to show for it
                 raise RunFailed(f"a part called sys.exit({error.code!r})") from error
@@ -239,6 +238,18 @@ def run_task(
             raise
         return FailedRun.during(error, context)
     return RunResult.of(context)
+
+
+@contextlib.contextmanager
+def _together(document: Document, device_info: dict[str, Any] | None) -> Iterator[Run]:
+    """A run alone, or together with the other processes that torchrun has started: with the config of the first."""
+    info = local_device(device_info or {"device": "cpu"})
+    with open_group(torch.device(info["device"]).type) as group:
+        if group.size > 1:
+            document = group.broadcast(document)  # a seed that was drawn is drawn once
+        with Run(document, info) as context:
+            context.group = group
+            yield context
 
 
 def run(
@@ -256,11 +267,14 @@ def run(
     fast_dev_run: int = 0,
     overfit: int = 0,
     strict: bool = False,
+    resume_from: str | Path | None = None,
+    allowed: Sequence[str] = (),
 ) -> list[RunResult]:
     """Runs every config (paths, mappings, documents) and returns their results in the same order.
 
     One config runs in this process. Several run in processes of their own, as many at once as there are devices times
-    `task_per_device`. All are checked before the first one starts.
+    `task_per_device`. All are checked before the first one starts. With `resume_from`, a record folder, the one config
+    goes on from its newest valid state.
     """
     if isinstance(cfgs, str | Path | Mapping):
         cfgs = [cfgs]
@@ -268,6 +282,10 @@ def run(
         device = [device]
     kwargs = {"user_dir": user_dir, "desc": desc, "debug": debug, "no_file": no_file or bool(fast_dev_run)}
     kwargs |= {"fast_dev_run": fast_dev_run, "overfit": overfit}
+    if resume_from is not None:
+        if len(cfgs) != 1:
+            raise AlchemyError("one record is resumed at a time")
+        kwargs |= {"resume_from": Path(resume_from), "allowed": tuple(allowed)}
     checked = [_checked(cfg, user_dir, strict, raise_errors) for cfg in cfgs]
     good = [cfg for cfg in checked if isinstance(cfg, Document)]
     devices = alloc(device, count=len(good))

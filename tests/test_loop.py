@@ -59,7 +59,7 @@ def test_training_ends_with_an_evaluation_and_the_last_weights(tmp_path: Path) -
     result = go(cfg)
     assert calls.read_text().split() == ["dev"]
     assert result.ret["score"] > 0 and result.ret["loss"] > 0
-    assert (result.record_dir / "checkpt" / "last" / "model.safetensors").is_file()
+    assert (result.record_dir / "state" / "last" / "model.safetensors").is_file()
 
 
 def test_an_evaluation_at_the_last_epoch_is_not_made_twice(tmp_path: Path) -> None:

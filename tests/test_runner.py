@@ -71,7 +71,7 @@ def test_a_signal_ends_the_run_with_a_complete_record(tmp_path: Path, number: in
     assert (result.status, result.signal) == ("stopped", number)
     info = read_info(result.record_dir)
     assert info["status"] == "stopped" and f"signal {int(number)}" in info["reason"]
-    assert (result.record_dir / "checkpt" / "last" / "model.safetensors").is_file()
+    assert (result.record_dir / "state" / "last" / "model.safetensors").is_file()
     rows = (result.record_dir / "metrics.jsonl").read_text().splitlines()
     assert json.loads(rows[-1])["step"] == 3
 

@@ -51,11 +51,15 @@ def for_prediction(document: Document, model_path: Path | None = None, split: st
     return derived
 
 
+def has_best(record: Path) -> bool:
+    return any((record / folder / "best").exists() for folder in ("checkpt", "state"))
+
+
 def best_checkpoint(record: Path, name: str = "best") -> Path:
-    """The folder with the weights that a record keeps under `name`."""
-    path = record / "checkpt" / name
-    if not path.exists():
-        kept = sorted(entry.name for entry in (record / "checkpt").glob("[!.]*"))
+    """The folder with the weights that a record keeps under `name`: those of a pipe, or a checkpoint."""
+    path = next((path for path in (record / "checkpt" / name, record / "state" / name) if path.exists()), None)
+    if path is None:
+        kept = sorted({entry.name for folder in ("checkpt", "state") for entry in (record / folder).glob("[!.]*")})
         offer = f"it has {', '.join(kept)}: choose with --checkpoint"
         hint = offer if kept else "did the run end before its first save?"
         raise AlchemyError(f"{record} has no checkpoint {name!r}", hint=hint)

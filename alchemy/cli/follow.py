@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.derive import Derived, best_checkpoint, for_prediction, for_test
+from alchemy.cli.derive import Derived, best_checkpoint, for_prediction, for_test, has_best
 from alchemy.cli.launch import start
 
 if TYPE_CHECKING:
@@ -42,6 +42,5 @@ def _config(result: Any) -> Document:
 
 
 def _weights(record: Any) -> Any:
-    """The best weights; a config without SaveBest has only the last ones."""
-    name = "best" if (record / "checkpt" / "best").exists() else "last"
-    return best_checkpoint(record, name)
+    """The best weights; a config that monitors nothing has only the last ones."""
+    return best_checkpoint(record, "best" if has_best(record) else "last")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from alchemy.cli.options import add_configs, add_launch, integers
 from alchemy.errors import AlchemyError
+
+if TYPE_CHECKING:
+    from alchemy.config.tree import Document
 
 EXAMPLES = """examples:
   alchemy run train.toml --desc "does warm-up help?"
@@ -26,6 +30,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--task-per-device", type=int, default=1, metavar="N", help="how many runs share a device (default: 1)")
     add("--fast-dev-run", type=int, default=0, metavar="N", help="only N batches of each split: does it work at all?")
     add("--overfit", type=int, default=0, metavar="N", help="train on the same N batches: can the model learn?")
+    add(
+        "--resume", choices=["auto"], help="go on with the newest unfinished record of the same config, if there is one"
+    )
     add("--test", action="store_true", help="then evaluate the best weights of each run on its test split")
     add("--predict", action="store_true", help="then write what the best weights of each run predict")
     add("--background", action="store_true", help="detach from the terminal and write to a log file")
@@ -47,6 +54,8 @@ def main(args: argparse.Namespace) -> int:
     refuse_if_wrong(problems)
     verbs = [verb for verb in ("test", "predict") if getattr(args, verb)]
     refuse_if_impossible(verbs, documents)
+    if args.resume and (code := _go_on(documents, args)) is not None:
+        return code
     if args.background:
         _refuse_missing(args.device)
         report(problems, sys.stderr)
@@ -54,6 +63,25 @@ def main(args: argparse.Namespace) -> int:
     more = {"force_mp": args.force_mp, "task_per_device": args.task_per_device}
     results, code = start(documents, args, fast_dev_run=args.fast_dev_run, overfit=args.overfit, **more)
     return max([code, *(follow(verb, results, args, **more) for verb in verbs)])
+
+
+def _go_on(documents: list[Document], args: argparse.Namespace) -> int | None:
+    """The exit code of the run that was taken up; None where none is unfinished, so that a new one begins."""
+    from alchemy.cli.launch import tell
+    from alchemy.resuming import resume, unfinished
+
+    if len(documents) != 1:
+        raise AlchemyError(
+            "--resume auto takes one experiment at a time", hint="name one config, one variant, one seed"
+        )
+    record = unfinished(documents[0])
+    if record is None:
+        print("no unfinished record of this config: a new one begins", file=sys.stderr)
+        return None
+    print(f"going on with {record}", file=sys.stderr)
+    options = {"device": args.device, "user_dir": args.user_dir, "debug": args.debug}
+    result = resume(record, raise_errors=args.raise_errors, strict=args.strict, **options)
+    return tell([result.cfg], [result])
 
 
 def _refuse_nonsense(args: argparse.Namespace) -> None:

@@ -56,9 +56,9 @@ def start_derived(target: Target, derived: Derived, args: argparse.Namespace, ve
 
 def _weights(record: Path, name: str | None) -> Path:
     """The weights asked for; unasked the best, and the last where there are no best."""
-    from alchemy.cli.derive import best_checkpoint
+    from alchemy.cli.derive import best_checkpoint, has_best
 
-    if name is None and not (record / "checkpt" / "best").exists() and (record / "checkpt" / "last").exists():
+    if name is None and not has_best(record) and (record / "state" / "last").exists():
         print(f"{record} has no checkpoint 'best': its 'last' is used", file=sys.stderr)
         name = "last"
     return best_checkpoint(record, name or "best")
@@ -77,11 +77,15 @@ def _find(name: str) -> Path:
     return find(name)
 
 
+def _kept(folder: Path) -> list[Path]:
+    return [*(folder / "checkpt").glob("[!.]*"), *(folder / "state").glob("[!.]*")]
+
+
 def _latest() -> Path:
     """The newest record that has weights: tests and predictions leave records too, but none to load."""
     from alchemy.records.folder import folders
 
-    trained = [folder for folder in folders(Path(".")) if any((folder / "checkpt").glob("[!.]*"))]
+    trained = [folder for folder in folders(Path(".")) if any(_kept(folder))]
     if not trained:
         raise AlchemyError("there is no record below this folder with weights", hint="did the runs end before a save?")
     return max(trained, key=lambda folder: folder.name)

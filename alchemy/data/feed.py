@@ -17,6 +17,7 @@ class Feed:
         self.done = place.start // place.ranks if place.per_device and loader.deal is not None else place.start
         self.total = _total(loader, self.done, limit)
         self._limit = limit
+        self.through = False  # whether the data was read to its end
         self._company: Any = None  # a batch for the steps in which only others have one left
 
     @property
@@ -33,9 +34,11 @@ class Feed:
             return
         for batch in self._batches():
             self.done += 1
+            self.through = self.last and not self._limit  # a loop that ends by a rule after the last step asks no more
             yield batch
             if self._limit and self.done >= self._limit:
                 return
+        self.through = True
 
     def _batches(self) -> Iterator[Any]:
         if self.group.size == 1 or self.loader.deal is not None:
@@ -45,6 +48,7 @@ class Feed:
         own = iter(self.loader)
         while self.group.any((batch := next(own, None)) is not None):
             self.loader.real = batch is not None
+            self.loader.own = None if self.loader.real else []
             self._company = batch if batch is not None else self._company
             yield self._company
 

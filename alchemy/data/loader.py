@@ -99,12 +99,11 @@ class Loader(DataLoader[Any]):
 
     def digest(self, batch: Any) -> bytes | None:
         """What tells a batch of a stream from others; nothing where the indices do."""
-        return content_digest(batch) if self.ids is None else None
+        return content_digest(batch) if self.own is None else None
 
-    @property
-    def samples(self) -> int | None:
-        """How many samples an epoch has; None for a stream, and where a sampler of the project chooses."""
-        return None if self.deal is None or not self.in_order else self.deal.samples
+    def whole(self) -> tuple[int | None, list[int]]:
+        """How many samples there are, and which of them an epoch leaves out; None where nobody can tell."""
+        return (None, []) if self.deal is None or not self.in_order else self.deal.whole()
 
     @property
     def _index_sampler(self) -> Any:

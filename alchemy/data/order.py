@@ -61,8 +61,16 @@ class Cut:
         """How many samples the batches have."""
         return min(self.total, len(self) * self.size)
 
+    def left_out(self, seed: int) -> list[int]:
+        """The samples that do not fill a last batch."""
+        order = self._order(seed)
+        return list(range(self.samples, self.total)) if order is None else order[self.samples :].tolist()
+
+    def _order(self, seed: int) -> torch.Tensor | None:
+        return torch.randperm(self.total, generator=torch.Generator().manual_seed(seed)) if self.shuffle else None
+
     def from_batch(self, start: int, seed: int) -> Iterator[list[int]]:
-        order = torch.randperm(self.total, generator=torch.Generator().manual_seed(seed)) if self.shuffle else None
+        order = self._order(seed)
         for begin in range(start * self.size, self.samples, self.size):
             end = min(begin + self.size, self.total)
             yield list(range(begin, end)) if order is None else order[begin:end].tolist()
@@ -88,10 +96,11 @@ class Deal:
         self.batches, self.place, self.seed = batches, place, seed
         self.handed: deque[Handed] = deque()
 
-    @property
-    def samples(self) -> int | None:
-        """How many samples an epoch has over all processes; None where a sampler of the project chooses them."""
-        return self.batches.samples if isinstance(self.batches, Cut) else None
+    def whole(self) -> tuple[int | None, list[int]]:
+        """How many samples there are, and which of them an epoch leaves out; None where a sampler chooses them."""
+        if not isinstance(self.batches, Cut):
+            return None, []
+        return self.batches.total, self.batches.left_out(self.seed) if self.batches.drop_last else []
 
     def new_pass(self, number: int) -> None:
         """A loader that is read a second time gives another order."""

@@ -10,6 +10,7 @@ from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
+import torch
 from loguru import logger
 
 from alchemy.config.tree import Document
@@ -43,7 +44,7 @@ class FileLogger(AlchemyPlugin):
         super().__init__()
         self.record: Record | None = None
         run = self.run
-        if run.try_get_global("no_file", False):
+        if run.try_get_global("no_file", False) or not run.group.is_main:
             run.record_dir = None
             run.set_global("checkpt_dir", None)
             return
@@ -68,41 +69,58 @@ class FileLogger(AlchemyPlugin):
         except OSError as error:
             raise AlchemyError(f"the record folder {folder} cannot be written: {error}") from error
         logger.info("record: {}", folder)
-        compare_with_last(run.cfg, self.record.info, folder)
+        if run.resume_from is None:
+            compare_with_last(run.cfg, self.record.info, folder)
 
     def _create(self, log_dir: str, tag: str) -> Record:
         run = self.run
         code = Path(run.try_get_global("user_dir") or "src")
+        now = {
+            "code_hash": hash_tree(code) if code.is_dir() else "",
+            "versions": versions(),
+        }
+        if run.resume_from is not None:
+            return Record.reopen(run.resume_from, **now)
         return Record.create(
             log_dir,
             name=run.ctime.strftime("%Y-%m-%d_%H-%M-%S.%f"),
             tag=tag,
             purpose=run.try_get_global("desc") or "",
-            cfg_hash=config_hash(run.cfg),
-            code_hash=hash_tree(code) if code.is_dir() else "",
             seed=run.seed,
-            versions=versions(),
             variant=run.cfg.variant,
             delta=run.cfg.delta,
+            cfg_hash=config_hash(run.cfg),
+            **now,
         )
 
     def _fill(self, folder: Path, subdirs: list[str], create_readme: bool, backup_cfg: bool) -> None:
-        run = self.run
+        run, record = self.run, self.record
+        assert record is not None
         for name in ("checkpt", *subdirs):
             (folder / name).mkdir(parents=True, exist_ok=True)
         run.set_global("checkpt_dir", folder / "checkpt")
-        if create_readme:
+        if create_readme and not (folder / "README.md").exists():  # of a resumed run it may have been edited
             parts = [f"# {run.cfg.peek('tag')}", run.try_get_global("desc") or ""]
             if run.cfg.variant:
                 parts.append(f"Variant `{run.cfg.variant}`:\n\n```toml\n{dumps(run.cfg.delta).strip()}\n```")
             write_atomic(folder / "README.md", "\n\n".join(part for part in parts if part) + "\n")
-        if backup_cfg:
-            write_atomic(folder / "cfg.toml", dumps(run.cfg))
-        write_atomic(folder / "env.json", json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n")
+        if backup_cfg and _keep_former(folder, record.info["gen"], "cfg.toml", dumps(run.cfg)):
+            record.note(cfg_hash=config_hash(run.cfg))  # it goes on with another config
+        text = json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"
+        _keep_former(folder, record.info["gen"], "env.json", text)
+
+    def _tell_cost(self) -> None:
+        """What all this writing has taken from the run."""
+        run, saving = self.run, getattr(self.run.checkpoints, "saver", None)
+        parts = [f"numbers {_share(run.tracking_seconds, run.elapsed)}"]
+        if saving is not None:
+            parts.append(f"checkpoints {_share(saving.seconds, run.elapsed)}")
+        logger.info("kept from its work, of {:.1f} s: {}", run.elapsed, "; ".join(parts))
 
     def _close(self, kind: object, error: BaseException | None, trace: object) -> None:
         assert self.record is not None
         status, reason = self.run.outcome(error)
+        self._tell_cost()
         series = self.record.series
         if series.dropped:
             logger.warning("{} rows of metrics.jsonl could not be written: {}", series.dropped, series.error)
@@ -111,6 +129,20 @@ class FileLogger(AlchemyPlugin):
         except OSError as error:  # the folder was removed, or the disk is full: the run itself has ended well or badly
             logger.error("the record {} cannot be closed: {}", self.record.path, error)
         logger.info("{}{}: {}", status, f" ({reason})" if reason else "", self.record.path)
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part:.2f} s, {part / max(whole, 1e-9):.2%}"
+
+
+def _keep_former(folder: Path, gen: int, name: str, text: str) -> bool:
+    """Writes a file of the record; if an earlier generation had another, that stays under its number."""
+    path = folder / name
+    former = path.read_text("utf-8") if path.exists() else text
+    if former != text:
+        write_atomic(path.with_name(f"{path.stem}.{gen - 1}{path.suffix}"), former)
+    write_atomic(path, text)
+    return former != text
 
 
 def config_hash(cfg: Document) -> str:
@@ -133,6 +165,7 @@ def environment(device_info: dict[str, Any]) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": platform.machine(),
         "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
         "device": device_info,
         "cwd": os.getcwd(),
         "argv": sys.argv,

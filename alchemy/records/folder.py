@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from alchemy.errors import AlchemyError
-from alchemy.files import write_atomic
+from alchemy.files import locked, write_atomic
 from alchemy.records.series import Series
 
 FORMAT = 1
@@ -23,12 +24,19 @@ HEARTBEAT_SECONDS = 30.0
 # below this a run would fail in its first minutes, with half a log to show for it
 MIN_FREE_BYTES = 16 * 2**20
 INFO = "record.json"
+LOCK = ".lock"
 
 
 class RecordLike(Protocol):
     """What a run needs of its record; `NoRecord` is the one that keeps nothing."""
 
+    @property
+    def lines(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
     def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None: ...
+    def sync(self) -> None: ...
+    def resume(self, *, from_update: int, from_line: int, seconds: float) -> None: ...
     def note(self, **fields: Any) -> None: ...
     def finish(self, status: str, reason: str = "") -> None: ...
 
@@ -36,7 +44,15 @@ class RecordLike(Protocol):
 class NoRecord:
     """A run without a folder: everything that is written is forgotten."""
 
+    lines = generation = 0
+
+    def resume(self, *, from_update: int, from_line: int, seconds: float) -> None:
+        pass
+
     def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None:
+        pass
+
+    def sync(self) -> None:
         pass
 
     def note(self, **fields: Any) -> None:
@@ -52,7 +68,11 @@ class Record:
     def __init__(self, folder: Path, info: dict[str, Any]) -> None:
         self.path = folder
         self.info = info
-        self.series = Series(folder / "metrics.jsonl")
+        self._lock = contextlib.ExitStack()
+        if not self._lock.enter_context(locked(folder / LOCK)):
+            self._lock.close()
+            raise AlchemyError(f"another process writes to {folder}", hint="wait for it, or end it with `alchemy stop`")
+        self.series = Series(folder / "metrics.jsonl", info["gen"])
         self._save_lock = threading.Lock()
         self._ended = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="alchemy-heartbeat", daemon=True)
@@ -80,6 +100,7 @@ class Record:
             "seed": None,
             "versions": {},
             "parent": None,
+            "gen": 0,
             "variant": "",
             "delta": {},
             "best": None,
@@ -93,8 +114,43 @@ class Record:
         record._heart.start()
         return record
 
+    @classmethod
+    def reopen(cls, folder: str | Path, **fields: Any) -> Record:
+        """Goes on with a record as its next generation; one that is being written is refused."""
+        folder = Path(folder)
+        info = read_info(folder)
+        if info["status"] == "running" and info["host"] == socket.gethostname():
+            raise AlchemyError(f"{folder} is still running, as process {info['pid']}", hint="`alchemy stop` ends it")
+        info |= {"gen": info.get("gen", 0) + 1, "status": "running", "reason": "", "ended": None, "heartbeat": now()}
+        info |= {"pid": os.getpid(), "pid_started": process_start(os.getpid()), "host": socket.gethostname(), **fields}
+        try:
+            record = cls(folder, info)
+            record._save()
+        except OSError as error:
+            raise _cannot_write(folder, error) from error
+        record._heart.start()
+        return record
+
     def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None:
         self.series.log(values, update=update, step=step, epoch=epoch)
+
+    @property
+    def generation(self) -> int:
+        """0, and one more after each resume."""
+        return int(self.info["gen"])
+
+    @property
+    def lines(self) -> int:
+        """Rows of `metrics.jsonl`, with those that a resume has made void."""
+        return self.series.lines
+
+    def resume(self, *, from_update: int, from_line: int, seconds: float) -> None:
+        """Makes the rows after a line void: the run goes on from an earlier state."""
+        self.series.resume(self.generation, from_update, from_line, seconds)
+
+    def sync(self) -> None:
+        """Returns when all rows so far are on the disk."""
+        self.series.sync()
 
     def note(self, **fields: Any) -> None:
         """Changes fields of `record.json`."""
@@ -106,6 +162,7 @@ class Record:
         self._ended.set()
         self.series.close()
         self.note(status=status, reason=reason, ended=now(), heartbeat=now())
+        self._lock.close()
 
     def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_SECONDS):

@@ -15,7 +15,7 @@ class SavesItsWay(toy.OldLine):
 def test_the_last_weights_are_saved_whatever_save_takes(tmp_path):
     result = run([toy.config(tmp_path, model={"type": f"{__name__}.SavesItsWay"})], device=[-1])[0]
     assert result.exception is None, result.exception
-    assert list((result.record_dir / "checkpt/last").glob("*.safetensors"))
+    assert list((result.record_dir / "state/last").glob("*.safetensors"))
 
 
 def test_a_runner_as_a_context_ends_its_run():

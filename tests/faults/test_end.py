@@ -39,7 +39,7 @@ def test_the_last_weights_are_scored_once_and_saved(tmp_path, period):
     result, losses = record_of(tmp_path, pipes)
     assert [update for update, _ in losses] == ([3, 4] if period == 3 else [4])
     assert result.ret["loss"] == pytest.approx(losses[-1][1])
-    assert list((result.record_dir / "checkpt").glob("*/*.safetensors"))
+    assert list((result.record_dir / "state" / "last").glob("model.safetensors"))
 
 
 def test_evaluate_returns_the_mean_loss_over_samples(tmp_path):

@@ -45,9 +45,9 @@ def test_the_optimiser_holds_plain_numbers(monkeypatch, kind):
     optim = {"type": f"alchemy.optim.{kind}", "lr": 0.1, "betas": [0.9, 0.99], "eps": 1e-8, "max_grad_norm": 1.0}
     document = tomlkit.parse(dumps(line_parts.config(optim=optim)))
     assert isinstance(document["optim"]["lr"], tomlkit.items.Float)
-    save = alchemy.runner.save_last
+    last = alchemy.runner.evaluate_at_end
     monkeypatch.setattr(
-        alchemy.runner, "save_last", lambda run: (held.append(run.optim.optimizer.state_dict()), save(run))
+        alchemy.runner, "evaluate_at_end", lambda run: (held.append(run.optim.optimizer.state_dict()), last(run))
     )
     result = run([document], device=[-1])[0]
     assert result.exception is None, result.exception

@@ -1,0 +1,50 @@
+"""`alchemy resume`: goes on with an interrupted run, exactly."""
+
+from __future__ import annotations
+
+import argparse
+
+from alchemy.cli.options import add_user_dir, device
+
+EXAMPLES = """examples:
+  alchemy resume records/train/2026-11-15_10-00-00.000000
+  alchemy resume RECORD --set sched.epochs=20 --allow sched.epochs     # train longer
+  alchemy resume RECORD --allow code,torch                             # though the code and torch have changed
+  alchemy run train.toml --resume auto                                 # the newest unfinished record, or a new one"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("record", metavar="RECORD", help="a record folder, or its name")
+    add(
+        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="change a value of its config"
+    )
+    add(
+        "--allow",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="NAME,..",
+        help="go on though NAME has changed: a config key, config, code, torch, device, threads, data, ranks, ..",
+    )
+    add("--device", action="append", type=device, metavar="N", help="device to use, -1 is the CPU")
+    add_user_dir(parser)
+    add("--debug", action="store_true", help="debug messages, anomaly detection, exact places of CUDA errors")
+    add("--raise", dest="raise_errors", action="store_true", help="end with the traceback if the run fails")
+
+
+def main(args: argparse.Namespace) -> int:
+    from alchemy.cli.launch import tell
+    from alchemy.launch.project import reach
+    from alchemy.resuming import resume
+
+    reach(args.user_dir)
+    result = resume(
+        args.record,
+        device=args.device,
+        user_dir=args.user_dir,
+        overrides=args.overrides,
+        allow=args.allow,
+        debug=args.debug,
+        raise_errors=args.raise_errors,
+    )
+    return tell([result.cfg], [result])

@@ -1,0 +1,112 @@
+"""What has changed since a record was written, and whether a run that goes on with it is still the same run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from alchemy.config.explain import differences
+from alchemy.config.load import prepare_cfg
+from alchemy.config.merge import brief
+from alchemy.config.tree import Document
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.files import hash_tree
+from alchemy.plugins.files import environment, versions
+
+# keys of a config that leave every number of a training as it is
+HARMLESS = (
+    "tag",
+    "plugins.*",
+    "checkpoint.*",
+    "stop.*",
+    "task.datasets.*.num_workers",  # with a stream it does matter: the state knows, and refuses
+    "task.datasets.*.prefetch_factor",
+    "task.datasets.*.persistent_workers",
+    "task.datasets.*.pin_memory",
+    "task.datasets.*.timeout",
+    "task.datasets.test.*",
+    "task.datasets.inference.*",
+)
+
+
+class Change(NamedTuple):
+    """One thing that is not as it was; `breaks` says that a run which goes on is no longer equal to one that did not stop."""
+
+    name: str
+    text: str
+    breaks: bool
+
+
+def changes(record: Path, document: Document, device_info: Mapping[str, Any], user_dir: str) -> list[Change]:
+    """All that differs between a record and the run that is to go on with it."""
+    return [*_config(record, document), *_code(record, user_dir), *_machine(record, device_info)]
+
+
+def _config(record: Path, document: Document) -> Iterator[Change]:
+    for key, before, after in differences(prepare_cfg(record / "cfg.toml"), document):
+        harmless = any(fnmatch(key, pattern) for pattern in HARMLESS)
+        yield Change(key, f"{_shown(before)} -> {_shown(after)}", not harmless)
+
+
+def _shown(value: Any) -> str:
+    return "absent" if type(value) is object else brief(value)
+
+
+def _code(record: Path, user_dir: str) -> Iterator[Change]:
+    info = json.loads((record / "record.json").read_text("utf-8"))
+    code = Path(user_dir)
+    now = hash_tree(code) if code.is_dir() else ""
+    if info["code_hash"] != now:
+        yield Change("code", f"the code in {user_dir} has changed", True)
+    for package, version in versions().items():
+        before = info["versions"].get(package)
+        if before != version:
+            yield Change(package, f"{before} -> {version}", True)
+
+
+def _machine(record: Path, device_info: Mapping[str, Any]) -> Iterator[Change]:
+    path = record / "env.json"
+    before: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    now = environment(dict(device_info))
+    rows = {
+        "device": (_kind(before.get("device")), _kind(now["device"]), True),
+        "threads": (before.get("threads"), now["threads"], True),  # sums are cut differently
+        "processor": (before.get("processor"), now["processor"], True),
+        "platform": (before.get("platform"), now["platform"], False),
+        "cwd": (before.get("cwd"), now["cwd"], False),
+    }
+    for name, (was, new, breaks) in rows.items() if before else ():
+        if was != new:
+            yield Change(name, f"{was} -> {new}", breaks)
+    packages = before.get("packages", {})
+    for name in sorted({*packages, *now["packages"]}) if before else ():
+        if name not in versions() and packages.get(name) != now["packages"].get(name):
+            yield Change(name, f"{packages.get(name, 'absent')} -> {now['packages'].get(name, 'absent')}", False)
+
+
+def _kind(device: Any) -> str:
+    """The sort of device: one GPU of a machine is as good as the next."""
+    return str((device or {}).get("device", "cpu")).partition(":")[0]
+
+
+def refuse(found: Collection[Change], allowed: Collection[str]) -> None:
+    """An error that names every change which breaks exactness and was not allowed."""
+    breaking = [change for change in found if change.breaks]
+    names = {change.name for change in breaking} | {"config"}
+    refused = [change for change in breaking if not _is_allowed(change, allowed)]
+    if refused:
+        listed = "".join(f"\n  {change.name}: {change.text}" for change in refused)
+        raise AlchemyError(
+            f"it would not be the same run any more:{listed}",
+            hint=f"put it back, or go on all the same with --allow {','.join(change.name for change in refused)}",
+        )
+    for name in set(allowed) - names - {"data", "num_workers", "ranks", "code", "torch", "device", "threads"}:
+        raise AlchemyError(f"--allow {name}: nothing of that name has changed", hint=did_you_mean(name, names))
+
+
+def _is_allowed(change: Change, allowed: Collection[str]) -> bool:
+    of_config = "." in change.name or change.name in ("seed", "log_every", "runner")
+    return change.name in allowed or (of_config and "config" in allowed)

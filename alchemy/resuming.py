@@ -1,0 +1,92 @@
+"""Going on with a run that was interrupted: which record, with what, and that nothing has changed in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from loguru import logger
+
+from alchemy.config.load import prepare_cfg
+from alchemy.config.tree import Document
+from alchemy.errors import AlchemyError
+from alchemy.launch.device import alloc
+from alchemy.plugins.changes import changes, refuse
+from alchemy.plugins.files import config_hash
+from alchemy.records.folder import find, folders, read_info
+from alchemy.result import RunResult
+from alchemy.runner import run
+
+
+def resume(
+    record: str | Path,
+    device: Sequence[int] | None = None,
+    user_dir: str = "src",
+    *,
+    overrides: Sequence[str] = (),
+    allow: Sequence[str] = (),
+    debug: bool = False,
+    raise_errors: bool = False,
+    strict: bool = False,
+) -> RunResult:
+    """Goes on with a record from its newest valid checkpoint, exactly as if it had never stopped.
+
+    What differs from then is told; what would make it another run is refused unless `allow` names it.
+    """
+    folder = find(record)
+    document = _document(folder, overrides)
+    found = changes(folder, document, alloc(device)[0], user_dir)
+    for change in found:
+        logger.warning("since the record was written: {} {}", change.name, change.text)
+    _refuse_if_over(folder, changed=any(change.breaks or "." in change.name for change in found))
+    refuse(found, allow)
+    (result,) = run(
+        [document],
+        device=device,
+        user_dir=user_dir,
+        debug=debug,
+        strict=strict,
+        raise_errors=raise_errors,
+        resume_from=folder,
+        allowed=allow,
+    )
+    return result
+
+
+def _document(folder: Path, overrides: Sequence[str]) -> Document:
+    path = folder / "cfg.toml"
+    if not path.is_file():
+        raise AlchemyError(f"{folder} has no cfg.toml", hint="was it run with backup_cfg = false in FileLogger?")
+    return prepare_cfg(path, overrides=overrides)
+
+
+def _refuse_if_over(folder: Path, *, changed: bool) -> None:
+    info = read_info(folder)
+    if info["status"] == "running":
+        raise AlchemyError(f"{folder} is still running, as process {info['pid']}", hint="`alchemy stop` ends it")
+    if info["status"] == "finished" and not changed:
+        hint = "to train longer: --set sched.epochs=N --allow sched.epochs"
+        raise AlchemyError(f"{folder} has finished: there is nothing to go on with", hint=hint)
+
+
+def unfinished(document: Document) -> Path | None:
+    """The newest record of the same config, under its own log_dir, that has not come to its end; None without one."""
+    roots = [str(plugin.peek("log_dir")) for plugin in document.peek("plugins") or [] if plugin.peek("log_dir")]
+    wanted = config_hash(document)
+    for folder in sorted((f for root in roots for f in folders(Path(root).expanduser())), key=_name, reverse=True):
+        info = _info(folder)
+        if info.get("cfg_hash") == wanted and info["status"] not in ("finished", "running"):
+            return folder
+    return None
+
+
+def _name(folder: Path) -> str:
+    return folder.name
+
+
+def _info(folder: Path) -> dict[str, Any]:
+    try:
+        return read_info(folder)
+    except AlchemyError:  # of another version, or damaged: not one to go on with
+        return {}
