@@ -10,6 +10,7 @@ from alchemy.config.dynamic import SEEDLESS, part_names
 from alchemy.config.merge import brief, find, has
 from alchemy.config.scan import Path, split_key
 from alchemy.config.seed import seed_of
+from alchemy.config.tables import DEFAULT_TYPES
 from alchemy.config.tree import Array, Document, Origin, Table, plain
 from alchemy.config.values import dotted
 from alchemy.config.write import same
@@ -132,7 +133,7 @@ def _default(node: Any, name: str, path: Path, *, last: bool) -> str:
     """What a key that no file sets stands at: the default of the part's own signature."""
     if not isinstance(node, Table):
         raise AlchemyError(f"{dotted(path)} is a value and has no key {name!r}")
-    kind = node.peek("type")
+    kind = node.peek("type") or DEFAULT_TYPES.get(dotted(path))
     if last and isinstance(kind, str):
         from alchemy.config.source import find as find_part
 

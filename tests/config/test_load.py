@@ -221,6 +221,12 @@ def test_every_value_tells_its_story(folder):
         explain(doc, "optm.lr")
 
 
+def test_a_table_that_names_no_type_has_the_defaults_of_the_usual_part():
+    assert explain(prepare_cfg({"checkpoint": {"best": 3}}), "checkpoint.last").startswith(
+        "checkpoint.last = 1\n  default of alchemy.checkpoint.keeper.Checkpoints ("
+    )
+
+
 def test_differences_are_told_and_identity_said_in_words(folder):
     one, other = prepare_cfg("train.toml"), prepare_cfg("train.toml#big", overrides=["~log_every"])
     assert diff(one, other).splitlines() == [
