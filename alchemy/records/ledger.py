@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 NAME = "ledger.jsonl"
 START = bytes(16)  # what the chain hangs on
 CHUNK = 2**20
+ALONE = Alone()
 
 Piece: TypeAlias = "array[int] | bytes"  # the numbers of what a process saw in a step, or a digest of its contents
 NOTHING: array[int] = array("q")
@@ -48,20 +49,19 @@ class Update(NamedTuple):
 
 
 class Ledger:
-    """Writes down what was seen. All processes of `group` have one; that of the main process, with a path, writes.
+    """Writes down what was seen. All processes have one; that of the main process, the only one with a path, writes.
 
     All of them call the same methods at the same places, `saw` too: with no ids where a process had nothing to do.
-    Without a group a ledger is told by one process what all have seen.
     """
 
-    def __init__(self, path: Path | None, group: Any = None) -> None:
+    def __init__(self, path: Path | None) -> None:
         self._journal: Journal | NoJournal = NoJournal() if path is None else Journal(path)
-        self._group = group or Alone()
+        self._is_main = path is not None
         self._hash, self._update = START, 0
         self._open: list[Piece] = []  # of the update that is being made
         self._elsewhere: list[list[Piece]] = []  # the same of the other processes, as of the last flush
         self._closed: list[Update | dict[str, Any]] = []
-        self._kept = self._journal.lines
+        self._kept = 0  # lines that a resume goes on from: none, unless a state was loaded
         self.calling = 0.0  # seconds that `flush` has taken from the loop
         self.sync, self.close = self._journal.sync, self._journal.close
 
@@ -98,12 +98,12 @@ class Ledger:
         row = {"event": "epoch", "epoch": epoch, "samples": samples, "update": self._update}
         self._closed.append(row | ({"left_out": list(left_out)} if left_out else {}))
 
-    def flush(self, _: Any = None) -> None:
-        """Writes the updates closed so far, as all processes saw them; all of them must call it."""
+    def flush(self, group: Any = ALONE) -> None:
+        """Writes the updates closed so far, as all processes of the group saw them; all of them must call it."""
         begin = time.perf_counter()
-        shares = self._group.gather((self._closed, self._open))
+        shares = group.gather((self._closed, self._open))
         self._closed = []
-        if self._group.is_main:
+        if self._is_main:
             self._write([_joined(entries) for entries in zip(*(closed for closed, _ in shares), strict=True)])
             self._elsewhere = [opened for _, opened in shares[1:]]
         self.calling += time.perf_counter() - begin
@@ -127,8 +127,8 @@ class Ledger:
         return f'{head}, "hash": "{self._hash.hex()}", "set": {whole}}}'
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the chain stands, and what the update that is being made has seen; all processes must call it."""
-        self.flush()
+        """Where the chain stands, and what the update that is being made has seen; to be asked right after a flush."""
+        assert not self._closed, "flush the ledger before its state is taken"
         opened = _in_order([self._open, *self._elsewhere])
         steps = [piece.hex() if isinstance(piece, bytes) else piece.tolist() for piece in opened]
         return {"hash": self._hash.hex(), "lines": self._journal.lines, "update": self._update, "open": steps}
@@ -136,7 +136,7 @@ class Ledger:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._hash, self._kept, self._update = bytes.fromhex(state["hash"]), state["lines"], state["update"]
         self._open = [bytes.fromhex(step) if isinstance(step, str) else array("q", step) for step in state["open"]]
-        if not self._group.is_main:  # the main process stands for all that were there: the others had nothing to do
+        if not self._is_main:  # the main process stands for all that were there: the others had nothing to do
             self._open = [NOTHING for _ in self._open]
 
     def resume(self, gen: int, from_update: int) -> None:

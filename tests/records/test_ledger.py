@@ -16,10 +16,10 @@ from alchemy.records.ledger import START, Ledger, chained, read_ledger, set_of, 
 
 
 class Group:
-    """A process of several, as the ledger sees its group: `gather` finds what the others have handed in."""
+    """The process of a rank, as the ledger sees its group: `gather` finds what the others have handed in."""
 
     def __init__(self, rank: int, handed: list[Any]) -> None:
-        self.is_main, self.rank, self.handed = rank == 0, rank, handed
+        self.rank, self.handed = rank, handed
 
     def gather(self, value: Any) -> list[Any]:
         self.handed[self.rank] = value
@@ -27,18 +27,18 @@ class Group:
 
 
 def start(path: Path, ranks: int) -> list[Ledger]:
-    handed: list[Any] = [None] * ranks
-    return [Ledger(None if rank else path, Group(rank, handed)) for rank in range(ranks)]
+    return [Ledger(None if rank else path) for rank in range(ranks)]
 
 
 def flush(ledgers: list[Ledger]) -> None:
-    for ledger in reversed(ledgers):  # the main process last, when all others have handed in
-        ledger.flush()
+    handed: list[Any] = [None] * len(ledgers)
+    for rank, ledger in reversed(list(enumerate(ledgers))):  # the main process last, when all others have handed in
+        ledger.flush(Group(rank, handed))
 
 
 def state_of(ledgers: list[Ledger]) -> Any:
-    states = [ledger.state_dict() for ledger in reversed(ledgers)]
-    return json.loads(json.dumps(states[-1]))
+    flush(ledgers)
+    return json.loads(json.dumps(ledgers[0].state_dict()))
 
 
 def pieces(batch: list[int], ranks: int) -> list[list[int]]:
@@ -167,6 +167,19 @@ def test_data_without_numbers_is_known_by_its_contents(tmp_path: Path) -> None:
     (row,) = rows(tmp_path / "l")
     assert (row["n"], row["set"]) == (2, None)
     assert rows(tmp_path / "again") == [row]
+
+
+def test_a_resume_without_a_state_begins_again(tmp_path: Path) -> None:
+    for gen in range(2):
+        ledger = Ledger(tmp_path / "l")
+        if gen:
+            ledger.resume(1, 0)
+        ledger.saw([gen])
+        ledger.close_update(1, 0)
+        ledger.flush()
+        ledger.close()
+    (row,) = rows(tmp_path / "l")
+    assert row["hash"] == chained(START, bytes.fromhex(row["ids"])).hex()
 
 
 def test_what_is_open_at_the_end_of_an_epoch_belongs_to_it(tmp_path: Path) -> None:
