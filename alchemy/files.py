@@ -61,7 +61,7 @@ def _remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: str | Path) -> Iterator[bool]:
-    """Holds the lock file `path` while this process lives, at most until the end of the block; False: another has it."""
+    """Holds the lock file `path` until the end of the block, or of this process; False: another one has it."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         try:

@@ -279,6 +279,68 @@ def test_training_may_be_measured_in_updates() -> None:
         next(iter(run.train_sched))
 
 
+def updates_until_the_end(table: dict[str, Any], **changes: Any) -> tuple[int, str | None]:
+    """How many updates a training of 4 an epoch makes, and what ended it."""
+    with training({"type": "alchemy.sched.LineWarmup", **table}, **changes) as run:
+        for _ in run.train_sched:
+            for _ in range(4):
+                run.train_sched.step_lr()
+                if run.stopping:
+                    return run.update, run.stopping
+            run.train_sched.end_train_epoch()
+        return run.update, run.stopping
+
+
+@pytest.mark.parametrize(
+    ("table", "updates", "reason"),
+    [
+        ({"epochs": 3, "num_training_steps": 5}, 5, "5 updates are made"),
+        ({"epochs": 1, "num_training_steps": 9}, 4, None),
+        ({"epochs": 1.5}, 6, "1.5 epochs are over"),
+        ({"epochs": 0.3}, 2, "0.3 epochs are over"),
+        ({"epochs": 2.0}, 8, None),
+        ({"epochs": 1.75, "num_training_steps": 9}, 7, "1.75 epochs are over"),
+        ({"epochs": 1.75, "num_training_steps": 6}, 6, "6 updates are made"),
+    ],
+)
+def test_the_first_of_epochs_and_updates_ends_the_training(table: dict[str, Any], updates: int, reason: Any) -> None:
+    assert updates_until_the_end(table) == (updates, reason)
+
+
+def test_updates_set_the_horizon_where_both_are_given() -> None:
+    for table, horizon in (({"epochs": 3, "num_training_steps": 20}, 20), ({"epochs": 2.5}, 10)):
+        with training({"type": "alchemy.sched.LineWarmup", **table}) as run:
+            assert run.train_sched.horizon() == horizon
+            run.train_sched.step_lr()
+            assert run.optim.get_lr() == pytest.approx([0.5 * (horizon - 1) / horizon])
+
+
+def test_a_part_of_an_epoch_needs_data_that_know_their_length() -> None:
+    task = {"type": "alchemy.task.DefaultTask", "datasets": {"train": {"pipes": [{"type": "tests.toy.Stream"}]}}}
+    table = {"type": "alchemy.sched.Constant", "epochs": 1.5}
+    with training(table, task=task) as run, pytest.raises(AlchemyError, match="of data of unknown length"):
+        next(iter(run.train_sched))
+
+
+def test_stop_rules_may_say_how_long_to_train() -> None:
+    stop = {"any": [{"type": "alchemy.stop.Updates", "updates": 3}]}
+    with training({"type": "alchemy.sched.Constant"}, stop=stop) as run:
+        assert next(iter(run.train_sched)) == 0
+
+
+def test_a_reset_survives_a_resume() -> None:
+    table = {"type": "alchemy.sched.LineWarmup", "epochs": 5}
+    with training(table) as first:
+        first.train_sched.step_lr()
+        first.train_sched.reset_lr_sched(num_warmup_steps=2, num_training_steps=6)
+        first.train_sched.step_lr()
+        state, rate = first.train_sched.state_dict(), first.optim.get_lr()
+    with training(table) as second:
+        second.train_sched.load_state_dict(state)
+        assert (second.optim.get_lr(), second.train_sched.horizon(), second.train_sched.last_update) == (rate, 6, None)
+        assert second.train_sched.state_dict() == state
+
+
 def test_state_goes_on_where_it_was() -> None:
     table = {"type": "alchemy.sched.Plateau", "factor": 0.5, "patience": 0, "epochs": 3, "monitor": "loss"}
     with training(table) as first:

@@ -302,3 +302,10 @@ def test_a_training_ends_where_its_rule_says(rule, update, reason):
     (result,) = run([config(sched__pipes=pipes, stop=table)], device=[-1], raise_errors=True)
     assert reason in result.reason
     assert (result.status, Last.update) == ("finished", update)
+
+
+def test_rules_alone_may_say_how_long_to_train():
+    table = {"any": [{"type": "alchemy.stop.Updates", "updates": 5}]}
+    cfg = config(sched={"type": "alchemy.sched.Constant", "pipes": []}, stop=table)
+    (result,) = run([cfg], device=[-1], raise_errors=True)
+    assert result.reason == "5 updates are made"

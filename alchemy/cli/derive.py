@@ -15,7 +15,7 @@ TESTER, INFERENCE = "alchemy.runner.Tester", "alchemy.runner.InferenceRunner"
 COLLECT = "alchemy.pipeline.output.Collect"
 
 # tables that only a training reads
-TRAIN_TABLES = ("sched", "optim", "stop", "checkpoint", "sweep")
+TRAIN_TABLES = ("sched", "optim", "stop", "checkpoint", "ema", "sweep")
 
 # eval pipes that save, watch or draw a training; the last part of their `type` gives them away
 TRAIN_PIPES = re.compile(r"Save\w*(Best|Model|Check|State|Step)|EarlyStop|Tensorboard", re.IGNORECASE)

@@ -33,7 +33,7 @@ HARMLESS = (
 
 
 class Change(NamedTuple):
-    """One thing that is not as it was; `breaks` says that a run which goes on is no longer equal to one that did not stop."""
+    """One thing that is not as it was; if it `breaks`, a run that goes on is not equal to one that never stopped."""
 
     name: str
     text: str

@@ -49,7 +49,7 @@ class Noam(AlchemyTrainScheduler):
     def __init__(
         self,
         *,
-        epochs: int | None = None,
+        epochs: float | None = None,
         num_training_steps: int | None = None,
         num_warmup_steps: float = 0,
         factor: float = 1.0,

@@ -37,7 +37,7 @@ class AlchemyTrainScheduler(Registrable):
     def __init__(
         self,
         *,
-        epochs: int | None = None,
+        epochs: float | None = None,
         num_training_steps: int | None = None,
         unit: Literal["step", "epoch"] = "step",
     ) -> None:
@@ -52,6 +52,7 @@ class AlchemyTrainScheduler(Registrable):
         self.lr_start = 0  # the update, or epoch, at which the curve begins
         self._changed: dict[str, Any] = {}  # settings that a reset has given
         self._curve_length: int | None = None  # updates of the curve, where a reset has given it one of its own
+        self._part_end: int | None = None  # the last update of a training whose last epoch is cut short
         self._add_pipes(self.cfg.get("pipes") or [])
         self.settle()
         self.write_lr()
@@ -72,12 +73,10 @@ class AlchemyTrainScheduler(Registrable):
 
     def __iter__(self) -> Iterator[int]:
         """The epochs from the one that comes next; the pipes at the beginning of each run here."""
-        if self.epochs is None and self._num_training_steps is None:
-            hint = "set epochs or num_training_steps"
-            raise AlchemyError("the table does not say how long to train", section="sched", hint=hint)
+        self._check_end()
         inside = 0 <= self.epochs_done <= self.cur_epoch  # a training that is taken up within an epoch
         first = self.cur_epoch if inside else self.cur_epoch + 1
-        for epoch in itertools.count(first) if self.epochs is None else range(first, self.epochs):
+        for epoch in itertools.count(first) if self.epochs is None else range(first, math.ceil(self.epochs)):
             if self.finished and not inside:
                 return
             if not inside:
@@ -128,26 +127,46 @@ class AlchemyTrainScheduler(Registrable):
         self.pending = None
 
     # -- how long
+    def _check_end(self) -> None:
+        """Says it when nothing ends the training, and works out where a part of an epoch ends."""
+        stop = self.run.table("stop")
+        if self.epochs is None and self._num_training_steps is None and not (stop.get("any") or stop.get("all")):
+            hint = "set epochs or num_training_steps"
+            raise AlchemyError("the table does not say how long to train", section="sched", hint=hint)
+        if self.epochs is not None and self.epochs % 1:
+            self._part_end = self._updates_in(self.epochs)
+            if self._part_end is None and self._num_training_steps is None:
+                hint = "set num_training_steps, or end the pipes with alchemy.pipeline.itr.WithLength"
+                raise AlchemyError(f"epochs is {self.epochs}, of data of unknown length", section="sched", hint=hint)
+
+    @property
+    def last_update(self) -> int | None:
+        """The update that ends the training, where updates or a part of an epoch do; the first of them counts."""
+        if self._curve_length is not None:  # of a reset: the curve is so long, and the training where no epochs say it
+            return self.lr_start + self._curve_length if self.epochs is None else self._part_end
+        return min(filter(None, (self._num_training_steps, self._part_end)), default=None)
+
     @property
     def finished(self) -> bool:
-        """Whether the updates are made, where these and not epochs say how long to train."""
-        if self.epochs is not None or self._num_training_steps is None:
-            return False
-        begin = 0 if self._curve_length is None else self.lr_start
-        return self.num_updates >= begin + self._num_training_steps
+        end = self.last_update
+        return end is not None and self.num_updates >= end
 
     @property
     def num_training_steps(self) -> int | None:
         """Updates in the whole training; None where the data cannot tell their number."""
         if self._num_training_steps is not None or self.epochs is None:
             return self._num_training_steps
-        steps = _steps_per_epoch(self.run)
-        period = getattr(getattr(self.run.model, "backward", None), "period", 1)
-        return None if steps is None else self.epochs * math.ceil(steps / period)
+        return self._updates_in(self.epochs)
 
     @num_training_steps.setter
     def num_training_steps(self, number: int | None) -> None:
         self._num_training_steps = number
+
+    def _updates_in(self, epochs: float) -> int | None:
+        steps = _steps_per_epoch(self.run)
+        period = getattr(getattr(self.run.model, "backward", None), "period", 1)
+        # 0.7 of 10 updates are 7, though the product lies a rounding above
+        return None if steps is None else math.ceil(epochs * math.ceil(steps / period) - 1e-9)
 
     def horizon(self) -> int:
         """The length of the curve in its unit, from where it begins."""
@@ -161,7 +180,7 @@ class AlchemyTrainScheduler(Registrable):
                 section="sched",
                 hint="set epochs" if self.epochs is None else hint,
             )
-        return max(1, total - self.lr_start)
+        return max(1, math.ceil(total) - self.lr_start)
 
     def warmup(self, number: float) -> int:
         """A warm-up in updates (or epochs); a number between 0 and 1 is a share of the horizon."""
@@ -180,7 +199,8 @@ class AlchemyTrainScheduler(Registrable):
         if self.unit == "step":
             self._next_lr()
         if self.finished:
-            self.run.stop(f"{self._num_training_steps} updates are made")
+            part = self.last_update == self._part_end
+            self.run.stop(f"{self.epochs} epochs are over" if part else f"{self.last_update:,} updates are made")
 
     def _next_lr(self) -> None:
         if self.lr_sched is not None:

@@ -23,7 +23,7 @@ class Constant(AlchemyTrainScheduler):
     def __init__(
         self,
         *,
-        epochs: int | None = None,
+        epochs: float | None = None,
         num_training_steps: int | None = None,
         num_warmup_steps: float = 0,
         unit: Literal["step", "epoch"] = "step",
@@ -46,7 +46,7 @@ class LineWarmup(AlchemyTrainScheduler):
     def __init__(
         self,
         *,
-        epochs: int | None = None,
+        epochs: float | None = None,
         num_training_steps: int | None = None,
         num_warmup_steps: float = 0,
         factor: float = 1.0,
@@ -74,7 +74,7 @@ class Step(AlchemyTrainScheduler):
         *,
         step_size: int,
         gamma: float = 0.1,
-        epochs: int | None = None,
+        epochs: float | None = None,
         num_training_steps: int | None = None,
         unit: Literal["step", "epoch"] = "step",
     ) -> None:
@@ -96,7 +96,7 @@ class MultiStep(AlchemyTrainScheduler):
         *,
         milestones: Sequence[int],
         gamma: float = 0.1,
-        epochs: int | None = None,
+        epochs: float | None = None,
         num_training_steps: int | None = None,
         unit: Literal["step", "epoch"] = "step",
     ) -> None:
@@ -116,7 +116,7 @@ class Exponential(AlchemyTrainScheduler):
         self,
         *,
         gamma: float,
-        epochs: int | None = None,
+        epochs: float | None = None,
         num_training_steps: int | None = None,
         unit: Literal["step", "epoch"] = "step",
     ) -> None:
@@ -140,7 +140,7 @@ class Cosine(AlchemyTrainScheduler):
     def __init__(
         self,
         *,
-        epochs: int | None = None,
+        epochs: float | None = None,
         num_training_steps: int | None = None,
         num_warmup_steps: float = 0,
         t_max: int | None = None,
@@ -183,7 +183,7 @@ class Polynomial(AlchemyTrainScheduler):
     def __init__(
         self,
         *,
-        epochs: int | None = None,
+        epochs: float | None = None,
         num_training_steps: int | None = None,
         num_warmup_steps: float = 0,
         power: float = 1.0,
@@ -212,7 +212,7 @@ class InverseSqrt(AlchemyTrainScheduler):
     def __init__(
         self,
         *,
-        epochs: int | None = None,
+        epochs: float | None = None,
         num_training_steps: int | None = None,
         num_warmup_steps: float = 0,
         timescale: int | None = None,
@@ -247,7 +247,7 @@ class Plateau(AlchemyTrainScheduler):
         threshold_mode: Literal["rel", "abs"] = "rel",
         cooldown: int = 0,
         min_lr: float = 0.0,
-        epochs: int | None = None,
+        epochs: float | None = None,
         num_training_steps: int | None = None,
     ) -> None:
         if mode not in ("min", "max"):
