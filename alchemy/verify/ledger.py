@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from alchemy.errors import AlchemyError
 from alchemy.records import find
 from alchemy.records.ledger import NAME, START, chained, read_ledger, set_of, set_of_range
 
+_set_of_range = functools.cache(set_of_range)  # epochs have as many samples as the ones before them
 WHOLE, SHORT, UNKNOWN, WRONG = "each once", "cut short", "not counted", "wrong"
 
 
@@ -38,7 +40,7 @@ class Epoch:
         samples, left_out = row["samples"], row.get("left_out", [])
         if samples is None or None in self.sets:
             self.verdict, self.text = UNKNOWN, "to its end; whether each was seen once is not known"
-        elif self._total(left_out) == set_of_range(samples):
+        elif self._total(left_out) == _set_of_range(samples):
             self.verdict = WHOLE
             self.text = f"each once, {len(left_out)} left out on purpose" if left_out else "each once"
         else:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,19 @@ def test_what_is_no_json_is_dropped_and_counted(tmp_path: Path, row: Any) -> Non
     log.close()
     assert (log.dropped, log.lines, numbers(tmp_path / "a")) == (1, 0, [])
     assert log.error
+
+
+def test_rows_of_several_threads_are_whole_and_all_counted(tmp_path: Path) -> None:
+    log = Journal(tmp_path / "a")
+    threads = [threading.Thread(target=lambda: [log.append({"n": n}) for n in range(300)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert log.flush()  # does not wait for rows that come after it
+    for thread in threads:
+        thread.join()
+    log.close()
+    assert (log.lines, log.dropped) == (1200, 0)
+    assert sorted(numbers(tmp_path / "a")) == sorted(list(range(300)) * 4)
 
 
 def test_a_file_that_cannot_be_opened_is_an_error_at_once(tmp_path: Path) -> None:
