@@ -116,15 +116,29 @@ def _pieces(tensor: Tensor) -> Iterator[memoryview]:
         yield data[begin : begin + CHUNK]
 
 
+class TensorFile:
+    """A safetensors file, read one tensor at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = safe_open(path, framework="pt")
+        except FileNotFoundError:
+            raise AlchemyError(f"there is no {path.name} in {str(path.parent)!r}") from None
+        except (OSError, SafetensorError) as error:
+            raise AlchemyError(f"{str(path)!r} cannot be read: {error}") from error
+        self.names: list[str] = list(self._file.keys())
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A tensor in memory of its own: the file may be removed while it is in use."""
+        tensor: Tensor = self._file.get_tensor(name)
+        return tensor.clone()
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, in memory of their own: the file may be removed while they are in use."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 it is no dict
-    except FileNotFoundError:
-        raise AlchemyError(f"there is no {path.name} in {str(path.parent)!r}") from None
-    except (OSError, SafetensorError) as error:
-        raise AlchemyError(f"{str(path)!r} cannot be read: {error}") from error
+    """All tensors of a file."""
+    file = TensorFile(path)
+    return {name: file[name] for name in file.names}
 
 
 def read(folder: str | Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -189,18 +190,16 @@ class Checkpoints:
         return state
 
     def _manifest(self, where: Where, whys: list[str], kind: str) -> Manifest:
-        scored = self._score is not None and self._score[0] == where.update
-        metric, value = (self.monitor, self._score[1]) if scored and self._score else ("", None)
-        moment = datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
+        update, score = self._score or (-1, math.nan)
+        known = update == where.update and math.isfinite(score)
         return Manifest(
-            update=where.update,
-            epoch=where.epoch,
-            step=where.step,
-            time=moment,
+            *where,
+            time=datetime.datetime.now().astimezone().isoformat(timespec="milliseconds"),
             kind=kind,
             why=whys,
-            metric=metric,
-            value=value,
+            metric=self.monitor if known else "",
+            value=score if known else None,
+            mode=self.ranks.mode if known else "",
         )
 
     def _add_reasons(self, whys: Sequence[str]) -> None:
@@ -253,7 +252,7 @@ class Checkpoints:
         manifest = read_manifest(folder)
         restore({**self.parts, OWN: self}, read(folder), f"{folder.parent.name}/{folder.name}")
         self.every.begin(manifest.update)
-        logger.info("going on from {} (update {}, epoch {})", folder, manifest.update, manifest.epoch + 1)
+        logger.info("going on from {} (update {})", folder, manifest.update)
         place = {"update": manifest.update, "epoch": manifest.epoch, "step": manifest.step}
         return {**place, "folder": folder, "why": manifest.why, "passed": passed}
 

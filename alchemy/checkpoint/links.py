@@ -14,7 +14,7 @@ from alchemy.files import replace_folder
 def link(folder: Path, name: str) -> None:
     """Makes `name`, beside `folder`, the same checkpoint: the same files, which take no room twice."""
     target = folder.with_name(name)
-    if not _is_same(folder, target):
+    if not is_same(folder, target):
         replace_folder(target, lambda new: _link_files(folder, new))
 
 
@@ -28,7 +28,7 @@ def remove_others(state_dir: Path, wanted: Collection[str]) -> list[str]:
     return [folder.name for folder in unwanted]
 
 
-def _is_same(folder: Path, target: Path) -> bool:
+def is_same(folder: Path, target: Path) -> bool:
     try:
         return os.path.samefile(folder / MANIFEST, target / MANIFEST)
     except FileNotFoundError:

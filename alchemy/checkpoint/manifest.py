@@ -45,6 +45,7 @@ class Manifest:
     why: list[str] = field(default_factory=list)  # every, best, end, signal, ..
     metric: str = ""
     value: float | None = None
+    mode: str = ""  # whether more of the metric is better, "max", or less
     files: dict[str, File] = field(default_factory=dict)
     format: int = FORMAT
 

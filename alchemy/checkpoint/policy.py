@@ -53,7 +53,7 @@ class Ranks:
     """The best checkpoints so far, best first; of equal ones the older."""
 
     def __init__(self, count: int, mode: str) -> None:
-        self.count, self.sign = count, {"max": 1.0, "min": -1.0}[mode]
+        self.count, self.mode, self.sign = count, mode, {"max": 1.0, "min": -1.0}[mode]
         self.rows: list[Rank] = []
 
     def admits(self, value: float) -> bool:

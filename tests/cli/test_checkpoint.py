@@ -1,0 +1,282 @@
+"""`alchemy checkpoint`: lists, shows, verifies, averages and imports."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from alchemy.checkpoint.files import read_tensors
+from alchemy.checkpoint.manifest import read_manifest, verify
+from alchemy.cli import main
+from alchemy.context import Run
+from alchemy.records import Record
+from tests.checkpoint.conftest import Training
+from tests.toy import Line, config
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A record with u2, u3 (the best), u6 and u7 (the last), as `r1` in the working folder."""
+    record = Record.create(tmp_path, name="r1", tag="t")
+    training = Training(record.path / "state", monitor="dev/f1", best=3, last=2, every=2)
+    for score in (0.0, 0.5, 1.0, 0.0, 0.25, 0.75, 0.125):
+        training.step(score)
+    training.keeper.save(training.where, "end")
+    training.keeper.close()
+    record.finish("finished")
+    Record.create(tmp_path, name="r2", tag="a test, without checkpoints").finish("finished")
+    monkeypatch.chdir(tmp_path)
+    return Path("r1")
+
+
+def call(*words: str) -> int:
+    return main(["checkpoint", *words])
+
+
+def test_ls(record: Path, capsys: Any) -> None:
+    assert call("ls", "latest") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["checkpoint", "update", "epoch", "kind", "why", "metric", "size", "age", "links"]
+    assert [line.split()[:5] for line in lines[1:]] == [
+        ["u2", "2", "0", "whole", "every"],
+        ["u3", "3", "0", "whole", "best"],
+        ["u6", "6", "0", "whole", "every"],
+        ["u7", "7", "0", "whole", "end"],
+    ]
+    assert [line.split()[-1] for line in lines[1:] if "KiB" in line][1::2] == ["best", "last"]
+
+
+def test_ls_as_json_with_a_broken_one(record: Path, capsys: Any) -> None:
+    (record / "state" / "u2" / "state.json").write_text("{}")
+    (record / "state" / "u3" / "manifest.json").write_text("{}")
+    assert call("ls", "r1", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == ["u2", "u3", "u6", "u7"]
+    assert rows[0]["broken"].startswith("state.json has 2 bytes, its manifest says")
+    assert "update" not in rows[1]
+    assert (rows[2]["update"], rows[2]["value"], rows[3]["links"]) == (6, 0.75, ["last"])
+    assert call("ls", "r1") == 0
+    assert "u3 is broken: manifest.json cannot be trusted" in capsys.readouterr().out
+
+
+def test_show(record: Path, capsys: Any) -> None:
+    assert call("show", "r1") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("r1/state/u7: update 7, epoch 0, whole,")
+    assert "model  1.num_batches_tracked  int64    []      7\n" in out
+    assert call("show", "r1/state/best", "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    weights = read_tensors(record / "state" / "best" / "model.safetensors")
+    (row,) = [row for row in shown["tensors"] if (row["file"], row["name"]) == ("model", "0.weight")]
+    assert row["norm"] == pytest.approx(float(weights["0.weight"].norm()))
+    assert row["shape"] == [4, 3]
+    assert shown["counters"] == {"checkpoints": {"monitor": "dev/f1"}}
+
+
+def test_verify(record: Path, capsys: Any) -> None:
+    assert call("verify", "r1") == 0
+    assert capsys.readouterr().out.count(" is whole: ") == 6  # four, and two links
+    path = record / "state" / "u6" / "optim.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    assert call("verify", "r1") == 1
+    lines = capsys.readouterr().out.splitlines()
+    said = "the content of optim.safetensors has changed: its hash is not the one in the manifest"
+    assert f"state/u6 is broken: {said}" in lines
+    assert call("verify", "r1/state/u7") == 0
+    assert call("verify", "r1/state/u6") == 1
+
+
+def test_listing_needs_no_torch(record: Path) -> None:
+    script = """if True:
+        import sys
+        from alchemy.cli import main
+        assert main(["checkpoint", "ls", "r1"]) == main(["checkpoint", "verify", "r1"]) == 0
+        assert "torch" not in sys.modules
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "updates"),
+    [
+        (["r1", "--last", "2"], [6, 7]),
+        (["r1", "--best", "3"], [2, 3, 6]),
+        (["r1/state/u3", "r1/state/best", "r1/state/u2"], [3, 3, 2]),
+    ],
+)
+def test_average(record: Path, words: list[str], updates: list[int], capsys: Any) -> None:
+    assert call("average", *words, "--to", "out") == 0
+    states = [read_tensors(record / "state" / f"u{update}" / "model.safetensors") for update in updates]
+    mean = read_tensors(Path("out/model.safetensors"))
+    assert set(mean) == set(states[0])
+    for name in ("0.weight", "1.running_mean"):
+        expected = torch.stack([state[name].double() for state in states]).mean(0).float()
+        assert torch.equal(mean[name], expected)
+    assert int(mean["1.num_batches_tracked"]) == updates[-1]
+    assert verify("out") == ""
+    assert read_manifest(Path("out")).why == ["average"]
+    assert "load it with [model] model_path = 'out'" in capsys.readouterr().out
+
+
+def test_the_least_can_be_the_best(record: Path) -> None:
+    for name in ("u2", "u3", "u6", "u7"):
+        manifest = read_manifest(record / "state" / name)
+        manifest.mode = "min"
+        (record / "state" / name / "manifest.json").write_text(manifest.text())
+    assert call("average", "r1", "--best", "2", "--to", "out") == 0
+    assert read_manifest(Path("out")).update == 7
+
+
+def test_an_average_of_saved_models_can_be_loaded(tmp_path: Path) -> None:
+    with Run(config()):
+        models = [Line(), Line(), Line()]
+        for number, model in enumerate(models[:2]):
+            nn.init.constant_(model.module[0].weight, number)
+            model.save(tmp_path / str(number))
+        assert call("average", str(tmp_path / "0"), str(tmp_path / "1"), "--to", str(tmp_path / "out")) == 0
+        models[2].load(tmp_path / "out")
+    assert models[2].module[0].weight.item() == 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["ls", "nowhere"], "there is no record 'nowhere'"),
+        (["ls", "r2"], "r2 has no checkpoints; was it made with [checkpoint] enabled = false"),
+        (["show", "r2/nothing"], "there is no record 'r2/nothing'"),
+        (["verify", "r2"], "r2 has no checkpoints"),
+        (["average", "r1", "--last", "9", "--to", "out"], "r1 has 4 checkpoints; [checkpoint] last = 9 keeps more"),
+        (["average", "r1", "--best", "0", "--to", "out"], "a mean needs two folders or more"),
+        (["average", "r1", "--best", "-1", "--to", "out"], "take one record, and a number above 0"),
+        (["average", "r1/state/u2", "r1/none", "--to", "out"], "there is no folder 'r1/none'"),
+        (["average", "r1/state/u2", "r1", "--to", "out"], "holds no weights: there is no model.safetensors"),
+        (["average", "r1/state/u2", "r1/state/u3", "--to", "r1"], "r1 is there already; choose another --to"),
+        (["import", "none.pt", "--to", "out"], "there is no file 'none.pt'"),
+        (["shw"], "'shw' is not a valid ACTION; did you mean 'show'?"),
+    ],
+)
+def test_a_mistake_is_one_clear_error(record: Path, words: list[str], message: str, capsys: Any) -> None:
+    assert call(*words) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert not Path("out").exists()
+
+
+def test_weights_that_differ_have_no_mean(record: Path, tmp_path: Path, capsys: Any) -> None:
+    for name, module in (("one", nn.Linear(2, 2)), ("two", nn.Linear(2, 3)), ("three", nn.ReLU())):
+        torch.save(module.state_dict(), f"{name}.pt")
+    assert call("import", "one.pt", "--to", "one") == call("import", "two.pt", "--to", "two") == 0
+    assert call("average", "one", "two", "--to", "out") == 2
+    assert "the shapes of bias differ: [2] in one and [3] in two" in capsys.readouterr().err
+    assert call("average", "one", "r1/state/u2", "--to", "out") == 2
+    assert "do not have the same tensors" in capsys.readouterr().err
+    (record / "state" / "u2" / "optim.safetensors").unlink()
+    assert call("average", "r1", "--best", "3", "--to", "out") == 2
+    assert "r1/state/u2 is broken: optim.safetensors is missing" in capsys.readouterr().err
+
+
+class Net(nn.Module):
+    """A network that old scripts save whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(2, 2)
+        self.two = nn.Linear(2, 2)
+        self.two.weight = self.one.weight
+
+
+def imported(content: Any, *words: str) -> dict[str, torch.Tensor]:
+    torch.save(content, "old.pth.tar")
+    assert call("import", "old.pth.tar", "--to", "out", *words) == 0
+    assert verify("out") == ""
+    return read_tensors(Path("out/model.safetensors"))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda state: state,
+        lambda state: {"epoch": 3, "state_dict": state, "best_prec1": 0.7},
+        lambda state: {"epoch": 3, "weights_of_it": state},
+        lambda state: {"model": {f"module.{name}": value for name, value in state.items()}},
+        lambda state: {f"module._orig_mod.{name}": value for name, value in state.items()},
+    ],
+)
+def test_import_of_state_dicts(here: Path, wrap: Any) -> None:
+    net, again = Net(), Net()
+    tensors = imported(wrap(net.state_dict()))
+    assert sorted(tensors) == ["one.bias", "one.weight", "two.bias"]  # tied weights once
+    from safetensors.torch import load_model
+
+    load_model(again, "out/model.safetensors")
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in net.state_dict().items())
+
+
+def test_what_stood_beside_the_weights_is_told(here: Path, capsys: Any) -> None:
+    imported({"epoch": 3, "state_dict": Net().state_dict(), "arch": "net"})
+    out = capsys.readouterr().out
+    assert "out holds 4 tensors from 'state_dict'" in out
+    assert "beside them: epoch = 3, arch = 'net'" in out
+
+
+def test_a_whole_network_is_read_only_when_asked(here: Path, capsys: Any) -> None:
+    torch.save({"model": Net()}, "old.pth.tar")
+    assert call("import", "old.pth.tar", "--to", "out") == 2
+    error = capsys.readouterr().err
+    assert "old.pth.tar holds Python objects, and reading them can run any code that is in the file" in error
+    assert "say so with --allow-pickle" in error
+    assert sorted(imported({"model": Net()}, "--allow-pickle")) == ["one.bias", "one.weight", "two.bias"]
+    assert "warning: whatever code old.pth.tar holds is run now" in capsys.readouterr().err
+
+
+class Trap:
+    """What a pickle can do to whoever reads it."""
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (Path("sprung"),)
+
+
+def test_no_code_is_run_unasked(here: Path, capsys: Any) -> None:
+    torch.save({"state_dict": {"a": torch.ones(1)}, "trap": Trap()}, "trap.pth.tar")
+    assert call("import", "trap.pth.tar", "--to", "out") == 2
+    assert not Path("sprung").exists()
+    assert "--allow-pickle" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "message"),
+    [
+        ({"a": {"x": torch.ones(1)}, "b": {"x": torch.ones(1)}}, [], "choose one of a, b with --key"),
+        ({"a": {"x": torch.ones(1)}, "b": 3}, ["--key", "c"], "has no key 'c'; it has a, b"),
+        ({"a": {"x": torch.ones(1)}, "b": 3}, ["--key", "b"], "'b' in old.pt holds no weights but int"),
+        ([1, 2], [], "old.pt holds no weights but list"),
+        ({"x": torch.ones(2).to_sparse()}, [], "tensors that safetensors cannot hold: x (torch.float32"),
+    ],
+)
+def test_a_file_that_is_not_understood(here: Path, content: Any, words: list[str], message: str, capsys: Any) -> None:
+    torch.save(content, "old.pt")
+    assert call("import", "old.pt", "--to", "out", *words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_file_that_torch_did_not_write(here: Path, capsys: Any) -> None:
+    Path("old.pt").write_text("nothing of the kind")
+    assert call("import", "old.pt", "--to", "out") == 2
+    assert "old.pt" in capsys.readouterr().err
+    assert call("import", "old.pt", "--to", "out", "--allow-pickle") == 2
+    assert "old.pt" in capsys.readouterr().err
