@@ -12,7 +12,7 @@ from torch import Tensor
 
 from alchemy.context import Run, current_run
 from alchemy.data.peek import describe
-from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.errors import AlchemyError, RunFailed, did_you_mean
 from alchemy.nn.oom import explain_oom, gradients_kept, halves, is_oom, merged
 from alchemy.nn.recompute import recompute
 from alchemy.nn.scale import LossScale
@@ -119,10 +119,8 @@ class Precision(Registrable):
             self._told = True
             logger.warning("out of memory: {} is computed in halves; a smaller batch_size is faster", describe(batch))
         with self.run.model.backward.joined():
-            answers = [self.attempt(step, half) for half in halves(batch) or ()]
-        if all(isinstance(answer, tuple) for answer in answers):  # the text for the log, and the outputs
-            return answers[-1][0], merged([outputs for _, outputs in answers])
-        return merged(answers)
+            answers = [_of_sums(self.attempt(step, half), batch) for half in halves(batch) or ()]
+        return answers[-1][0], merged([outputs for _, outputs in answers])
 
     # -- the backward pass and the update
     def gradients(self) -> contextlib.AbstractContextManager[Any]:
@@ -167,6 +165,17 @@ class Precision(Registrable):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if self.loss_scale is not None and state:
             self.loss_scale.load_state_dict(state)
+
+
+def _of_sums(answer: Any, batch: Any) -> tuple[str, Mapping[str, Any]]:
+    """The text and the outputs of a half; means cannot be put together again, since nobody knows their weights."""
+    text, outputs = answer if isinstance(answer, tuple) and len(answer) == 2 else ("", answer)
+    if not isinstance(outputs, Mapping) or not {"loss_sum", "count"} <= outputs.keys():
+        hint = "let forward call backward(loss_sum, count=n) and return both beside 'loss', or set halve_on_oom = false"
+        raise RunFailed(
+            f"out of memory on a batch of {describe(batch)}, and the halves of a mean loss differ", hint=hint
+        )
+    return text, outputs
 
 
 def build_precision(run: Run) -> Precision:

@@ -17,7 +17,9 @@ from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.model import AlchemyModel
 from alchemy.optim import build_optimizer
+from alchemy.runner import run_task
 from alchemy.sched import build_sched
+from tests.toy import config
 
 KINDS = [{"decay": 0.9}, {"decay": 0.5, "warmup": False}, {"type": "alchemy.average.SWA", "start": 0}]
 
@@ -217,3 +219,12 @@ def test_a_kind_without_a_share_is_told() -> None:
         with pytest.raises(NotImplementedError, match="must define share"):
             Average().share(0)
         assert run.average.share(0) == 0.9
+
+
+# -- in a whole run
+def test_an_evaluation_sees_the_average_and_training_does_not() -> None:
+    plain = run_task(config(), raise_errors=True).ret["loss"]
+    same = run_task(config(ema={"decay": 0.0}), raise_errors=True).ret["loss"]
+    late = run_task(config(ema={"decay": 0.99, "warmup": False}), raise_errors=True).ret["loss"]
+    assert same == plain
+    assert late > 2 * plain  # it is still near the weights of the first update

@@ -13,9 +13,12 @@ from torch import nn
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.model import AlchemyModel
+from alchemy.nn import losses
 from alchemy.optim import build_optimizer
 from alchemy.precision import build_precision
+from alchemy.runner import run_task
 from alchemy.sched import build_sched
+from tests.toy import Line, OldLine, config
 
 
 class Net(AlchemyModel):
@@ -78,7 +81,8 @@ def batch(count: int = 8, seed: int = 0) -> dict[str, Any]:
 
 def step(run: Run, rows: Any) -> Any:
     forward = lambda rows: run.model.forward(rows, needs_loss=True, requires_grad=True)  # noqa: E731
-    return run.precision.attempt(forward, rows)
+    answer = run.precision.attempt(forward, rows)
+    return answer[1] if isinstance(answer, tuple) else answer
 
 
 def weights(run: Run) -> list[torch.Tensor]:
@@ -130,6 +134,17 @@ def test_a_backward_pass_is_not_cast_again() -> None:
         with run.precision.autocast(), run.precision.gradients():
             Watch.apply(x).sum().backward()
     assert seen == [False]
+
+
+@pytest.mark.parametrize("kind", ["CrossEntropy", "BCE", "MSE", "Focal"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_losses_are_summed_in_float32(kind: str, dtype: str) -> None:
+    loss = getattr(losses, kind)()
+    with training(dtype=dtype) as run, run.precision.autocast():
+        logits = nn.Linear(3, 2)(torch.ones(4, 3))
+        target = torch.zeros(4, dtype=torch.long) if kind in ("CrossEntropy", "Focal") else torch.zeros(4, 2)
+        assert logits.dtype is KINDS[dtype]
+        assert loss(logits, target)[0].dtype is torch.float32
 
 
 def test_an_unknown_dtype_is_told() -> None:
@@ -328,3 +343,51 @@ def test_an_evaluation_is_never_halved() -> None:
 def test_other_errors_are_left_alone() -> None:
     with training(halve_on_oom=True) as run, pytest.raises(RuntimeError, match="mat1 and mat2"):
         step(run, {"x": torch.zeros(2, 9), "y": torch.zeros(2, 1)})
+
+
+# -- in a whole run
+class Tight(Line):
+    """A line that has memory for `limit` samples."""
+
+    def __init__(self, *, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
+        if len(batch["x"]) > self.limit and requires_grad:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return super().forward(batch, needs_loss, requires_grad)
+
+
+def test_a_run_with_halves_ends_where_one_without_does() -> None:
+    results = []
+    for limit in (4, 1):
+        cfg = config(model={"type": "tests.test_precision.Tight", "limit": limit}, precision={"halve_on_oom": True})
+        results.append(run_task(cfg, raise_errors=True).ret["loss"])
+    assert results[0] == pytest.approx(results[1], rel=1e-4)
+
+
+def test_means_are_not_halved() -> None:
+    cfg = config(model={"type": "tests.test_precision.Means"}, precision={"halve_on_oom": True})
+    with pytest.raises(RunFailed, match="the halves of a mean loss differ; let forward call"):
+        run_task(cfg, raise_errors=True)
+
+
+class Means(OldLine):
+    """An old-style line that has memory for two samples."""
+
+    def forward(self, batch: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if len(batch["x"]) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return super().forward(batch, *args, **kwargs)
+
+
+def test_a_run_tells_the_batch_that_does_not_fit() -> None:
+    cfg = config(model={"type": "tests.test_precision.Tight", "limit": 2})
+    with pytest.raises(RunFailed, match=r"out of memory on a batch of \{x: tensor float32\[4, 1\]"):
+        run_task(cfg, raise_errors=True)
+
+
+@pytest.mark.parametrize("table", [{"dtype": "bf16"}, {"dtype": "fp16", "scale": 256.0}, {"recompute": ["Linear"]}])
+def test_a_run_learns_with_every_switch(table: dict[str, Any]) -> None:
+    assert run_task(config(precision=table), raise_errors=True).ret["loss"] < 0.2

@@ -127,6 +127,8 @@ class Focal(Loss):
                 self.register_buffer(name, tensor, persistent=False)
 
     def forward(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Count]:
+        if logits.dtype.itemsize < 4:
+            logits = logits.float()  # as torch's own losses do: a sum in half precision is a guess
         if target.shape == logits.shape:
             return self._binary(logits, target.to(logits.dtype)), target.numel()
         _check_classes(logits, target)

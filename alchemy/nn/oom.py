@@ -133,10 +133,8 @@ def gradients_kept(params: Sequence[nn.Parameter]) -> Iterator[None]:
         param.grad = grad
 
 
-def merged(parts: Sequence[Any]) -> Any:
+def merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the halves of a step gave as the answer of the whole: sums and counts, and the loss of all of it."""
-    if not all(isinstance(part, Mapping) and "loss_sum" in part for part in parts):
-        return parts[-1]
     names = [name for name in ("loss_sum", "count", "tokens") if all(name in part for part in parts)]
     total = {name: sum(part[name] for part in parts) for name in names}
     return {**total, "loss": total["loss_sum"] / total["count"]}
