@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,9 +13,8 @@ from torch.optim import Optimizer
 
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.nn.adamw import BertAdamW
 from alchemy.nn.groups import Group, as_groups, hidden, plain_values, split_decay, undecayed, unwrapped
-from alchemy.registry import Registrable, build, construct, filled_from, parameters, resolve
+from alchemy.registry import Registrable, filled_from, parameters
 
 # keys of [optim] that are ours, whatever class of torch does the work
 OURS = ("max_grad_norm", "no_decay")
@@ -229,181 +227,6 @@ class AlchemyOptimizer(Registrable):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._optimizer.load_state_dict(state)
-
-
-class Wrapped(AlchemyOptimizer):
-    """Any torch optimiser by its dotted path: `type = "torch.optim.RAdam"` and the keys that the class takes."""
-
-    def __init__(
-        self, *, type: str, max_grad_norm: float | None = None, no_decay: bool | Sequence[str] = False, **options: Any
-    ) -> None:
-        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
-        kind = resolve(type)
-        names, _ = parameters(kind)
-        for key in options:
-            if key not in names or key == "params":
-                where = self.cfg.where(key) if hasattr(self.cfg, "where") else ""
-                known = [name for name in (*names, *OURS) if name != "params"]
-                hint = did_you_mean(key, known) or f"it takes {', '.join(known)}"
-                raise AlchemyError(f"{type} takes no {key!r}", where=where, section="optim", hint=hint)
-        self.make(kind, **{key: tuple(value) if isinstance(value, list) else value for key, value in options.items()})
-
-
-@AlchemyOptimizer.register()
-class AdamW(AlchemyOptimizer):
-    """Adam with decoupled weight decay. `trf_lr` is not read here but by models that have an encoder."""
-
-    @filled
-    def __init__(
-        self,
-        *,
-        lr: float = 1e-3,
-        weight_decay: float = 1e-2,
-        betas: Sequence[float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        amsgrad: bool = False,
-        fused: bool | None = None,
-        max_grad_norm: float | None = None,
-        no_decay: bool | Sequence[str] = False,
-        trf_lr: float | None = None,
-    ) -> None:
-        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
-        options = {"lr": lr, "betas": tuple(betas), "eps": eps, "amsgrad": amsgrad, "fused": fused}
-        self.make(torch.optim.AdamW, weight_decay=weight_decay, **options)
-
-
-@AlchemyOptimizer.register()
-class HFAdamW(AlchemyOptimizer):
-    """AdamW as transformers had it until version 4, with `correct_bias`."""
-
-    @filled
-    def __init__(
-        self,
-        *,
-        lr: float = 1e-3,
-        weight_decay: float = 0.0,
-        betas: Sequence[float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        correct_bias: bool = True,
-        max_grad_norm: float | None = None,
-        no_decay: bool | Sequence[str] = False,
-        trf_lr: float | None = None,
-    ) -> None:
-        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
-        options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
-        self.make(BertAdamW, correct_bias=correct_bias, **options)
-
-
-@AlchemyOptimizer.register()
-class Adam(AlchemyOptimizer):
-    """Adam; its weight decay is an L2 penalty."""
-
-    @filled
-    def __init__(
-        self,
-        *,
-        lr: float = 1e-3,
-        weight_decay: float = 0.0,
-        betas: Sequence[float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        amsgrad: bool = False,
-        fused: bool | None = None,
-        max_grad_norm: float | None = None,
-        no_decay: bool | Sequence[str] = False,
-    ) -> None:
-        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
-        options = {"lr": lr, "betas": tuple(betas), "eps": eps, "amsgrad": amsgrad, "fused": fused}
-        self.make(torch.optim.Adam, weight_decay=weight_decay, **options)
-
-
-@AlchemyOptimizer.register()
-class SGD(AlchemyOptimizer):
-    """Stochastic gradient descent with momentum."""
-
-    @filled
-    def __init__(
-        self,
-        *,
-        lr: float = 1e-3,
-        momentum: float = 0.0,
-        dampening: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-        fused: bool | None = None,
-        max_grad_norm: float | None = None,
-        no_decay: bool | Sequence[str] = False,
-    ) -> None:
-        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
-        options = {"lr": lr, "momentum": momentum, "dampening": dampening, "nesterov": nesterov, "fused": fused}
-        self.make(torch.optim.SGD, weight_decay=weight_decay, **options)
-
-
-@AlchemyOptimizer.register()
-class Adafactor(AlchemyOptimizer):
-    """Adafactor, which keeps factors of the second moments in place of the moments."""
-
-    @filled
-    def __init__(
-        self,
-        *,
-        lr: float = 1e-2,
-        beta2_decay: float = -0.8,
-        eps: Sequence[float | None] = (None, 1e-3),
-        d: float = 1.0,
-        weight_decay: float = 0.0,
-        max_grad_norm: float | None = None,
-        no_decay: bool | Sequence[str] = False,
-    ) -> None:
-        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
-        options = {"lr": lr, "beta2_decay": beta2_decay, "eps": tuple(eps), "d": d, "weight_decay": weight_decay}
-        self.make(torch.optim.Adafactor, **options)
-
-
-def build_optimizer(run: Run) -> AlchemyOptimizer:
-    """The optimiser that `[optim]` names; a class of torch is wrapped."""
-    table = run.table("optim")
-    if "type" not in table:
-        raise AlchemyError(
-            "training needs a table [optim] with a 'type'", section="optim", hint='such as type = "alchemy.optim.AdamW"'
-        )
-    kind = _torch_kind(table["type"])
-    if kind is not None:
-        drop = _left_to_model(run, table, {*parameters(kind)[0], *OURS})
-        wrapped: AlchemyOptimizer = construct(Wrapped, table, drop=drop, section="optim")
-        return wrapped
-    try:
-        names, takes_any = parameters(AlchemyOptimizer.resolve_registered_module(table["type"]))
-    except AlchemyError:  # build says it again, with the line
-        names, takes_any = {}, True
-    drop = _left_to_model(run, table, names) if names and not takes_any else set()
-    optim: AlchemyOptimizer = build(AlchemyOptimizer, table, drop=drop, section="optim")
-    return optim
-
-
-def _torch_kind(name: str) -> type[Optimizer] | None:
-    """The torch optimiser of that name; nothing when it is a part, or when the registry is to say what is wrong."""
-    try:
-        AlchemyOptimizer.resolve_registered_module(name)
-    except AlchemyError:
-        with contextlib.suppress(AlchemyError):
-            found = resolve(name)
-            return found if isinstance(found, type) and issubclass(found, Optimizer) else None
-    return None
-
-
-def _left_to_model(run: Run, table: Mapping[str, Any], names: Collection[str]) -> set[str]:
-    """Keys that the optimiser does not take but the model's own `optim_params`, which gets the whole table."""
-    hook = type(run.model).optim_params
-    if hook.__qualname__ == "AlchemyModel.optim_params":  # takes anything and reads nothing
-        if table.get("trf_lr") is not None and "trf_lr" in names:
-            logger.warning("[optim] trf_lr is not used: {} has no optim_params of its own", type(run.model).__name__)
-        return set()
-    wanted, takes_any = parameters(hook)
-    left = {key for key in table if key not in names and key != "type" and (key in wanted or takes_any)}
-    for key in sorted(left - set(wanted)):
-        hint = did_you_mean(key, [*names, *wanted])
-        logger.warning("[optim] {!r} is left to {}.optim_params{}", key, type(run.model).__name__, hint and f"; {hint}")
-    return left
 
 
 def _norm_one_by_one(params: list[nn.Parameter]) -> Tensor:

@@ -1,0 +1,9 @@
+"""Optimisers: the contract, the parts, several of them in one task."""
+
+from __future__ import annotations
+
+from alchemy.optim.base import AlchemyOptimizer
+from alchemy.optim.build import build_optimizer
+from alchemy.optim.parts import SGD, Adafactor, Adam, AdamW, HFAdamW, Wrapped
+
+__all__ = ["SGD", "Adafactor", "Adam", "AdamW", "AlchemyOptimizer", "HFAdamW", "Wrapped", "build_optimizer"]
