@@ -89,7 +89,7 @@ def _advice(found: Rates) -> str:
 def _bar(value: float, bottom: float, top: float) -> str:
     """
     >>> _bar(0.5, 0.0, 1.0), _bar(7.0, 0.0, 1.0)
-    ('▄', '█')
+    ('▅', '█')
     """
     share = (value - bottom) / (top - bottom) if top > bottom else 0.0
     return BARS[min(7, max(0, int(share * 7 + 0.5)))] if share == share else "!"
