@@ -32,9 +32,10 @@ class Processes:
     is never asked for it).
     """
 
-    def __init__(self, local_rank: int) -> None:
+    def __init__(self, local_rank: int, store: dist.Store | None = None) -> None:
         self.rank, self.size, self.local_rank = dist.get_rank(), dist.get_world_size(), local_rank
         self.is_main = self.rank == 0
+        self.store = store  # of a group that is ours
         self._device = torch.device("cuda", local_rank) if "nccl" in dist.get_backend() else torch.device("cpu")
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
@@ -163,7 +164,7 @@ def open_group(device_type: str = "cpu", timeout: float = 600) -> Iterator[Group
         return
     store = _join(here, device_type, datetime.timedelta(seconds=timeout))
     try:
-        yield Processes(here.local_rank)
+        yield Processes(here.local_rank, store)
     except BaseException as error:
         # no barrier: the others are told by the connections that close, not by a timeout
         _tell(store, here.rank, error)
@@ -197,6 +198,15 @@ def _tell(store: dist.Store, rank: int, error: BaseException) -> None:
         first = store.compare_set("failed", "", own).decode()
         if first and first != own:
             error.add_note(f"the first to fail was {first}")
+
+
+def first_failure(group: Group) -> str:
+    """`rank 1: ValueError: ..` of the process that failed before this one's connection to it broke; else nothing."""
+    store = getattr(group, "store", None)
+    with contextlib.suppress(RuntimeError):  # the store has gone with its process
+        if store is not None and store.check(["failed"]):
+            return str(store.get("failed").decode())
+    return ""
 
 
 def _abort() -> None:

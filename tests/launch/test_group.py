@@ -18,7 +18,7 @@ from torch import nn
 from alchemy.absent import Alone
 from alchemy.errors import AlchemyError
 from alchemy.launch import group as groups
-from alchemy.launch.group import NEEDED, local_device, open_group, place
+from alchemy.launch.group import NEEDED, first_failure, local_device, open_group, place
 
 SIZES = (1, 2, 3)
 
@@ -98,7 +98,11 @@ def fails(out: Path) -> str:
         with open_group() as group:
             if group.rank == group.size - 1:
                 raise ValueError("no such word")
-            group.sum([1.0])
+            try:
+                group.sum([1.0])
+            except RuntimeError as error:
+                error.add_note(first_failure(group))
+                raise
     except ValueError as error:
         deadline = time.monotonic() + 60
         while len(list(out.glob("told*"))) < int(os.environ["WORLD_SIZE"]) - 1 and time.monotonic() < deadline:
@@ -204,10 +208,9 @@ def test_a_rank_that_fails_takes_the_others_along_and_they_say_why(
     answers: dict[int, list[dict[str, Any]]], size: int
 ) -> None:
     *others, last = answers[size]
+    cause = f"rank {size - 1}: ValueError: no such word"
     assert last["fails"] == "no such word"
-    assert [other["fails"] for other in others] == [
-        f"the first to fail was rank {size - 1}: ValueError: no such word"
-    ] * (size - 1)
+    assert [other["fails"] for other in others] == [f"{cause}; the first to fail was {cause}"] * (size - 1)
 
 
 @pytest.mark.parametrize("size", SIZES[1:])
@@ -239,6 +242,7 @@ def test_without_others_a_run_is_alone(given: dict[str, str], monkeypatch: pytes
         monkeypatch.setenv(name, value)
     with open_group("cuda") as group:
         assert isinstance(group, Alone)
+        assert first_failure(group) == ""
 
 
 def test_each_rank_has_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatch, bare: None) -> None:
