@@ -152,11 +152,21 @@ class Precision(Registrable):
 
     def step(self, optim: Any) -> bool:
         """Updates; False where gradients had overflown, so that the update is left out and the scale is lowered."""
-        if self.loss_scale is not None and not self.loss_scale.is_good():
+        if self.loss_scale is not None and not self._is_good(self.loss_scale, optim):
             return False
         optim.step()
         torch.clear_autocast_cache()  # else a second forward in this step would see the weights as they were
         return True
+
+    def _is_good(self, scale: LossScale, optim: Any) -> bool:
+        before, good = scale.value, scale.is_good()
+        if scale.value != before and self.run.optim is not optim:
+            # windows of other optimisers are open, and must go on with one scale; a power of 2 changes no digit
+            own = {id(param) for param in optim.params}
+            waiting = [p.grad for p in self.run.optim.params if p.grad is not None and id(p) not in own]
+            for grad in waiting:
+                grad.mul_(scale.value / before)
+        return good
 
     # -- state
     def state_dict(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -179,6 +180,18 @@ def test_an_overflow_skips_the_update_and_halves_the_scale() -> None:
             assert run.precision.loss_scale.value == scale
             assert all(torch.equal(a, b) for a, b in zip(before, weights(run), strict=True)) is not done
             before = weights(run)
+
+
+def test_a_window_of_another_optimiser_goes_on_with_one_scale() -> None:
+    with training(dtype="fp16", scale=64.0) as run:
+        first, second = run.optim.params[:2]
+        part = SimpleNamespace(params=[first], step=lambda: None)
+        first.grad, second.grad = torch.full_like(first, float("inf")), torch.full_like(second, 64.0)
+        run.precision.unscale(part)
+        assert not run.precision.step(part)
+        run.precision.scale(second.sum()).backward()  # the other's window: now with half the scale
+        run.precision.unscale(run.optim)
+        assert torch.equal(second.grad, torch.full_like(second, 2.0))
 
 
 def test_a_loss_that_never_gets_finite_ends_the_run() -> None:
