@@ -138,13 +138,13 @@ def _micro_step(handler: Any, last: bool) -> contextlib.AbstractContextManager[A
 def _after_step(run: Run, pace: Pace, bar: Bar, text: str, outputs: Any) -> None:
     run.train_sched.end_train_step(outputs)
     bar.step(text)
-    if pace.is_due():
-        pace.log()
     _after_update(run, pace)
 
 
 def _after_update(run: Run, pace: Pace) -> None:
     """At the boundary of an update, and only there: the samples are written down, the rules asked, the state kept."""
+    if pace.is_due():
+        pace.log()
     update = run.train_sched.num_updates
     if update == pace.update or getattr(run.model.backward, "is_open", False):
         return
@@ -258,12 +258,14 @@ class Pace:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.sched = run.train_sched
-        self.update = self.sched.num_updates  # at the last boundary
-        self._begin()
+        # at the last boundary; a run that goes on within the end of a step has that of its update still before it
+        unfinished = self.sched.is_pending("end_step") and not getattr(run.model.backward, "is_open", False)
+        self.update = self.sched.num_updates - unfinished
+        self._begin(self.update)
 
-    def _begin(self) -> None:
+    def _begin(self, update: int) -> None:
         # a function of the update, so that a run that was resumed logs when the other does
-        self.due = (self.sched.num_updates // self.run.log_every + 1) * self.run.log_every
+        self.due = (update // self.run.log_every + 1) * self.run.log_every
         self._time, self._step = time.perf_counter() - self.run.eval_seconds, self.sched.cur_step
 
     def is_due(self) -> bool:
@@ -293,7 +295,7 @@ class Pace:
         reason = run.rules.after_log(run, values)
         if reason:
             run.stop(reason)
-        self._begin()
+        self._begin(sched.num_updates)
 
 
 def system_values(device: torch.device | None) -> dict[str, float]:
