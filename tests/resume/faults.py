@@ -1,0 +1,112 @@
+"""Faults that a resume must not have, put into a child on purpose: each has to be seen by the comparison."""
+
+from __future__ import annotations
+
+from typing import Any
+
+FAULTS: dict[str, Any] = {}
+
+
+def fault(function: Any) -> Any:
+    FAULTS[function.__name__] = function
+    return function
+
+
+def _forget_generator(name: str) -> None:
+    from alchemy.seeds import Generators
+
+    load = Generators.load_state_dict
+
+    def partly(self: Generators, state: Any) -> None:
+        load(self, {**state, name: self.state_dict()[name]})
+
+    Generators.load_state_dict = partly  # type: ignore[method-assign]
+
+
+@fault
+def python_generator() -> None:
+    _forget_generator("python")
+
+
+@fault
+def numpy_generator() -> None:
+    _forget_generator("numpy")
+
+
+@fault
+def torch_generator() -> None:
+    _forget_generator("torch")
+
+
+@fault
+def data_off_by_one() -> None:
+    from alchemy import loop
+
+    made = loop.Place
+    loop.Place = lambda start, rank, ranks: made(start + (start > 0), rank, ranks)  # type: ignore[assignment, misc]
+
+
+def _forget(owner: Any) -> None:
+    owner.load_state_dict = lambda self, state: None
+
+
+@fault
+def average() -> None:
+    from alchemy.average import Average
+
+    _forget(Average)
+
+
+@fault
+def optimiser() -> None:
+    from alchemy.optim import AlchemyOptimizer
+
+    _forget(AlchemyOptimizer)
+
+
+@fault
+def metrics() -> None:
+    from alchemy.metrics.stack import Stack
+
+    _forget(Stack)
+
+
+@fault
+def ledger() -> None:
+    from alchemy.state import Seen
+
+    _forget(Seen)
+
+
+@fault
+def best_checkpoints() -> None:
+    from alchemy.checkpoint import Checkpoints
+
+    _forget(Checkpoints)
+
+
+@fault
+def open_window() -> None:
+    from alchemy.model import DefaultBackwardHandler
+
+    load = DefaultBackwardHandler.load_state_dict
+    DefaultBackwardHandler.load_state_dict = (  # type: ignore[method-assign]
+        lambda self, state: load(self, {**state, "window": None})
+    )
+
+
+@fault
+def schedule_off_by_one() -> None:
+    from alchemy.sched import AlchemyTrainScheduler
+
+    load = AlchemyTrainScheduler.load_state_dict
+    AlchemyTrainScheduler.load_state_dict = (  # type: ignore[method-assign]
+        lambda self, state: load(self, {**state, "num_updates": state["num_updates"] + 1})
+    )
+
+
+@fault
+def rules() -> None:
+    from alchemy.stop import Rules
+
+    _forget(Rules)

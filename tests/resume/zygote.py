@@ -1,0 +1,114 @@
+"""A process that has imported everything once, and forks a child for every run: a start of Python costs seconds.
+
+It reads jobs as JSON lines and answers each with a line: `{"code": exit code, or minus a signal; "seen": places}`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import alchemy
+from alchemy.cli import main
+from tests.resume import bomb, faults
+
+LONGEST = 60.0  # seconds, after which a child hangs
+
+
+def serve() -> None:
+    torch.set_num_threads(1)
+    _warm_up()
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)
+
+
+def _warm_up() -> None:
+    """Imports what a run imports late; starts no thread."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+    torch.optim.AdamW([weight])  # makes torch import its compiler, which takes seconds
+    import alchemy.cli.resume
+    import alchemy.cli.run
+    import alchemy.resuming
+    import alchemy.runner
+    import alchemy.state
+    import tests.resume.parts  # noqa: F401
+
+
+def answer(job: dict[str, Any]) -> dict[str, Any]:
+    seen = Path(job["log"] + ".seen")
+    seen.unlink(missing_ok=True)
+    child = os.fork()
+    if not child:
+        _be_child(job, seen)
+    code = _wait(child)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # loader workers of a child that was killed
+    return {"code": code, "seen": json.loads(seen.read_text()) if seen.exists() else {}}
+
+
+def _wait(child: int) -> int:
+    begin = time.monotonic()
+    while time.monotonic() - begin < LONGEST:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return 999
+
+
+def _be_child(job: dict[str, Any], seen: Path) -> None:
+    os.setsid()
+    log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for number in (1, 2):
+        os.dup2(log, number)
+    code = 70
+    try:
+        os.chdir(job.get("cwd") or os.getcwd())
+        _hasten()
+        bomb.wire()
+        bomb.plant(job.get("bombs") or [])
+        for name in job.get("faults") or []:
+            faults.FAULTS[name]()
+        code = _work(job)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        seen.write_text(json.dumps(bomb.seen))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _hasten() -> None:
+    """Leaves out what takes most of the time: a kill loses nothing that the system has, and no package changes here."""
+    from alchemy.plugins import files
+
+    os.fsync = lambda handle: None  # type: ignore[assignment]
+    files.distributions = lambda: iter(())  # type: ignore[assignment, misc]
+
+
+def _work(job: dict[str, Any]) -> int:
+    if "argv" in job:
+        return main(job["argv"])
+    if job.get("record"):
+        result = alchemy.resume(job["record"], device=[-1], **job.get("options", {}))
+    else:
+        (result,) = alchemy.run([job["cfg"]], device=[-1])
+    return 128 + result.signal if result.signal else int(isinstance(result, Exception))
+
+
+if __name__ == "__main__":
+    serve()
