@@ -20,6 +20,7 @@ from alchemy.nn.losses import Loss
 from alchemy.nn.reduce import by_name, differentiable, mean, weighted_sum
 from alchemy.nn.weights import load_weights, save_all, unwrap
 from alchemy.registry import Registrable, build, construct, filled_from, parameters
+from alchemy.window import Window, Windows
 
 
 class AlchemyModel(Registrable):
@@ -271,6 +272,10 @@ class DefaultBackwardHandler(BackwardHandler):
     `window` fixes the batches of an update over all processes instead, for batches that are given per device. A loss
     or gradient that is not finite never reaches the weights: `nonfinite = "stop"` ends the run with all that a replay
     needs, `"skip"` leaves the update out, `"ignore"` does not look.
+
+    With several optimisers `backward(loss_sum, count=n, optim="generator")` is for the parameters of that one alone.
+    Each has a window of its own and moves inside the call that fills it, so that the next loss sees the new weights. A
+    step of training in which any of them has moved is one update of the run.
     """
 
     @filled_from(lambda: current_run().table("backward"))
@@ -285,9 +290,8 @@ class DefaultBackwardHandler(BackwardHandler):
         self.period = _period(period, window, self.run.group.size)
         self.updates = self.skipped = 0
         self.calls = 0  # with gradients
-        self._steps = 0  # in this window
-        self._count: float | Tensor = 0
-        self._loss: float | Tensor = 0.0  # zero times the losses of this window: NaN if one of them is not finite
+        self._windows = Windows(self.run)
+        self._ended = self._moved = False  # whether a window was full since the last update, and weights have changed
         self._joined = False  # whether the calls of now are pieces of one step
         self._synced = True  # whether the gradients are those of all processes
         self._warned = False
@@ -299,8 +303,12 @@ class DefaultBackwardHandler(BackwardHandler):
         requires_grad: bool = True,
         names: Sequence[str] | None = None,
         count: float | Tensor | None = None,
+        optim: str | None = None,
     ) -> Any:
-        """Old style: returns the loss as a float. With `count`: the mean as a 0-d tensor, not waited for."""
+        """Old style: returns the loss as a float. With `count`: the mean as a 0-d tensor, not waited for.
+
+        `optim` names the one of several optimisers whose parameters the loss is for; without it, it is for all.
+        """
         loss = losses if isinstance(losses, Tensor) and weights is None else weighted_sum(losses, weights)
         if requires_grad:
             self.calls += 1
@@ -311,46 +319,61 @@ class DefaultBackwardHandler(BackwardHandler):
                     logger.debug("loss {} = {}", name, value)
             if count is None and (self.period > 1 or self.run.group.size > 1):
                 self._warn()
-            self._accumulate(loss, 1 if count is None else count)
+            self._accumulate(self._windows.of(optim), loss, 1 if count is None else count)
         if count is None:
             return loss.item() if isinstance(loss, Tensor) else float(loss)
         return mean(loss.detach() if isinstance(loss, Tensor) else torch.as_tensor(loss), count)
 
     @property
     def is_open(self) -> bool:
-        return self._steps > 0
+        return self._windows.is_open
 
     def micro_step(self, last: bool) -> contextlib.AbstractContextManager[Any]:
         """Gradients travel between the processes once an update: in its last step."""
-        self._synced = last or self._steps + 1 >= self.period
+        if isinstance(self.run.optim, Mapping):  # several: DDP knows of one backward pass for each forward only
+            return self._step_of_several()
+        self._synced = last or self._windows.whole.steps + 1 >= self.period
         return _NOTHING if self._synced else self.run.group.no_sync(self.run.model.model)
 
+    @contextlib.contextmanager
+    def _step_of_several(self) -> Iterator[None]:
+        self._synced = False
+        with self.run.group.no_sync(self.run.model.model):
+            yield
+        if self._ended:
+            self._count_update()
+
     def flush(self) -> None:
-        if self._steps:
-            self._update()
+        for window in self._windows:
+            if window.steps:
+                self._update(window)
+        if self._ended:
+            self._count_update()
 
     def drop_window(self) -> None:
         """Forgets the steps of a window that did not come to an update."""
-        self._steps, self._count, self._loss = 0, 0, 0.0
+        self._windows.clear()
+        self._ended = self._moved = False
 
-    def _accumulate(self, loss: Tensor, count: float | Tensor) -> None:
-        if not self._steps and not self.updates:
-            self.run.optim.zero_grad()  # whatever was computed before training
+    def _accumulate(self, window: Window, loss: Tensor, count: float | Tensor) -> None:
+        if window.fresh:
+            window.optim.zero_grad()
+            window.fresh = False
         if not self.real:
             loss, count = loss * 0, 0
+        elif window.name:
+            self._check_whole()
+            window.log(loss, count)
         with self.run.precision.gradients():
-            self.differentiate(self.run.precision.scale(loss))
-        if isinstance(count, Tensor) and count.device.type == "cpu":
-            count = count.item()
-        self._count = self._count + count
-        self._loss = self._loss + 0.0 * (loss.item() if loss.device.type == "cpu" else loss.detach())
+            (window if window.name else self).differentiate(self.run.precision.scale(loss))
+        window.add(loss, count)
         if not self._joined:
-            self._step_is_made()
+            self._step_is_made(window)
 
-    def _step_is_made(self) -> None:
-        self._steps += 1
-        if self._steps >= self.period:
-            self._update()
+    def _step_is_made(self, window: Window) -> None:
+        window.steps += 1
+        if window.steps >= self.period:
+            self._update(window)
 
     @contextlib.contextmanager
     def joined(self) -> Iterator[None]:
@@ -361,23 +384,28 @@ class DefaultBackwardHandler(BackwardHandler):
         finally:
             self._joined = outer
         if not outer:
-            self._step_is_made()
+            self._step_is_made(self._windows.whole)
+
+    def _check_whole(self) -> None:
+        if self._joined:
+            text = "out of memory (not halved: a loss of the second half would see weights that the first has changed)"
+            raise RunFailed(text, hint="lower batch_size and raise [backward] period")
 
     @property
-    def position(self) -> tuple[int, int, float]:
-        """Where the window stands; a step that failed before it changed anything leaves it as it was."""
-        return self.updates, self._steps, float(self._count)
+    def position(self) -> Any:
+        """Where the windows stand; a step that failed before it changed anything leaves them as they were."""
+        return [window.position for window in self._windows]
 
     def differentiate(self, loss: Tensor) -> None:
         """Adds the gradients of a loss; frees its graph at once: only gradients are kept over the window."""
         loss.backward()
 
-    def _update(self) -> None:
-        run, optim = self.run, self.run.optim
-        if not self._synced:  # the epoch was shorter than its loader said, or had no length
+    def _update(self, window: Window) -> None:
+        run, optim = self.run, window.optim
+        if not self._synced or window.name:  # or the epoch was shorter than its loader said, or had no length
             run.group.average_grads(optim.params)
         run.precision.unscale(optim)
-        count, loss = self._over_all_processes()
+        count, loss = self._over_all_processes(window)
         if isinstance(count, Tensor):
             optim.multiply_grads(torch.where(count > 0, run.group.size / count, 0.0))
         elif count > 0 and count != run.group.size:
@@ -385,33 +413,50 @@ class DefaultBackwardHandler(BackwardHandler):
         optim.guard = None if self.nonfinite == "ignore" else loss
         done = run.precision.step(optim)
         if getattr(optim, "refused", False):
-            self._refused(loss)
+            self._refused(window, loss)
         elif done:
-            run.average.after_update(self.updates + 1)
+            self._moved = True
         else:  # half precision: a scale that was too large, which is now smaller
             self.skipped += 1
-        run.train_sched.step_lr()
+        self._ended = True
+        window.updates += 1
+        if window.name:
+            window.log_update()
+        else:
+            self._count_update()
         optim.zero_grad()
-        if not self.updates:
-            optim.report_missing()  # parameters that the first forward has made
-        self.updates += 1
-        self.drop_window()
+        window.clear()
 
-    def _over_all_processes(self) -> tuple[Any, Any]:
+    def _count_update(self) -> None:
+        """Once for each update of the run, however many optimisers took part in it."""
+        run = self.run
+        if self._moved:
+            run.average.after_update(self.updates + 1)
+        run.train_sched.step_lr()
+        if not self.updates:
+            run.optim.report_missing()  # parameters that the first forward has made
+        self.updates += 1
+        self._ended = self._moved = False
+        self._windows.settled = True
+
+    def _over_all_processes(self, window: Window) -> tuple[Any, Any]:
         """The count of the window and the flag of its losses; where one process is told to stop, all are."""
         if self.run.group.size == 1:
-            return self._count, self._loss
+            return window.count, window.loss
         stop = self.run.stop_is_asked()
-        count, loss, stops = self.run.group.sum([float(self._count), float(self._loss), float(stop)])
+        count, loss, stops = self.run.group.sum([float(window.count), float(window.loss), float(stop)])
         self.run.all_stop = stops > 0
         return count, loss
 
-    def _refused(self, loss: Any) -> None:
+    def _refused(self, window: Window, loss: Any) -> None:
         """An update that would have put NaN into the weights was not made."""
         what = "the loss" if not math.isfinite(float(loss)) else "the gradient"
-        text = f"{what} is not finite in update {self.updates + 1}"
+        whose = f" of {window.name!r}" if window.name else ""
+        text = f"{what}{whose} is not finite in update {self.updates + 1}"
         if self.nonfinite == "stop":
-            raise NotFinite(text, hint='the weights are those before it; nonfinite = "skip" in [backward] goes on')
+            raise NotFinite(
+                text, hint=f'the weights{whose} are those before it; nonfinite = "skip" in [backward] goes on'
+            )
         self.skipped += 1
         self.run.metrics.log("skipped", 1)
         logger.warning("{}: it is left out ({} so far)", text, self.skipped)
@@ -427,19 +472,11 @@ class DefaultBackwardHandler(BackwardHandler):
             )
 
     def state_dict(self) -> dict[str, Any]:
-        state: dict[str, Any] = {"updates": self.updates, "skipped": self.skipped}
-        if self._steps:  # asked for in the middle of a window: its gradients are part of the state
-            grads = {name: p.grad for name, p in self.run.model.named_parameters() if p.grad is not None}
-            state["window"] = {"steps": self._steps, "count": float(self._count), "grads": grads}
-        return state
+        return {"updates": self.updates, "skipped": self.skipped, **self._windows.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.updates, self.skipped = int(state["updates"]), int(state.get("skipped", 0))
-        window = state.get("window")
-        if window:
-            self._steps, self._count = window["steps"], window["count"]
-            for name, param in self.run.model.named_parameters():
-                param.grad = window["grads"][name].to(param.device).clone() if name in window["grads"] else None
+        self._windows.load_state_dict(state)
 
 
 class NotFinite(RunFailed):

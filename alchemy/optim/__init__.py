@@ -5,5 +5,16 @@ from __future__ import annotations
 from alchemy.optim.base import AlchemyOptimizer
 from alchemy.optim.build import build_optimizer
 from alchemy.optim.parts import SGD, Adafactor, Adam, AdamW, HFAdamW, Wrapped
+from alchemy.optim.several import Optimizers
 
-__all__ = ["SGD", "Adafactor", "Adam", "AdamW", "AlchemyOptimizer", "HFAdamW", "Wrapped", "build_optimizer"]
+__all__ = [
+    "SGD",
+    "Adafactor",
+    "Adam",
+    "AdamW",
+    "AlchemyOptimizer",
+    "HFAdamW",
+    "Optimizers",
+    "Wrapped",
+    "build_optimizer",
+]

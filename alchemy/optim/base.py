@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -13,23 +14,35 @@ from torch.optim import Optimizer
 
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.nn.groups import Group, as_groups, hidden, plain_values, split_decay, undecayed, unwrapped
+from alchemy.nn.groups import Group, as_groups, hidden, matches, plain_values, split_decay, undecayed, unwrapped
 from alchemy.registry import Registrable, filled_from, parameters
 
 # keys of [optim] that are ours, whatever class of torch does the work
 OURS = ("max_grad_norm", "no_decay")
 
-filled = filled_from(lambda: current_run().table("optim"))
+# the one of several optimisers that is being built; it must know its table before its constructor is through
+being_built: ContextVar[str] = ContextVar("alchemy_optim", default="")
+
+
+def own_table(run: Run, name: str) -> Any:
+    """`[optim]`, or `[optim.NAME]` of one of several."""
+    table = run.table("optim")
+    return table[name] if name else table
+
+
+filled = filled_from(lambda: own_table(current_run(), being_built.get()))
 
 
 class AlchemyOptimizer(Registrable):
     """Wraps a torch optimiser. A subclass calls `super().__init__()` and sets `self.optimizer`."""
 
+    name = ""  # of one of several: NAME in [optim.NAME]
     _optimizer: Optimizer
 
     @filled
     def __init__(self, *, max_grad_norm: float | None = None, no_decay: bool | Sequence[str] = False) -> None:
         self.run: Run = current_run()
+        self.name = being_built.get()
         self.max_grad_norm = max_grad_norm
         self.no_decay = no_decay
         self.grad_norm: Tensor | None = None  # of the last update, before clipping; stays on its device
@@ -42,8 +55,12 @@ class AlchemyOptimizer(Registrable):
     # -- what it holds
     @property
     def cfg(self) -> Any:
-        """The table `[optim]`."""
-        return self.run.table("optim")
+        """The table `[optim]`, or `[optim.NAME]`."""
+        return own_table(self.run, self.name)
+
+    @property
+    def section(self) -> str:
+        return f"optim.{self.name}" if self.name else "optim"
 
     @property
     def optimizer(self) -> Optimizer:
@@ -63,14 +80,14 @@ class AlchemyOptimizer(Registrable):
     @property
     def params(self) -> list[nn.Parameter]:
         """Every parameter; read from the groups each time, since these may change during training."""
-        return [param for group in self._optimizer.param_groups for param in group["params"]]
+        return [param for group in self.param_groups for param in group["params"]]
 
     def get_lr(self) -> list[float]:
-        return [float(group["lr"]) for group in self._optimizer.param_groups]
+        return [float(group["lr"]) for group in self.param_groups]
 
     # -- one update
     def zero_grad(self) -> None:
-        for group in self._optimizer.param_groups:
+        for group in self.param_groups:
             for param in group["params"]:
                 param.grad = None
 
@@ -151,7 +168,7 @@ class AlchemyOptimizer(Registrable):
             torch._foreach_mul_(grads, _scalar(scale, norm) if value is not None else scale)
 
     def _grads(self) -> list[Tensor]:
-        return [p.grad for group in self._optimizer.param_groups for p in group["params"] if p.grad is not None]
+        return [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
 
     # -- making it
     def make(self, kind: type[Optimizer], **options: Any) -> None:
@@ -162,16 +179,44 @@ class AlchemyOptimizer(Registrable):
     def groups(self, table: Mapping[str, Any]) -> list[Group]:
         """The model's groups, cut by the no-decay rule, with the parameters of learnable losses beside them."""
         model = self.run.model
-        groups = as_groups(model.optim_params(**table))
+        groups = as_groups(self._wanted(table))
         if not groups:
             hint = "return the parameters to train"
-            raise AlchemyError(f"{type(model).__name__}.optim_params gives no parameters", section="optim", hint=hint)
+            text = f"{type(model).__name__}.optim_params gives no parameters"
+            raise AlchemyError(text, section=self.section, hint=hint)
         if self.no_decay is not False:
             groups = split_decay(groups, undecayed(model.module, self.no_decay))
+        if self.name:  # a loss is claimed as the rest is: nobody else could tell whose it is
+            return groups
         listed = {id(param) for group in groups for param in group["params"]}
         extra = [param for loss in model.losses().values() for param in loss.parameters() if id(param) not in listed]
         # a decayed gamma would be a preference for gamma = 0
         return [*groups, {"params": extra, "weight_decay": 0.0}] if extra else groups
+
+    def _wanted(self, table: Mapping[str, Any]) -> Any:
+        """What the model wants optimised; one of several may say itself, by patterns, what it takes."""
+        model = self.run.model
+        if not self.name:
+            return model.optim_params(**table)
+        if table.get("params") is None:
+            return model.optim_params(**{**table, "name": self.name})
+        patterns = [table["params"]] if isinstance(table["params"], str) else table["params"]
+        return self._matched(patterns)
+
+    def _matched(self, patterns: Sequence[str]) -> list[nn.Parameter]:
+        named = list(self.run.model.named_parameters())
+        # an empty text is a part of every name, which nobody means
+        empty = [text for text in patterns if not text or not any(matches(name, text) for name, _ in named)]
+        if empty or not patterns:
+            tops = list(dict.fromkeys(name.partition(".")[0] for name, _ in named))
+            near = did_you_mean(empty[0], [*tops, *(f"{top}.*" for top in tops)]) if empty else ""
+            raise AlchemyError(
+                f"params = {empty[0] if empty else patterns!r} names no parameter of {type(self.run.model).__name__}",
+                where=self.cfg.where("params") if hasattr(self.cfg, "where") else "",
+                section=self.section,
+                hint=near or f"it has {', '.join(tops)}",
+            )
+        return [param for name, param in named if any(matches(name, text) for text in patterns)]
 
     def reset(self, **kwargs: Any) -> None:
         """A fresh optimiser of the same kind over the model's parameters as they are now; `kwargs` replace settings."""
@@ -180,7 +225,8 @@ class AlchemyOptimizer(Registrable):
         known = {*names, *OURS, *self.cfg}
         for key in kwargs:
             if key not in known and not takes_any:
-                raise AlchemyError(f"{kind.__name__} takes no {key!r}", section="optim", hint=did_you_mean(key, known))
+                hint = did_you_mean(key, known)
+                raise AlchemyError(f"{kind.__name__} takes no {key!r}", section=self.section, hint=hint)
         for key in OURS:
             setattr(self, key, kwargs.get(key, getattr(self, key)))
         options = {**self._optimizer.defaults, **kwargs}
@@ -198,7 +244,7 @@ class AlchemyOptimizer(Registrable):
 
     def report_missing(self) -> None:
         """Warns, once for each, of parameters that will not be trained; also of those made after the optimiser."""
-        if self.run.model is None:
+        if self.run.model is None or self.name:  # what one of several does not have, another may
             return
         for name, number in hidden(self.run.model.module):
             self._report(

@@ -9,31 +9,57 @@ from typing import Any
 from loguru import logger
 from torch.optim import Optimizer
 
+from alchemy.config.slots import is_several
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.optim.base import OURS, AlchemyOptimizer
+from alchemy.optim.base import OURS, AlchemyOptimizer, being_built
 from alchemy.optim.parts import Wrapped
-from alchemy.registry import build, construct, parameters, resolve
+from alchemy.optim.several import Optimizers
+from alchemy.registry import build, construct, parameters, resolve, where_of
 
 
 def build_optimizer(run: Run) -> AlchemyOptimizer:
-    """The optimiser that `[optim]` names; a class of torch is wrapped."""
+    """The optimiser that `[optim]` names, or those of its tables `[optim.NAME]`."""
     table = run.table("optim")
+    if is_several(table):
+        return Optimizers({name: _build_named(run, name) for name in table})
     if "type" not in table:
         raise AlchemyError(
             "training needs a table [optim] with a 'type'", section="optim", hint='such as type = "alchemy.optim.AdamW"'
         )
+    return _build(run, table, "optim")
+
+
+def _build_named(run: Run, name: str) -> AlchemyOptimizer:
+    table, section = run.table("optim")[name], f"optim.{name}"
+    if "type" not in table:
+        hint = 'such as type = "alchemy.optim.AdamW"'
+        raise AlchemyError(f"[{section}] has no 'type'", where=where_of(table), section=section, hint=hint)
+    if table.get("params") is None and not _has_hook(run):
+        hint = f'give a pattern of names, as params = "{name}.*", or define optim_params(self, name, **table)'
+        raise AlchemyError(
+            "it does not say which parameters it takes", where=where_of(table), section=section, hint=hint
+        )
+    token = being_built.set(name)
+    try:
+        return _build(run, table, section)
+    finally:
+        being_built.reset(token)
+
+
+def _build(run: Run, table: Mapping[str, Any], section: str) -> AlchemyOptimizer:
+    """One optimiser; a class of torch is wrapped."""
     kind = _torch_kind(table["type"])
     if kind is not None:
-        drop = _left_to_model(run, table, {*parameters(kind)[0], *OURS})
-        wrapped: AlchemyOptimizer = construct(Wrapped, table, drop=drop, section="optim")
+        drop = _left_to_model(run, table, {*parameters(kind)[0], *OURS}, section)
+        wrapped: AlchemyOptimizer = construct(Wrapped, table, drop=drop, section=section)
         return wrapped
     try:
         names, takes_any = parameters(AlchemyOptimizer.resolve_registered_module(table["type"]))
     except AlchemyError:  # build says it again, with the line
         names, takes_any = {}, True
-    drop = _left_to_model(run, table, names) if names and not takes_any else set()
-    optim: AlchemyOptimizer = build(AlchemyOptimizer, table, drop=drop, section="optim")
+    drop = _left_to_model(run, table, names, section) if names and not takes_any else set()
+    optim: AlchemyOptimizer = build(AlchemyOptimizer, table, drop=drop, section=section)
     return optim
 
 
@@ -48,14 +74,21 @@ def _torch_kind(name: str) -> type[Optimizer] | None:
     return None
 
 
-def _left_to_model(run: Run, table: Mapping[str, Any], names: Collection[str]) -> set[str]:
+def _has_hook(run: Run) -> bool:
+    """Whether the model has an `optim_params` of its own; ours takes anything and reads nothing."""
+    return type(run.model).optim_params.__qualname__ != "AlchemyModel.optim_params"
+
+
+def _left_to_model(run: Run, table: Mapping[str, Any], names: Collection[str], section: str) -> set[str]:
     """Keys that the optimiser does not take but the model's own `optim_params`, which gets the whole table."""
-    hook = type(run.model).optim_params
-    if hook.__qualname__ == "AlchemyModel.optim_params":  # takes anything and reads nothing
+    claimed = {"params"} if section != "optim" and "params" in table else set()
+    if claimed:  # by patterns: the model is not asked
+        return claimed
+    if not _has_hook(run):
         if table.get("trf_lr") is not None and "trf_lr" in names:
             logger.warning("[optim] trf_lr is not used: {} has no optim_params of its own", type(run.model).__name__)
         return set()
-    wanted, takes_any = parameters(hook)
+    wanted, takes_any = parameters(type(run.model).optim_params)
     left = {key for key in table if key not in names and key != "type" and (key in wanted or takes_any)}
     for key in sorted(left - set(wanted)):
         hint = did_you_mean(key, [*names, *wanted])

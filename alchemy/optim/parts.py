@@ -27,7 +27,7 @@ class Wrapped(AlchemyOptimizer):
                 where = self.cfg.where(key) if hasattr(self.cfg, "where") else ""
                 known = [name for name in (*names, *OURS) if name != "params"]
                 hint = did_you_mean(key, known) or f"it takes {', '.join(known)}"
-                raise AlchemyError(f"{type} takes no {key!r}", where=where, section="optim", hint=hint)
+                raise AlchemyError(f"{type} takes no {key!r}", where=where, section=self.section, hint=hint)
         self.make(kind, **{key: tuple(value) if isinstance(value, list) else value for key, value in options.items()})
 
 
