@@ -3,25 +3,94 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Parser
+from alchemy.cli.options import Parser, add_configs, add_user_dir, device, integers
+
+if TYPE_CHECKING:
+    from alchemy.config.tree import Document
 
 EXAMPLES = """examples:
-  alchemy verify ledger records/demo/2026-01-31_12-00-00.000000
-  alchemy verify ledger RECORD OTHER --json"""
+  alchemy verify resume train.toml                    # kill -9 and resume: the same to the bit?
+  alchemy verify resume train.toml --updates 30 --kill-at 17 --workers 0,2
+  alchemy verify determinism train.toml               # the same seed: the same bits?
+  alchemy verify parallel train.toml --ranks 2        # does the gradient depend on how the batch is cut?
+  alchemy verify ledger RECORD                        # was every sample seen once?
+  alchemy verify ledger RECORD OTHER --json           # did two runs see the same?"""
+
+LEDGER = "was every sample seen once; did two runs see the same"
+ACTIONS = {
+    "resume": "does a run that is killed and resumed end as one that was left alone, to the bit",
+    "parallel": "does the gradient depend on how a batch is cut, or on the number of processes",
+    "determinism": "do two runs with the same seed end the same, to the bit",
+}
 
 
 def arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    ledger = actions.add_parser("ledger", help="was every sample seen once; did two runs see the same", epilog=EXAMPLES)
+    parsers = {name: actions.add_parser(name, help=text, epilog=EXAMPLES) for name, text in ACTIONS.items()}
+    ledger = actions.add_parser("ledger", help=LEDGER, epilog=EXAMPLES)
     ledger.add_argument("record", metavar="RECORD", help="a record folder, or its name")
     ledger.add_argument("other", nargs="?", metavar="OTHER", help="another one, to compare with")
-    ledger.add_argument("--json", action="store_true", help="print JSON")
+    for inner in parsers.values():
+        add_configs(inner, many=False)
+    for name in ("resume", "determinism"):
+        text = "train so many updates (default: a bit more than an epoch, 20 at most)"
+        parsers[name].add_argument("--updates", type=int, metavar="K", help=text)
+    add = parsers["resume"].add_argument
+    add("--kill-at", type=int, metavar="N", help="kill it at this update (default: in the middle)")
+    text = "loader workers: a kill and a resume for each number (default: that of the config)"
+    add("--workers", type=integers, default=[None], metavar="N,..", help=text)
+    text = "processes that share a batch, 1 leaves them out (default: 2)"
+    parsers["parallel"].add_argument("--ranks", type=int, default=2, metavar="N", help=text)
+    for inner in parsers.values():
+        text = "device to use, -1 is the CPU (default)"
+        inner.add_argument("--device", type=device, default=-1, metavar="N", help=text)
+        add_user_dir(inner)
+        inner.add_argument("--strict", action="store_true", help="take unknown keys as errors")
+    for inner in (*parsers.values(), ledger):
+        inner.add_argument("--json", action="store_true", help="print JSON")
 
 
 def main(args: argparse.Namespace) -> int:
+    return _ledger(args) if args.action == "ledger" else _verify(args)
+
+
+def _verify(args: argparse.Namespace) -> int:
+    """Trains a config in short and tells what was found; the exit code says whether the promise holds."""
+    import json
+
+    from alchemy.cli.launch import refuse_if_wrong, vet
+    from alchemy.config.load import prepare_cfg
+    from alchemy.launch.project import reach
+
+    reach(args.user_dir)
+    document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
+    refuse_if_wrong(vet([document], args))
+    found = _check(document, args)
+    print(json.dumps(found.plain(), indent=1) if args.json else found)
+    return int(not found.equal)
+
+
+def _check(document: Document, args: argparse.Namespace) -> Any:
     # a promise is the module of that name in alchemy/verify, imported when it is asked for
-    return {"ledger": _ledger}[args.action](args)
+    common = {"device": args.device, "user_dir": args.user_dir, "tell": _tell}
+    if args.action == "resume":
+        from alchemy.verify import resume
+
+        return resume.check(document, updates=args.updates, kill_at=args.kill_at, workers=args.workers, **common)
+    if args.action == "determinism":
+        from alchemy.verify import determinism
+
+        return determinism.check(document, updates=args.updates, **common)
+    from alchemy.verify import parallel
+
+    return parallel.check(document, ranks=args.ranks, **common)
+
+
+def _tell(text: str) -> None:
+    print(f"{text} ..", file=sys.stderr, flush=True)
 
 
 def _ledger(args: argparse.Namespace) -> int:

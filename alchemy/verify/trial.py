@@ -1,0 +1,196 @@
+"""Short trainings of a config, in processes of their own and in a folder that is thrown away."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import signal
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from alchemy.config.tree import Document
+from alchemy.context import Run
+from alchemy.errors import AlchemyError, RunFailed
+from alchemy.launch.workers import Lost, run_all
+from alchemy.records.folder import folders
+from alchemy.result import FailedRun
+from alchemy.resuming import resume
+from alchemy.runner import run
+from alchemy.stop import StopRule
+
+MOST, LEAST = 20, 4
+# they copy, send or trace, and change no number; what else there is writes into the record, which is thrown away
+LEFT_OUT = ("Backup", "MailOnFinish", "Profile")
+
+Tell = Callable[[str], object]
+
+
+@dataclass
+class Trial:
+    """A config made fit for short trainings that can be compared."""
+
+    document: Document
+    left_out: list[str]
+    device: int = -1
+    user_dir: str = "src"
+
+    @classmethod
+    def of(cls, doc: Document, *, updates: int | None = None, device: int = -1, user_dir: str = "src") -> Trial:
+        """The same training, cut after `updates`, with its state saved at every one of them."""
+        if updates is not None and updates < 2:
+            raise AlchemyError(f"--updates is {updates}", hint="give 2 or more")
+        refuse_without_data(doc)
+        work = copy.deepcopy(doc)
+        work.setdefault("tag", "verify")
+        work["log_every"] = 1  # so that the first update that differs is seen
+        left_out = _plugins(work)
+        stop = work.setdefault("stop", {})
+        limit = {"type": "alchemy.verify.trial.Limit", "most": updates or 0}
+        stop["any"] = [*_plain(stop.peek("any") or []), limit]
+        work["checkpoint"] = _plain(work.peek("checkpoint") or {}) | {"every": 1, "enabled": True, "at_end": True}
+        return cls(work, left_out, device, user_dir)
+
+    def train(self, folder: Path, *, workers: int | None = None, kill_at: int = 0) -> Job:
+        """A training from the beginning; `kill_at` is the update at which its process kills itself."""
+        document = copy.deepcopy(self.document)
+        for plugin in document["plugins"]:
+            if _name(plugin) == "FileLogger":
+                plugin["log_dir"] = str(folder)
+        if workers is not None:
+            set_workers(document["task"]["datasets"]["train"], workers)
+        return Job(_train, folder, (document, kill_at, self.device, self.user_dir))
+
+    def resume(self, folder: Path) -> Job:
+        """Goes on with the training that was killed in a folder."""
+        return Job(_resume, folder, (str(record_in(folder)), self.device, self.user_dir))
+
+
+class Job(NamedTuple):
+    """What a process does: `call(folder, *arguments)`."""
+
+    call: Callable[..., Ended]
+    folder: Path
+    arguments: tuple[Any, ...]
+
+
+class Ended(NamedTuple):
+    """How a training ended, and what it has printed where it failed."""
+
+    failed: str = ""
+    trace: str = ""
+
+
+@StopRule.register()
+class Limit(StopRule):
+    """Ends a training after `most` updates; 0 is a bit more than an epoch. Kills it where the process is told to."""
+
+    kill_at = 0  # of the process, not of the config: a run that goes on after it has the same config
+
+    def __init__(self, *, most: int = 0) -> None:
+        self.most = most
+
+    def check(self, run: Run) -> str:
+        # asked before the state of this update is saved: it has to be made again
+        if self.kill_at and run.update >= self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        limit = self.most or _a_bit_more(run)
+        return f"{limit} updates are enough to compare" if run.update >= limit else ""
+
+
+def _a_bit_more(run: Run) -> int:
+    """More than an epoch where that is short, so that the change to the next one is seen too."""
+    if run.epoch_steps is None:
+        return MOST
+    updates = math.ceil(run.epoch_steps / getattr(run.model.backward, "period", 1))
+    return min(MOST, max(LEAST, updates + max(2, updates // 4)))
+
+
+def go(jobs: Sequence[Job], *, at_once: int = 2) -> list[Ended | Lost]:
+    """Does the jobs in fresh processes; a process that died gives a `Lost`."""
+    calls = [(job.call, str(job.folder), *job.arguments) for job in jobs]
+    return run_all(_do, calls, [None] * min(at_once, len(jobs)))
+
+
+def finished(answers: Sequence[Ended | Lost]) -> None:
+    """An error where a training did not come to its end."""
+    for answer in answers:
+        if isinstance(answer, Lost):
+            if answer.signal is not None:
+                raise KeyboardInterrupt
+            raise RunFailed(f"a training was lost: {answer}")
+        if answer.failed:
+            hint = "see `alchemy run CFG --fast-dev-run 2`"
+            raise RunFailed(f"a training failed, so nothing can be compared: {answer.failed}", hint=hint)
+
+
+def record_in(folder: Path) -> Path:
+    """The one record of a folder."""
+    return next(folders(folder))
+
+
+def refuse_without_data(doc: Document) -> None:
+    """An error where a config has no training data."""
+    task: Any = doc.peek("task")
+    splits = task.peek("datasets") if isinstance(task, dict) else None
+    if not isinstance(splits, dict) or "train" not in splits:
+        raise AlchemyError(
+            "there is no data to train on", where=doc.path, section="task.datasets", hint="add [task.datasets.train]"
+        )
+
+
+def set_workers(table: Any, workers: int) -> None:
+    """Gives a split so many loader workers; without any, what only they can have is taken out."""
+    table["num_workers"] = workers
+    for key in ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context") if not workers else ():
+        table.pop(key, None)
+
+
+# -- in the process
+def _do(call: Callable[..., Ended], folder: str, *arguments: Any) -> Ended:
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "printed.txt"), "a") as printed:
+        for number in (1, 2):  # of the process: what is not Python prints too
+            os.dup2(printed.fileno(), number)
+        return call(folder, *arguments[:-1])  # the last one is the place
+
+
+def _train(folder: str, document: Document, kill_at: int, device: int, user_dir: str) -> Ended:
+    Limit.kill_at = kill_at
+    return ended(lambda: run([document], device=[device], user_dir=user_dir)[0])
+
+
+def _resume(folder: str, record: str, device: int, user_dir: str) -> Ended:
+    return ended(lambda: resume(record, device=[device], user_dir=user_dir))
+
+
+def ended(work: Callable[[], Any]) -> Ended:
+    """Does the work of a process, and says how it ended; an error travels as text."""
+    try:
+        result = work()
+    except Exception as error:
+        return Ended(f"{type(error).__name__}: {error}", traceback.format_exc())
+    return Ended(result.reason, result.trace) if isinstance(result, FailedRun) else Ended()
+
+
+# -- the config
+def _plugins(work: Document) -> list[str]:
+    """Leaves out what has no business here, and sees to a record; returns what was left out."""
+    plugins = [plugin.plain() for plugin in work.peek("plugins") or []]
+    left_out = [_name(plugin) for plugin in plugins if _name(plugin) in LEFT_OUT]
+    kept = [plugin for plugin in plugins if _name(plugin) not in LEFT_OUT]
+    if not any(_name(plugin) == "FileLogger" for plugin in kept):
+        kept.append({"type": "alchemy.plugins.FileLogger", "log_dir": ""})
+    work["plugins"] = kept
+    return left_out
+
+
+def _name(plugin: Any) -> str:
+    return str(plugin["type"]).rpartition(".")[2]
+
+
+def _plain(value: Any) -> Any:
+    return value.plain() if hasattr(value, "plain") else value
