@@ -1,14 +1,19 @@
-"""Runs the benchmarks and says whether the figures hold: `python -m bench [start] [loop] [tracking] [--quick]`."""
+"""Runs the benchmarks and says whether the figures hold: `python -m bench [NAME ..] [--quick]`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from bench import loop, start, tracking
+from bench import checkpoint, loop, start, tracking
 from bench.measure import save
 
-BENCHMARKS = {"start": start.figures, "loop": loop.figures, "tracking": tracking.figures}
+BENCHMARKS = {
+    "start": start.figures,
+    "loop": loop.figures,
+    "tracking": tracking.figures,
+    "checkpoint": checkpoint.figures,
+}
 
 
 def main() -> int:

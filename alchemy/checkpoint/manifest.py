@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -112,8 +113,10 @@ def verify(folder: str | Path, *, contents: bool = True, tick: Callable[[str], N
 
 def checkpoints(state_dir: str | Path) -> list[Path]:
     """The checkpoint folders of a run, oldest first, whether valid or not."""
-    state = Path(state_dir)
-    found = [path for path in state.glob("u*") if FOLDER.fullmatch(path.name)] if state.is_dir() else []
+    try:
+        found = [path for path in Path(state_dir).iterdir() if FOLDER.fullmatch(path.name)]
+    except OSError:  # there are none, or none that can be seen
+        return []
     return sorted(found, key=lambda path: _age(path.name))
 
 
@@ -145,7 +148,8 @@ def clear_leftovers(state_dir: Path) -> list[str]:
     for link in LINKS:
         old = state_dir / f".{link}.old"
         if old.is_dir() and not (state_dir / link).exists():
-            old.rename(state_dir / link)
+            with contextlib.suppress(OSError):  # whoever cannot write here will hear of it when saving
+                old.rename(state_dir / link)
     leftovers = sorted(state_dir.glob(f"{TEMPORARY}*"))
     for folder in leftovers:
         shutil.rmtree(folder, ignore_errors=True)
