@@ -30,15 +30,16 @@ class Buffers:
         self._events: list[torch.cuda.Event] = []
 
     def copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        self._kept = {name: self._fitting(name, tensor) for name, tensor in tensors.items()}
+        copies = {name: self._fitting(name, tensor) for name, tensor in tensors.items()}
+        self._kept |= copies  # what only a whole state has outlives a save of weights alone
         with torch.no_grad():
             for name, tensor in tensors.items():
-                self._kept[name].copy_(tensor, non_blocking=tensor.is_cuda)
+                copies[name].copy_(tensor, non_blocking=tensor.is_cuda)
         for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
             event = torch.cuda.Event()
             event.record(torch.cuda.current_stream(device))
             self._events.append(event)
-        return self._kept
+        return copies
 
     def ready(self) -> None:
         """Waits until the copies are complete."""

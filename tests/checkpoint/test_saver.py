@@ -24,6 +24,8 @@ def test_the_copies_use_the_same_memory_again() -> None:
     places = [tensor.data_ptr() for tensor in first.values()]
     second = buffers.copy({"a": torch.full((3, 2), 5.0), "b": torch.zeros(2, 3).t()})
     assert [tensor.data_ptr() for tensor in second.values()] == places
+    assert list(buffers.copy({"b": torch.zeros(2, 3).t()})) == ["b"]  # weights alone
+    assert buffers.copy({"a": second["a"].clone()})["a"].data_ptr() == places[0]
     assert torch.equal(second["a"], torch.full((3, 2), 5.0))
     assert second["b"].is_contiguous()
 
