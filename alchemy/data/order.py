@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from alchemy.seeds import at_sample, derive, reseed
+from alchemy.seeds import Generators, at_sample, derive, reseed
 
 
 class Place(NamedTuple):
@@ -130,9 +130,28 @@ class Deal:
     def _from(self, start: int) -> Iterator[list[int]]:
         if isinstance(self.batches, Cut):
             return self.batches.from_batch(start, self.seed)
-        # a sampler of the project's own: what it draws from the global generators is the same at a resume
-        reseed(derive(self.seed, "sampler"))
-        return itertools.islice(iter(self.batches), start, None)
+        return itertools.islice(_drawn_apart(self.batches, derive(self.seed, "sampler")), start, None)
+
+
+def _drawn_apart(batches: Iterable[list[int]], seed: int) -> Iterator[list[int]]:
+    """The batches of a sampler of the project's own: what it draws from the global generators, batch by batch, is a
+    function of the seed, whatever else is drawn in between; and nobody else sees that it has drawn."""
+    generators = Generators()
+    outside = generators.state_dict()
+    reseed(seed)
+    iterator, own = iter(batches), generators.state_dict()
+    generators.load_state_dict(outside)
+    while True:
+        outside = generators.state_dict()
+        generators.load_state_dict(own)
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            return
+        finally:
+            own = generators.state_dict()
+            generators.load_state_dict(outside)
+        yield batch
 
 
 def cut_evenly(items: list[int], parts: int) -> list[list[int]]:
