@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+import alchemy
 from alchemy.model import AlchemyModel
-from alchemy.pipeline import EvalPipeline, LstDataPipeline
+from alchemy.pipeline import EndEpochPipeline, EvalPipeline, LstDataPipeline, SchedPipeline
 
 MEAN, SPREAD = 1.0, 1.25  # of heaps around 0 and 2, each 0.75 wide
 
@@ -38,6 +41,10 @@ class Pair(nn.Module):
         self.generator = nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 1))
         self.discriminator = nn.Sequential(nn.Linear(1, width), nn.Tanh(), nn.Linear(width, 1))
 
+    def forward(self, z: Tensor) -> Tensor:
+        fake: Tensor = self.generator(z)
+        return fake
+
 
 class Gan(AlchemyModel):
     """The discriminator learns in every step, the generator in every `n_critic`-th, of the discriminator as it is then.
@@ -54,7 +61,7 @@ class Gan(AlchemyModel):
     def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
         weight = next(self.module.parameters())
         x, z = batch["x"].to(weight.dtype), batch["z"].to(weight.dtype)
-        fake = self.module.generator(z)
+        fake = self.model(z)
         if not needs_loss:
             return {"fake": fake}
         discriminator, generator = self._whose_turn() if requires_grad else (True, True)
@@ -83,7 +90,8 @@ class Blend(Gan):
     """Both parts under one loss that names no optimiser."""
 
     def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
-        guess = self.module.discriminator(self.module.generator(batch["z"]))
+        weight = next(self.module.parameters())
+        guess = self.module.discriminator(self.module.generator(batch["z"].to(weight.dtype)))
         loss_sum, count = (guess - batch["x"]).square().sum(), len(guess)
         loss = self.backward.backward(loss_sum, count=count, requires_grad=requires_grad)
         return {"loss": loss, "loss_sum": loss_sum.detach(), "count": count}
@@ -106,8 +114,22 @@ class Moments(EvalPipeline):
     """The mean and the spread of what the generator draws."""
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
-        fakes = self.run.model.module.generator(Heaps(count=4000, seed=7).zs)
+        weight = next(self.run.model.parameters())
+        fakes = self.run.model.module(Heaps(count=4000, seed=7).zs.to(weight.dtype))
         return {**kwargs, "mean": float(fakes.mean()), "spread": float(fakes.std())}
+
+
+@SchedPipeline.register()
+class Keep(EndEpochPipeline):
+    """Writes the weights that this process has to a file."""
+
+    def __init__(self, *, into: str) -> None:
+        super().__init__()
+        self.into = into
+
+    def __call__(self, **kwargs: Any) -> dict[str, Any]:
+        torch.save(self.run.model.state_dict(), f"{self.into}.{os.environ.get('RANK', '0')}")
+        return kwargs
 
 
 def optims(**changes: Any) -> dict[str, Any]:
@@ -141,3 +163,30 @@ def config(log_dir: Path | None = None, **changes: Any) -> dict[str, Any]:
         table, _, inner = key.partition("__")
         cfg[table] = {**cfg[table], inner: value} if inner else value
     return cfg
+
+
+# the same updates for any number of processes; 512 samples are 10 whole batches and a part of one
+TRAININGS: dict[str, dict[str, Any]] = {
+    "alternating": {"n_critic": 2},
+    "taking turns": {"turns": True, "period": 2},
+    "all at once": {"type": "tests.gan.Blend"},
+}
+
+
+def train(out: Path) -> None:
+    """One epoch of each, in float64."""
+    for name, changes in TRAININGS.items():
+        model = {"type": "tests.gan.Gan", "double": True, **{k: v for k, v in changes.items() if k != "period"}}
+        sched = {
+            "type": "alchemy.sched.Constant",
+            "epochs": 1,
+            "pipes": [{"type": "tests.gan.Keep", "into": str(out / name)}],
+        }
+        backward = {"period": changes.get("period", 1)}
+        cfg = config(out / "records" / name, model=model, sched=sched, backward=backward)
+        cfg["task"]["datasets"]["train"]["batch_size"] = 50
+        alchemy.run([cfg], device=[-1], raise_errors=True)
+
+
+if __name__ == "__main__":
+    train(Path(sys.argv[1]))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +27,7 @@ from alchemy.optim import Optimizers, build_optimizer
 from alchemy.precision import build_precision
 from alchemy.sched import build_sched
 from alchemy.verify.equal import compare
-from tests.gan import MEAN, SPREAD, Heaps, config, optims
+from tests.gan import MEAN, SPREAD, TRAININGS, Heaps, config, optims, train
 
 SGD = {"type": "torch.optim.SGD", "lr": 0.1}
 STOPS = {"type": "tests.toy.SignalAt"}
@@ -450,3 +453,23 @@ def test_a_run_that_was_stopped_and_resumed_ends_at_the_same_weights(changes: di
     assert (found.updates, found.tensors > 30) == (10, True)
     files = read(Path(resumed.record_dir) / "state" / "last")
     assert any("generator" in name for name in files["optim.safetensors"])
+
+
+# -- several processes
+@pytest.mark.dist
+def test_two_processes_make_the_updates_of_one(tmp_path: Path) -> None:
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    alone.mkdir()
+    together.mkdir()
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "tests.gan"]
+    root = Path(__file__).parents[1]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    done = subprocess.run([*start, str(together)], cwd=root, env=env, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    train(alone)
+    for name in TRAININGS:
+        one = torch.load(alone / f"{name}.0", weights_only=True)
+        for rank in range(2):
+            torch.testing.assert_close(
+                torch.load(together / f"{name}.{rank}", weights_only=True), one, rtol=1e-9, atol=1e-12
+            )
