@@ -80,6 +80,8 @@ class NoCheckpoints(Stateless):
 class NoLedger(Stateless):
     """A run that does not write down which samples it has seen."""
 
+    dropped, error = 0, ""
+
     def saw(self, ids: Sequence[int] | None, digest: bytes | None = None) -> None:
         pass
 

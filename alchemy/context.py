@@ -6,8 +6,9 @@ import contextlib
 import contextvars
 import functools
 import os
+import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -179,7 +180,8 @@ class Run(SymbolTbl):
         self.max_batches = 0  # --fast-dev-run: batches of an epoch or an evaluation; 0 is all of them
         self.overfit = 0  # --overfit: how many batches training sees again and again; 0 is off
         self.stopping: str | None = None
-        self.all_stop = False  # some process of the group has asked for the end, and all of them know
+        self.asked = 0  # the signal that this process was sent, until all processes know of it
+        self._agreed: float | None = None  # seconds at the last update, as the first process has them
         self.resume_from: Path | None = None  # the record that the run goes on with
         self.allowed: frozenset[str] = frozenset()  # changes that it may go on with though it is no longer the same run
         self._began = time.monotonic()
@@ -222,8 +224,8 @@ class Run(SymbolTbl):
 
     @property
     def elapsed(self) -> float:
-        """Seconds that the run has taken, those before a resume included."""
-        return time.monotonic() - self._began
+        """Seconds that the run has taken, those before a resume included; the same number in all processes."""
+        return time.monotonic() - self._began if self._agreed is None else self._agreed
 
     @property
     def tokens(self) -> float:
@@ -237,17 +239,23 @@ class Run(SymbolTbl):
         """Asks the loop to end at the next step boundary; the first reason given stands."""
         self.stopping = self.stopping or reason
 
-    def stop_is_asked(self) -> bool:
-        return self.stopping is not None
+    def end_for(self, number: int) -> None:
+        """A signal has asked for the end, and all processes know it."""
+        self.signal = number
+        self.stop(f"signal {number}: ended at the next step")
 
-    @property
-    def must_end(self) -> bool:
-        """Whether the loop ends after this step: with several processes, once all of them know."""
+    def agree(self, numbers: Sequence[float] = ()) -> list[float]:
+        """The sums over all processes, which on the way tell each other of signals and of the time.
+
+        A signal reaches them at different moments: whoever left alone would leave the others waiting.
+        """
         if self.group.size == 1:
-            return self.stopping is not None
-        if self.all_stop and self.stopping is None:
-            self.stopping = "another process was asked to end"
-        return self.all_stop
+            return list(numbers)
+        here = time.monotonic() - self._began if self.group.is_main else 0.0
+        *sums, told, number, self._agreed = self.group.sum([*numbers, float(self.asked > 0), float(self.asked), here])
+        if told and self.signal is None:
+            self.end_for(int(number / told) if not number % told else signal.SIGTERM)
+        return sums
 
     def outcome(self, error: BaseException | None) -> tuple[str, str]:
         """How a run ends: a status of the record, and the reason."""
@@ -268,7 +276,7 @@ class Run(SymbolTbl):
             reason = self.rules.after_eval(self, split, scores)
             if reason:
                 self.stop(reason)
-            self.checkpoints.scored(split, scores, self.where, mid_window=self._mid_window())
+            self.checkpoints.scored(split, scores, self.where, mid_window=self.mid_window)
 
     @property
     def where(self) -> Where:
@@ -276,7 +284,9 @@ class Run(SymbolTbl):
         sched = self.train_sched
         return Where(self.update, sched.cur_epoch, sched.cur_step) if sched is not None else Where(0, 0, 0)
 
-    def _mid_window(self) -> bool:
+    @property
+    def mid_window(self) -> bool:
+        """Whether gradients wait for the rest of their update."""
         return bool(getattr(getattr(self.model, "backward", None), "is_open", False))
 
     # -- its own part of a checkpoint
@@ -286,7 +296,7 @@ class Run(SymbolTbl):
         return {"elapsed": self.elapsed, "scores": numbers, "scored_at": dict(self.scored_at), "stopping": stopping}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._began = time.monotonic() - state["elapsed"]
+        self._began, self._agreed = time.monotonic() - state["elapsed"], None
         self.scores, self.scored_at = dict(state["scores"]), dict(state["scored_at"])
         self.stopping = state["stopping"]
 

@@ -62,7 +62,7 @@ def train(run: Run) -> None:
                 return
             sched.end_train_epoch()
             _end_epoch(run)
-            if run.must_end or run.max_batches:
+            if run.stopping or run.max_batches:
                 return
 
 
@@ -77,7 +77,7 @@ def _train_epoch(run: Run, pace: Pace, feed: Feed) -> bool:
     ):
         if sched.is_pending("end_step"):  # a signal came during an evaluation, and the training goes on from there
             _after_step(run, pace, bar, "", sched.outputs)
-        for batch in () if run.must_end else feed:
+        for batch in () if run.stopping else feed:
             # whatever the model draws is a function of (seed, update, step), not of what was drawn before
             reseed(derive(run.seed, "step", sched.num_updates, sched.cur_step + 1, run.group.rank))
             sched.begin_train_step(batch)
@@ -86,9 +86,9 @@ def _train_epoch(run: Run, pace: Pace, feed: Feed) -> bool:
             run.model.train()
             text, outputs = _step(run, feed, batch)
             _after_step(run, pace, bar, text, outputs)
-            if run.must_end:
+            if run.stopping:
                 break
-        if run.signal is not None and run.must_end:
+        if run.signal is not None:
             run.checkpoints.save(run.where, "signal")
             return False
         _finish_window(run, pace)
@@ -104,7 +104,8 @@ def _saved_when_left(run: Run) -> Iterator[None]:
     try:
         yield
     except Left as left:
-        if not left.saved and run.train_sched.resumable:
+        # several processes: the gradients of an open window differ, and only those of the first would be saved
+        if not left.saved and run.train_sched.resumable and (run.group.size == 1 or not run.mid_window):
             run.checkpoints.save(run.where, "signal")
         left.saved = True
         raise
@@ -187,25 +188,26 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
         run.metrics.scope(split, root=True) as scores,
         torch.no_grad(),
         run.average.applied(),
-        run.precision.autocast(),
     ):
         task.begin_eval(split, **kwargs)
         model.eval()
         with progress_bar(run, split, _length(loader, run.max_batches)) as bar:
             for batch in _limited(loader, run.max_batches):
-                outputs = _outputs(task.eval_step(batch, needs_loss=needs_loss))
+                outputs = _outputs(run.precision.attempt(task.eval_step, batch, needs_loss=needs_loss))
                 # a task with a step of its own may not hand its loss to the metrics; the first batch shows it
                 tells_itself = "loss" in scores if not bar.done else tells_itself
                 if needs_loss and not tells_itself:
                     log_loss(run, outputs)
                 bar.step()
-                # one of several processes cannot leave alone: the others would wait for it in the next update
-                if run.signal is not None and run.group.size == 1:
+                run.agree()
+                if run.signal is not None:
                     raise Left(run.signal)
         loss = scores.mean("loss")
         results = dict(task.end_eval(split, **kwargs) or {})
     if loss is not None:
         results.setdefault("loss", loss)
+    # processes may differ in the last bit, and must decide alike what is best and when to stop
+    results |= run.group.broadcast({name: value for name, value in results.items() if isinstance(value, int | float)})
     seconds = time.perf_counter() - begin
     run.eval_seconds += seconds
     run.log({f"{split}/{name}": value for name, value in numbers_in(results).items()} | {f"time/eval_{split}": seconds})
@@ -229,9 +231,9 @@ def infer(run: Run, split: str = "inference") -> Iterator[tuple[Any, Any]]:
     """`(batch, what the output pipes gave)` for every batch of a split; nothing is scored."""
     loader = _loader(run, split, derive(run.seed, "eval", split))
     run.model.eval()
-    with torch.no_grad(), run.precision.autocast(), progress_bar(run, split, _length(loader, run.max_batches)) as bar:
+    with torch.no_grad(), progress_bar(run, split, _length(loader, run.max_batches)) as bar:
         for batch in _limited(loader, run.max_batches):
-            yield batch, _outputs(run.task.eval_step(batch, needs_loss=False))
+            yield batch, _outputs(run.precision.attempt(run.task.eval_step, batch, needs_loss=False))
             bar.step()
             if run.signal is not None:
                 raise Left(run.signal)
@@ -347,6 +349,8 @@ def _finish_window(run: Run, pace: Pace) -> None:
     flush = getattr(getattr(run.model, "backward", None), "flush", None)
     if flush is not None:
         flush()
+    if pace.is_due():  # here, while its numbers are those of this update alone
+        pace.log()
     _after_update(run, pace)
 
 

@@ -218,9 +218,10 @@ class AlchemyModel(Registrable):
         `strict=False` takes what fits by name.
         """
         for name, module in self._saved().items():
-            averaged = Path(path) / "ema.safetensors"
-            file = averaged if name == "model" and averaged.is_file() else Path(path) / f"{name}.safetensors"
-            load_weights(module, file, strict)
+            load_weights(module, Path(path) / f"{name}.safetensors", strict)
+        averaged = Path(path) / "ema.safetensors"
+        if averaged.is_file():  # of what is trained; buffers and frozen weights are the model's
+            load_weights(self.module, averaged, strict=False)
 
     def _saved(self) -> dict[str, nn.Module]:
         return {"model": self.module, **{name: loss for name, loss in self.losses().items() if loss.state_dict()}}
@@ -404,6 +405,8 @@ class DefaultBackwardHandler(BackwardHandler):
         run, optim = self.run, window.optim
         if not self._synced or window.name:  # or the epoch was shorter than its loader said, or had no length
             run.group.average_grads(optim.params)
+        elif run.group.size > 1:  # what is learnt in a loss lies outside the module that DDP knows
+            run.group.average_grads(param for loss in run.model.losses().values() for param in loss.parameters())
         run.precision.unscale(optim)
         count, loss = self._over_all_processes(window)
         if isinstance(count, Tensor):
@@ -440,12 +443,10 @@ class DefaultBackwardHandler(BackwardHandler):
         self._windows.settled = True
 
     def _over_all_processes(self, window: Window) -> tuple[Any, Any]:
-        """The count of the window and the flag of its losses; where one process is told to stop, all are."""
+        """The count of the window and the flag of its losses."""
         if self.run.group.size == 1:
             return window.count, window.loss
-        stop = self.run.stop_is_asked()
-        count, loss, stops = self.run.group.sum([float(window.count), float(window.loss), float(stop)])
-        self.run.all_stop = stops > 0
+        count, loss = self.run.agree([float(window.count), float(window.loss)])
         return count, loss
 
     def _refused(self, window: Window, loss: Any) -> None:

@@ -39,7 +39,7 @@ class Precision(Registrable):
         scale: float = 65536.0,
         scale_every: int = 2000,
         compile: bool | dict[str, Any] = False,
-        recompute: Sequence[str] = (),
+        recompute: str | Sequence[str] = (),
         halve_on_oom: bool = False,
         anomaly: bool = False,
     ) -> None:
@@ -60,6 +60,8 @@ class Precision(Registrable):
         if self.recompute:
             names = recompute(model.module, self.recompute)
             logger.info("recomputed in the backward pass: {}", ", ".join(names))
+        if self.loss_scale is not None and self._device == "cpu":
+            logger.warning("[precision] fp16 on a CPU is slow and loses accuracy; bf16 needs no scale")
         if self.loss_scale is not None and any(p.dtype is torch.float16 for p in model.parameters()):
             hint = "load them as float32; dtype = 'fp16' casts where it is safe"
             raise AlchemyError(

@@ -22,7 +22,7 @@ from alchemy.context import Run, current_run, sym_tbl
 from alchemy.data import loader
 from alchemy.errors import AlchemyError, RunFailed, did_you_mean
 from alchemy.launch.device import alloc
-from alchemy.launch.group import local_device, open_group
+from alchemy.launch.group import local_device, open_group, place
 from alchemy.launch.project import reach, roots
 from alchemy.launch.signals import graceful
 from alchemy.launch.workers import Lost, places, run_all
@@ -66,7 +66,7 @@ class AlchemyRunner(Registrable):
         context.device_info = device_info or {"device": "cpu"}
         context.device = torch.device(context.device_info["device"])
         context.ctime = datetime.datetime.now()
-        context.console = Console()
+        context.console = Console(quiet=not context.group.is_main)  # the other processes would say the same
         for key, value in kwargs.items():
             context.set_global(key, value)
         seed_everything(context.seed)
@@ -248,7 +248,7 @@ def _together(document: Document, device_info: dict[str, Any] | None) -> Iterato
         if group.size > 1:
             document = group.broadcast(document)  # a seed that was drawn is drawn once
         with Run(document, info) as context:
-            context.group = group
+            context.group = context.metrics.group = group
             yield context
 
 
@@ -280,6 +280,8 @@ def run(
         cfgs = [cfgs]
     if isinstance(device, int):
         device = [device]
+    if place().size > 1 and (len(cfgs) > 1 or force_mp):
+        raise AlchemyError("several processes train one config together", hint="give torchrun one config at a time")
     kwargs = {"user_dir": user_dir, "desc": desc, "debug": debug, "no_file": no_file or bool(fast_dev_run)}
     kwargs |= {"fast_dev_run": fast_dev_run, "overfit": overfit}
     if resume_from is not None:
@@ -348,7 +350,7 @@ def _start_plugin(context: Run, table: Any, section: str) -> Any:
         context.exits.enter_context(plugin)
     if type(plugin).exit is not AlchemyPlugin.exit:
         context.exits.callback(_leave, plugin)
-    if type(plugin).log is not AlchemyPlugin.log:
+    if type(plugin).log is not AlchemyPlugin.log and context.group.is_main:
         context.loggers.append(plugin.log)
     return plugin
 
@@ -363,9 +365,10 @@ def _leave(plugin: Any) -> None:
 
 def _asker(context: Run) -> Any:
     def ask(number: int) -> bool:
-        if context.in_loop:
-            context.signal = number
-            context.stop(f"signal {number}: ended at the next step")
+        if context.in_loop and context.group.size > 1:
+            context.asked = number  # told to the others in the next update, which is the end for all of them
+        elif context.in_loop:
+            context.end_for(number)
         return context.in_loop
 
     return ask

@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset
 from alchemy.checkpoint import Checkpoints
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
-from alchemy.files import write_atomic
+from alchemy.files import hash_text, write_atomic
 from alchemy.records.ledger import Ledger
 from alchemy.registry import construct
 from alchemy.seeds import Generators
@@ -53,6 +53,7 @@ def parts_of(run: Run) -> dict[str, Any]:
         "rows": Rows(run),
         "generators": Generators(),
         "run": run,
+        "settings": Settings(run),
         "task": Several({f"{type(run.task).__name__}": run.task}),
         "outputpipes": Several(_numbered(run.task.outputpipes)),
         "evalpipes": Several(_numbered(run.task.evalpipes)),
@@ -105,6 +106,21 @@ class Seen:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.run.ledger.load_state_dict(state)
+
+
+class Settings:
+    """The config that a state belongs to: one that ended for a reason of its config may go on with another config."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def state_dict(self) -> dict[str, Any]:
+        values = {key: value for key, value in self.run.cfg.plain().items() if key not in ("plugins", "tag")}
+        return {"hash": hash_text(json.dumps(values, sort_keys=True, default=str))}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state != self.state_dict():
+            self.run.stopping = self.run.rules.after_update(self.run) or None
 
 
 class Several:

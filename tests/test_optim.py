@@ -349,3 +349,17 @@ def test_old_optimisers_are_filled_from_their_table_and_reset() -> None:
         assert run.optim.optimizer.defaults["amsgrad"] is True
         with pytest.raises(AlchemyError, match="AdamW takes no 'beta'; did you mean 'betas'"):
             run.optim.reset(beta=1)
+
+
+@pytest.mark.parametrize("kind", ["alchemy.optim.SGD", "torch.optim.SGD"])
+def test_clips_values_as_torch_does(kind: str) -> None:
+    with optimising({"type": kind, "lr": 0.1, "clip_value": 0.5}) as run:
+        give_gradients(run.model.module, 3.0)
+        expected = copy.deepcopy(run.model.module)
+        for param, other in zip(expected.parameters(), run.model.module.parameters(), strict=True):
+            param.grad = other.grad.clone()
+        nn.utils.clip_grad_value_(expected.parameters(), 0.5)
+        torch.optim.SGD(expected.parameters(), lr=0.1).step()
+        run.optim.step()
+        for param, other in zip(expected.parameters(), run.model.module.parameters(), strict=True):
+            assert torch.equal(param, other)

@@ -98,6 +98,7 @@ LOADER = {
     "persistent_workers": "bool",
     "pin_memory_device": "str",
     "in_order": "bool",
+    "per_device": "bool",
 }
 
 # keys whose text is the import path of a function or class
@@ -107,7 +108,7 @@ NAMES_CODE = ("fn", "collate_fn", "sampler", "batch_sampler", "worker_init_fn")
 NAMED_OPTIM = {"params": "str | list[str]"}
 
 # what alchemy's wrapper around `torch.optim.X` takes beside the keys of the optimiser itself
-WRAPPER = ("max_grad_norm", "no_decay")
+WRAPPER = ("max_grad_norm", "clip_value", "no_decay")
 
 # keys that a project's code may read from a table by convention, whatever its part takes
 BY_CONVENTION = {

@@ -18,7 +18,7 @@ from alchemy.nn.groups import Group, as_groups, hidden, matches, plain_values, s
 from alchemy.registry import Registrable, filled_from, parameters
 
 # keys of [optim] that are ours, whatever class of torch does the work
-OURS = ("max_grad_norm", "no_decay")
+OURS = ("max_grad_norm", "clip_value", "no_decay")
 
 # the one of several optimisers that is being built; it must know its table before its constructor is through
 being_built: ContextVar[str] = ContextVar("alchemy_optim", default="")
@@ -40,10 +40,16 @@ class AlchemyOptimizer(Registrable):
     _optimizer: Optimizer
 
     @filled
-    def __init__(self, *, max_grad_norm: float | None = None, no_decay: bool | Sequence[str] = False) -> None:
+    def __init__(
+        self,
+        *,
+        max_grad_norm: float | None = None,
+        clip_value: float | None = None,
+        no_decay: bool | Sequence[str] = False,
+    ) -> None:
         self.run: Run = current_run()
         self.name = being_built.get()
-        self.max_grad_norm = max_grad_norm
+        self.max_grad_norm, self.clip_value = max_grad_norm, clip_value
         self.no_decay = no_decay
         self.grad_norm: Tensor | None = None  # of the last update, before clipping; stays on its device
         self.guard: float | Tensor | None = None  # added to the norm: no update is made where the sum is not finite
@@ -97,21 +103,21 @@ class AlchemyOptimizer(Registrable):
             torch._foreach_mul_(grads, _scalar(c, grads[0]))
 
     def step(self) -> None:
-        """Clips to `max_grad_norm` and updates, unless a gradient is not finite and `guard` says to look."""
+        """Clips and updates, unless a gradient is not finite and `guard` says to look."""
         self.refused = False
         if self.guard is None and not self.max_grad_norm:
-            self._optimizer.step()
+            self._update()
             return
         norm = self._measure()
         if norm is None:
-            self._optimizer.step()
+            self._update()
         elif norm.device.type == "cpu":
             # reading a number back is free here, and mostly there is nothing to multiply
             value = norm.item()
             self.refused = self.guard is not None and not math.isfinite(value + float(self.guard))
             if not self.refused:
                 self._clip(norm, value)
-                self._optimizer.step()
+                self._update()
         else:
             self._step_on_device(norm)
 
@@ -129,10 +135,19 @@ class AlchemyOptimizer(Registrable):
         if self._flag is not None:  # the names by which torch's own scaler speaks to a fused optimiser
             self._optimizer.grad_scale, self._optimizer.found_inf = None, (~flag).float()  # type: ignore[attr-defined]
         try:
-            self._optimizer.step()
+            self._update()
         finally:
             for name in ("grad_scale", "found_inf") if self._flag is not None else ():
                 delattr(self._optimizer, name)
+
+    def _update(self) -> None:
+        """The optimiser's own step; entries are clipped only here, since an infinite one would no longer be seen."""
+        limit = self.clip_value
+        grads = [grad._values() if grad.is_sparse else grad for grad in self._grads()] if limit else []
+        if limit and grads:
+            torch._foreach_clamp_min_(grads, -limit)
+            torch._foreach_clamp_max_(grads, limit)
+        self._optimizer.step()
 
     def _measure(self) -> Tensor | None:
         """The norm of all gradients, also kept as `grad_norm`; None when there are none."""

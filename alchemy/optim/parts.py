@@ -17,9 +17,15 @@ class Wrapped(AlchemyOptimizer):
     """Any torch optimiser by its dotted path: `type = "torch.optim.RAdam"` and the keys that the class takes."""
 
     def __init__(
-        self, *, type: str, max_grad_norm: float | None = None, no_decay: bool | Sequence[str] = False, **options: Any
+        self,
+        *,
+        type: str,
+        max_grad_norm: float | None = None,
+        clip_value: float | None = None,
+        no_decay: bool | Sequence[str] = False,
+        **options: Any,
     ) -> None:
-        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
+        super().__init__(max_grad_norm=max_grad_norm, clip_value=clip_value, no_decay=no_decay)
         kind = resolve(type)
         names, _ = parameters(kind)
         for key in options:
@@ -46,10 +52,11 @@ class AdamW(AlchemyOptimizer):
         amsgrad: bool = False,
         fused: bool | None = None,
         max_grad_norm: float | None = None,
+        clip_value: float | None = None,
         no_decay: bool | Sequence[str] = False,
         trf_lr: float | None = None,
     ) -> None:
-        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
+        super().__init__(max_grad_norm=max_grad_norm, clip_value=clip_value, no_decay=no_decay)
         options = {"lr": lr, "betas": tuple(betas), "eps": eps, "amsgrad": amsgrad, "fused": fused}
         self.make(torch.optim.AdamW, weight_decay=weight_decay, **options)
 
@@ -68,10 +75,11 @@ class HFAdamW(AlchemyOptimizer):
         eps: float = 1e-6,
         correct_bias: bool = True,
         max_grad_norm: float | None = None,
+        clip_value: float | None = None,
         no_decay: bool | Sequence[str] = False,
         trf_lr: float | None = None,
     ) -> None:
-        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
+        super().__init__(max_grad_norm=max_grad_norm, clip_value=clip_value, no_decay=no_decay)
         options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
         self.make(BertAdamW, correct_bias=correct_bias, **options)
 
@@ -91,9 +99,10 @@ class Adam(AlchemyOptimizer):
         amsgrad: bool = False,
         fused: bool | None = None,
         max_grad_norm: float | None = None,
+        clip_value: float | None = None,
         no_decay: bool | Sequence[str] = False,
     ) -> None:
-        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
+        super().__init__(max_grad_norm=max_grad_norm, clip_value=clip_value, no_decay=no_decay)
         options = {"lr": lr, "betas": tuple(betas), "eps": eps, "amsgrad": amsgrad, "fused": fused}
         self.make(torch.optim.Adam, weight_decay=weight_decay, **options)
 
@@ -113,9 +122,10 @@ class SGD(AlchemyOptimizer):
         nesterov: bool = False,
         fused: bool | None = None,
         max_grad_norm: float | None = None,
+        clip_value: float | None = None,
         no_decay: bool | Sequence[str] = False,
     ) -> None:
-        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
+        super().__init__(max_grad_norm=max_grad_norm, clip_value=clip_value, no_decay=no_decay)
         options = {"lr": lr, "momentum": momentum, "dampening": dampening, "nesterov": nesterov, "fused": fused}
         self.make(torch.optim.SGD, weight_decay=weight_decay, **options)
 
@@ -134,8 +144,9 @@ class Adafactor(AlchemyOptimizer):
         d: float = 1.0,
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
+        clip_value: float | None = None,
         no_decay: bool | Sequence[str] = False,
     ) -> None:
-        super().__init__(max_grad_norm=max_grad_norm, no_decay=no_decay)
+        super().__init__(max_grad_norm=max_grad_norm, clip_value=clip_value, no_decay=no_decay)
         options = {"lr": lr, "beta2_decay": beta2_decay, "eps": tuple(eps), "d": d, "weight_decay": weight_decay}
         self.make(torch.optim.Adafactor, **options)

@@ -31,6 +31,8 @@ class PredictionFile:
     @classmethod
     def of(cls, run: Run) -> PredictionFile:
         """The file for a run: the global `predict_out`, else `results/predictions.jsonl` (or .csv) of its record."""
+        if not run.group.is_main:
+            return cls(None)
         out = run.try_get_global("predict_out")
         if out:
             return cls(out)

@@ -121,13 +121,13 @@ class FileLogger(AlchemyPlugin):
         assert self.record is not None
         status, reason = self.run.outcome(error)
         self._tell_cost()
-        series = self.record.series
-        if series.dropped:
-            logger.warning("{} rows of metrics.jsonl could not be written: {}", series.dropped, series.error)
         try:
             self.record.finish(status, reason)
         except OSError as error:  # the folder was removed, or the disk is full: the run itself has ended well or badly
             logger.error("the record {} cannot be closed: {}", self.record.path, error)
+        for name, rows in (("metrics.jsonl", self.record.series), ("ledger.jsonl", self.run.ledger)):
+            if rows.dropped:
+                logger.warning("{} rows of {} could not be written: {}", rows.dropped, name, rows.error)
         logger.info("{}{}: {}", status, f" ({reason})" if reason else "", self.record.path)
 
 

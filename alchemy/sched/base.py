@@ -11,6 +11,7 @@ from torch import Tensor
 
 from alchemy.context import Run, current_run
 from alchemy.data.loader import get_dataloader
+from alchemy.data.order import Place
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipeline, EndStepPipeline, SchedPipeline
 from alchemy.registry import Registrable, build, filled_from, parameters
@@ -288,8 +289,9 @@ def _is_plain(value: Any) -> bool:
 
 def _steps_per_epoch(run: Run) -> int | None:
     dataset, kwargs = run.task.dataset("train")
+    place = Place(rank=run.group.rank, ranks=run.group.size)
     try:
-        steps = len(get_dataloader(dataset, **kwargs))
+        steps = len(get_dataloader(dataset, place=place, **kwargs))
     except (TypeError, NotImplementedError):
         return None
     limit = run.overfit or run.max_batches

@@ -13,6 +13,12 @@ from tests.dist.parts import LOSSES, config
 TRAININGS: dict[str, dict[str, Any]] = {
     **{loss: {"loss": loss} for loss in LOSSES},
     "accumulated": {"loss": "tokens", "period": 2, "train": {"batch_size": 4}},
+    # batches of two texts for each rank, twelve of them an update
+    "per_device": {
+        "loss": "tokens",
+        "backward": {"window": 6},
+        "train": {"batch_size": 2, "per_device": True},
+    },
 }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from torch import Tensor, nn
 
+from alchemy.absent import Alone
 from alchemy.context import sym_tbl
 from alchemy.errors import AlchemyError
 from alchemy.loop import evaluate
@@ -52,6 +53,8 @@ class AccelerateTrainer(AlchemyTrainer):
         super().__init__(cfg, {**info, "device": str(made.device)}, **kwargs, **{VARNAME: made})
 
     def set_up(self) -> None:
+        # accelerate wraps the model and shares the work out itself: to the rest, each process is alone
+        self.context.group = self.context.metrics.group = Alone()
         super().set_up()
         context, ours = self.context, accelerator()
         context.model.model, context.optim.optimizer = ours.prepare(context.model.model, context.optim.optimizer)
