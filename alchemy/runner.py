@@ -22,7 +22,7 @@ from alchemy.context import Run, current_run, sym_tbl
 from alchemy.data import loader
 from alchemy.errors import AlchemyError, RunFailed, did_you_mean
 from alchemy.launch.device import alloc
-from alchemy.launch.group import local_device, open_group, place
+from alchemy.launch.group import first_failure, local_device, open_group, place
 from alchemy.launch.project import reach, roots
 from alchemy.launch.signals import graceful
 from alchemy.launch.workers import Lost, places, run_all
@@ -230,6 +230,10 @@ def run_task(
             except SystemExit as error:  # it would end the program that started the run, with nothing to show for it
                 raise RunFailed(f"a part called sys.exit({error.code!r})") from error
             except Exception as error:
+                first = first_failure(context.group)
+                if first:  # what broke here is only that the other is gone
+                    logger.error("the run ends, since another process failed: {}", first)
+                    raise RunFailed(f"another process failed: {first}") from error
                 logger.opt(exception=error).error("the run failed: {}", error)
                 _explain(error)
                 raise
