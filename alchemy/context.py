@@ -242,7 +242,16 @@ class Run(SymbolTbl):
     def end_for(self, number: int) -> None:
         """A signal has asked for the end, and all processes know it."""
         self.signal = number
-        self.stop(f"signal {number}: ended at the next step")
+
+    @property
+    def ending(self) -> bool:
+        """Whether the loop is to end at the next step boundary; a signal is no reason that a state would know of."""
+        return self.signal is not None or self.stopping is not None
+
+    @property
+    def reason(self) -> str:
+        """Why it ended before the schedule was through."""
+        return self.stopping or "" if self.signal is None else f"signal {self.signal}: ended at the next step"
 
     def agree(self, numbers: Sequence[float] = ()) -> list[float]:
         """The sums over all processes, which on the way tell each other of signals and of the time.
@@ -260,7 +269,7 @@ class Run(SymbolTbl):
     def outcome(self, error: BaseException | None) -> tuple[str, str]:
         """How a run ends: a status of the record, and the reason."""
         if error is None:
-            return ("stopped" if self.signal else "finished"), self.stopping or ""
+            return ("stopped" if self.signal else "finished"), self.reason
         if isinstance(error, KeyboardInterrupt):
             return "stopped", str(error) or "KeyboardInterrupt"
         return "failed", f"{type(error).__name__}: {error}"
@@ -276,7 +285,9 @@ class Run(SymbolTbl):
             reason = self.rules.after_eval(self, split, scores)
             if reason:
                 self.stop(reason)
-            self.checkpoints.scored(split, scores, self.where, mid_window=self.mid_window)
+            # before a step or an epoch: no boundary of an update comes before the weights change
+            begins = self.train_sched.is_pending("begin_epoch") or self.train_sched.is_pending("begin_step")
+            self.checkpoints.scored(split, scores, self.where, mid_window=self.mid_window or begins)
 
     @property
     def where(self) -> Where:
@@ -292,8 +303,8 @@ class Run(SymbolTbl):
     # -- its own part of a checkpoint
     def state_dict(self) -> dict[str, Any]:
         numbers = {split: _plain_numbers(scores) for split, scores in self.scores.items()}
-        stopping = None if self.signal is not None else self.stopping
-        return {"elapsed": self.elapsed, "scores": numbers, "scored_at": dict(self.scored_at), "stopping": stopping}
+        scored_at = dict(self.scored_at)
+        return {"elapsed": self.elapsed, "scores": numbers, "scored_at": scored_at, "stopping": self.stopping}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._began, self._agreed = time.monotonic() - state["elapsed"], None

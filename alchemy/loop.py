@@ -62,7 +62,9 @@ def train(run: Run) -> None:
                 return
             sched.end_train_epoch()
             _end_epoch(run)
-            if run.stopping or run.max_batches:
+            if run.signal is not None:
+                run.checkpoints.save(run.where, "signal")
+            if run.ending or run.max_batches:
                 return
 
 
@@ -77,7 +79,7 @@ def _train_epoch(run: Run, pace: Pace, feed: Feed) -> bool:
     ):
         if sched.is_pending("end_step"):  # a signal came during an evaluation, and the training goes on from there
             _after_step(run, pace, bar, "", sched.outputs)
-        for batch in () if run.stopping else feed:
+        for batch in () if run.ending else feed:
             # whatever the model draws is a function of (seed, update, step), not of what was drawn before
             reseed(derive(run.seed, "step", sched.num_updates, sched.cur_step + 1, run.group.rank))
             sched.begin_train_step(batch)
@@ -86,7 +88,7 @@ def _train_epoch(run: Run, pace: Pace, feed: Feed) -> bool:
             run.model.train()
             text, outputs = _step(run, feed, batch)
             _after_step(run, pace, bar, text, outputs)
-            if run.stopping:
+            if run.ending:
                 break
         if run.signal is not None:
             run.checkpoints.save(run.where, "signal")
@@ -349,8 +351,6 @@ def _finish_window(run: Run, pace: Pace) -> None:
     flush = getattr(getattr(run.model, "backward", None), "flush", None)
     if flush is not None:
         flush()
-    if pace.is_due():  # here, while its numbers are those of this update alone
-        pace.log()
     _after_update(run, pace)
 
 

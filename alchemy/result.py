@@ -27,7 +27,7 @@ class RunResult:
     def of(cls, run: Run) -> RunResult:
         result = cls()
         result.record_dir, result.cfg, result.ret = run.record_dir, run.cfg, run.ret
-        result.signal, result.reason = run.signal, run.stopping or ""
+        result.signal, result.reason = run.signal, run.reason
         result.status = "stopped" if run.signal else "finished"
         return result
 

@@ -81,16 +81,18 @@ def _write_down(run: Run) -> None:
 
 
 class Rows:
-    """How many lines of `metrics.jsonl` belong to the state."""
+    """How many lines of `metrics.jsonl` belong to the state, and what the next one has of the update before it."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.kept = run, 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"lines": self.run.record.lines}
+        return {"lines": self.run.record.lines, "grad_norm": getattr(self.run.optim, "grad_norm", None)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.kept = state["lines"]
+        if state["grad_norm"] is not None:
+            self.run.optim.grad_norm = state["grad_norm"].to(self.run.device)
 
 
 class Seen:

@@ -33,6 +33,7 @@ class AlchemyTrainScheduler(Registrable):
     # (moment, number) of the pipe that is running; a state that was saved in there goes on with that pipe
     pending: tuple[str, int] | None = None
     outputs: Any = None  # of the step whose end pipes are pending
+    passed: Any = None  # what the pipes before the pending one have left for it
 
     @filled
     def __init__(
@@ -78,7 +79,7 @@ class AlchemyTrainScheduler(Registrable):
         inside = 0 <= self.epochs_done <= self.cur_epoch  # a training that is taken up within an epoch
         first = self.cur_epoch if inside else self.cur_epoch + 1
         for epoch in itertools.count(first) if self.epochs is None else range(first, math.ceil(self.epochs)):
-            if self.finished and not inside:
+            if (self.finished or self.run.stopping) and not inside:
                 return
             if not inside:
                 self.cur_epoch, self.cur_step_this_epoch = epoch, -1
@@ -116,16 +117,18 @@ class AlchemyTrainScheduler(Registrable):
     @property
     def resumable(self) -> bool:
         """Whether a state that is saved now can be gone on with: a pipe that is pending needs what it was given."""
-        return self.pending is None or (self.pending[0] != "begin_step" and _is_plain(self.outputs))
+        return self.pending is None or (self.pending[0] != "begin_step" and _is_plain([self.outputs, self.passed]))
 
     def _thread(self, moment: str, pipes: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        first = self.pending[1] if self.pending is not None and self.pending[0] == moment else 0
+        first = 0
+        if self.pending is not None and self.pending[0] == moment:
+            first, kwargs = self.pending[1], dict(self.passed)
         for number in range(first, len(pipes)):
-            self.pending = (moment, number)
+            self.pending, self.passed = (moment, number), kwargs
             answer = pipes[number](*args, **kwargs)
             # a pipe that returns nothing has changed nothing
             kwargs = kwargs if answer is None else answer
-        self.pending = None
+        self.pending = self.passed = None
 
     # -- how long
     def _check_end(self) -> None:
@@ -251,7 +254,7 @@ class AlchemyTrainScheduler(Registrable):
         if hasattr(self.lr_sched, "state_dict"):
             state["lr_sched"] = self.lr_sched.state_dict()
         state |= {"changed": self._changed, "curve_length": self._curve_length}
-        return {**state, "pipes": pipes, "pending": self.pending, "outputs": self.outputs}
+        return {**state, "pipes": pipes, "pending": self.pending, "outputs": self.outputs, "passed": self.passed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name in COUNTERS:
@@ -263,7 +266,7 @@ class AlchemyTrainScheduler(Registrable):
         for key, value in state.get("changed", {}).items():
             setattr(self, key, value)
         self._changed, self._curve_length = dict(state.get("changed", {})), state.get("curve_length")
-        self.pending, self.outputs = state.get("pending"), state.get("outputs")
+        self.pending, self.outputs, self.passed = state["pending"], state["outputs"], state["passed"]
         self.settle()
         self.write_lr()
 
