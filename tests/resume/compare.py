@@ -15,7 +15,7 @@ from alchemy.records.ledger import read_ledger
 from alchemy.records.series import comparable
 
 # what the clock, the number of lines and the names of folders have to say, which differ between equal runs
-OF_THE_RECORD = {"rows", "checkpoints"}
+OF_THE_RECORD = {"rows", "checkpoints", "settings"}
 
 
 def differences(one: Path, other: Path) -> list[str]:

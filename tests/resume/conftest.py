@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from alchemy.config.load import prepare_cfg
+from alchemy.config.write import dumps
 from tests.resume.parts import config
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +46,16 @@ class Lab:
         return self.ask(
             folder / "log.txt", record=str(record_of(folder)), bombs=list(bombs), faults=list(faults), options=options
         )
+
+    def command(self, folder: Path, *words: str, bombs: list[Any] = [], cwd: Path | None = None) -> int:
+        """The exit code of `alchemy WORDS`, with the output in log.txt."""
+        return self.ask(folder / "log.txt", argv=list(words), bombs=list(bombs), cwd=str(cwd or folder))
+
+    def write(self, folder: Path, **changes: Any) -> str:
+        """A config file, for commands."""
+        path = folder / "cfg.toml"
+        path.write_text(dumps(prepare_cfg(config(str(folder / "runs"), **changes))))
+        return str(path)
 
     def baseline(self, **changes: Any) -> tuple[Path, dict[str, int]]:
         """The record of a run that nobody stopped, and how often it passed each place."""

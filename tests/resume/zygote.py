@@ -6,6 +6,7 @@ It reads jobs as JSON lines and answers each with a line: `{"code": exit code, o
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -35,12 +36,8 @@ def _warm_up() -> None:
     """Imports what a run imports late; starts no thread."""
     weight = torch.nn.Parameter(torch.zeros(1))
     torch.optim.AdamW([weight])  # makes torch import its compiler, which takes seconds
-    import alchemy.cli.resume
-    import alchemy.cli.run
-    import alchemy.resuming
-    import alchemy.runner
-    import alchemy.state
-    import tests.resume.parts  # noqa: F401
+    for name in ("alchemy.cli.resume", "alchemy.cli.run", "alchemy.resuming", "alchemy.state", "tests.resume.parts"):
+        importlib.import_module(name)
 
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
