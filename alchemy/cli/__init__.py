@@ -27,6 +27,7 @@ COMMANDS = {
     "checkpoint": "list, verify, average and import checkpoints",
     "new": "write a small working project that trains at once",
     "stop": "ask a running experiment to end cleanly",
+    "replay": "make one update of a record again, and look at it closely",
     "verify": "check the promises on your own records and configs",
     "version": "print the versions of alchemy, Python and torch",
     "completion": "print the completion script of a shell",
@@ -36,7 +37,6 @@ COMMANDS = {
 LATER = {
     "serve": "the dashboard over the records",
     "web": "the dashboard over the records",
-    "replay": "repeating a single step of a run",
     "rerun": "repeating a run from its record",
     "ls": "the list of records",
     "show": "a record at a glance",

@@ -59,7 +59,7 @@ def check(
         report.notes += [f"left out: {', '.join(trial.left_out)}"] if trial.left_out else []
         if is_stream(first):
             report.notes.append(STREAM)
-        else:
+        elif report.equal:  # else it says nothing about the workers
             tell(f"training with {other} workers in place of {own}")
             what = f"with {other} workers in place of {own}"
             (answer,) = go([trial.train(third, workers=other)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import itertools
 import os
@@ -20,6 +21,7 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.data import Dataset, IterableDataset
 
 from alchemy.config.tree import Document
+from alchemy.context import Run
 from alchemy.data.chain import seed_chain, share_out
 from alchemy.data.loader import get_dataloader
 from alchemy.errors import AlchemyError, RunFailed
@@ -115,7 +117,7 @@ class Report:
         if self.equal:
             return f"equal: no gradient differs by more than {self.tolerance:g} of its size"
         worst = max(self.rows, key=lambda row: row.difference)
-        text = f"the gradient of {worst.parameter} differs by {worst.difference:.2g} of its size"
+        text = f"the gradient of {worst.parameter} differs by {worst.difference:.2g} times its size"
         return f"not equal: with {worst.cut} {text}"
 
 
@@ -236,7 +238,8 @@ class Cuts(AlchemyTrainer):
     def run(self) -> Found:
         self.set_up()
         context = self.context
-        context.optim.max_grad_norm = None  # it would hide a wrong size
+        for optim in _optims(context):
+            optim.max_grad_norm = None  # it would hide a wrong size
         handler, found = context.model.backward, Found(quiet=getattr(context.precision, "quiet", 0))
         _watch_counts(handler, found)
         ranks = context.get_global("cut_for")
@@ -275,22 +278,26 @@ class Cuts(AlchemyTrainer):
         return samples[: len(samples) // ranks * ranks] if batches else samples, kept, unit
 
     def _update(self) -> Gradients:
-        context, seen = self.context, []
-
-        def keep(*args: Any) -> None:
-            named = context.model.named_parameters()
-            seen.append({name: param.grad.detach().clone().cpu() for name, param in named if param.grad is not None})
-
-        context.stopping, context.all_stop, context.train_sched = None, False, build_sched(context)
-        hook = context.optim.optimizer.register_step_pre_hook(keep)
-        with contextlib.closing(contextlib.ExitStack()) as after, self._looping():
-            after.callback(hook.remove)
+        context, seen = self.context, Gradients()
+        context.stopping, context.train_sched = None, build_sched(context)
+        with contextlib.ExitStack() as hooks, self._looping():
+            for optim in _optims(context):
+                keep = functools.partial(self._keep, seen, {id(param) for param in optim.params})
+                hooks.callback(optim.optimizer.register_step_pre_hook(keep).remove)
             train(context)
-        if len(seen) != 1:
+        if context.update != 1 or not seen:
             hint = "its backward handler must make one every `period` steps"
-            raise AlchemyError(f"{len(seen)} updates were made of the steps of one", section="backward", hint=hint)
-        gradients: Gradients = seen[0]
-        return gradients
+            raise AlchemyError(f"{context.update} updates were made of the steps of one", section="backward", hint=hint)
+        return seen
+
+    def _keep(self, seen: Gradients, own: set[int], *args: Any) -> None:
+        for name, param in self.context.model.named_parameters():
+            if param.grad is not None and id(param) in own:
+                seen[name] = param.grad.detach().clone().cpu()
+
+
+def _optims(run: Run) -> Iterator[Any]:
+    return iter(run.optim.values() if isinstance(run.optim, Mapping) else [run.optim])
 
 
 class Samples(Dataset[Any]):

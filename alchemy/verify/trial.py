@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from alchemy.config.tree import Document
+from alchemy.config.tree import Document, Table
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.launch.workers import Lost, run_all
@@ -135,7 +135,7 @@ def record_in(folder: Path) -> Path:
 def refuse_without_data(doc: Document) -> None:
     """An error where a config has no training data."""
     task: Any = doc.peek("task")
-    splits = task.peek("datasets") if isinstance(task, dict) else None
+    splits = task.peek("datasets") if isinstance(task, Table) else None
     if not isinstance(splits, dict) or "train" not in splits:
         raise AlchemyError(
             "there is no data to train on", where=doc.path, section="task.datasets", hint="add [task.datasets.train]"

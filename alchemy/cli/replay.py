@@ -1,0 +1,39 @@
+"""`alchemy replay`: one update of a record, made again to look at."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from alchemy.cli.options import add_user_dir, device
+
+EXAMPLES = """examples:
+  alchemy replay records/train/2026-11-15_10-00-00.000000 --update 412
+  alchemy replay RECORD --update 412 --debug      # which operation made the NaN, and in which line
+  alchemy replay RECORD --update 412 --json"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("record", metavar="RECORD", help="a record folder, or its name; nothing in it is changed")
+    add("--update", type=int, required=True, metavar="N", help="the update to make again, counted from 1")
+    add("--debug", action="store_true", help="find the operation that gave the first NaN, and the line that called it")
+    add("--device", action="append", type=device, metavar="N", help="device to use, -1 is the CPU")
+    add_user_dir(parser)
+    add("--json", action="store_true", help="print JSON")
+
+
+def main(args: argparse.Namespace) -> int:
+    import json
+
+    from alchemy.launch.project import reach
+    from alchemy.verify.replay import replay
+
+    reach(args.user_dir)
+    found = replay(args.record, args.update, debug=args.debug, device=args.device, user_dir=args.user_dir, tell=_tell)
+    print(json.dumps(found.plain(), indent=1) if args.json else found)
+    return int(found.same_samples is False)
+
+
+def _tell(text: str) -> None:
+    print(f"{text} ..", file=sys.stderr, flush=True)

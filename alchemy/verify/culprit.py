@@ -1,0 +1,114 @@
+"""The operation that made the first NaN of a step, and the line of code that called it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import traceback
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from alchemy.errors import innermost
+
+# what gives memory as it finds it
+UNWRITTEN = ("aten.empty", "aten.new_empty")
+# masks are made of infinities on purpose
+MASKS = ("aten.full", "aten.masked_fill", "aten.fill", "aten.where", "aten.scalar_tensor", "aten.copy", "aten.neg")
+OF_TORCH = ("/site-packages/torch/", "/alchemy/")
+FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n +([^\n]+)')
+FORWARD = "Error detected in"  # how the anomaly detection of torch begins the traceback of the forward call
+
+
+class Found(NamedTuple):
+    """What was made, by which operation, and the calls that led to it."""
+
+    what: str
+    operation: str
+    where: str
+    trace: str
+
+    def __str__(self) -> str:
+        place = f" at {self.where}" if self.where else ""
+        return f"the first {self.what} comes from {self.operation}{place}\n{self.trace}".rstrip()
+
+
+class Culprit(TorchDispatchMode):
+    """While it is entered, every operation is asked whether it gave NaN though it was given none.
+
+    Infinities count only where no NaN came of them: attention masks are made of them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nan: Found | None = None
+        self.inf: Found | None = None
+        self.backward: Found | None = None  # of what the anomaly detection of torch says
+        self._backwards = 0
+
+    @property
+    def found(self) -> str:
+        return str(self.nan or self.backward or self.inf or "")
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Around a step: operations of the forward pass are looked at here, those of the backward pass by torch."""
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            try:
+                with self, torch.autograd.set_detect_anomaly(True):
+                    yield
+            finally:
+                texts = [text for row in told if (text := str(row.message)).startswith(FORWARD)]
+                self.backward = _of_backward(texts[0]) if texts else self.backward
+
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """Around a backward pass, whose calls are not in the code of anybody."""
+        self._backwards += 1
+        try:
+            yield
+        finally:
+            self._backwards -= 1
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._backwards or self.nan is not None or str(func).startswith(UNWRITTEN):
+            return func(*args, **kwargs)
+        had_nan, had_inf = _holds(torch.isnan, (args, kwargs)), _holds(torch.isinf, (args, kwargs))  # may change them
+        out = func(*args, **kwargs)
+        if not had_nan and _holds(torch.isnan, out):
+            self.nan = _found("NaN", func)
+        elif self.inf is None and not had_inf and not str(func).startswith(MASKS) and _holds(torch.isinf, out):
+            self.inf = _found("infinity", func)
+        return out
+
+
+def _holds(test: Any, values: Any) -> bool:
+    floats = (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor) and leaf.is_floating_point())
+    return any(bool(test(leaf).any()) for leaf in floats if not leaf.is_meta and leaf.numel())
+
+
+def _found(what: str, func: Any) -> Found:
+    frames = [(row.filename, row.lineno or 0, row.name, row.line or "") for row in traceback.extract_stack()]
+    return _named(what, str(func).removeprefix("aten.").partition(".")[0], frames)
+
+
+def _of_backward(text: str) -> Found:
+    """What torch says, as text, of an operation whose backward pass gave NaN: its name and the forward call."""
+    operation = text.removeprefix(FORWARD).partition(".")[0].strip()
+    frames = [(file, int(line), name, code) for file, line, name, code in FRAME.findall(text)]
+    return _named("NaN", f"{operation}, of a forward call", frames)
+
+
+def _named(what: str, operation: str, frames: list[tuple[str, int, str, str]]) -> Found:
+    """Without the frames of torch, of alchemy, and of the command that was typed, which stand above these."""
+    first = next((i for i, row in enumerate(frames) if "/alchemy/" in row[0]), 0)
+    own = [row for row in frames[first:] if not any(part in row[0] for part in OF_TORCH)]
+    where = innermost([row[:2] for row in own])
+    return Found(what, operation, where, "".join(traceback.format_list(own)))

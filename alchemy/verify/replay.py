@@ -1,0 +1,353 @@
+"""One update of a record, made again alone, with everything that went into it and came out."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import math
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from alchemy.checkpoint.files import read
+from alchemy.checkpoint.keeper import OWN
+from alchemy.checkpoint.manifest import WHOLE, checkpoints, read_manifest
+from alchemy.checkpoint.manifest import verify as why_invalid
+from alchemy.checkpoint.parts import restore
+from alchemy.config.load import prepare_cfg
+from alchemy.context import Run
+from alchemy.data.peek import describe
+from alchemy.errors import AlchemyError
+from alchemy.launch.device import alloc
+from alchemy.loop import train
+from alchemy.nn.reduce import weighted_sum
+from alchemy.plugins.changes import changes
+from alchemy.records.folder import find, read_info
+from alchemy.records.ledger import NAME, read_ledger
+from alchemy.runner import AlchemyRunner, AlchemyTrainer, run_task
+from alchemy.state import parts_of
+from alchemy.verify.culprit import Culprit
+from alchemy.verify.trial import Tell
+
+LARGEST = 10  # gradients that are shown
+MANY = 20  # ids that are shown
+
+
+@dataclass
+class Step:
+    """One step of the window: what it was given, and the loss it came to."""
+
+    step: int
+    epoch: int
+    ids: list[int] | None
+    batch: str
+    finite_batch: bool
+    loss_sum: float = 0.0
+    count: float = 0.0
+    finite: bool = True
+
+    def __str__(self) -> str:
+        ids = "" if self.ids is None else f", samples {_shown(self.ids)}"
+        head = f"step {self.step}, epoch {self.epoch}{ids}\n  {self.batch}"
+        loss = f"  loss {self.loss_sum:.9g} over {self.count:g}{'' if self.finite else ': not finite'}"
+        return "\n".join([head, *(["  the batch itself is not finite"] if not self.finite_batch else []), loss])
+
+
+@dataclass
+class Report:
+    """What `replay` shows of an update."""
+
+    record: str
+    update: int
+    start: str = ""
+    recorded: str = ""  # the reason that the run itself has given, where it ended with this update
+    steps: list[Step] = field(default_factory=list)
+    lr: list[float] = field(default_factory=list)
+    grad_norm: float | None = None
+    norms: dict[str, float] = field(default_factory=dict)
+    not_finite: list[str] = field(default_factory=list)
+    made: bool = False
+    change: tuple[float, str] | None = None
+    error: str = ""
+    culprit: str = ""
+    same_samples: bool | None = None  # as in the ledger, or in what the failed run left; None: nobody knows
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def loss(self) -> float:
+        return sum(step.loss_sum for step in self.steps) / max(sum(step.count for step in self.steps), 1e-12)
+
+    @property
+    def finite(self) -> bool:
+        return not self.not_finite and all(step.finite for step in self.steps) and not self.error
+
+    def plain(self) -> dict[str, Any]:
+        return _jsonable({**asdict(self), "loss": self.loss, "finite": self.finite})
+
+    def __str__(self) -> str:
+        return "\n".join([*self._head(), *map(str, self.steps), *self._numbers(), *self._tail()])
+
+    def _head(self) -> list[str]:
+        recorded = [f"the run ended here: {self.recorded}"] if self.recorded else []
+        return [f"update {self.update} of {self.record}, from {self.start}", *self.notes, *recorded]
+
+    def _numbers(self) -> list[str]:
+        lines = [f"loss {self.loss:.9g}, lr {', '.join(f'{rate:g}' for rate in dict.fromkeys(self.lr)) or 'unknown'}"]
+        if self.grad_norm is not None:
+            lines.append(f"gradient norm {self.grad_norm:.6g} before clipping; the largest:")
+            largest = sorted(self.norms.items(), key=lambda row: -row[1] if row[1] == row[1] else -math.inf)
+            lines += [f"  {norm:10.4g}  {name}" for name, norm in largest[:LARGEST]]
+        if self.not_finite:
+            lines.append(f"gradients that are not finite: {_shown(self.not_finite)}")
+        return lines
+
+    def _tail(self) -> list[str]:
+        lines = [self.culprit] if self.culprit else []
+        if self.error:
+            lines.append(f"it fails: {self.error}")
+        elif not self.made:
+            lines.append("the update is not made")
+        elif self.change is not None:
+            lines.append(
+                f"the update is made; the largest change of a weight is {self.change[0]:.4g} in {self.change[1]}"
+            )
+        if self.same_samples is not None:
+            lines.append(f"the samples are {'' if self.same_samples else 'NOT '}those of the record")
+        return lines
+
+
+class Replayed(Exception):
+    """The update was made; what comes after it is of no interest."""
+
+
+def replay(
+    record: str | Path,
+    update: int,
+    *,
+    debug: bool = False,
+    device: list[int] | None = None,
+    user_dir: str = "src",
+    tell: Tell = lambda text: None,
+) -> Report:
+    """Makes update number `update` of a record again, from the newest state before it; nothing is written."""
+    folder = find(record)
+    last = _refuse(folder, update)
+    document, info = prepare_cfg(folder / "cfg.toml"), alloc(device)[0]
+    document["runner"] = "alchemy.verify.replay.Replay"
+    report = Report(str(record), update, recorded=_bad(folder, update).get("reason", ""))
+    changed = [change for change in changes(folder, document, info, user_dir) if change.breaks]
+    report.notes += [f"since then {row.name}: {row.text}" for row in changed if row.name != "runner"]
+    state = _state_before(folder, update)
+    made = read_manifest(state).update if state is not None else 0
+    report.start = f"state/{state.name}" if state is not None else "the beginning: there is no older state"
+    tell(f"from {report.start}, {update - made - 1} updates ahead of it" + (f" of {last}" if last else ""))
+    more = {"no_file": True, "user_dir": user_dir, "desc": "", "debug": False}
+    more |= {"replay_report": report, "replay_state": state, "replay_debug": debug}
+    with contextlib.redirect_stdout(io.StringIO()):
+        result = run_task(document, info, raise_errors=True, **more)
+    if result.signal is not None:
+        raise KeyboardInterrupt
+    report.same_samples = _same_samples(folder, report)
+    return report
+
+
+@AlchemyRunner.register()
+class Replay(AlchemyTrainer):
+    """Takes up a state that stays as it is, trains on to one update, and watches that one."""
+
+    def run(self) -> None:
+        context = self.context
+        report: Report = context.get_global("replay_report")
+        state: Path | None = context.get_global("replay_state")
+        self.set_up()
+        if state is not None:
+            restore({**parts_of(context), OWN: context.checkpoints}, read(state), f"state/{state.name}")
+        Watch(context, report, debug=context.get_global("replay_debug")).attach()
+        try:
+            with self._looping():
+                train(context)
+        except Replayed:
+            return
+        except Exception as error:  # of the project's code, as it was in the run itself
+            if context.update + 1 != report.update:
+                raise
+            report.error = f"{type(error).__name__}: {error}"
+            notes = getattr(error, "__notes__", [])
+            report.error += "".join(f"\n  {note}" for note in notes) + _traced(error)
+            return
+        if context.signal is None:
+            hint = f"the last one is {context.update}"
+            raise AlchemyError(f"the training ends before update {report.update}", hint=hint)
+
+
+class Watch:
+    """Stands around the step, the losses, the optimiser and the schedule of a run, and looks at one update."""
+
+    def __init__(self, run: Run, report: Report, *, debug: bool) -> None:
+        self.run, self.report = run, report
+        self.culprit = Culprit() if debug else None
+
+    @property
+    def is_on(self) -> bool:
+        return self.run.update + 1 == self.report.update
+
+    def attach(self) -> None:
+        run = self.run
+        _around(run.task, "step", self._step)
+        _around(run.model.backward, "backward", self._loss)
+        _around(run.train_sched, "step_lr", self._end)
+        optims: Any = run.optim.values() if isinstance(run.optim, Mapping) else [run.optim]
+        for optim in optims:
+            _around(optim, "step", lambda step, optim=optim: self._update(step, optim))
+
+    def _step(self, step: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self.is_on:
+            return step(batch, *args, **kwargs)
+        sched = self.run.train_sched
+        ids = self.run.window[-1] if self.run.window else None
+        finite = all(map(_is_finite, tree_leaves(batch)))
+        self.report.steps.append(Step(sched.cur_step, sched.cur_epoch, ids, describe(batch), finite))
+        try:
+            with self.culprit.watching() if self.culprit is not None else contextlib.nullcontext():
+                return step(batch, *args, **kwargs)
+        finally:
+            if self.culprit is not None and (self.culprit.backward or not self.report.steps[-1].finite):
+                self.report.culprit = self.culprit.found
+
+    def _loss(self, backward: Any, losses: Any, weights: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if self.is_on and self.report.steps and torch.is_grad_enabled():
+            loss = weighted_sum(losses, weights) if weights is not None or not isinstance(losses, Tensor) else losses
+            row, count = self.report.steps[-1], kwargs.get("count")
+            number = loss.item() if isinstance(loss, Tensor) else float(loss)
+            row.loss_sum += number
+            row.count += 1.0 if count is None else float(count)
+            row.finite = row.finite and math.isfinite(number)
+        with self.culprit.resting() if self.culprit is not None else contextlib.nullcontext():
+            return backward(losses, weights, *args, **kwargs)
+
+    def _update(self, step: Any, optim: Any) -> None:
+        if not self.is_on:
+            step()
+            return
+        report = self.report
+        report.lr += optim.get_lr()
+        own = {id(param) for param in optim.params}
+        params = {name: param for name, param in self.run.model.named_parameters() if id(param) in own}
+        norms = {name: float(torch.linalg.vector_norm(p.grad.coalesce().values() if p.grad.is_sparse else p.grad))
+                 for name, p in params.items() if p.grad is not None}  # fmt: skip
+        report.norms |= norms
+        report.grad_norm = math.hypot(report.grad_norm or 0.0, *norms.values())
+        report.not_finite += [name for name, norm in norms.items() if not math.isfinite(norm)]
+        before = {name: param.detach().clone() for name, param in params.items()}
+        step()
+        moved = [
+            (float((params[name].detach() - old).abs().max()), name) for name, old in before.items() if old.numel()
+        ]
+        report.change = max([*moved, *([report.change] if report.change else [])], default=None)
+        report.made = report.made or not getattr(optim, "refused", False)
+
+    def _end(self, step_lr: Any) -> None:
+        if self.is_on:
+            raise Replayed
+        step_lr()
+
+
+def _around(owner: Any, name: str, observer: Any) -> None:
+    """Puts `observer(method, ...)` in the place of a method of one object."""
+    method = getattr(owner, name)
+    setattr(owner, name, lambda *args, **kwargs: observer(method, *args, **kwargs))
+
+
+# -- the record
+def _refuse(folder: Path, update: int) -> int:
+    """An error where a record cannot be replayed; else the number of updates that it has, 0 where nobody knows."""
+    info = read_info(folder)
+    if info["status"] == "running":
+        raise AlchemyError(f"{folder} is still running, as process {info['pid']}", hint="`alchemy stop` ends it")
+    if not (folder / "cfg.toml").is_file():
+        raise AlchemyError(f"{folder} has no cfg.toml", hint="was it run with backup_cfg = false in FileLogger?")
+    states = checkpoints(folder / "state")
+    if not states and not (folder / NAME).is_file():
+        hint = "records of older versions, and of tests and predictions, have none"
+        raise AlchemyError(f"{folder} has neither states nor a ledger of a training", hint=hint)
+    known = [row["update"] for _, row in _ledger(folder)] + [int(path.name[1:].partition("-")[0]) for path in states]
+    last = max([*known, 0])
+    # a run that did not come to its end may have made more than it has written down, and failed in the next
+    over = info["status"] == "finished" and update > last
+    if update < 1 or (over and not _bad(folder, update)):
+        raise AlchemyError(f"{folder} has no update {update}", hint=f"it has 1 to {last}")
+    return last
+
+
+def _state_before(folder: Path, update: int) -> Path | None:
+    """The newest valid whole state from which an update can be made."""
+    for path in reversed(checkpoints(folder / "state")):
+        if (
+            int(path.name[1:].partition("-")[0]) < update
+            and not why_invalid(path)
+            and read_manifest(path).kind == WHOLE
+        ):
+            return path
+    return None
+
+
+def _bad(folder: Path, update: int) -> dict[str, Any]:
+    """What a run left that ended because this update was not finite."""
+    path = folder / "bad" / f"u{update}.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise AlchemyError(f"{path} cannot be read: {error}") from error
+    return found
+
+
+def _ledger(folder: Path) -> list[tuple[int, dict[str, Any]]]:
+    return read_ledger(folder / NAME) if (folder / NAME).is_file() else []
+
+
+def _same_samples(folder: Path, report: Report) -> bool | None:
+    """Whether the update saw what the record says that it saw."""
+    ids = [step.ids for step in report.steps]
+    recorded = _bad(folder, report.update).get("ids")
+    if recorded is not None:
+        return bool(ids == recorded)
+    for _, row in _ledger(folder):
+        if row["update"] == report.update and "ids" in row and row.get("set") is not None and None not in ids:
+            numbers = np.array([index for step in ids for index in step or ()], dtype="<i8")
+            return bool(hashlib.blake2b(numbers.tobytes(), digest_size=16).hexdigest() == row["ids"])
+    return None
+
+
+# -- words
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, Tensor) or not value.is_floating_point() or bool(torch.isfinite(value).all())
+
+
+def _shown(items: list[Any]) -> str:
+    more = f" and {len(items) - MANY} more" if len(items) > MANY else ""
+    return ", ".join(map(str, items[:MANY])) + more
+
+
+def _traced(error: BaseException) -> str:
+    """The traceback of an error that the project's code has raised; ours say all in their message."""
+    if isinstance(error, AlchemyError):
+        return ""
+    return "\n" + "".join(traceback.format_exception(error)).rstrip()
+
+
+def _jsonable(value: Any) -> Any:
+    """NaN and infinities as texts: JSON has no word for them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _jsonable(inner) for key, inner in value.items()}
+    return [_jsonable(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,110 @@
+"""One update of a record, made again: the numbers are those of the run, and a NaN has a line."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alchemy.errors import AlchemyError
+from alchemy.records.series import read_series
+from alchemy.runner import run
+from alchemy.verify.replay import replay
+
+
+def record(checkpoint: dict[str, Any] | None = None, **model: Any) -> Path:
+    from promises import config  # type: ignore[import-not-found]
+
+    cfg = config("records", **model)
+    cfg["checkpoint"] = {"every": 2, "last": 4, **(checkpoint or {})}
+    (result,) = run([cfg], device=[-1])
+    assert result.record_dir is not None
+    return result.record_dir
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(("update", "start"), [(6, "state/u4"), (5, "state/u4"), (2, "the beginning")])
+def test_an_update_comes_out_as_it_did(update: int, start: str) -> None:
+    folder = record()
+    before = everything(folder)
+    report = replay(folder, update, device=[-1])
+    rows = {
+        row["update"]: row["values"] for row in read_series(folder / "metrics.jsonl") if "train/loss" in row["values"]
+    }
+    assert report.start.startswith(start)
+    assert report.loss == rows[update]["train/loss"]
+    assert report.grad_norm == pytest.approx(rows[update]["train/grad_norm"], rel=1e-6)
+    assert (report.made, report.finite, report.same_samples, report.notes) == (True, True, True, [])
+    assert report.change is not None and report.change[0] > 0
+    assert everything(folder) == before
+
+
+def test_every_step_of_a_window_is_shown() -> None:
+    from promises import config
+
+    cfg = config("records") | {"backward": {"period": 3}}
+    cfg["task"]["datasets"]["train"] |= {"batch_size": 2}
+    (result,) = run([cfg], device=[-1], raise_errors=True)
+    report = replay(str(result.record_dir), 2, device=[-1])
+    assert [step.step for step in report.steps] == [3, 4]
+    assert [len(step.ids or []) for step in report.steps] == [2, 2]
+    assert "step 4, epoch 0, samples " in str(report)
+    assert "gradient norm " in str(report)
+
+
+def test_a_nan_is_made_again_and_its_line_is_named() -> None:
+    folder = record(breaks="nan", after=4)
+    report = replay(folder, 5, device=[-1])
+    assert report.recorded.startswith("the loss is not finite in update 5")
+    assert (report.finite, report.same_samples, report.culprit) == (False, True, "")
+    assert "it fails: NotFinite: the loss is not finite in update 5" in str(report)
+    debugged = replay(folder, 5, device=[-1], debug=True)
+    assert debugged.culprit.startswith("the first NaN comes from log at ")
+    assert "promises.py:" in debugged.culprit.partition("\n")[0]
+    assert "the line that a replay has to name" in debugged.culprit
+    assert json.loads(json.dumps(debugged.plain(), allow_nan=False))["loss"] == "nan"
+
+
+def test_a_nan_of_the_backward_pass_is_traced_to_its_forward_call() -> None:
+    folder = record(breaks="sqrt", after=4)
+    report = replay(folder, 5, device=[-1])
+    assert report.not_finite
+    assert "gradients that are not finite: " in str(report)
+    debugged = replay(folder, 5, device=[-1], debug=True)
+    head, *trace = debugged.culprit.splitlines()
+    assert re.match(r"the first NaN comes from \w+Backward0, of a forward call at \S*promises.py:\d+", head)
+    assert "torch.sqrt((loss_sum" in trace[-1]
+    assert "it fails: RuntimeError: Function " in str(debugged)
+
+
+def test_an_update_that_raised_shows_its_samples_and_the_error() -> None:
+    folder = record(breaks="raises", after=4)
+    report = replay(folder, 5, device=[-1])
+    assert "it fails: IndexError: index out of range in self\n  in update 5, step 4, epoch 1, samples " in str(report)
+    assert not report.made
+
+
+def test_a_debugged_update_without_a_nan_has_no_culprit() -> None:
+    report = replay(record(), 5, device=[-1], debug=True)
+    assert (report.made, report.culprit, report.same_samples) == (True, "", True)
+
+
+def test_what_cannot_be_replayed_is_one_error() -> None:
+    folder = record()
+    for update in (0, 7):
+        with pytest.raises(AlchemyError, match=rf"has no update {update}; it has 1 to 6"):
+            replay(folder, update, device=[-1])
+    info = json.loads((folder / "record.json").read_text())
+    failed = json.dumps(info | {"status": "failed"})
+    (folder / "record.json").write_text(failed)
+    with pytest.raises(AlchemyError, match=r"the training ends before update 7; the last one is 6"):
+        replay(folder, 7, device=[-1])
+    (folder / "cfg.toml").rename(folder / "away.toml")
+    with pytest.raises(AlchemyError, match=r"has no cfg.toml"):
+        replay(folder, 1, device=[-1])
