@@ -39,12 +39,16 @@ class FaultyDisk(Disk):
 
     def _fail(self, error: OSError) -> None:
         if self.power:
-            self.dark = True
-            for path in self.unsynced:
-                with open(path, "rb+") as file:
-                    file.truncate(path.stat().st_size // 2)
+            self.lose_power()
             raise PowerCut
         raise error
+
+    def lose_power(self) -> None:
+        """What was not synced is lost by half, wherever it has been moved."""
+        self.dark = True
+        for path in self.unsynced:
+            with open(path, "rb+") as file:
+                file.truncate(path.stat().st_size // 2)
 
     def make_folder(self, folder: Path) -> None:
         self._operation()
@@ -73,6 +77,7 @@ class FaultyDisk(Disk):
         self._operation()
         super().rename(source, target)
         self.renamed.append(target)
+        self.unsynced = [target / path.name if path.parent == source else path for path in self.unsynced]
 
     def sync_folder(self, folder: Path) -> None:
         self._operation()
@@ -80,6 +85,7 @@ class FaultyDisk(Disk):
     def remove(self, folder: Path) -> None:
         if not self.dark:
             super().remove(folder)
+            self.unsynced = [path for path in self.unsynced if path.parent != folder]
 
 
 def tensors_of(update: int) -> dict[str, Tensor]:

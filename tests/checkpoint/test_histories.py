@@ -21,7 +21,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("step"), SCORES, st.booleans()),
     st.tuples(st.just("step"), SCORES, st.just(False)),
     st.tuples(st.just("epoch")),
-    st.tuples(st.just("break"), st.integers(0, 16)),
+    st.tuples(st.just("break"), st.integers(0, 20)),
     st.tuples(st.just("mend")),
     st.tuples(st.just("restart")),
     st.tuples(st.just("damage"), st.integers(0, 10**6)),
