@@ -170,6 +170,9 @@ def open_group(device_type: str = "cpu", timeout: float = 600) -> Iterator[Group
         _tell(store, here.rank, error)
         _abort()
         raise
+    # whoever left first would have torchrun end the others, or find a record that the first process has not closed
+    with contextlib.suppress(RuntimeError):
+        dist.barrier()
     dist.destroy_process_group()
 
 
