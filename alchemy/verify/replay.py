@@ -140,7 +140,7 @@ def replay(
 ) -> Report:
     """Makes update number `update` of a record again, from the newest state before it; nothing is written."""
     folder = find(record)
-    last = _refuse(folder, update)
+    _refuse(folder, update)
     document, info = prepare_cfg(folder / "cfg.toml"), alloc(device)[0]
     document["runner"] = "alchemy.verify.replay.Replay"
     report = Report(str(record), update, recorded=_bad(folder, update).get("reason", ""))
@@ -149,7 +149,8 @@ def replay(
     state = _state_before(folder, update)
     made = read_manifest(state).update if state is not None else 0
     report.start = f"state/{state.name}" if state is not None else "the beginning: there is no older state"
-    tell(f"from {report.start}, {update - made - 1} updates ahead of it" + (f" of {last}" if last else ""))
+    ahead = update - made - 1
+    tell(f"from {report.start}" + (f", with {ahead} updates to make first" if ahead else ""))
     more = {"no_file": True, "user_dir": user_dir, "desc": "", "debug": False}
     more |= {"replay_report": report, "replay_state": state, "replay_debug": debug}
     with contextlib.redirect_stdout(io.StringIO()):
@@ -182,7 +183,8 @@ class Replay(AlchemyTrainer):
                 raise
             report.error = f"{type(error).__name__}: {error}"
             notes = getattr(error, "__notes__", [])
-            report.error += "".join(f"\n  {note}" for note in notes) + _traced(error)
+            report.error += "".join(f"\n  {note}" for note in notes)
+            report.error += "" if report.culprit else _traced(error)
             return
         if context.signal is None:
             hint = f"the last one is {context.update}"
@@ -268,8 +270,8 @@ def _around(owner: Any, name: str, observer: Any) -> None:
 
 
 # -- the record
-def _refuse(folder: Path, update: int) -> int:
-    """An error where a record cannot be replayed; else the number of updates that it has, 0 where nobody knows."""
+def _refuse(folder: Path, update: int) -> None:
+    """An error where a record, or this update of it, cannot be replayed."""
     info = read_info(folder)
     if info["status"] == "running":
         raise AlchemyError(f"{folder} is still running, as process {info['pid']}", hint="`alchemy stop` ends it")
@@ -285,7 +287,6 @@ def _refuse(folder: Path, update: int) -> int:
     over = info["status"] == "finished" and update > last
     if update < 1 or (over and not _bad(folder, update)):
         raise AlchemyError(f"{folder} has no update {update}", hint=f"it has 1 to {last}")
-    return last
 
 
 def _state_before(folder: Path, update: int) -> Path | None:

@@ -1,0 +1,91 @@
+"""`alchemy replay`: an update of a finished run and of one that ended in a NaN, from the command line."""
+
+import json
+
+import pytest
+
+from alchemy.cli import main
+
+QUICK = ["--device", "-1", "--set", "sched.epochs=1", "--set", "log_every=1", "--set", "checkpoint.every=10"]
+
+
+@pytest.fixture
+def trained(project, capsys):
+    """The record of a short run."""
+
+    def train(*words):
+        main(["run", "train.toml", *QUICK, *words])
+        capsys.readouterr()
+        (record,) = (project / "records" / "train").iterdir()
+        return record
+
+    return train
+
+
+def test_an_update_is_shown_and_the_record_stays_as_it_is(trained, capsys):
+    record = trained()
+    before = sorted((path, path.stat().st_mtime_ns) for path in record.rglob("*"))
+    assert main(["replay", str(record), "--update", "12", "--device", "-1"]) == 0
+    out, err = capsys.readouterr()
+    assert "  {point: tensor float32[32, 2], label: tensor int64[32]}" in out.splitlines()
+    assert out.splitlines()[-1] == "the samples are those of the record"
+    assert err.count("\n") == 1
+    assert sorted((path, path.stat().st_mtime_ns) for path in record.rglob("*")) == before
+
+
+def test_json_has_the_loss_of_the_run(trained, capsys):
+    record = trained()
+    rows = [json.loads(line) for line in (record / "metrics.jsonl").read_text().splitlines()]
+    losses = {row["update"]: row["values"]["train/loss"] for row in rows if "train/loss" in row["values"]}
+    assert main(["replay", record.name, "--update", "7", "--json", "--device", "-1"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["loss"], found["finite"]) == (losses[7], True)
+
+
+def test_a_nan_is_traced_to_the_line_of_the_project(project, trained, capsys):
+    model = project / "src" / "model.py"
+    lines = model.read_text().splitlines()
+    place = next(i for i, line in enumerate(lines) if "self.criterion(out" in line)
+    lines[place + 1 : place + 1] = [
+        "            if requires_grad and self.run.update == 4:",
+        "                loss_sum = loss_sum * (loss_sum * 0 / 0)",
+    ]
+    model.write_text("\n".join(lines) + "\n")
+    record = trained()
+    assert main(["replay", str(record), "--update", "5", "--debug", "--device", "-1"]) == 0
+    out = capsys.readouterr().out
+    assert "the run ended here: the loss is not finite in update 5" in out
+    assert f"the first NaN comes from div at src/model.py:{place + 3}" in out
+    assert "  loss nan over 32: not finite" in out.splitlines()
+    assert "it fails: RuntimeError: Function 'MulBackward0' returned nan" in out
+    assert "Traceback" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere", "--update", "1"], "there is no record 'nowhere'"),
+        ([".", "--update", "1"], "is not a record"),
+        (["x"], "the following arguments are required: --update"),
+        (["x", "--update", "one"], "invalid int value"),
+    ],
+)
+def test_bad_input_is_one_error(project, capsys, words, message):
+    assert main(["replay", *words]) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1
+
+
+def test_a_running_record_and_an_update_that_is_not_there(trained, capsys):
+    import os
+
+    from alchemy.records.folder import process_start
+
+    record = trained()
+    assert main(["replay", str(record), "--update", "99"]) == 2
+    assert "has no update 99; it has 1 to 29" in capsys.readouterr().err
+    info = json.loads((record / "record.json").read_text())
+    info |= {"status": "running", "pid": os.getpid(), "pid_started": process_start(os.getpid())}
+    (record / "record.json").write_text(json.dumps(info))
+    assert main(["replay", str(record), "--update", "1"]) == 2
+    assert "is still running, as process" in capsys.readouterr().err

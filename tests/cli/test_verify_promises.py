@@ -1,0 +1,64 @@
+"""`alchemy verify resume | parallel | determinism`: what is printed, the exit codes, and bad input."""
+
+import json
+import re
+
+import pytest
+
+from alchemy.cli import main
+
+
+def test_resume_tells_each_phase_and_what_it_has_compared(project, capsys):
+    assert main(["verify", "resume", "train.toml", "--updates", "4", "--kill-at", "3", "--device", "-1"]) == 0
+    out, err = capsys.readouterr()
+    head, killed, equal = out.splitlines()
+    assert head == "4 updates without interruption, without Backup"
+    assert re.fullmatch(r"killed at update 3, resumed from the (beginning|state of update [12]):", killed)
+    assert re.fullmatch(r"equal: \d+ tensors, 6 rows, 4 updates of the ledger", equal)
+    assert err.splitlines() == [
+        "training without interruption, 4 updates ..",
+        "training again, with a kill -9 at update 3 ..",
+        "resuming it ..",
+    ]
+    assert not (project / "records").exists()
+
+
+def test_parallel_as_json_without_further_processes(project, capsys):
+    assert main(["verify", "parallel", "train.toml", "--ranks", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["equal"] is True
+    assert found["what"] == "32 samples, float64"
+    assert [row["cut"] for row in found["cuts"]] == ["1 process, 2 steps", "1 process, 4 steps"]
+
+
+def test_a_gradient_that_depends_on_the_cut_ends_with_1(project, capsys):
+    model = project / "src" / "model.py"
+    model.write_text(model.read_text().replace("backward(loss_sum,", 'backward(loss_sum / len(batch["label"]),'))
+    assert main(["verify", "parallel", "train.toml", "--ranks", "1"]) == 1
+    assert "not equal: with 1 process, 4 steps the gradient of " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["resume", "train.toml", "--updates", "1"], "--updates is 1; give 2 or more"),
+        (["resume", "train.toml", "--kill-at", "0"], "--kill-at is 0; give 1 or more"),
+        (["resume", "train.toml", "--workers", "0,x"], "'0,x' is not a list of whole numbers"),
+        (["parallel", "train.toml", "--ranks", "0"], "--ranks is 0; give 1 or more"),
+        (["parallel", "train.toml", "--set", "task.datasets.train.batch_size=1"], "there is nothing to cut"),
+        (["determinism", "none.toml"], "none.toml"),
+        (["determinism", "train.toml", "--set", "~task.datasets.train"], "needs the data set [task.datasets.train]"),
+        (["resum", "train.toml"], "did you mean 'resume'?"),
+    ],
+)
+def test_bad_input_is_one_error(project, capsys, words, message):
+    assert main(["verify", *words]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_the_help_has_examples(capsys):
+    assert main(["verify", "resume", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "--kill-at N" in out and "alchemy verify resume train.toml --updates 30 --kill-at 17 --workers 0,2" in out
