@@ -125,7 +125,9 @@ def _step(run: Run, feed: Feed, batch: Any) -> tuple[str, Any]:
     except Exception as error:
         sched, ids = run.train_sched, loader.own
         samples = f", samples {', '.join(map(str, ids[:20]))}{', ..' if len(ids) > 20 else ''}" if ids else ""
-        error.add_note(f"in update {sched.num_updates + 1}, step {sched.cur_step}, epoch {sched.cur_epoch}{samples}")
+        rank = f", rank {run.group.rank}" if run.group.size > 1 else ""
+        place = f"in update {sched.num_updates + 1}, step {sched.cur_step}, epoch {sched.cur_epoch}"
+        error.add_note(f"{place}{rank}{samples}")
         raise
     if loader.real:
         log_loss(run, outputs)
@@ -195,6 +197,7 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
         model.eval()
         with progress_bar(run, split, _length(loader, run.max_batches)) as bar:
             for batch in _limited(loader, run.max_batches):
+                _reseed_evaluation(run, split, bar.done)
                 outputs = _outputs(run.precision.attempt(task.eval_step, batch, needs_loss=needs_loss))
                 # a task with a step of its own may not hand its loss to the metrics; the first batch shows it
                 tells_itself = "loss" in scores if not bar.done else tells_itself
@@ -235,10 +238,16 @@ def infer(run: Run, split: str = "inference") -> Iterator[tuple[Any, Any]]:
     run.model.eval()
     with torch.no_grad(), progress_bar(run, split, _length(loader, run.max_batches)) as bar:
         for batch in _limited(loader, run.max_batches):
+            _reseed_evaluation(run, split, bar.done)
             yield batch, _outputs(run.precision.attempt(run.task.eval_step, batch, needs_loss=False))
             bar.step()
             if run.signal is not None:
                 raise Left(run.signal)
+
+
+def _reseed_evaluation(run: Run, split: str, step: int) -> None:
+    """What is drawn from here on does not depend on who has loaded the batch: this process, or a worker."""
+    reseed(derive(run.seed, "eval", split, run.update, step))
 
 
 def log_loss(run: Run, outputs: Any) -> None:

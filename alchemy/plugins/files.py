@@ -104,10 +104,18 @@ class FileLogger(AlchemyPlugin):
             if run.cfg.variant:
                 parts.append(f"Variant `{run.cfg.variant}`:\n\n```toml\n{dumps(run.cfg.delta).strip()}\n```")
             write_atomic(folder / "README.md", "\n\n".join(part for part in parts if part) + "\n")
-        if backup_cfg and _keep_former(folder, record.info["gen"], "cfg.toml", dumps(run.cfg)):
-            record.note(cfg_hash=config_hash(run.cfg))  # it goes on with another config
+        if backup_cfg and run.resume_from is None:
+            self._keep_config()
+        elif backup_cfg:  # a state that refuses a changed config must not find that one at the next try
+            record.when_resumed = self._keep_config
         text = json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"
         _keep_former(folder, record.info["gen"], "env.json", text)
+
+    def _keep_config(self) -> None:
+        record, cfg = self.record, self.run.cfg
+        assert record is not None
+        if _keep_former(record.path, record.info["gen"], "cfg.toml", dumps(cfg)):
+            record.note(cfg_hash=config_hash(cfg))  # it goes on with another config
 
     def _tell_cost(self) -> None:
         """What all this writing has taken from the run."""

@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -68,6 +68,7 @@ class Record:
     def __init__(self, folder: Path, info: dict[str, Any]) -> None:
         self.path = folder
         self.info = info
+        self.when_resumed: Callable[[], None] = lambda: None  # what is written only once the state was taken up
         self._lock = contextlib.ExitStack()
         if not self._lock.enter_context(locked(folder / LOCK)):
             self._lock.close()
@@ -147,6 +148,7 @@ class Record:
     def resume(self, *, from_update: int, from_line: int, seconds: float) -> None:
         """Makes the rows after a line void: the run goes on from an earlier state."""
         self.series.resume(self.generation, from_update, from_line, seconds)
+        self.when_resumed()
 
     def sync(self) -> None:
         """Returns when all rows so far are on the disk."""
