@@ -1,4 +1,4 @@
-"""Whether two records hold equal runs: the numbers byte by byte, every tensor bit by bit, the samples by their hashes."""
+"""Whether two records hold equal runs: numbers byte by byte, tensors bit by bit, samples by their hashes."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ class Lab:
     def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
         self.process, self.folder = process, folder
         self.seen: dict[str, int] = {}  # places that the last child passed
+        self._made = 0
         self._baselines: dict[str, tuple[Path, dict[str, int]]] = {}
 
     def ask(self, log: Path, **job: Any) -> int:
@@ -61,7 +62,8 @@ class Lab:
         """The record of a run that nobody stopped, and how often it passed each place."""
         key = json.dumps(changes, sort_keys=True)
         if key not in self._baselines:
-            folder = self.folder / f"baseline-{len(self._baselines)}"
+            self._made += 1
+            folder = self.folder / f"baseline-{self._made}"
             assert self.start(folder, **changes) == 0, text_of(folder)
             self._baselines[key] = record_of(folder), dict(self.seen)
         return self._baselines[key]

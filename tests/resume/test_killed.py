@@ -70,9 +70,9 @@ def test_every_place_is_passed_as_often_as_the_cases_say(lab: Lab, period: int) 
         (1, [("forward", 6), ("forward", 3)]),
         (3, [("forward", 2), ("disk", 30), ("end_step", 4)]),
         (1, [("disk", 200), ("disk", 5), ("disk", 41), ("begin_epoch", 1)]),
-        (3, [("end_epoch", 1), ("end_epoch", 1), ("end_epoch", 1), ("end_epoch", 1)]),
+        (3, [("end_epoch", 1), ("end_epoch", 1), ("end_epoch", 2)]),
         pytest.param(1, [("forward", 2)] * 14, marks=pytest.mark.slow),
-        pytest.param(3, [("disk", 120)] * 6, marks=pytest.mark.slow),
+        pytest.param(3, [("disk", 120)] * 3, marks=pytest.mark.slow),
         pytest.param(3, [("eval", 3), ("eval", 2), ("eval", 2)], marks=pytest.mark.slow),
         pytest.param(1, [("link", 3), ("swap", 2), ("remove", 1), ("link", 1)], marks=pytest.mark.slow),
     ],
@@ -82,9 +82,8 @@ def test_killed_again_and_again(lab: Lab, tmp_path: Path, period: int, places: l
     (first, *others) = places
     assert lab.start(tmp_path, [[*first, signal.SIGKILL]], period=period, workers=0) == -signal.SIGKILL
     for place in others:
-        assert lab.resume(tmp_path, [[*place, signal.SIGKILL]]) in (-signal.SIGKILL, 0)
-    code = lab.resume(tmp_path)
-    assert code == 0 or "has finished" in text_of(tmp_path), text_of(tmp_path)
+        assert lab.resume(tmp_path, [[*place, signal.SIGKILL]]) == -signal.SIGKILL, text_of(tmp_path)
+    assert lab.resume(tmp_path) == 0, text_of(tmp_path)
     assert differences(baseline, record_of(tmp_path)) == []
 
 
@@ -93,7 +92,7 @@ def test_killed_again_and_again(lab: Lab, tmp_path: Path, period: int, places: l
     "place", [("forward", 8), ("end_epoch", 2), ("eval", 12), ("disk", 41)], ids=lambda place: f"{place[0]}-{place[1]}"
 )
 def test_however_often_it_is_saved(lab: Lab, tmp_path: Path, every: Any, place: tuple[str, int]) -> None:
-    baseline, seen = lab.baseline(every=every, workers=0)
+    baseline, _ = lab.baseline(every=every, workers=0)
     assert lab.start(tmp_path, [[*place, signal.SIGKILL]], every=every, workers=0) == -signal.SIGKILL
     assert lab.resume(tmp_path) == 0, text_of(tmp_path)
     assert differences(baseline, record_of(tmp_path)) == []

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT anywhere: the state is saved, the exit code tells, and the run goes on as if it had not stopped."""
+"""SIGTERM and SIGINT anywhere: the state is saved, the exit code tells, and the run goes on as if nothing had been."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INT, TERM = signal.SIGINT, signal.SIGTERM
 RARELY: dict[str, Any] = {"every": 100}
 
 
-def pipes(*types: str, **more: Any) -> list[dict[str, Any]]:
+def pipes(*types: str) -> list[dict[str, Any]]:
     return [{"type": f"tests.resume.parts.{name}"} for name in types]
 
 
