@@ -85,7 +85,7 @@ class Tagger(AlchemyModel):
             return {"logits": logits_BCT}
         loss_sum, count = self.criterion(logits_BCT, batch["tags"])
         if self.breaks == "unseeded" and self.run.update >= self.after:
-            loss_sum = loss_sum * (1 + os.urandom(1)[0] / 255)
+            loss_sum = loss_sum * (1 + int.from_bytes(os.urandom(4)) / 2**32)
         if self.breaks == "divided":
             loss_sum = loss_sum / len(batch["words"])
         if self.breaks == "means":
