@@ -19,7 +19,7 @@ from alchemy.absent import Alone, FullPrecision, NoAverage, NoCheckpoints, NoLed
 from alchemy.config.load import prepare_cfg
 from alchemy.config.seed import seed_of
 from alchemy.config.tree import Document
-from alchemy.errors import KeyExists, MissingKey, NoFrame, did_you_mean
+from alchemy.errors import KeyExists, MissingKey, NoFrame, did_you_mean, in_words
 from alchemy.metrics.stack import Stack
 from alchemy.records import NoRecord, RecordLike
 from alchemy.registry import Registrable
@@ -272,7 +272,7 @@ class Run(SymbolTbl):
             return ("stopped" if self.signal else "finished"), self.reason
         if isinstance(error, KeyboardInterrupt):
             return "stopped", str(error) or "KeyboardInterrupt"
-        return "failed", f"{type(error).__name__}: {error}"
+        return "failed", in_words(error)
 
     def evaluated(self, split: str, scores: dict[str, Any]) -> None:
         """Remembers the scores of an evaluation; schedules that follow a score get them."""

@@ -82,6 +82,11 @@ def _rebuild(kind: type[AlchemyError], args: tuple[object, ...], state: dict[str
     return error
 
 
+def in_words(error: BaseException) -> str:
+    """An error on one line, with what was noted on its way: `ValueError: no such word; in update 3, ..`."""
+    return "; ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
+
+
 def origin_of(error: BaseException) -> str:
     """`file:line` of the innermost frame that is neither ours nor a library's: where the project's code failed."""
     return innermost([(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)])

@@ -15,10 +15,17 @@ class Feed:
         self.loader, self.group = loader, group
         place = loader.place
         self.done = place.start // place.ranks if place.per_device and loader.deal is not None else place.start
-        self.total = _total(loader, self.done, limit)
+        self.total = self._agreed(_total(loader, self.done, limit))
         self._limit = limit
         self.through = False  # whether the data was read to its end
         self._company: Any = None  # a batch for the steps in which only others have one left
+
+    def _agreed(self, total: int | None) -> int | None:
+        """Shares of a stream differ in length: the epoch is as long as the longest, in all processes."""
+        if self.group.size == 1 or self.loader.deal is not None:
+            return total
+        totals = self.group.gather(total)
+        return None if None in totals else max(totals)
 
     @property
     def last(self) -> bool:

@@ -167,6 +167,7 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = WHOLE, **kwarg
         raise AlchemyError(f"the loader cannot be made of {_shown(options)}: {error}") from error
     loader.seed = seed
     loader.place = place._replace(per_device=per_device or loader.batch_size is None)
+    share_out(dataset, place.rank, place.ranks)  # its length is that of the share
     if not isinstance(dataset, IterableDataset):
         loader.deal = Deal(_batches(loader, options), loader.place, seed)
         if loader.batch_size is None and options.get("batch_sampler") is None:

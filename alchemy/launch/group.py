@@ -17,7 +17,7 @@ from torch._utils import _flatten_dense_tensors, _take_tensors, _unflatten_dense
 from torch.nn.parallel import DistributedDataParallel
 
 from alchemy.absent import Alone
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, in_words
 from alchemy.launch.device import alloc_cuda
 
 NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -197,7 +197,7 @@ def _store(address: str, port: str) -> dist.Store:
 def _tell(store: dist.Store, rank: int, error: BaseException) -> None:
     """Writes down which rank failed first, and adds it to the error where that was another one."""
     with contextlib.suppress(RuntimeError):  # the store has gone with its process
-        own = f"rank {rank}: {type(error).__name__}: {error}"
+        own = f"rank {rank}: {in_words(error)}"
         first = store.compare_set("failed", "", own).decode()
         if first and first != own:
             error.add_note(f"the first to fail was {first}")
