@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alchemy.cli.options import add_configs, add_launch, integers
 from alchemy.errors import AlchemyError
@@ -54,34 +54,35 @@ def main(args: argparse.Namespace) -> int:
     refuse_if_wrong(problems)
     verbs = [verb for verb in ("test", "predict") if getattr(args, verb)]
     refuse_if_impossible(verbs, documents)
-    if args.resume and (code := _go_on(documents, args)) is not None:
-        return code
+    if args.resume and len(documents) != 1:
+        hint = "name one config, one variant, one seed"
+        raise AlchemyError("--resume auto takes one experiment at a time", hint=hint)
     if args.background:
         _refuse_missing(args.device)
         report(problems, sys.stderr)
         return _detach(args)
     more = {"force_mp": args.force_mp, "task_per_device": args.task_per_device}
-    results, code = start(documents, args, fast_dev_run=args.fast_dev_run, overfit=args.overfit, **more)
+    taken_up = _go_on(documents[0], args) if args.resume else None
+    if taken_up is None:
+        results, code = start(documents, args, fast_dev_run=args.fast_dev_run, overfit=args.overfit, **more)
+    else:
+        results, code = taken_up
     return max([code, *(follow(verb, results, args, **more) for verb in verbs)])
 
 
-def _go_on(documents: list[Document], args: argparse.Namespace) -> int | None:
-    """The exit code of the run that was taken up; None where none is unfinished, so that a new one begins."""
+def _go_on(document: Document, args: argparse.Namespace) -> tuple[list[Any], int] | None:
+    """The result of the run that was taken up, and its exit code; None where none is unfinished: a new one begins."""
     from alchemy.cli.launch import tell
     from alchemy.resuming import resume, unfinished
 
-    if len(documents) != 1:
-        raise AlchemyError(
-            "--resume auto takes one experiment at a time", hint="name one config, one variant, one seed"
-        )
-    record = unfinished(documents[0])
+    record = unfinished(document)
     if record is None:
         print("no unfinished record of this config: a new one begins", file=sys.stderr)
         return None
     print(f"going on with {record}", file=sys.stderr)
     options = {"device": args.device, "user_dir": args.user_dir, "debug": args.debug}
     result = resume(record, raise_errors=args.raise_errors, strict=args.strict, **options)
-    return tell([result.cfg], [result])
+    return [result], tell([result.cfg], [result])
 
 
 def _refuse_nonsense(args: argparse.Namespace) -> None:
@@ -95,6 +96,10 @@ def _refuse_nonsense(args: argparse.Namespace) -> None:
     if (args.test or args.predict) and (args.fast_dev_run or not args.file):
         raise AlchemyError(
             "--test and --predict need the weights that a record keeps", hint="leave out --no-file and --fast-dev-run"
+        )
+    if args.resume and (args.fast_dev_run or args.overfit or not args.file):
+        raise AlchemyError(
+            "--resume auto goes on with a record", hint="leave out --no-file, --fast-dev-run and --overfit"
         )
     if args.background and args.pdb:
         raise AlchemyError("--pdb needs a terminal, which --background leaves")
