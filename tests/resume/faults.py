@@ -110,3 +110,32 @@ def rules() -> None:
     from alchemy.stop import Rules
 
     _forget(Rules)
+
+
+@fault
+def full_disk() -> None:
+    """For a while no checkpoint can be written."""
+    import errno
+
+    from alchemy.checkpoint.files import Disk
+
+    make_folder, write, saves = Disk.make_folder, Disk.write, [0]
+
+    def count(self: Disk, folder: Any) -> None:
+        saves[0] += 1
+        make_folder(self, folder)
+
+    def refuse(self: Disk, file: Any, data: Any) -> None:
+        write(self, file, data[: len(data) // 2] if 2 < saves[0] < 7 else data)
+        if 2 < saves[0] < 7:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    Disk.make_folder, Disk.write = count, refuse  # type: ignore[method-assign]
+
+
+@fault
+def small_files() -> None:
+    """No file may grow beyond a few kilobytes: no checkpoint can be written at all."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
