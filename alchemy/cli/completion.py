@@ -46,7 +46,7 @@ def candidates(words: Sequence[str]) -> list[str]:
     """The words that may stand where the last of `words` does; none where a file name is due.
 
     >>> candidates(["ver"])
-    ['version']
+    ['verify', 'version']
     """
     from alchemy.cli import COMMANDS
     from alchemy.cli.options import build_parser, command

@@ -28,7 +28,7 @@ def test_killed_while_saving(tmp_path: Path, kills: int) -> None:
     assert all(row["update"] >= row["acknowledged"] for row in rows)  # what was finished is never lost
     updates = [row["update"] for row in rows]
     assert updates == sorted(updates)
-    assert updates[-1] > kills
+    assert updates[-1] > updates[0]
     assert any(row["left"] for row in rows)  # some were killed amid a save, or this test shows nothing
     clear_leftovers(state)
     assert [verify(folder) for folder in checkpoints(state)] == [""] * len(checkpoints(state))

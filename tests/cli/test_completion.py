@@ -14,8 +14,8 @@ CONFIG = 'tag = "x"\n[variant.small]\n[variant.large]\n'
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], ["run", "test", "predict"]),
-        (["ver"], ["version"]),
+        ([], ["run", "resume", "test"]),
+        (["ver"], ["verify", "version"]),
         (["config", ""], ["show", "explain", "diff", "schema"]),
         (["config", "show", "--js"], ["--json"]),
         (["run", "a.toml", "--f"], ["--file", "--force-mp", "--fast-dev-run"]),

@@ -28,7 +28,7 @@ def test_each_help_has_purpose_options_and_examples(name, capsys):
     out = capsys.readouterr().out
     assert f"usage: alchemy {name}" in out
     assert COMMANDS[name][1:] in out
-    assert 2 <= out.partition("examples:\n")[2].count("alchemy ") <= 5
+    assert 2 <= out.partition("examples:\n")[2].count("alchemy ") <= 6
 
 
 def test_help_of_a_command_by_word(capsys):

@@ -80,7 +80,7 @@ def test_the_newest_record_with_weights_is_the_latest(project, capsys):
     (tested,) = records(project, "test")
     assert json.loads((tested / "record.json").read_text())["purpose"] == f"test of {new.relative_to(project)}"
     assert main(["test", "latest", "--checkpoint", "best"]) == 2
-    assert "has no checkpoint 'best'; it has last: choose with --checkpoint" in capsys.readouterr().err
+    assert "has no checkpoint 'best'; it has last, u29: choose with --checkpoint" in capsys.readouterr().err
 
 
 def test_several_runs_end_in_a_table_and_any_failure_in_exit_code_1(project, capsys):

@@ -58,7 +58,6 @@ def test_a_full_disk_is_said_before_training(tmp_path: Path, monkeypatch: pytest
 def test_trouble_with_the_disk_is_counted_and_never_raised() -> None:
     series = Series(Path("/dev/full"))  # a disk on which every write fails
     for update in range(3):
-        series._flushed = 0.0  # a second has passed
         series.log({"a": 1.0}, update=update, step=1, epoch=0)
     series.close()
     assert series.dropped == 3

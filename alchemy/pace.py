@@ -1,0 +1,69 @@
+"""When the numbers of a training are due, and what is logged then."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+import torch
+
+from alchemy.context import Run
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Pace:
+    """When numbers are due, and what is logged then; between two times nothing is read from the device."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.sched = run.train_sched
+        # at the last boundary; a run that goes on within the end of a step has that of its update still before it
+        unfinished = self.sched.is_pending("end_step") and not getattr(run.model.backward, "is_open", False)
+        self.update = self.sched.num_updates - unfinished
+        self._begin(self.update)
+
+    def _begin(self, update: int) -> None:
+        # a function of the update, so that a run that was resumed logs when the other does
+        self.due = (update // self.run.log_every + 1) * self.run.log_every
+        self._time, self._step = time.perf_counter() - self.run.eval_seconds, self.sched.cur_step
+
+    def is_due(self) -> bool:
+        return bool(self.sched.num_updates >= self.due)
+
+    def log(self) -> None:
+        run, sched = self.run, self.sched
+        seconds = time.perf_counter() - run.eval_seconds - self._time
+        steps = max(sched.cur_step - self._step, 1)
+        sums = run.metrics.current.sums()
+        tokens, targets = sums.get("tokens", (0, 0))[0], sums.get("loss", (0, 0))[1]
+        # the numbers of this window are read from the device here, once, instead of at every step
+        means = run.metrics.turn_over(run.group.gather)
+        values = {name if "/" in name else f"train/{name}": mean for name, mean in means.items() if name != "tokens"}
+        values["train/lr"] = run.optim.get_lr()[0]
+        norm = getattr(run.optim, "grad_norm", None)
+        if norm is not None:
+            values["train/grad_norm"] = float(norm)
+        values["time/step"] = seconds / steps
+        values["time/steps_per_s"] = steps / seconds
+        values["time/targets_per_s"] = float(targets) / seconds  # tokens or samples: whatever the loss counts
+        if tokens:
+            values["time/tokens_per_s"] = float(tokens) / seconds
+        values |= system_values(run.device)
+        run.log(values)
+        run.ledger.flush(run.group)
+        reason = run.rules.after_log(run, values)
+        if reason:
+            run.stop(reason)
+        self._begin(sched.num_updates)
+
+
+def system_values(device: torch.device | None) -> dict[str, float]:
+    """Memory in use, in MiB."""
+    values = {}
+    with contextlib.suppress(OSError), open("/proc/self/statm") as statm:
+        values["system/rss"] = int(statm.read().split()[1]) * PAGE / 2**20
+    if device is not None and device.type == "cuda":
+        values["system/gpu_memory"] = torch.cuda.max_memory_allocated(device) / 2**20
+    return values
