@@ -127,8 +127,8 @@ class AlchemyTrainer(AlchemyRunner):
     def run(self) -> Any:
         context = self.context
         self.set_up()
-        warn_never_read(context.cfg)
         keep_state(context)
+        warn_never_read(context.cfg)
         announce(context)
         with self._looping():
             try:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 from loguru import logger
 
+from alchemy.average import build_average
+from alchemy.checkpoint import Checkpoints
 from alchemy.config.slots import Layout, collect, where
 from alchemy.config.tables import LATER, LOADING, RUN_SETTINGS, SECTIONS
 from alchemy.config.tree import Document, Table, Unread
@@ -21,8 +23,10 @@ from alchemy.launch.device import alloc1
 from alchemy.launch.project import reach
 from alchemy.loop import evaluate, infer, progress_bar
 from alchemy.optim import build_optimizer
+from alchemy.registry import construct
 from alchemy.runner import AlchemyRunner, ALchemyTester, AlchemyTrainer, prepare
 from alchemy.sched import build_sched
+from alchemy.stop import build_rules
 from alchemy.verify.flow import check_workers, first_batch
 from alchemy.verify.memory import Memory, Saved, free_memory, measure, size
 
@@ -80,6 +84,9 @@ class Deep:
                     run.optim = build_optimizer(run)
                 with self._stage("the schedule"):
                     run.train_sched = build_sched(run)
+                with self._stage("average, stop rules and checkpoints"):
+                    run.average, run.rules = build_average(run), build_rules(run)
+                    construct(Checkpoints, run.table("checkpoint"), given={"state_dir": ""}, section="checkpoint")
             self._data()
             if trains:
                 self._train_step()
@@ -110,7 +117,7 @@ class Deep:
             if flush is not None:
                 flush()
             self._losses(outputs)
-        memory = measure(module, getattr(run.optim, "optimizer", None), free_memory(run.device or torch.device("cpu")))
+        memory = measure(module, _states(run.optim), free_memory(run.device or torch.device("cpu")))
         memory.activations, memory.batch_size = saved.total, batch_size(batch)
         self.findings.memory, self.findings.text = memory, str(memory)
         if not memory.fits:
@@ -173,6 +180,12 @@ class Deep:
         finally:
             with contextlib.suppress(ValueError):  # a plugin may have removed every sink
                 logger.remove(sink)
+
+
+def _states(optim: Any) -> list[Any]:
+    """What the optimiser holds of each parameter, or all of several do."""
+    parts = optim.values() if isinstance(optim, Mapping) else [optim]
+    return [state for part in parts for state in getattr(part.optimizer, "state", {}).values()]
 
 
 def never_read(used: Document, doc: Document, trains: bool) -> list[Problem]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,11 +78,10 @@ def bytes_of(tensors: Iterable[Tensor]) -> int:
     return sum(storages.values())
 
 
-def measure(module: Any, optimiser: Any, free: int) -> Memory:
-    """What stays between steps; the optimiser's state is there after its first update."""
+def measure(module: Any, states: Iterable[Mapping[str, Any]], free: int) -> Memory:
+    """What stays between steps; `states` is what the optimiser holds of each parameter after its first update."""
     params = list(module.parameters())
     trained = [p for p in params if p.requires_grad]
-    states = getattr(optimiser, "state", {}).values() if optimiser is not None else ()
     held = [value for state in states for value in state.values() if isinstance(value, Tensor)]
     return Memory(
         parameters=bytes_of([*params, *module.buffers()]),
