@@ -26,6 +26,7 @@ from alchemy.data.chain import seed_chain, share_out
 from alchemy.data.loader import get_dataloader
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.launch.device import alloc1
+from alchemy.launch.signals import Interrupted
 from alchemy.loop import train
 from alchemy.precision import Precision
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, run_task
@@ -145,7 +146,8 @@ def check(
 def _report(kind: Kind, found: Found) -> Report:
     (first, reference), *others = found.gradients
     rows = [Row(str(cut), *farthest(reference, gradients, kind.floor)) for cut, gradients in others]
-    head = [_several(found.samples, found.unit, "es" if found.unit == "batch" else "s"), str(kind)]
+    batches = f"{_several(found.samples, 'batch', 'es')} as the pipes make them"
+    head = [batches if found.unit == "batch" else _several(found.samples, "sample"), str(kind)]
     head += [f"dropout off in {_several(found.quiet, 'module')}"] if found.quiet else []
     return Report(", ".join(head), kind.tolerance, str(first), rows, [MEANS] if found.means else [])
 
@@ -180,7 +182,7 @@ def _cuts(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> 
     finally:
         torch.set_default_dtype(before)
     if result.signal is not None:
-        raise KeyboardInterrupt
+        raise Interrupted(result.signal)
     return result.ret
 
 

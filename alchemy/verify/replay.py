@@ -28,6 +28,7 @@ from alchemy.context import Run
 from alchemy.data.peek import describe
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc
+from alchemy.launch.signals import Interrupted
 from alchemy.loop import train
 from alchemy.nn.reduce import weighted_sum
 from alchemy.plugins.changes import changes
@@ -143,6 +144,8 @@ def replay(
     _refuse(folder, update)
     document, info = prepare_cfg(folder / "cfg.toml"), alloc(device)[0]
     document["runner"] = "alchemy.verify.replay.Replay"
+    if debug and isinstance(document.peek("precision"), Mapping):
+        document["precision"]["compile"] = False  # inside compiled code no operation can be asked
     report = Report(str(record), update, recorded=_bad(folder, update).get("reason", ""))
     changed = [change for change in changes(folder, document, info, user_dir) if change.breaks]
     report.notes += [f"since then {row.name}: {row.text}" for row in changed if row.name != "runner"]
@@ -156,7 +159,7 @@ def replay(
     with contextlib.redirect_stdout(io.StringIO()):
         result = run_task(document, info, raise_errors=True, **more)
     if result.signal is not None:
-        raise KeyboardInterrupt
+        raise Interrupted(result.signal)
     report.same_samples = _same_samples(folder, report)
     return report
 
@@ -225,16 +228,18 @@ class Watch:
             if self.culprit is not None and (self.culprit.backward or not self.report.steps[-1].finite):
                 self.report.culprit = self.culprit.found
 
-    def _loss(self, backward: Any, losses: Any, weights: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def _loss(self, backward: Any, *args: Any, **kwargs: Any) -> Any:
         if self.is_on and self.report.steps and torch.is_grad_enabled():
-            loss = weighted_sum(losses, weights) if weights is not None or not isinstance(losses, Tensor) else losses
-            row, count = self.report.steps[-1], kwargs.get("count")
+            given = dict(zip(("losses", "weights"), args)) | kwargs
+            losses, weights, count = (given.get(name) for name in ("losses", "weights", "count"))
+            loss = losses if isinstance(losses, Tensor) and weights is None else weighted_sum(losses, weights)
             number = loss.item() if isinstance(loss, Tensor) else float(loss)
+            row = self.report.steps[-1]
             row.loss_sum += number
             row.count += 1.0 if count is None else float(count)
             row.finite = row.finite and math.isfinite(number)
         with self.culprit.resting() if self.culprit is not None else contextlib.nullcontext():
-            return backward(losses, weights, *args, **kwargs)
+            return backward(*args, **kwargs)
 
     def _update(self, step: Any, optim: Any) -> None:
         if not self.is_on:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from alchemy.config.tree import Document, Table
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, RunFailed
+from alchemy.launch.signals import Interrupted
 from alchemy.launch.workers import Lost, run_all
 from alchemy.records.folder import folders
 from alchemy.result import FailedRun
@@ -112,15 +113,17 @@ def _a_bit_more(run: Run) -> int:
 def go(jobs: Sequence[Job], *, at_once: int = 2) -> list[Ended | Lost]:
     """Does the jobs in fresh processes; a process that died gives a `Lost`."""
     calls = [(job.call, str(job.folder), *job.arguments) for job in jobs]
-    return run_all(_do, calls, [None] * min(at_once, len(jobs)))
+    told: list[int] = []
+    answers = run_all(_do, calls, [None] * min(at_once, len(jobs)), told.append)
+    if told:
+        raise Interrupted(told[0])
+    return answers
 
 
 def finished(answers: Sequence[Ended | Lost]) -> None:
     """An error where a training did not come to its end."""
     for answer in answers:
         if isinstance(answer, Lost):
-            if answer.signal is not None:
-                raise KeyboardInterrupt
             raise RunFailed(f"a training was lost: {answer}")
         if answer.failed:
             hint = "see `alchemy run CFG --fast-dev-run 2`"

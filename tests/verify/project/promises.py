@@ -121,5 +121,5 @@ def config(log_dir: str = "", **model: Any) -> dict[str, Any]:
         "task": {"type": "alchemy.task.DefaultTask", "datasets": {"train": {**data, "shuffle": True}, "dev": data}},
         "model": {"type": "promises.Tagger", **model},
         "optim": {"type": "alchemy.optim.AdamW", "lr": 0.01, "max_grad_norm": 1.0},
-        "sched": {"type": "alchemy.sched.LineWarmup", "epochs": 2, "num_warmup_steps": 2},
+        "sched": {"type": "alchemy.sched.LineWarmup", "epochs": 2, "num_training_steps": 6, "num_warmup_steps": 2},
     }
