@@ -231,7 +231,7 @@ class Watch:
     def _loss(self, backward: Any, *args: Any, **kwargs: Any) -> Any:
         if self.is_on and self.report.steps and torch.is_grad_enabled():
             given = dict(zip(("losses", "weights"), args)) | kwargs
-            losses, weights, count = (given.get(name) for name in ("losses", "weights", "count"))
+            losses, weights, count = given["losses"], given.get("weights"), given.get("count")
             loss = losses if isinstance(losses, Tensor) and weights is None else weighted_sum(losses, weights)
             number = loss.item() if isinstance(loss, Tensor) else float(loss)
             row = self.report.steps[-1]
