@@ -242,6 +242,9 @@ class Cuts(AlchemyTrainer):
         context = self.context
         for optim in _optims(context):
             optim.max_grad_norm = None  # it would hide a wrong size
+        for group in context.optim.param_groups:
+            # of several optimisers, one would see what another has moved: in each step, or only after all of them
+            group["lr"] = group["initial_lr"] = 0.0
         handler, found = context.model.backward, Found(quiet=getattr(context.precision, "quiet", 0))
         _watch_counts(handler, found)
         ranks = context.get_global("cut_for")

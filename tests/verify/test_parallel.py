@@ -65,6 +65,14 @@ def test_streams_are_cut_as_well(size: int | None) -> None:
     assert report.equal
 
 
+def test_each_of_several_optimisers_has_its_own_count() -> None:
+    from tests.gan import config
+
+    report = check(prepare_cfg(config()), ranks=1)
+    assert report.equal, str(report)
+    assert report.head == "64 samples, float64"
+
+
 def test_an_update_of_one_sample_cannot_be_cut() -> None:
     with pytest.raises(AlchemyError, match=r"an update has 1 sample: there is nothing to cut; give it a larger"):
         checked(train={"batch_size": 1})
