@@ -241,7 +241,7 @@ class Cuts(AlchemyTrainer):
         self.set_up()
         context = self.context
         for optim in _optims(context):
-            optim.max_grad_norm = None  # it would hide a wrong size
+            optim.max_grad_norm = optim.clip_value = None  # they would hide a wrong size
         for group in context.optim.param_groups:
             # of several optimisers, one would see what another has moved: in each step, or only after all of them
             group["lr"] = group["initial_lr"] = 0.0
