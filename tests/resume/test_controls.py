@@ -13,6 +13,7 @@ from tests.resume.conftest import Lab, record_of, text_of
 
 AT_EPOCH = {"every": {"epochs": 1}}
 KILL, TERM = signal.SIGKILL, signal.SIGTERM
+FIRST_IS_BEST = {"checkpoint": {"every": 2, "monitor": "dev/calls", "mode": "min"}}
 PATIENT = {"any": [{"type": "alchemy.stop.Patience", "monitor": "dev/calls", "mode": "min", "patience": 4}]}
 
 
@@ -27,7 +28,7 @@ PATIENT = {"any": [{"type": "alchemy.stop.Patience", "monitor": "dev/calls", "mo
         ("optimiser", {}, ["forward", 9, KILL], "state optim.safetensors/"),
         ("metrics", {}, ["forward", 9, KILL], "metrics 10: train/first_epoch"),
         ("ledger", {}, ["forward", 9, KILL], "ledger: "),
-        ("best_checkpoints", {}, ["forward", 15, KILL], "state best"),
+        ("best_checkpoints", FIRST_IS_BEST, ["forward", 9, KILL], "state best"),
         ("schedule_off_by_one", {}, ["forward", 9, KILL], "metrics 10: "),
         ("open_window", {"period": 3, "every": 100}, ["forward", 2, TERM], "state model.safetensors/0.weight"),
         ("rules", {"stop": PATIENT}, ["forward", 9, KILL], "metrics: "),

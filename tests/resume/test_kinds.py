@@ -14,7 +14,7 @@ from tests.resume.compare import differences
 from tests.resume.conftest import Lab, record_of, text_of
 from tests.resume.parts import config
 
-KILL = signal.SIGKILL
+KILL, SLOW = signal.SIGKILL, pytest.mark.slow
 PIPES: list[dict[str, Any]] = config("")["sched"]["pipes"]
 RESET = [*PIPES, {"type": "tests.resume.parts.ResetES", "step": 6}]
 EARLY = {"type": "alchemy.pipeline.eval.EarlyStop", "monitor": "drawn", "patience": 3}
@@ -96,6 +96,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "logs-rarely": {"log_every": 4},
     "best-of-max": {"checkpoint": {"every": 3, "monitor": "dev/drawn", "mode": "max", "best": 3, "last": 1}},
 }
+SAMPLE = ("step-epoch", "plateau", "reset", "part-epochs", "adafactor", "fp16-window", "patience-log", "lazy-sampler")
 PLACES = [("end_step", 6), ("end_step", 3), ("begin_epoch", 3), ("end_step", 8), ("end_epoch", 1), ("begin_epoch", 2)]
 
 
@@ -104,7 +105,7 @@ def cases() -> list[Any]:
     found = []
     for turn, kind in enumerate(KINDS):
         for number, place in enumerate(PLACES):
-            marks = () if number == turn % 2 else (pytest.mark.slow,)
+            marks = () if kind in SAMPLE and number == turn % 2 else (pytest.mark.slow,)
             found.append(pytest.param(kind, place, id=f"{kind}-{place[0]}-{place[1]}", marks=marks))
     return found
 
@@ -119,6 +120,7 @@ def test_a_kind(lab: Lab, tmp_path: Path, kind: str, place: tuple[str, int]) -> 
     assert differences(baseline, record_of(tmp_path)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["patience", "patience-log", "target", "tokens", "stop-updates", "all-rules"])
 def test_a_rule_ends_the_training_where_it_does_without_a_resume(lab: Lab, kind: str) -> None:
     record, seen = lab.baseline(**KINDS[kind])
@@ -126,8 +128,12 @@ def test_a_rule_ends_the_training_where_it_does_without_a_resume(lab: Lab, kind:
     assert comparable(record / "metrics.jsonl")[-1]["step"] == seen["forward"] - 1
 
 
-@pytest.mark.parametrize("place", ["end_epoch", "disk", "eval", "row", "finish", "link"])
-@pytest.mark.parametrize("kind", ["stop-updates", "patience", "part-epochs"])
+@pytest.mark.parametrize(
+    "place", ["end_epoch", "finish", *(pytest.param(p, marks=SLOW) for p in ("disk", "eval", "row"))]
+)
+@pytest.mark.parametrize(
+    "kind", ["stop-updates", *(pytest.param(kind, marks=SLOW) for kind in ("patience", "part-epochs"))]
+)
 def test_killed_after_a_rule_has_ended_it(lab: Lab, tmp_path: Path, kind: str, place: str) -> None:
     """At the last time that it comes by a place: nothing but the end is left."""
     changes = {**KINDS[kind], "every": 1}

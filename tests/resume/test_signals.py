@@ -21,6 +21,10 @@ def pipes(*types: str) -> list[dict[str, Any]]:
     return [{"type": f"tests.resume.parts.{name}"} for name in types]
 
 
+def slow(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 AT_BEGIN = pipes("ShakeBE", "EvalBE", "TakeBE", "ShakeEE")
 NO_EVAL = pipes("ShakeBE", "ShakeEE", "PassES")
 UPDATES = {"any": [{"type": "alchemy.stop.Updates", "updates": 7}]}  # in the middle of the second epoch
@@ -29,38 +33,38 @@ UPDATES = {"any": [{"type": "alchemy.stop.Updates", "updates": 7}]}  # in the mi
 @pytest.mark.parametrize(
     ("place", "count", "changes"),
     [
-        ("forward", 1, {}),
+        slow("forward", 1, {}),
         ("forward", 8, {}),
-        ("forward", 15, {}),
+        slow("forward", 15, {}),
         ("forward", 7, {"period": 3}),  # within a window
-        ("forward", 10, {"period": 3}),  # in a window that the epoch's end cuts short
-        ("forward", 4, {"period": 3, "workers": 2}),
-        ("eval", 1, {}),  # an evaluation after a step
-        ("eval", 2, {"log_every": 1}),
+        slow("forward", 10, {"period": 3}),  # in a window that the epoch's end cuts short
+        slow("forward", 4, {"period": 3, "workers": 2}),
+        slow("eval", 1, {}),  # an evaluation after a step
+        slow("eval", 2, {"log_every": 1}),
         ("eval", 1, {"log_every": 4}),  # the update of that step is logged after it
-        ("eval", 5, {"period": 3, "log_every": 1}),
+        slow("eval", 5, {"period": 3, "log_every": 1}),
         ("eval", 3, {}),  # after an epoch
-        ("eval", 11, {}),  # after the last epoch
-        ("eval", 4, {"period": 3}),
-        ("eval", 1, {"sched__pipes": AT_BEGIN}),  # before the first epoch
+        slow("eval", 11, {}),  # after the last epoch
+        slow("eval", 4, {"period": 3}),
+        slow("eval", 1, {"sched__pipes": AT_BEGIN}),  # before the first epoch
         ("eval", 3, {"sched__pipes": AT_BEGIN}),
-        ("eval", 6, {"sched__pipes": AT_BEGIN, "period": 3}),
+        slow("eval", 6, {"sched__pipes": AT_BEGIN, "period": 3}),
         ("eval", 1, {"sched__pipes": NO_EVAL}),  # at the end
-        ("scored", 2, {}),  # when the batches of an evaluation are through
-        ("begin_epoch", 1, {}),
-        ("begin_epoch", 2, {}),
-        ("begin_step", 3, {}),
-        ("end_step", 6, {"period": 3}),
+        slow("scored", 2, {}),  # when the batches of an evaluation are through
+        slow("begin_epoch", 1, {}),
+        slow("begin_epoch", 2, {}),
+        slow("begin_step", 3, {}),
+        slow("end_step", 6, {"period": 3}),
         ("end_epoch", 1, {}),  # in a pipe that evaluates nothing
-        ("end_epoch", 3, {}),
-        ("row", 3, {}),
+        slow("end_epoch", 3, {}),
+        slow("row", 3, {}),
         ("disk", 30, {"every": 2}),  # during a save
-        ("disk", 70, {"every": 2}),
-        ("disk", 3, {}),  # during the last one
-        ("eval", 5, {"stop": UPDATES}),  # a rule has ended the training before the signal
-        ("eval", 1, {"stop": UPDATES, "sched__pipes": NO_EVAL}),
+        slow("disk", 70, {"every": 2}),
+        slow("disk", 3, {}),  # during the last one
+        slow("eval", 5, {"stop": UPDATES}),  # a rule has ended the training before the signal
+        slow("eval", 1, {"stop": UPDATES, "sched__pipes": NO_EVAL}),
         ("forward", 7, {"stop": UPDATES}),
-        ("end_epoch", 2, {"stop": UPDATES}),
+        slow("end_epoch", 2, {"stop": UPDATES}),
     ],
 )
 @pytest.mark.parametrize("number", [pytest.param(INT, marks=pytest.mark.slow), TERM], ids=["int", "term"])
@@ -79,7 +83,7 @@ def test_a_signal(lab: Lab, tmp_path: Path, place: str, count: int, changes: dic
     assert read_info(record)["status"] == "finished"
 
 
-@pytest.mark.parametrize(("first", "second"), [(TERM, TERM), (INT, INT), (INT, TERM)])
+@pytest.mark.parametrize(("first", "second"), [(TERM, TERM), slow(INT, INT), slow(INT, TERM)])
 @pytest.mark.parametrize("place", ["forward", "eval"])
 def test_a_second_signal_leaves_at_once(lab: Lab, tmp_path: Path, place: str, first: int, second: int) -> None:
     baseline, _ = lab.baseline(every=2)

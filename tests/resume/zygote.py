@@ -19,7 +19,10 @@ import torch
 
 import alchemy
 from alchemy.cli import main
+from alchemy.config.check import check
+from alchemy.config.load import prepare_cfg
 from tests.resume import bomb, faults
+from tests.resume.parts import config
 
 LONGEST = 60.0  # seconds, after which a child hangs
 
@@ -38,6 +41,7 @@ def _warm_up() -> None:
     torch.optim.AdamW([weight])  # makes torch import its compiler, which takes seconds
     for name in ("alchemy.cli.resume", "alchemy.cli.run", "alchemy.resuming", "alchemy.state", "tests.resume.parts"):
         importlib.import_module(name)
+    check(prepare_cfg(config("runs")))  # reads the source of all parts, which is kept
 
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
