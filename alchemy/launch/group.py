@@ -177,8 +177,11 @@ def open_group(device_type: str = "cpu", timeout: float = 600) -> Iterator[Group
 
 
 def _join(here: Place, device_type: str, timeout: datetime.timedelta) -> dist.Store:
-    # a store outlives its group: each opening has names of its own, or a second run would find those of the first
-    store = dist.PrefixStore(f"alchemy/{next(_opened)}", _store(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]))
+    # a store outlives its group, and that of torchrun the processes: each opening has names of its own, or a second
+    # one would find the addresses of the first
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    shared = _store(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"])
+    store = dist.PrefixStore(f"alchemy/{attempt}/{next(_opened)}", shared)
     options: dict[str, Any] = {"backend": "gloo"}
     if device_type == "cuda":
         torch.cuda.set_device(here.local_rank)  # gather puts its bytes on the current device
