@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import alchemy
 from alchemy.model import AlchemyModel
 from alchemy.nn.losses import build_loss
 from alchemy.optim import SGD
-from alchemy.pipeline import LstDataPipeline
+from alchemy.pipeline import ItrDataPipeline, LstDataPipeline
 
 IGNORED = -100
 CLASSES = 4
@@ -24,6 +25,8 @@ LOSSES: dict[str, dict[str, Any]] = {
     "samples": {"targets": "label"},
     "tokens": {"targets": "tags"},
     "weights": {"targets": "tags", "weight": [0.2, 1.0, 3.0, 0.7]},
+    # with parameters of its own, which lie outside the module
+    "learnt": {"targets": "tags", "type": "alchemy.nn.losses.Focal", "learnable": True},
 }
 
 
@@ -53,13 +56,29 @@ class Texts(LstDataPipeline):
         return self.samples[index]
 
 
+class TextStream(ItrDataPipeline):
+    """The same texts as a stream, which says how many there are only if it is to."""
+
+    def __init__(self, *, count: int = 13, has_length: bool = False) -> None:
+        super().__init__()
+        self.texts, self.has_length = Texts(count=count), has_length
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.texts.samples)
+
+    def __len__(self) -> int:
+        if not self.has_length:
+            raise TypeError("a stream without a length")
+        return len(self.texts)
+
+
 class Reader(nn.Module):
     """Scores the classes at every word, from the words so far: padding behind a text changes nothing."""
 
-    def __init__(self, width: int = 3) -> None:
+    def __init__(self, width: int = 3, dropout: float = 0.0) -> None:
         super().__init__()
         self.words = nn.Embedding(WORDS, width, padding_idx=0)
-        self.out = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, CLASSES))
+        self.out = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Dropout(dropout), nn.Linear(width, CLASSES))
 
     def forward(self, words_BT: Tensor) -> Tensor:
         scores_BTC: Tensor = self.out(self.words(words_BT).cumsum(dim=1))
@@ -73,11 +92,11 @@ class Model(AlchemyModel):
     trains on are written to the file `into`, one for each rank.
     """
 
-    def __init__(self, *, into: str, targets: str = "tags", means: bool = False) -> None:
+    def __init__(self, *, into: str, targets: str = "tags", means: bool = False, dropout: float = 0.0) -> None:
         super().__init__()
-        self.model = Reader().double()
+        self.model = Reader(dropout=dropout).double()
         self.seen, self.targets, self.means = file_of(into, "seen"), targets, means
-        self.criterion = build_loss(self.criterion_cfg)
+        self.criterion = build_loss(self.criterion_cfg).double()
 
     def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
         logits = self.model(batch["words"]).transpose(1, 2)

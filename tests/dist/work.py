@@ -1,18 +1,29 @@
-"""What every rank of these tests does: it trains, several times, in a folder that it is given."""
+"""What every rank of these tests does, alone too: it trains, several times, in a folder that it is given."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import alchemy
-from tests.dist.parts import LOSSES, config
+from alchemy.errors import AlchemyError
+from alchemy.resuming import resume
+from tests.dist.counting import COUNTED
+from tests.dist.leaving import PLACES, recorded
+from tests.dist.parts import LOSSES, append, config, file_of
 
-# the same updates for 1, 2 and 3 ranks: each is 8 of the 13 texts, but for the last one of an epoch
+SPLIT = {"type": "alchemy.pipeline.itr.SplitByWorker"}
+
+# the same updates for 1, 2 and 3 ranks, four of them
 TRAININGS: dict[str, dict[str, Any]] = {
+    # 8 of the 13 texts, and the other 5
     **{loss: {"loss": loss} for loss in LOSSES},
     "accumulated": {"loss": "tokens", "period": 2, "train": {"batch_size": 4}},
+    "averaged": {"loss": "learnt", "ema": {"decay": 0.5}, "period": 3, "train": {"batch_size": 3}},
     # batches of two texts for each rank, twelve of them an update
     "per_device": {
         "loss": "tokens",
@@ -22,13 +33,113 @@ TRAININGS: dict[str, dict[str, Any]] = {
 }
 
 
+def ranks() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def streams() -> dict[str, dict[str, Any]]:
+    """Trainings on streams: twelve texts an update, whoever reads them; the processes end at different steps."""
+    return {
+        "stream": _stream(period=1),
+        "stream_accumulated": _stream(period=2),
+    }
+
+
+def uneven() -> dict[str, dict[str, Any]]:
+    """A stream whose parts are known to end at different steps, within an update; other updates for other ranks."""
+    return {"stream_with_length": _stream(period=4, has_length=True)}
+
+
+def _stream(period: int, **source: Any) -> dict[str, Any]:
+    pipes = [{"type": "tests.dist.parts.TextStream", **source}, SPLIT]
+    train = {"pipes": pipes, "batch_size": 12 // period // ranks(), "shuffle": False}
+    return {"loss": "tokens", "period": period, "train": train}
+
+
 def train(out: Path) -> None:
-    for name, changes in TRAININGS.items():
+    for name, changes in {**TRAININGS, **streams(), **uneven()}.items():
         plugins = [{"type": "alchemy.plugins.FileLogger", "log_dir": str(out / "records" / name)}]
         cfg = config(into=out / name, plugins=plugins, **changes)
         cfg["sched"] = {**cfg["sched"], "pipes": [{"type": "alchemy.pipeline.sched.EvalEEPipeline"}]}
         alchemy.run([cfg], device=[-1], raise_errors=True)
 
 
+def tell(out: Path, name: str, cfg: dict[str, Any] | Path, **options: Any) -> None:
+    """Makes a run, or goes on with a record; what comes out of it is written down for each rank."""
+    begin = time.monotonic()
+    try:
+        result = (
+            resume(cfg, device=[-1], **options)
+            if isinstance(cfg, Path)
+            else alchemy.run([cfg], device=[-1], **options)[0]
+        )
+    except AlchemyError as error:
+        append(file_of(out, "told"), {"name": name, "refused": str(error)})
+        return
+    row = {"status": result.status, "signal": result.signal, "reason": result.reason}
+    append(file_of(out, "told"), {"name": name, **row, "seconds": time.monotonic() - begin})
+
+
+def record(out: Path, name: str) -> Path:
+    (found,) = (out / "records" / name).iterdir()
+    return found
+
+
+def places(ranks: int) -> list[str]:
+    """Where they are stopped; one process alone is a matter of tests/resume."""
+    return {1: [], 2: list(PLACES), 3: ["step", "evaluation in a window"]}[ranks]
+
+
+def leave_and_go_on(out: Path) -> None:
+    for name in places(ranks()):
+        how = PLACES[name]
+        tell(out, f"{name}: whole", recorded(out, f"{name}: whole", **_without_place(how)))
+        tell(out, name, recorded(out, name, **how))
+        if int(os.environ.get("RANK", "0")) == 0:
+            shutil.copytree(record(out, name), out / "stopped" / name)
+        tell(out, f"{name}: resumed", record(out, name))
+
+
+def _without_place(how: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in how.items() if key not in ("step", "evaluation")}
+
+
+def take_over(out: Path, other: Path | None) -> None:
+    """A training that other processes have begun, and the same from its begin."""
+    tell(out, "alone", recorded(out, "alone", dropout=0.0))
+    tell(out, "begun", recorded(out, "begun", dropout=0.0, step=5))
+    if other is not None:
+        tell(out, "taken over", other, allow=["threads"])
+
+
+def others(out: Path) -> None:
+    """Runs of which only the end counts."""
+    net, sgd = {"type": "tests.resume.parts.Net"}, {"type": "torch.optim.SGD", "lr": 0.1}
+    data = {"pipes": [{"type": "tests.resume.parts.Noisy", "count": 18}], "batch_size": 6}
+    cfg = config("tokens", out / "normed", period=2, model=net, optim=sgd)
+    cfg["task"]["datasets"] = {"train": data, "dev": data}
+    cfg["sched"]["pipes"] = [{"type": "alchemy.pipeline.sched.EvalESPipeline", "period": 1}]
+    del cfg["criterion"]
+    tell(out, "normed", cfg)
+    tell(out, "odd window", config("tokens", out / "odd", backward={"window": 7}))
+    source = [{"type": "alchemy.pipeline.openers.TxtOpener", "datapipe": [__file__]}]
+    tell(out, "unsplit", config("tokens", out / "unsplit", train={"pipes": source, "shuffle": False}))
+    counted = config("tokens", out / "counted", period=3, train={"batch_size": 3})
+    counted["sched"]["pipes"] = [{"type": COUNTED, "into": str(out)}]
+    tell(out, "counted", counted)
+    # last: it breaks the connections between the processes
+    failing = recorded(out, "failing", dropout=0.0)
+    failing["model"] |= {"type": "tests.dist.leaving.Failing", "step": 2}
+    del failing["model"]["dropout"]
+    tell(out, "failing", failing)
+
+
+def work(out: Path, other: Path | None = None) -> None:
+    train(out)
+    leave_and_go_on(out)
+    take_over(out, other)
+    others(out)
+
+
 if __name__ == "__main__":
-    train(Path(sys.argv[1]))
+    work(*map(Path, sys.argv[1:]))

@@ -1,0 +1,108 @@
+"""Parts that end a training over several processes in one of them, or in all, and what is left of it then."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from alchemy.pipeline import EndEpochPipeline, EndStepPipeline, EvalPipeline, SchedPipeline
+from tests.dist.parts import Model, append, config
+
+# where the signal comes, and what it comes into; four steps an epoch
+PLACES: dict[str, dict[str, Any]] = {
+    "step": {"step": 5},
+    "window": {"step": 4, "period": 3},
+    "evaluation": {"evaluation": 2, "eval_every": 0},
+    "evaluation in a window": {"evaluation": 3, "period": 3, "eval_every": 2},
+}
+
+
+def leave(run: Any, how: str, who: str) -> None:
+    """Sends this process a signal, if it is the one that is to leave: `last` or `all`; one that was resumed stays."""
+    if run.resume_from is None and (who == "all" or run.group.rank == run.group.size - 1):
+        os.kill(os.getpid(), signal.Signals[how])
+
+
+@SchedPipeline.register()
+class LeaveAt(EndStepPipeline):
+    """After a step, counted from 0."""
+
+    def __init__(self, *, step: int, how: str = "SIGTERM", who: str = "last") -> None:
+        super().__init__()
+        self.step, self.how, self.who = step, how, who
+
+    def __call__(self, outputs: Any, **kwargs: Any) -> dict[str, Any]:
+        if self.run.train_sched.cur_step == self.step:
+            leave(self.run, self.how, self.who)
+        return kwargs
+
+
+@EvalPipeline.register()
+class LeaveEval(EvalPipeline):
+    """In an evaluation, counted from 1."""
+
+    def __init__(self, *, evaluation: int) -> None:
+        super().__init__()
+        self.evaluation = evaluation
+
+    def begin_eval(self, split: str, **kwargs: Any) -> None:
+        self.evaluation -= 1
+        if not self.evaluation:
+            leave(self.run, "SIGTERM", "last")
+
+    def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
+        return kwargs
+
+
+@SchedPipeline.register()
+class Note(EndEpochPipeline):
+    """Writes into the record as a pipe of a project does: where there is one."""
+
+    def __call__(self, **kwargs: Any) -> dict[str, Any]:
+        if self.run.record_dir is not None:
+            append(self.run.record_dir / "notes.jsonl", {"epoch": self.run.train_sched.cur_epoch})
+        return kwargs
+
+
+class Failing(Model):
+    """Fails at a step, in one process only."""
+
+    def __init__(self, *, into: str, step: int, targets: str = "tags", means: bool = False) -> None:
+        super().__init__(into=into, targets=targets, means=means)
+        self.step = step
+
+    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
+        if self.run.train_sched.cur_step == self.step and self.run.group.rank == self.run.group.size - 1:
+            raise ValueError("no such word")
+        return super().forward(batch, needs_loss, requires_grad, **kwargs)
+
+
+def recorded(
+    out: Path,
+    name: str,
+    *,
+    period: int = 1,
+    eval_every: int = 0,
+    dropout: float = 0.3,
+    step: int = -1,
+    evaluation: int = -1,
+    **changes: Any,
+) -> dict[str, Any]:
+    """Three epochs of four steps with dropout and a record, left at a step or in an evaluation if one is given."""
+    plugins = [{"type": "alchemy.plugins.FileLogger", "log_dir": str(out / "records" / name)}]
+    cfg = config("tokens", out / name, period=period, plugins=plugins, train={"batch_size": 4}, **changes)
+    every = {"type": "alchemy.pipeline.sched.EvalEEPipeline"}
+    if eval_every:
+        every = {"type": "alchemy.pipeline.sched.EvalESPipeline", "period": eval_every}
+    cfg["model"]["dropout"] = dropout
+    # parts of equal runs are equal too: one that never leaves has the same
+    cfg["sched"] |= {
+        "epochs": 3,
+        "pipes": [{"type": f"{__name__}.LeaveAt", "step": step}, {"type": f"{__name__}.Note"}, every],
+    }
+    cfg["task"]["evalpipes"] = [{"type": "tests.dist.leaving.LeaveEval", "evaluation": evaluation}]
+    cfg["ema"] = {"decay": 0.9}
+    cfg["optim"] = {"type": "alchemy.optim.AdamW", "lr": 0.05, "max_grad_norm": 1.0}
+    return cfg

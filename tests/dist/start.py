@@ -1,0 +1,31 @@
+"""Starts processes that train together, and waits for their end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+def torchrun(ranks: int, module: str, *words: Any, code: int = 0, options: tuple[str, ...] = ()) -> str:
+    """What `torchrun -m module words` says; its exit code is to be the given one."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *options]
+    process = subprocess.Popen(
+        [*start, "-m", module, *map(str, words)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        said = process.communicate(timeout=300)[0]
+    finally:
+        process.terminate()  # it ends its workers too
+        process.communicate()
+    assert process.returncode == code, said
+    return said
