@@ -108,6 +108,8 @@ class Deep:
             dataset, options = run.task.dataset("train")
             batch = first_batch(dataset, options, run.seed)
             saved = Saved([*module.parameters(), *module.buffers()])
+            if hasattr(run.model.backward, "nonfinite"):
+                run.model.backward.nonfinite = "ignore"  # what the first loss is, is told below
             # as the loop does it, but for the end-step pipes, which might evaluate everything
             with progress_bar(run, "check", 1), run.metrics.scope("deep", root=True), saved.counting():
                 run.train_sched.begin_train_step(batch)

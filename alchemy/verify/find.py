@@ -172,7 +172,7 @@ def find_rate(
     user_dir: str = "src",
 ) -> Rates:
     """Trains for a moment, while the rate grows from `first` to `last`; nothing is written."""
-    work = _trial(doc, "alchemy.verify.find.RateFinder")
+    work = trial(doc, "alchemy.verify.find.RateFinder")
     work["sched"] = {
         "type": "alchemy.verify.find.RateSweep",
         "num_training_steps": updates,
@@ -333,7 +333,7 @@ def find_batch_size(doc: Document, *, limit: int | None = None, device: int = -1
         raise AlchemyError("on the CPU the machine would swap before it says that memory is full", hint=hint)
     if limit is not None and limit < 1:
         raise AlchemyError(f"--max is {limit}", hint="give 1 or more")
-    work = _trial(doc, "alchemy.verify.find.BatchFinder")
+    work = trial(doc, "alchemy.verify.find.BatchFinder")
     work["sched"] = {"type": "alchemy.sched.Constant", "num_training_steps": 10**9}
     if isinstance(work.get("precision"), Mapping):
         work["precision"]["halve_on_oom"] = False
@@ -341,7 +341,7 @@ def find_batch_size(doc: Document, *, limit: int | None = None, device: int = -1
     return _ret(run_task(work, alloc1(device), raise_errors=True, **more))
 
 
-def _trial(doc: Document, runner: str) -> Document:
+def trial(doc: Document, runner: str) -> Document:
     """The config with what a trial needs: the training data, and none of what keeps or ends a run."""
     work = copy.deepcopy(doc)
     for table in ("stop", "checkpoint", "ema", "sweep"):

@@ -32,7 +32,7 @@ from alchemy.precision import Precision
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, run_task
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, reseed
-from alchemy.verify.find import _trial
+from alchemy.verify.find import trial
 from alchemy.verify.trial import Ended, Job, Tell, ended, finished, go, refuse_without_data
 
 ONE_BY_ONE = 16  # samples up to which each of them is made a step
@@ -170,7 +170,7 @@ def farthest(one: Gradients, other: Gradients, floor: float) -> tuple[float, str
 
 def _cuts(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> Found:
     """The gradients of all cuts, by a run in this process."""
-    work = _trial(doc, "alchemy.verify.parallel.Cuts")
+    work = trial(doc, "alchemy.verify.parallel.Cuts")
     work["sched"] = {"type": "alchemy.sched.Constant", "num_training_steps": 1}
     work["precision"] = {"type": "alchemy.verify.parallel.Exact", "double": kind.double}
     more = {"no_file": True, "user_dir": user_dir, "desc": "", "debug": False, "cut_for": ranks}
