@@ -8,11 +8,27 @@ from typing import Any
 
 import pytest
 
+from alchemy.model import AlchemyModel
 from alchemy.pipeline import EndStepPipeline, SchedPipeline
 from alchemy.runner import evaluate, run
-from tests.toy import config
+from tests.toy import Line, config
 
 ACCUMULATING = {"type": "alchemy.model.DefaultBackwardHandler", "period": 3}
+
+
+@AlchemyModel.register()
+class Scaled(Line):
+    """The line, with a loss that is `factor` times as large."""
+
+    def __init__(self, *, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
+        x, y = batch["x"], batch["y"]
+        loss_sum, count = self.factor * (self.model(x) - y).square().sum(), len(y)
+        loss = self.backward.backward(loss_sum, count=count, requires_grad=requires_grad)
+        return {"loss_sum": loss_sum.detach(), "count": count, "loss": loss}
 
 
 @SchedPipeline.register()
@@ -75,6 +91,23 @@ def test_log_every_counts_updates_not_steps(tmp_path: Path, period: int, logged:
     rows = [json.loads(line) for line in (result.record_dir / "metrics.jsonl").read_text().splitlines()]
     assert [row["update"] for row in rows if "train/loss" in row["values"]] == logged
     assert [row["epoch"] for row in rows if "train/loss_epoch" in row["values"]] == [0, 1]
+
+
+def loss_after_four_updates(factor: float, lr: float, size: int, period: int) -> float:
+    cfg = config(sched__epochs=2, backward={**ACCUMULATING, "period": period})
+    cfg["model"] = {"type": f"{__name__}.Scaled", "factor": factor}
+    cfg["optim"] = {"type": "alchemy.optim.SGD", "lr": lr}
+    cfg["task"]["datasets"]["train"]["batch_size"] = size
+    (result,) = run([cfg], device=[-1], raise_errors=True)
+    return float(result.ret["loss"]) / factor
+
+
+def test_the_rate_goes_with_the_scale_of_the_loss_and_not_with_the_cut() -> None:
+    first = pytest.approx(loss_after_four_updates(1, 0.1, 8, 1), rel=1e-5)
+    assert loss_after_four_updates(1, 0.1, 4, 2) == first
+    assert loss_after_four_updates(1, 0.1, 2, 4) == first
+    assert loss_after_four_updates(2, 0.05, 8, 1) == first
+    assert loss_after_four_updates(2, 0.1, 8, 1) != first
 
 
 def test_a_validation_leaks_nothing_and_training_goes_on_in_its_mode(diary: Any) -> None:
