@@ -53,9 +53,13 @@ def start(documents: Sequence[Document], args: argparse.Namespace, **more: Any) 
 
 def tell(documents: Sequence[Document], results: Sequence[Any]) -> int:
     """Prints what came out, as a table where there are several, and gives the exit code."""
+    from alchemy.launch.group import place
+
     names = labels(documents)
     rows = [[name, *_outcome(result)] for name, result in zip(names, results, strict=True)]
-    if len(rows) > 1:
+    if place().rank:  # one of several processes: the first says it for all
+        pass
+    elif len(rows) > 1:
         print("\n" + table([["experiment", "status", "record", "result"], *rows]))
     else:
         print("\n" + "  ".join(cell for cell in rows[0] if cell))

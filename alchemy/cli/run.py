@@ -73,13 +73,15 @@ def main(args: argparse.Namespace) -> int:
 def _go_on(document: Document, args: argparse.Namespace) -> tuple[list[Any], int] | None:
     """The result of the run that was taken up, and its exit code; None where none is unfinished: a new one begins."""
     from alchemy.cli.launch import tell
+    from alchemy.launch.group import place
     from alchemy.resuming import resume, unfinished
 
     record = unfinished(document)
+    if place().rank == 0:  # of several processes the first says it for all
+        begins = "no unfinished record of this config: a new one begins"
+        print(f"going on with {record}" if record else begins, file=sys.stderr)
     if record is None:
-        print("no unfinished record of this config: a new one begins", file=sys.stderr)
         return None
-    print(f"going on with {record}", file=sys.stderr)
     options = {"device": args.device, "user_dir": args.user_dir, "debug": args.debug}
     result = resume(record, raise_errors=args.raise_errors, strict=args.strict, **options)
     return [result], tell([result.cfg], [result])
