@@ -1,0 +1,15 @@
+"""The command line, with its exit code written into the folder of the config, or into the record, that it was given."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from alchemy.cli import main
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    given = Path(sys.argv[2])
+    ((given if given.is_dir() else given.parent) / f"code.{os.environ['RANK']}").write_text(str(code))
+    sys.exit(code)

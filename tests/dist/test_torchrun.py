@@ -1,0 +1,73 @@
+"""`torchrun -m alchemy ..`: what is killed goes on, what is told to leave says so to the scheduler."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from alchemy.config.write import dumps
+from alchemy.records.folder import read_info
+from tests.dist.leaving import recorded
+from tests.dist.start import torchrun
+from tests.dist.work import record
+from tests.resume.compare import differences
+
+pytestmark = pytest.mark.dist
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run that nobody has disturbed, and what it says."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, alchemy("run", written(folder), "--resume", "auto")
+
+
+def written(folder: Path, **leave: object) -> Path:
+    """A config of two epochs with a checkpoint after every second update; `leave` are the keywords of `LeaveAt`."""
+    cfg = recorded(folder, "run", checkpoint={"every": 2})
+    cfg["plugins"].append({"type": "alchemy.plugins.BasicSetup"})
+    cfg["sched"]["pipes"][0] |= leave
+    (folder / "cfg.toml").write_text(dumps(cfg))
+    return folder / "cfg.toml"
+
+
+def alchemy(*words: object, code: int = 0, options: tuple[str, ...] = ()) -> str:
+    return torchrun(2, "tests.dist.exit", *words, "--device", -1, code=code, options=options)
+
+
+def codes(folder: Path) -> list[int]:
+    return [int((folder / f"code.{rank}").read_text()) for rank in (0, 1)]
+
+
+def test_every_line_is_said_once(whole: tuple[Path, str]) -> None:
+    folder, said = whole
+    assert read_info(record(folder, "run"))["status"] == "finished"
+    lines = [line for line in said.splitlines() if line.strip() and "reducer.cpp" not in line]  # a warning of torch
+    assert [line for line, count in Counter(lines).items() if count > 1] == []
+    for text in ("no unfinished record", "training: examples 13", "cfg.toml  finished"):
+        assert len([line for line in lines if text in line]) == 1
+
+
+def test_all_processes_are_killed_and_go_on(whole: tuple[Path, str], tmp_path: Path) -> None:
+    alchemy("run", written(tmp_path, step=6, how="SIGKILL", who="all"), code=1)
+    assert read_info(record(tmp_path, "run"))["status"] == "killed"
+    alchemy("resume", record(tmp_path, "run"))
+    assert differences(record(whole[0], "run"), record(tmp_path, "run")) == []
+
+
+def test_one_process_is_killed_and_torchrun_starts_them_again(whole: tuple[Path, str], tmp_path: Path) -> None:
+    cfg = written(tmp_path, step=6, how="SIGKILL", who="last")
+    alchemy("run", cfg, "--resume", "auto", options=("--max-restarts", "1"))
+    assert read_info(record(tmp_path, "run"))["gen"] == 1
+    assert differences(record(whole[0], "run"), record(tmp_path, "run")) == []
+
+
+def test_one_process_is_told_to_leave_and_all_say_so(whole: tuple[Path, str], tmp_path: Path) -> None:
+    alchemy("run", written(tmp_path, step=5), code=1)
+    assert codes(tmp_path) == [143, 143]
+    assert read_info(record(tmp_path, "run"))["status"] == "stopped"
+    alchemy("resume", record(tmp_path, "run"))
+    assert codes(record(tmp_path, "run")) == [0, 0]
+    assert differences(record(whole[0], "run"), record(tmp_path, "run")) == []
