@@ -55,9 +55,10 @@ class Buffers:
 
 
 class Saver:
-    """Writes checkpoints, one at a time. Trouble with the disk is told and counted, and never reaches the caller.
+    """Writes checkpoints, one at a time. Trouble with the disk is counted and handed to `done`; none of it is raised.
 
-    `before()` is called ahead of each save, where it is written: what else must be on the disk by then goes there.
+    Where a copy finds no memory, or a thread cannot be had, the caller waits for the disk. `before()` is called ahead
+    of each save, where it is written: what else must be on the disk by then goes there.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Saver:
         self.seconds = 0.0  # in all, that the caller was kept from its work
         self._buffers = Buffers()
         self._thread: threading.Thread | None = None
+        self._told = False
 
     def save(
         self,
@@ -84,16 +86,26 @@ class Saver:
         """
         begin = time.perf_counter()
         self.wait_for_room()
-        if now or not self.asynchronous:
+        if now or not self.asynchronous or not self._begin(target, state, manifest, done):
             self._write(target, state, manifest, done)
-        else:
+        self.seconds += time.perf_counter() - begin
+
+    def _begin(self, target: Path, state: Collected, manifest: Manifest, done: Callable[[Path, str], None]) -> bool:
+        """Copies the state and hands it to a thread; False where there is no memory for the copy, or no thread."""
+        try:
             state.tensors = self._buffers.copy(state.tensors)
             # no daemon: a program that ends without close() still finishes what it has begun
-            self._thread = threading.Thread(
+            thread = threading.Thread(
                 target=self._write, args=(target, state, manifest, done), name="alchemy-checkpoint"
             )
-            self._thread.start()
-        self.seconds += time.perf_counter() - begin
+            thread.start()
+        except Exception as error:  # torch has several for a lack of memory
+            if not self._told:
+                self._told = True
+                logger.warning("checkpoints are written while training waits: {}: {}", type(error).__name__, error)
+            return False
+        self._thread = thread
+        return True
 
     def wait(self) -> None:
         """Returns when nothing is being written."""

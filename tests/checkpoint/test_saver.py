@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,29 @@ def test_one_is_written_at_a_time(tmp_path: Path) -> None:
     saver.close()
     assert alive == [1] * 5
     assert saver.seconds > 0
+
+
+class NoMemory(Buffers):
+    def copy(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        raise MemoryError("not enough memory: you tried to allocate 8 GiB")
+
+
+def no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("lacking", ["memory", "threads"])
+def test_without_memory_or_a_thread_it_is_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str], lacking: str
+) -> None:
+    saver = Saver()
+    if lacking == "memory":
+        saver._buffers = NoMemory()
+    else:
+        monkeypatch.setattr(threading.Thread, "start", no_thread)
+    for update in (1, 2):
+        saver.save(tmp_path / f"u{update}", Collected({}, {"model/x": torch.ones(3)}), manifest())
+        assert verify(tmp_path / f"u{update}") == ""
+    saver.close()
+    assert saver.failed == 0
+    assert [text.partition(":")[0] for text in said] == ["checkpoints are written while training waits"]
