@@ -57,7 +57,8 @@ class Feed:
             self.loader.real = batch is not None
             self.loader.own = None if self.loader.real else []
             self._company = batch if batch is not None else self._company
-            yield self._company
+            # a training that is taken up here may have had its last batch before the start
+            yield self.loader.skipped if self._company is None else self._company
 
 
 def _total(loader: Loader, done: int, limit: int) -> int | None:

@@ -52,6 +52,7 @@ class Loader(DataLoader[Any]):
     ids: list[int] | None = None  # over all processes; None for a stream
     own: list[int] | None = None  # those of this process
     real = True  # whether it is this process's own; else it only keeps the others company
+    skipped: Any = None  # the last batch of a stream before the start
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         seed_chain(self.dataset, self.seed, self.passes)
@@ -96,6 +97,8 @@ class Loader(DataLoader[Any]):
                 return
             if number >= self.place.start:
                 yield batch
+            else:
+                self.skipped = batch
 
     def digest(self, batch: Any) -> bytes | None:
         """What tells a batch of a stream from others; nothing where the indices do."""

@@ -17,6 +17,8 @@ from alchemy.absent import Alone
 from alchemy.data.feed import Feed
 from alchemy.data.loader import Loader, get_dataloader
 from alchemy.data.order import Cut, Deal, Handed, Ids, Place, cut_evenly
+from alchemy.pipeline.itr import SplitByWorker
+from alchemy.pipeline.lst import SequenceWrapper
 from alchemy.seeds import sample_rng
 
 ORDERS = st.fixed_dictionaries(
@@ -241,3 +243,25 @@ def test_what_is_handed_over_names_all_and_own() -> None:
     assert [list.copy(ids) for ids in deal] == [[2, 3], [4]]
     assert list(deal.handed) == [Handed([0, 1, 2, 3], [2, 3], True), Handed([4], [], False)]
     assert deal.whole() == (5, [])
+
+
+class Second(Alone):
+    """The group of the second of two processes; the first has `steps` batches left."""
+
+    rank, size, is_main = 1, 2, False
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def any(self, flag: bool) -> bool:
+        self.steps -= 1
+        return flag or self.steps >= 0
+
+
+@pytest.mark.parametrize("start", range(4))
+def test_a_stream_goes_on_in_a_process_whose_share_is_used_up(start: int) -> None:
+    """Of five samples the second process has two; it keeps the first company in the third step, wherever it begins."""
+    stream = SplitByWorker(SequenceWrapper(range(5)))
+    loader = get_dataloader(stream, 0, place=Place(start, 1, 2), batch_size=1)
+    feed = Feed(loader, Second(3 - start))
+    assert [(batch.tolist(), feed.real) for batch in feed] == [([1], True), ([3], True), ([3], False)][start:]
