@@ -87,14 +87,8 @@ class Record:
             "id": folder.name,
             "tag": tag,
             "purpose": purpose,
-            "status": "running",
-            "reason": "",
-            "pid": os.getpid(),
-            "pid_started": process_start(os.getpid()),
-            "host": socket.gethostname(),
+            **running_here(),
             "started": now(),
-            "ended": None,
-            "heartbeat": now(),
             "cmd": sys.argv,
             "cfg_hash": "",
             "code_hash": "",
@@ -107,13 +101,7 @@ class Record:
             "best": None,
             **fields,
         }
-        try:
-            record = cls(folder, info)
-            record._save()
-        except OSError as error:
-            raise _cannot_write(folder, error) from error
-        record._heart.start()
-        return record
+        return cls._open(folder, info)
 
     @classmethod
     def reopen(cls, folder: str | Path, **fields: Any) -> Record:
@@ -122,11 +110,13 @@ class Record:
         info = read_info(folder)
         if info["status"] == "running" and info["host"] == socket.gethostname():
             raise AlchemyError(f"{folder} is still running, as process {info['pid']}", hint="`alchemy stop` ends it")
-        info |= {"gen": info.get("gen", 0) + 1, "status": "running", "reason": "", "ended": None, "heartbeat": now()}
-        info |= {"pid": os.getpid(), "pid_started": process_start(os.getpid()), "host": socket.gethostname(), **fields}
+        return cls._open(folder, info | running_here() | {"gen": info.get("gen", 0) + 1, **fields})
+
+    @classmethod
+    def _open(cls, folder: Path, info: dict[str, Any]) -> Record:
         try:
             record = cls(folder, info)
-            record._save()
+            record.note()
         except OSError as error:
             raise _cannot_write(folder, error) from error
         record._heart.start()
@@ -155,9 +145,10 @@ class Record:
         self.series.sync()
 
     def note(self, **fields: Any) -> None:
-        """Changes fields of `record.json`."""
-        self.info.update(fields)
-        self._save()
+        """Changes fields of `record.json`; from any thread."""
+        with self._save_lock:
+            self.info.update(fields)
+            write_atomic(self.path / INFO, json.dumps(self.info, ensure_ascii=False, indent=1, default=str) + "\n")
 
     def finish(self, status: str, reason: str = "") -> None:
         """Closes the record: its status, why, and all numbers on the disk."""
@@ -167,15 +158,23 @@ class Record:
         self._lock.close()
 
     def _beat(self) -> None:
+        told = False
         while not self._ended.wait(HEARTBEAT_SECONDS):
             try:
                 self.note(heartbeat=now())
-            except OSError:  # a full disk must not end the thread that would report its recovery
-                continue
+            except Exception as error:  # a full disk must not end the thread that would report its recovery
+                if not told:
+                    from loguru import logger  # here, since lists of records are read without a log
 
-    def _save(self) -> None:
-        with self._save_lock:
-            write_atomic(self.path / INFO, json.dumps(self.info, ensure_ascii=False, indent=1, default=str) + "\n")
+                    logger.warning("{} cannot be kept up to date: {}", self.path / INFO, error)
+                told = True
+
+
+def running_here() -> dict[str, Any]:
+    """What `record.json` says while this process writes it."""
+    pid = os.getpid()
+    life = {"status": "running", "reason": "", "pid": pid, "pid_started": process_start(pid)}
+    return life | {"host": socket.gethostname(), "ended": None, "heartbeat": now()}
 
 
 def read_info(folder: str | Path) -> dict[str, Any]:

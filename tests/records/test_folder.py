@@ -6,9 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from loguru import logger
 
 from alchemy.errors import AlchemyError
 from alchemy.records.folder import FORMAT, Record, find, newest, read_info, stop
@@ -90,3 +93,37 @@ def test_what_is_no_record_is_said(tmp_path: Path) -> None:
         find("gone", (str(tmp_path),))
     (tmp_path / "m.jsonl").write_text(json.dumps({"update": 1}) + '\n{"upd')
     assert list(read_series(tmp_path / "m.jsonl")) == [{"update": 1}]
+
+
+def test_the_heartbeat_outlives_trouble_and_tells_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("alchemy.records.folder.HEARTBEAT_SECONDS", 0.001)
+    said: list[str] = []
+    number = logger.add(lambda line: said.append(str(line)), format="{message}")
+    beats = threading.Semaphore(0)
+    record = Record.create(tmp_path, name="r", tag="t")
+    note = record.note
+
+    def failing(**fields: Any) -> None:
+        beats.release()
+        raise RuntimeError("dictionary changed size during iteration")
+
+    record.note = failing  # type: ignore[method-assign]
+    for _ in range(3):
+        assert beats.acquire(timeout=10)
+    record.note = note  # type: ignore[method-assign]
+    record.finish("finished")
+    logger.remove(number)
+    assert len(said) == 1
+    assert "record.json cannot be kept up to date: dictionary changed size" in said[0]
+
+
+def test_fields_change_only_between_two_writes(tmp_path: Path) -> None:
+    record = Record.create(tmp_path, name="r", tag="t")
+    noted = threading.Thread(target=record.note, kwargs={"best": {"value": 1.0}})
+    with record._save_lock:  # as the heartbeat has it while it writes
+        noted.start()
+        noted.join(0.05)
+        assert record.info["best"] is None
+    noted.join()
+    record.finish("finished")
+    assert read_info(record.path)["best"] == {"value": 1.0}
