@@ -152,9 +152,7 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = WHOLE, **kwarg
     options = {key: plain(value) for key, value in kwargs.items()}
     _check(dataset, options, place.ranks)
     per_device = options.pop("per_device", False)
-    generator = options.get("generator")
-    if not isinstance(generator, torch.Generator):
-        generator = torch.Generator().manual_seed((seed if generator is None else generator) % 2**63)
+    seed, generator = _seeded(seed, options.get("generator"))
     options["generator"] = generator
     given = {"data_source": dataset, "dataset": dataset, "generator": generator, "seed": seed % 2**32}
     for key in ("sampler", "batch_sampler", "collate_fn", "worker_init_fn"):
@@ -176,6 +174,18 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = WHOLE, **kwarg
         if loader.batch_size is None and options.get("batch_sampler") is None:
             loader.collate_fn = Unpack(loader.collate_fn)
     return loader
+
+
+def _seeded(seed: int, given: Any) -> tuple[int, torch.Generator]:
+    """The seed of the order and the generator of samplers; one that was given has its say, anew in every epoch."""
+    if given is None:
+        return seed, torch.Generator().manual_seed(seed % 2**63)
+    if isinstance(given, torch.Generator):
+        return derive(given.initial_seed(), seed), given
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise AlchemyError(f"generator must be a whole number or a torch.Generator, not {given!r}")
+    seed = derive(given, seed)
+    return seed, torch.Generator().manual_seed(seed)
 
 
 def _batches(loader: Loader, options: Mapping[str, Any]) -> Any:

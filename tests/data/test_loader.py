@@ -192,6 +192,24 @@ def test_a_context_and_a_generator_of_ones_own_are_kept():
     assert loader.generator is generator
 
 
+@pytest.mark.parametrize("options", [{"shuffle": True}, {"sampler": {"type": "torch.utils.data.RandomSampler"}}])
+@pytest.mark.parametrize("made", [int, lambda seed: torch.Generator().manual_seed(seed)], ids=["number", "generator"])
+def test_a_generator_of_ones_own_decides_the_order_of_each_epoch(options, made):
+    first, again, other = (order(3, generator=made(seed), **options) for seed in (1, 1, 2))
+    assert first == again
+    assert sorted(first) == sorted(other) == list(range(20))
+    assert first != other
+    assert first != order(3, **options)
+    if "shuffle" in options or made is int:
+        assert first != order(4, generator=made(1), **options)  # the loop gives each epoch a seed
+
+
+@pytest.mark.parametrize("wrong", ["seven", 1.5, True, [1]])
+def test_a_generator_is_a_whole_number(wrong):
+    with pytest.raises(AlchemyError, match="generator must be a whole number or a torch.Generator, not"):
+        get_dataloader([1, 2], generator=wrong)
+
+
 def test_workers_draw_other_random_numbers_from_another_seed():
     draws = [get_dataloader(Noise(), seed=seed, num_workers=2) for seed in (1, 1, 2)]
     first, again, other = ([float(number) for number in loader] for loader in draws)
