@@ -11,12 +11,14 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 
 
-def torchrun(ranks: int, module: str, *words: Any, code: int = 0, options: tuple[str, ...] = ()) -> str:
+def torchrun(
+    ranks: int, module: str, *words: Any, code: int = 0, options: tuple[str, ...] = (), cwd: Path = ROOT
+) -> str:
     """What `torchrun -m module words` says; its exit code is to be the given one."""
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *options]
     process = subprocess.Popen(
         [*start, "-m", module, *map(str, words)],
-        cwd=ROOT,
+        cwd=cwd,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

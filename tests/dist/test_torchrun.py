@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from alchemy.config.write import dumps
 from alchemy.records.folder import read_info
+from tests.clients.conftest import NER
+from tests.clients.test_accelerate import HERE, PARTS
 from tests.dist.leaving import recorded
 from tests.dist.start import torchrun
 from tests.dist.work import record
@@ -71,3 +74,15 @@ def test_one_process_is_told_to_leave_and_all_say_so(whole: tuple[Path, str], tm
     alchemy("resume", record(tmp_path, "run"))
     assert codes(record(tmp_path, "run")) == [0, 0]
     assert differences(record(whole[0], "run"), record(tmp_path, "run")) == []
+
+
+def test_an_old_project_trains_through_accelerate(tmp_path: Path) -> None:
+    shutil.copytree(NER, tmp_path / "ner", ignore=shutil.ignore_patterns("__pycache__", "records"))
+    changes = {key: f"'{HERE}.{part}'" for key, part in PARTS.items()}
+    changes |= {"sched.epochs": "2", "task.datasets.train.num_workers": "0", "plugins.1.log_dir": "'records/run'"}
+    words = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+    torchrun(2, "alchemy", "run", "new.toml", "--device", -1, *words, cwd=tmp_path / "ner")
+    found = record(tmp_path / "ner", "run")
+    assert read_info(found)["status"] == "finished"
+    losses = [line for line in (found / "diary.jsonl").read_text().splitlines() if '"loss"' in line]
+    assert len(losses) == 6  # of the twelve batches of two epochs each process has half
