@@ -49,7 +49,7 @@ class Loader(DataLoader[Any]):
     place = WHOLE
     deal: Deal | None = None  # of data with an index
     # of the batch that was given last
-    ids: list[int] | None = None  # over all processes; None for a stream
+    ids: list[int] | None = None  # over all processes; None for a stream, and for keys that are no numbers
     own: list[int] | None = None  # those of this process
     real = True  # whether it is this process's own; else it only keeps the others company
     skipped: Any = None  # the last batch of a stream before the start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -24,15 +25,15 @@ class Place(NamedTuple):
 WHOLE = Place()
 
 
-class Ids(list[int]):
-    """The indices of a batch; whoever reads them one by one, in this process or in a worker, gets random numbers that
+class Ids(list[Any]):
+    """The indices or keys of a batch; whoever reads them one by one, in this process or in a worker, gets random numbers that
     are a function of (seed, epoch, sample), not of the worker."""
 
-    def __init__(self, indices: Iterable[int], seed: int) -> None:
+    def __init__(self, indices: Iterable[Any], seed: int) -> None:
         super().__init__(indices)
         self.seed = seed
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[Any]:
         # code that draws from the global generators is seeded once a batch: three seeds a sample would cost too much
         reseed(derive(self.seed, "batch", self[0] if len(self) else -1))
         for index in super().__iter__():
@@ -43,7 +44,7 @@ class Ids(list[int]):
         return Ids._made, (list.copy(self), self.seed)
 
     @classmethod
-    def _made(cls, indices: list[int], seed: int) -> Ids:
+    def _made(cls, indices: list[Any], seed: int) -> Ids:
         return cls(indices, seed)
 
 
@@ -79,8 +80,8 @@ class Cut:
 class Handed(NamedTuple):
     """What a loader was given in one step."""
 
-    everyone: list[int]  # the indices of all processes, in their order
-    own: list[int]  # those of this one
+    everyone: list[int] | None  # the indices of all processes, in their order; None where a sampler gives other keys
+    own: list[int] | None  # those of this one
     real: bool  # whether it has any; else it reads what another one does
 
 
@@ -92,7 +93,7 @@ class Deal:
     another one has, marked as not real: it takes part in the update with a count of zero.
     """
 
-    def __init__(self, batches: Iterable[list[int]], place: Place, seed: int) -> None:
+    def __init__(self, batches: Iterable[Iterable[Any]], place: Place, seed: int) -> None:
         self.batches, self.place, self.seed = batches, place, seed
         self.handed: deque[Handed] = deque()
 
@@ -116,24 +117,40 @@ class Deal:
         rank = self.place.rank
         for pieces in self._steps():
             own = pieces[rank] if rank < len(pieces) else []
-            self.handed.append(Handed([index for piece in pieces for index in piece], own, bool(own)))
+            self.handed.append(_noted(pieces, own))
             yield Ids(own or pieces[0], self.seed)
 
-    def _steps(self) -> Iterator[list[list[int]]]:
+    def _steps(self) -> Iterator[list[list[Any]]]:
         """What the processes read in each step, the first process first."""
         start, _, ranks, per_device = self.place
-        batches = (list(map(int, batch)) for batch in self._from(start))
+        batches = (_keys(batch) for batch in self._from(start))
         if not per_device:
             return (cut_evenly(batch, ranks) for batch in batches)
         return iter(lambda: list(itertools.islice(batches, ranks)), [])
 
-    def _from(self, start: int) -> Iterator[list[int]]:
+    def _from(self, start: int) -> Iterator[Iterable[Any]]:
         if isinstance(self.batches, Cut):
             return self.batches.from_batch(start, self.seed)
         return itertools.islice(_drawn_apart(self.batches, derive(self.seed, "sampler")), start, None)
 
 
-def _drawn_apart(batches: Iterable[list[int]], seed: int) -> Iterator[list[int]]:
+def _keys(batch: Iterable[Any]) -> list[Any]:
+    """Plain numbers where a sampler gives indices; anything else, as texts or tuples, as it is."""
+    keys = list(batch)
+    try:
+        return list(map(operator.index, keys))
+    except TypeError:
+        return keys
+
+
+def _noted(pieces: list[list[Any]], own: list[Any]) -> Handed:
+    everyone = [key for piece in pieces for key in piece]
+    if set(map(type, everyone)) <= {int}:
+        return Handed(everyone, own, bool(own))
+    return Handed(None, None if own else [], bool(own))
+
+
+def _drawn_apart(batches: Iterable[Iterable[Any]], seed: int) -> Iterator[Iterable[Any]]:
     """The batches of a sampler of the project's own: what it draws from the global generators, batch by batch, is a
     function of the seed, whatever else is drawn in between; and nobody else sees that it has drawn."""
     generators = Generators()
@@ -154,7 +171,7 @@ def _drawn_apart(batches: Iterable[list[int]], seed: int) -> Iterator[list[int]]
         yield batch
 
 
-def cut_evenly(items: list[int], parts: int) -> list[list[int]]:
+def cut_evenly(items: list[Any], parts: int) -> list[list[Any]]:
     """`items` in `parts` pieces whose sizes differ by one at most, the larger ones first."""
     size, more = divmod(len(items), parts)
     ends = list(itertools.accumulate(size + (part < more) for part in range(parts)))
@@ -164,14 +181,14 @@ def cut_evenly(items: list[int], parts: int) -> list[list[int]]:
 class Single:
     """Makes batches of one sample, for data whose samples are batches already."""
 
-    def __init__(self, sampler: Iterable[int]) -> None:
+    def __init__(self, sampler: Iterable[Any]) -> None:
         self.sampler = sampler
 
     def __len__(self) -> int:
         return len(self.sampler)  # type: ignore[arg-type]
 
-    def __iter__(self) -> Iterator[list[int]]:
-        return ([int(index)] for index in self.sampler)
+    def __iter__(self) -> Iterator[list[Any]]:
+        return ([key] for key in self.sampler)
 
 
 class Unpack:

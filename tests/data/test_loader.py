@@ -206,7 +206,7 @@ def test_a_generator_of_ones_own_decides_the_order_of_each_epoch(options, made):
 
 @pytest.mark.parametrize("wrong", ["seven", 1.5, True, [1]])
 def test_a_generator_is_a_whole_number(wrong):
-    with pytest.raises(AlchemyError, match="generator must be a whole number or a torch.Generator, not"):
+    with pytest.raises(AlchemyError, match=r"generator must be a whole number or a torch\.Generator, not"):
         get_dataloader([1, 2], generator=wrong)
 
 

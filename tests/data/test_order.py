@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler, RandomSampler
 from alchemy.absent import Alone
 from alchemy.data.feed import Feed
 from alchemy.data.loader import Loader, get_dataloader
-from alchemy.data.order import Cut, Deal, Handed, Ids, Place, cut_evenly
+from alchemy.data.order import WHOLE, Cut, Deal, Handed, Ids, Place, cut_evenly
 from alchemy.pipeline.itr import SplitByWorker
 from alchemy.pipeline.lst import SequenceWrapper
 from alchemy.seeds import sample_rng
@@ -212,6 +212,35 @@ def test_a_list_of_batches_goes_on_where_it_was() -> None:
     loader = get_dataloader(list(range(7)), 5, place=Place(1), batch_sampler=fixed)
     assert [batch.tolist() for batch in loader] == fixed[1:]
     assert len(loader) == 2
+
+
+@pytest.mark.parametrize("keys", [["a", "7", "c"], [(0, 1), (2, 3), (4, 5)], [0.5, 1.5, 2.5]], ids=str)
+@pytest.mark.parametrize("size", [None, 2])
+def test_a_sampler_may_give_keys_that_are_no_numbers(keys: list[Any], size: int | None) -> None:
+    data = {key: number for number, key in enumerate(keys)}
+    options = {"sampler": keys, "batch_size": size, "collate_fn": list if size else int}
+    loader = get_dataloader(data, 5, **options)
+    found, noted = [], []
+    for batch in loader:
+        found += batch if size else [batch]
+        noted.append((loader.ids, loader.own, loader.digest(batch) is None))
+    assert found == [0, 1, 2]
+    assert set(noted) == {(None, None, False)}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_keys_are_cut_for_several_processes(rank: int) -> None:
+    deal = Deal([["a", 1, "c"], ["d"]], Place(0, rank, 2), 0)
+    assert [list.copy(ids) for ids in deal] == [[["a", 1], ["d"]], [["c"], ["d"]]][rank]
+    # nobody knows the number of what it has; that it has nothing is known
+    assert list(deal.handed) == [Handed(None, None, True), Handed(None, None if rank == 0 else [], rank == 0)]
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, np.array, lambda numbers: tuple(map(np.int64, numbers))])
+def test_numbers_of_any_kind_are_numbers(kind: Any) -> None:
+    deal = Deal([kind([3, 1])], WHOLE, 0)
+    assert [list.copy(ids) for ids in deal] == [[3, 1]]
+    assert list(deal.handed) == [Handed([3, 1], [3, 1], True)]
 
 
 def test_a_second_pass_has_another_order() -> None:
