@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
@@ -74,13 +75,8 @@ class FileLogger(AlchemyPlugin):
 
     def _create(self, log_dir: str, tag: str) -> Record:
         run = self.run
-        code = Path(run.try_get_global("user_dir") or "src")
-        now = {
-            "code_hash": hash_tree(code) if code.is_dir() else "",
-            "versions": versions(),
-        }
         if run.resume_from is not None:
-            return Record.reopen(run.resume_from, **now)
+            return Record.reopen(run.resume_from)
         return Record.create(
             log_dir,
             name=run.ctime.strftime("%Y-%m-%d_%H-%M-%S.%f"),
@@ -90,7 +86,6 @@ class FileLogger(AlchemyPlugin):
             variant=run.cfg.variant,
             delta=run.cfg.delta,
             cfg_hash=config_hash(run.cfg),
-            **now,
         )
 
     def _fill(self, folder: Path, subdirs: list[str], create_readme: bool, backup_cfg: bool) -> None:
@@ -104,18 +99,22 @@ class FileLogger(AlchemyPlugin):
             if run.cfg.variant:
                 parts.append(f"Variant `{run.cfg.variant}`:\n\n```toml\n{dumps(run.cfg.delta).strip()}\n```")
             write_atomic(folder / "README.md", "\n\n".join(part for part in parts if part) + "\n")
-        if backup_cfg and run.resume_from is None:
-            self._keep_config()
-        elif backup_cfg:  # a state that refuses a changed config must not find that one at the next try
-            record.when_resumed = self._keep_config
-        text = json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"
-        _keep_former(folder, record.info["gen"], "env.json", text)
+        keep = functools.partial(self._keep_sources, record, backup_cfg)
+        if run.resume_from is None:
+            keep()
+        else:  # a state that refuses what has changed must find the change at the next try, too
+            record.when_resumed = keep
 
-    def _keep_config(self) -> None:
-        record, cfg = self.record, self.run.cfg
-        assert record is not None
-        if _keep_former(record.path, record.info["gen"], "cfg.toml", dumps(cfg)):
-            record.note(cfg_hash=config_hash(cfg))  # it goes on with another config
+    def _keep_sources(self, record: Record, backup_cfg: bool) -> None:
+        """Writes down what the run is made from: its config, code, versions and machine."""
+        run, gen = self.run, record.generation
+        code = Path(run.try_get_global("user_dir") or "src")
+        fields: dict[str, Any] = {"code_hash": hash_tree(code) if code.is_dir() else "", "versions": versions()}
+        text = json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"
+        _keep_former(record.path, gen, "env.json", text)
+        if backup_cfg and _keep_former(record.path, gen, "cfg.toml", dumps(run.cfg)):
+            fields["cfg_hash"] = config_hash(run.cfg)  # it goes on with another config
+        record.note(**fields)
 
     def _tell_cost(self) -> None:
         """What all this writing has taken from the run."""

@@ -148,6 +148,25 @@ def test_another_version_of_torch_is_refused_unless_allowed(lab: Lab, tmp_path: 
     assert read_info(record)["versions"] == versions
 
 
+def test_what_a_state_refuses_is_still_a_change_at_the_next_try(lab: Lab, tmp_path: Path) -> None:
+    """The other data is allowed as a config, and refused by the state: nothing may be noted as if it had been taken."""
+    record = stopped(lab, tmp_path)
+    change_info(record, versions=read_info(record)["versions"] | {"torch": "1.0"}, code_hash="another")
+    env = (record / "env.json").read_text().replace('"cwd"', '"cwd_"')
+    (record / "env.json").write_text(env)
+    kept = {name: (record / name).read_bytes() for name in ("cfg.toml", "env.json")}
+    other = ("resume", str(record), "--set", "task.datasets.train.pipes.0.count=9", *CPU)
+    for _ in range(2):
+        assert lab.command(tmp_path, *other, "--allow", "config,torch,code") == 1
+        assert "the training data had samples = 10 and now has 9" in text_of(tmp_path)
+        assert {name: (record / name).read_bytes() for name in kept} == kept
+        info = read_info(record)
+        assert (info["versions"]["torch"], info["code_hash"]) == ("1.0", "another")
+    assert lab.command(tmp_path, "resume", str(record), "--allow", "torch,code", *CPU) == 0, text_of(tmp_path)
+    assert read_info(record)["code_hash"] != "another"
+    assert (record / "env.2.json").read_text() == env
+
+
 @pytest.mark.parametrize("allow", ["optim.lr", "config", "optim.lr,torch"])
 def test_a_changed_config_is_refused_by_its_key_unless_allowed(lab: Lab, tmp_path: Path, allow: str) -> None:
     record = stopped(lab, tmp_path)
