@@ -39,7 +39,7 @@ def resume(
     found = changes(folder, document, alloc(device)[0], user_dir)
     for change in found:
         logger.warning("since the record was written: {} {}", change.name, change.text)
-    _refuse_if_over(folder, changed=any(change.breaks or "." in change.name for change in found))
+    _refuse_if_over(folder, changed=any(change.breaks or change.of_config for change in found))
     refuse(found, allow)
     (result,) = run(
         [document],

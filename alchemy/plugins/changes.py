@@ -15,6 +15,7 @@ from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.files import hash_tree
 from alchemy.plugins.files import environment, versions
+from alchemy.records.folder import read_info
 
 # keys of a config that leave every number of a training as it is
 HARMLESS = (
@@ -38,6 +39,7 @@ class Change(NamedTuple):
     name: str
     text: str
     breaks: bool
+    of_config: bool = False
 
 
 def changes(record: Path, document: Document, device_info: Mapping[str, Any], user_dir: str) -> list[Change]:
@@ -48,7 +50,7 @@ def changes(record: Path, document: Document, device_info: Mapping[str, Any], us
 def _config(record: Path, document: Document) -> Iterator[Change]:
     for key, before, after in differences(prepare_cfg(record / "cfg.toml"), document):
         harmless = any(fnmatch(key, pattern) for pattern in HARMLESS)
-        yield Change(key, f"{_shown(before)} -> {_shown(after)}", not harmless)
+        yield Change(key, f"{_shown(before)} -> {_shown(after)}", not harmless, of_config=True)
 
 
 def _shown(value: Any) -> str:
@@ -56,7 +58,7 @@ def _shown(value: Any) -> str:
 
 
 def _code(record: Path, user_dir: str) -> Iterator[Change]:
-    info = json.loads((record / "record.json").read_text("utf-8"))
+    info = read_info(record)
     code = Path(user_dir)
     now = hash_tree(code) if code.is_dir() else ""
     if info["code_hash"] != now:
@@ -68,8 +70,7 @@ def _code(record: Path, user_dir: str) -> Iterator[Change]:
 
 
 def _machine(record: Path, device_info: Mapping[str, Any]) -> Iterator[Change]:
-    path = record / "env.json"
-    before: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    before = _environment_in(record / "env.json")
     now = environment(dict(device_info))
     rows = {
         "device": (_kind(before.get("device")), _kind(now["device"]), True),
@@ -85,6 +86,17 @@ def _machine(record: Path, device_info: Mapping[str, Any]) -> Iterator[Change]:
     for name in sorted({*packages, *now["packages"]}) if before else ():
         if name not in versions() and packages.get(name) != now["packages"].get(name):
             yield Change(name, f"{packages.get(name, 'absent')} -> {now['packages'].get(name, 'absent')}", False)
+
+
+def _environment_in(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        if not isinstance(content, dict):
+            raise ValueError("it is no table")
+    except (OSError, ValueError) as error:
+        hint = "put it back, or remove it: then nobody knows on what machine the run was"
+        raise AlchemyError(f"{path} cannot be read: {error}", hint=hint) from error
+    return content
 
 
 def _kind(device: Any) -> str:
@@ -108,5 +120,4 @@ def refuse(found: Collection[Change], allowed: Collection[str]) -> None:
 
 
 def _is_allowed(change: Change, allowed: Collection[str]) -> bool:
-    of_config = "." in change.name or change.name in ("seed", "log_every", "runner")
-    return change.name in allowed or (of_config and "config" in allowed)
+    return change.name in allowed or (change.of_config and "config" in allowed)
