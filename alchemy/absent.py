@@ -51,6 +51,9 @@ class Alone:
     def average_grads(self, params: Iterable[Any]) -> None:
         pass
 
+    def unshared(self, module: Any, params: Iterable[Any]) -> Iterable[Any]:
+        return ()
+
 
 class NoCheckpoints(Stateless):
     """A run that keeps no state: without a record, or with `[checkpoint] enabled = false`."""
@@ -103,6 +106,8 @@ class NoLedger(Stateless):
 
 class FullPrecision(Stateless):
     """Numbers as the parameters have them: nothing is cast, scaled or compiled."""
+
+    scales = False
 
     def attempt(self, step: Callable[..., Any], batch: Any, **kwargs: Any) -> Any:
         return step(batch, **kwargs)

@@ -23,6 +23,7 @@ class BackwardHandler(Registrable):
 
     period: int = 1
     updates: int = 0
+    agrees: bool = False  # whether its updates tell the processes of each other's signals
     real: bool = True  # False while the loop runs a batch only because the other processes have one
 
     def __init__(self) -> None:
@@ -52,6 +53,11 @@ class BackwardHandler(Registrable):
     def drop_window(self) -> None:
         """Forgets the steps of a window that did not come to an update."""
 
+    @property
+    def has_moved(self) -> bool:
+        """Whether an optimiser has stepped in an update that is not complete."""
+        return False
+
 
 @BackwardHandler.register("Default")
 class DefaultBackwardHandler(BackwardHandler):
@@ -69,6 +75,8 @@ class DefaultBackwardHandler(BackwardHandler):
     Each has a window of its own and moves inside the call that fills it, so that the next loss sees the new weights. A
     step of training in which any of them has moved is one update of the run.
     """
+
+    agrees = True
 
     @filled_from(lambda: current_run().table("backward"))
     def __init__(
@@ -142,6 +150,10 @@ class DefaultBackwardHandler(BackwardHandler):
         if self._ended:
             self._count_update()
 
+    @property
+    def has_moved(self) -> bool:
+        return self._moved
+
     def drop_window(self) -> None:
         """Forgets the steps of a window that did not come to an update."""
         self._windows.clear()
@@ -196,22 +208,26 @@ class DefaultBackwardHandler(BackwardHandler):
         run, optim = self.run, window.optim
         if not self._synced or window.name:  # or the epoch was shorter than its loader said, or had no length
             run.group.average_grads(optim.params)
-        elif run.group.size > 1:  # what is learnt in a loss lies outside the module that DDP knows
-            run.group.average_grads(param for loss in run.model.losses().values() for param in loss.parameters())
+        else:  # what DDP does not know: learnt in a loss, thawed since, or of a module that was put in its place
+            run.group.average_grads(run.group.unshared(run.model.model, optim.params))
         run.precision.unscale(optim)
         count, loss = self._over_all_processes(window)
         if isinstance(count, Tensor):
             optim.multiply_grads(torch.where(count > 0, run.group.size / count, 0.0))
         elif count > 0 and count != run.group.size:
             optim.multiply_grads(run.group.size / count)
-        optim.guard = None if self.nonfinite == "ignore" else loss
-        done = run.precision.step(optim)
+        optim.guard, optim.refused = None if self.nonfinite == "ignore" else loss, False
+        if run.precision.scales and optim.guard is not None and not math.isfinite(float(loss)):
+            optim.refused, done = True, False  # a lower scale would not mend a loss
+        else:
+            done = run.precision.step(optim)
         if getattr(optim, "refused", False):
             self._refused(window, loss)
         elif done:
             self._moved = True
         else:  # half precision: a scale that was too large, which is now smaller
             self.skipped += 1
+            run.metrics.log("skipped", 1)
         self._ended = True
         window.updates += 1
         if window.name:
@@ -226,7 +242,9 @@ class DefaultBackwardHandler(BackwardHandler):
         run = self.run
         if self._moved:
             run.average.after_update(self.updates + 1)
-        run.train_sched.step_lr()
+        sched, before = run.train_sched, run.train_sched.num_updates
+        sched.step_lr()
+        sched.num_updates = max(sched.num_updates, before + 1)  # one of an old project may not call super
         if not self.updates:
             run.optim.report_missing()  # parameters that the first forward has made
         self.updates += 1

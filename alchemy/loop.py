@@ -59,6 +59,8 @@ def train(run: Run) -> None:
             if not sched.is_pending("end_epoch") and not _train_epoch(run, pace, feed):
                 return
             sched.end_train_epoch()
+            if run.stopping and not (feed.through or feed.last):
+                sched.reopen_epoch()  # a training that is taken up with another end has the rest of it before it
             _end_epoch(run)
             if run.signal is not None:
                 run.checkpoints.save(run.where, "signal")
@@ -153,6 +155,8 @@ def _after_update(run: Run, pace: Pace) -> None:
         return
     pace.update = update
     run.window.clear()
+    if not getattr(run.model.backward, "agrees", False):
+        run.agree()
     run.ledger.close_update(update, run.train_sched.cur_epoch)
     reason = run.rules.after_update(run)
     if reason:
@@ -175,6 +179,7 @@ def _end_epoch(run: Run) -> None:
     reason = run.rules.after_update(run)
     if reason:
         run.stop(reason)
+    run.window.clear()
     run.ledger.flush(run.group)
     run.checkpoints.after_epoch(run.where)
 
@@ -210,7 +215,7 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
     if loss is not None:
         results.setdefault("loss", loss)
     # processes may differ in the last bit, and must decide alike what is best and when to stop
-    results |= run.group.broadcast({name: value for name, value in results.items() if isinstance(value, int | float)})
+    results |= run.group.broadcast(numbers_in(results) if run.group.size > 1 else {})
     seconds = time.perf_counter() - begin
     run.eval_seconds += seconds
     run.log({f"{split}/{name}": value for name, value in numbers_in(results).items()} | {f"time/eval_{split}": seconds})
@@ -239,6 +244,7 @@ def infer(run: Run, split: str = "inference") -> Iterator[tuple[Any, Any]]:
             _reseed_evaluation(run, split, bar.done)
             yield batch, _outputs(run.precision.attempt(run.task.eval_step, batch, needs_loss=False))
             bar.step()
+            run.agree()
             if run.signal is not None:
                 raise Left(run.signal)
 

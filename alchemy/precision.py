@@ -130,7 +130,8 @@ class Precision(Registrable):
 
         Where memory runs out in the middle of it, a batch can only be halved if none of its gradients stay.
         """
-        if not self.halve_on_oom:
+        # with several processes no batch is halved, and DDP must find the gradients of the window where they are
+        if not self.halve_on_oom or self.run.group.size > 1:
             return self._uncast()
         around = contextlib.ExitStack()
         around.enter_context(self._uncast())
@@ -139,6 +140,11 @@ class Precision(Registrable):
 
     def _uncast(self) -> contextlib.AbstractContextManager[Any]:
         return _AS_IT_IS if self.dtype is torch.float32 else torch.autocast(self._device, enabled=False)
+
+    @property
+    def scales(self) -> bool:
+        """Whether an update may be left out only because the scale was too large."""
+        return self.loss_scale is not None
 
     def scale(self, loss: Tensor) -> Tensor:
         """The loss that gradients are taken of, large enough that those in float16 do not vanish."""

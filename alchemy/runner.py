@@ -219,10 +219,10 @@ def run_task(
     try:
         # a run inside a run must not change what the outer one draws
         around = unchanged_generators() if isinstance(sym_tbl(), Run) else contextlib.nullcontext()
-        with around, _together(document, device_info) as context, graceful(_asker(context)):
+        going_on = (resume_from, frozenset(allowed))
+        with around, _together(document, device_info, going_on) as context, graceful(_asker(context)):
             device_info = context.device_info
             context.max_batches, context.overfit = limits["fast_dev_run"], limits["overfit"]
-            context.resume_from, context.allowed = resume_from, frozenset(allowed)
             try:
                 reach(kwargs.get("user_dir") or "src")
                 ret = _runner_of(context.cfg)(context.cfg, device_info, **kwargs).run()
@@ -245,14 +245,16 @@ def run_task(
 
 
 @contextlib.contextmanager
-def _together(document: Document, device_info: dict[str, Any] | None) -> Iterator[Run]:
-    """A run alone, or together with the other processes that torchrun has started: with the config of the first."""
+def _together(document: Document, device_info: dict[str, Any] | None, going_on: tuple[Any, Any]) -> Iterator[Run]:
+    """A run alone, or together with the other processes that torchrun has started: as the first one has it."""
     info = local_device(device_info or {"device": "cpu"})
     with open_group(torch.device(info["device"]).type) as group:
         if group.size > 1:
-            document = group.broadcast(document)  # a seed that was drawn is drawn once
+            # a seed that was drawn is drawn once, and a record to go on with is looked for once
+            document, going_on = group.broadcast((document, going_on))
         with Run(document, info) as context:
             context.group = context.metrics.group = group
+            context.resume_from, context.allowed = going_on
             yield context
 
 

@@ -12,9 +12,14 @@ from loguru import logger
 from torch.utils.data import IterableDataset
 
 from alchemy.checkpoint import Checkpoints
+from alchemy.checkpoint.files import write
+from alchemy.checkpoint.keeper import OWN
+from alchemy.checkpoint.manifest import Manifest
+from alchemy.checkpoint.parts import collect
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text, write_atomic
+from alchemy.records.folder import now
 from alchemy.records.ledger import Ledger
 from alchemy.registry import construct
 from alchemy.seeds import Generators
@@ -40,6 +45,9 @@ def keep_state(run: Run) -> None:
 def parts_of(run: Run) -> dict[str, Any]:
     """Everything that the next update depends on, by the names under which it is saved."""
     parts = {
+        # first, since all processes take part in these: a part that fails after them leaves nobody waiting
+        "ledger": Seen(run),
+        "metrics": run.metrics,
         "model": run.model,
         "optim": run.optim,
         "average": run.average,
@@ -48,8 +56,6 @@ def parts_of(run: Run) -> dict[str, Any]:
         "precision": run.precision,
         "rules": run.rules,
         "data": Source(run),
-        "ledger": Seen(run),
-        "metrics": run.metrics,
         "rows": Rows(run),
         "generators": Generators(),
         "run": run,
@@ -117,8 +123,9 @@ class Settings:
         self.run = run
 
     def state_dict(self) -> dict[str, Any]:
-        values = {key: value for key, value in self.run.cfg.plain().items() if key not in ("plugins", "tag")}
-        return {"hash": hash_text(json.dumps(values, sort_keys=True, default=str))}
+        cfg = self.run.cfg.plain()
+        ends = [cfg.get("stop"), cfg.get("sched"), (cfg.get("task") or {}).get("evalpipes")]
+        return {"hash": hash_text(json.dumps(ends, sort_keys=True, default=str))}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state != self.state_dict():
@@ -152,26 +159,34 @@ class Source:
 
     def state_dict(self) -> dict[str, Any]:
         dataset, kwargs = self.run.task.dataset("train")
-        stream = isinstance(dataset, IterableDataset)
+        stream, size = isinstance(dataset, IterableDataset), self.run.group.size
         # data with an index has the same order for any number of workers, and global batches for any of processes
-        per_device = bool(kwargs.get("per_device")) or kwargs.get("batch_size") is None
-        tied = stream or (per_device and self.run.group.size * _period(self.run))
+        dealt = not stream and (bool(kwargs.get("per_device")) or kwargs.get("batch_size") is None)
         return {
-            "samples": None if stream else len(dataset),
+            "samples": len(dataset) if not stream and hasattr(dataset, "__len__") else None,
+            "stream": stream,
             "num_workers": kwargs.get("num_workers", 0) if stream else None,
-            "ranks": self.run.group.size if stream else tied or None,
+            "ranks": size if stream else None,
+            "window": size * _period(self.run) if dealt else None,  # batches of an update
+            "batches": (self.run.train_sched.cur_step_this_epoch + 1) * size if dealt else None,  # of this epoch
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        now = self.state_dict()
-        names = {"samples": "data", "num_workers": "num_workers", "ranks": "ranks"}
+        today = self.state_dict()
+        names = {"samples": "data", "stream": "data", "num_workers": "num_workers", "ranks": "ranks", "window": "ranks"}
         for key, name in names.items():
-            if state[key] != now[key] and name not in self.run.allowed:
+            if state[key] != today[key] and name not in self.run.allowed:
+                what = "batches in an update" if key == "window" else f"{key} ="
                 raise AlchemyError(
-                    f"the training data had {key} = {state[key]} and now has {now[key]}: it would not be the same run",
+                    f"the training data had {what} {state[key]} and now has {today[key]}: it would not be the same run",
                     section="task.datasets.train",
                     hint=f"give it as it was, or go on all the same with --allow {name}",
                 )
+        if state["batches"] is not None and today["batches"] is not None and state["batches"] != today["batches"]:
+            # steps are counted by each process for itself, and there is another number of them now
+            sched, before = self.run.train_sched, today["batches"] // self.run.group.size
+            sched.cur_step_this_epoch = state["batches"] // self.run.group.size - 1
+            sched.cur_step += sched.cur_step_this_epoch + 1 - before
 
 
 def _period(run: Run) -> int:
@@ -183,30 +198,38 @@ def _numbered(parts: Any) -> dict[str, Any]:
 
 
 def keep_bad_update(run: Run, reason: str) -> None:
-    """Saves the state before an update that was not finite, with all that is needed to look at it again.
+    """Writes down the state before an update that was not finite, with all that is needed to look at it again.
 
     The weights are untouched by it; the counters go back to the boundary, and the random numbers of a step are a
-    function of its number, so that `alchemy replay` makes the very same update.
+    function of its number, so that `alchemy replay` makes the very same update. No run goes on from here: what a module
+    counts while it computes, as batch norm does, has seen the bad batch already.
     """
-    sched, steps = run.train_sched, len(run.window)
+    sched, steps, ids = run.train_sched, len(run.window), list(run.window)
     sched.cur_step -= steps
     sched.cur_step_this_epoch -= steps
+    moved = run.model.backward.has_moved
     run.optim.zero_grad()
     run.model.backward.drop_window()
-    run.checkpoints.save(run.where, "nonfinite")
+    state = collect({**run.checkpoints.parts, OWN: run.checkpoints})  # all processes take part
     if run.record_dir is None:
         return
+    folder, update = Path(run.record_dir) / "bad", run.update + 1
     row = {
         "format": 1,
-        "update": run.update + 1,
+        "update": update,
         "epoch": sched.cur_epoch,
         "step": sched.cur_step + 1,
-        "ids": list(run.window),
+        "ids": ids,
         "seed": run.seed,
         "lr": [rate if math.isfinite(rate) else str(rate) for rate in run.optim.get_lr()],
         "reason": reason,
     }
-    folder = Path(run.record_dir) / "bad"
-    folder.mkdir(exist_ok=True)
-    write_atomic(folder / f"u{run.update + 1}.json", json.dumps(row) + "\n")
-    logger.error("look at it again with: alchemy replay {} --update {}", run.record_dir, run.update + 1)
+    try:
+        folder.mkdir(exist_ok=True)
+        write_atomic(folder / f"u{update}.json", json.dumps(row) + "\n")
+        target = folder / f"u{update - 1}"
+        if not moved and not target.exists():  # else one of several optimisers is a step ahead
+            write(target, state.files(), Manifest(*run.where, time=now(), kind="bad", why=["nonfinite"]))
+    except OSError as error:
+        logger.warning("what a replay of update {} needs could not be written: {}", update, error)
+    logger.error("look at it again with: alchemy replay {} --update {}", run.record_dir, update)

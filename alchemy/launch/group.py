@@ -35,6 +35,8 @@ class Processes:
     def __init__(self, local_rank: int, store: dist.Store | None = None) -> None:
         self.rank, self.size, self.local_rank = dist.get_rank(), dist.get_world_size(), local_rank
         self.is_main = self.rank == 0
+        self._wrapped: Any = None
+        self._shared: frozenset[int] = frozenset()  # the parameters that DDP takes care of
         self.store = store  # of a group that is ours
         self._device = torch.device("cuda", local_rank) if "nccl" in dist.get_backend() else torch.device("cpu")
 
@@ -71,7 +73,15 @@ class Processes:
         devices = [self.local_rank] if self._device.type == "cuda" else None
         # gradients as views of the buckets: no second copy of them
         settings = {"gradient_as_bucket_view": True, "find_unused_parameters": True, **options}
-        return DistributedDataParallel(module, device_ids=devices, **settings)
+        wrapped = DistributedDataParallel(module, device_ids=devices, **settings)
+        self._shared = frozenset(id(param) for param in module.parameters() if param.requires_grad)
+        self._wrapped = wrapped
+        return wrapped
+
+    def unshared(self, module: Any, params: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+        """The parameters whose gradients DDP does not send: not in the module, or frozen when it was wrapped."""
+        shared = self._shared if module is self._wrapped else frozenset()
+        return [param for param in params if id(param) not in shared]
 
     def no_sync(self, module: Any) -> contextlib.AbstractContextManager[Any]:
         """Inside, gradients stay in this process; DDP decides in `forward`, so that belongs inside too."""

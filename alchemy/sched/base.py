@@ -110,6 +110,12 @@ class AlchemyTrainScheduler(Registrable):
         if self.unit == "epoch":
             self._next_lr()
 
+    def reopen_epoch(self) -> None:
+        """Takes back that an epoch is done: it was cut short, and a later training may go on within it."""
+        self.epochs_done -= 1
+        if self.unit == "epoch":
+            self.write_lr()
+
     def is_pending(self, moment: str) -> bool:
         """Whether the pipes of a moment were left in the middle, by a signal during an evaluation."""
         return self.pending is not None and self.pending[0] == moment

@@ -295,7 +295,10 @@ def _refuse(folder: Path, update: int) -> None:
 
 
 def _state_before(folder: Path, update: int) -> Path | None:
-    """The newest valid whole state from which an update can be made."""
+    """The state that a failed run has written for this, else the newest valid one from which it can be made."""
+    written = folder / "bad" / f"u{update - 1}"
+    if written.is_dir() and not why_invalid(written):
+        return written
     for path in reversed(checkpoints(folder / "state")):
         if (
             int(path.name[1:].partition("-")[0]) < update
