@@ -7,7 +7,6 @@ _HOMES = {
     "Manifest": "manifest",
     "Where": "manifest",
     "checkpoints": "manifest",
-    "load_partial": "partial",
     "newest_valid": "manifest",
     "read": "files",
     "verify": "manifest",

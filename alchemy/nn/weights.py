@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from loguru import logger
 from safetensors import SafetensorError
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_file, load_model, save_model
 from torch import nn
 
 from alchemy.errors import AlchemyError, RunFailed
+from alchemy.nn.partial import load_partial
 
 
 def unwrap(module: Any) -> Any:
@@ -61,10 +63,13 @@ def save_weights(module: nn.Module, file: Path) -> None:
 
 
 def load_weights(module: nn.Module, file: Path, strict: bool = True) -> None:
-    """Reads what `save_weights` wrote; `strict=False` takes what fits by name."""
+    """Reads what `save_weights` wrote; `strict=False` takes what fits by name and shape, and logs what does not."""
     if not file.is_file():
         raise AlchemyError(f"there is no {file.name} in {str(file.parent)!r}", hint="name a folder that save() wrote")
     try:
-        load_model(module, str(file), strict=strict)
+        if strict:
+            load_model(module, str(file))
+        else:
+            logger.info("{}: {}", file, load_partial(module, load_file(file)))
     except Exception as error:  # a broken file has an error class of its own, which says as little
         raise AlchemyError(f"{str(file)!r} does not fit {type(module).__name__}: {error}") from error

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from loguru import logger
 from torch import nn
 
 from alchemy.errors import AlchemyError
@@ -41,3 +43,41 @@ def test_a_full_disk_is_one_error_and_leaves_no_half_folder(tmp_path: Path, full
             save_all({"criterion": small, "model": nn.Linear(90, 90)}, tmp_path / name)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["criterion.safetensors", "model.safetensors", "old"]
     load_weights(small, tmp_path / "old/model.safetensors")
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    lines: list[str] = []
+    number = logger.add(lambda line: lines.append(str(line)), format="{message}", level="INFO")
+    yield lines
+    logger.remove(number)
+
+
+def test_what_fits_in_part_is_taken_only_on_request_and_told(tmp_path: Path, said: list[str]) -> None:
+    saved, body, head = nn.Linear(2, 3), nn.Linear(2, 3), nn.Linear(3, 4)
+    wider = nn.ModuleDict({"body": body, "head": head})
+    save_all({"model": nn.ModuleDict({"body": saved, "head": nn.Linear(3, 2)})}, tmp_path / "a")
+    before = head.weight.clone()
+    with pytest.raises(AlchemyError, match="does not fit ModuleDict"):
+        load_weights(wider, tmp_path / "a/model.safetensors")
+    assert said == []
+    load_weights(wider, tmp_path / "a/model.safetensors", strict=False)
+    assert torch.equal(body.weight, saved.weight)
+    assert torch.equal(head.weight, before)
+    (report,) = said
+    assert "model.safetensors: 2 tensors taken\n2 kept as they are, the shapes differ: head.weight" in report
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_broken_file_is_named(tmp_path: Path, strict: bool) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(AlchemyError, match=r"model\.safetensors' does not fit Linear: "):
+        load_weights(nn.Linear(1, 1), tmp_path / "model.safetensors", strict)
+
+
+def test_the_other_name_of_tied_weights_is_not_missing(tmp_path: Path, said: list[str]) -> None:
+    tied = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    tied[1].weight = tied[0].weight
+    save_all({"model": tied}, tmp_path / "a")
+    load_weights(tied, tmp_path / "a/model.safetensors", strict=False)
+    assert said[0].strip().endswith("3 tensors taken")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from alchemy.checkpoint import load_partial
+from alchemy.nn.partial import load_partial
 
 
 def test_what_fits_is_taken_and_the_rest_is_told() -> None:
