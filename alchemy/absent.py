@@ -85,7 +85,7 @@ class NoLedger(Stateless):
 
     dropped, error = 0, ""
 
-    def saw(self, ids: Sequence[int] | None, digest: bytes | None = None) -> None:
+    def saw(self, ids: Sequence[int] | None, digest: Callable[[], bytes | None] | bytes | None = None) -> None:
         pass
 
     def close_update(self, update: int, epoch: int) -> None:

@@ -26,8 +26,8 @@ WHOLE = Place()
 
 
 class Ids(list[Any]):
-    """The indices or keys of a batch; whoever reads them one by one, in this process or in a worker, gets random numbers that
-    are a function of (seed, epoch, sample), not of the worker."""
+    """The indices or keys of a batch; whoever reads them one by one, in this process or in a worker, gets random
+    numbers that are a function of (seed, epoch, sample), not of the worker."""
 
     def __init__(self, indices: Iterable[Any], seed: int) -> None:
         super().__init__(indices)

@@ -19,7 +19,7 @@ import hashlib
 import sys
 import time
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -78,9 +78,15 @@ class Ledger:
         """Seconds taken from the loop, and CPU seconds of the thread that writes."""
         return {"calling": self.calling, "writing": self._journal.writing}
 
-    def saw(self, ids: Sequence[int] | None, digest: bytes | None = None) -> None:
-        """A step of this process: the numbers of its own samples, none for a dummy, or the digest of a batch."""
-        self._open.append(array("q", ids) if ids is not None else digest or b"")
+    def saw(self, ids: Sequence[int] | None, digest: Callable[[], bytes | None] | bytes | None = None) -> None:
+        """A step of this process: the numbers of its own samples, none for a dummy, or the digest of a batch.
+
+        A digest takes a while: who hands over a function spares it where nobody keeps a ledger, or the ids suffice.
+        """
+        if ids is not None:
+            self._open.append(array("q", ids))
+        else:
+            self._open.append((digest() if callable(digest) else digest) or b"")
 
     def close_update(self, update: int, epoch: int) -> None:
         """The steps since the last call made update number `update`."""

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alchemy.absent import NoLedger
 from alchemy.errors import AlchemyError
 from alchemy.records.ledger import START, Ledger, chained, read_ledger, set_of, set_of_range
 
@@ -152,6 +153,28 @@ def play(ledgers: list[Ledger], begin: int, end: int) -> None:
         if place % 6 == 5:
             for ledger in ledgers:
                 ledger.close_epoch(place // 6, 30)
+
+
+def test_a_digest_is_only_asked_for_where_it_is_written(tmp_path: Path) -> None:
+    asked: list[bytes] = []
+
+    def digest() -> bytes:
+        asked.append(b"one")
+        return b"one"
+
+    NoLedger().saw(None, digest)
+    lazy, eager = Ledger(tmp_path / "lazy.jsonl"), Ledger(tmp_path / "eager.jsonl")
+    lazy.saw([1, 2], digest)
+    assert asked == []
+    eager.saw([1, 2])
+    lazy.saw(None, digest)
+    eager.saw(None, b"one")
+    assert asked == [b"one"]
+    for ledger in (lazy, eager):
+        ledger.close_update(1, 0)
+        ledger.flush()
+        ledger.close()
+    assert rows(tmp_path / "lazy.jsonl") == rows(tmp_path / "eager.jsonl")
 
 
 def test_data_without_numbers_is_known_by_its_contents(tmp_path: Path) -> None:
