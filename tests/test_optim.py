@@ -21,7 +21,7 @@ from alchemy.model import AlchemyModel
 from alchemy.nn.adamw import BertAdamW
 from alchemy.nn.groups import as_groups, hidden, split_decay, trf_groups, undecayed
 from alchemy.nn.losses import Focal
-from alchemy.optim import AlchemyOptimizer, build_optimizer
+from alchemy.optim import SGD, AlchemyOptimizer, build_optimizer
 from alchemy.util.optim import prepare_trf_based_model_params
 
 ADAMW = {"type": "alchemy.optim.AdamW", "lr": 0.1}
@@ -363,3 +363,35 @@ def test_clips_values_as_torch_does(kind: str) -> None:
         run.optim.step()
         for param, other in zip(expected.parameters(), run.model.module.parameters(), strict=True):
             assert torch.equal(param, other)
+
+
+class Capped(SGD):
+    """Clips in a way of its own, as projects could always do; sees the gradients of every update."""
+
+    def clip(self, max_norm: float) -> None:
+        self.clipped = max_norm
+        for param in self.params:
+            param.grad = torch.full_like(param, max_norm)
+
+
+@pytest.mark.parametrize("guard", [None, 0.0])
+def test_a_clip_of_ones_own_is_used(guard: float | None) -> None:
+    with optimising({"type": f"{__name__}.Capped", "lr": 1.0, "max_grad_norm": 0.5}) as run:
+        before = copy.deepcopy(run.model.module)
+        give_gradients(run.model.module, 0.01)
+        run.optim.guard = guard
+        run.optim.step()
+        assert run.optim.clipped == 0.5
+        for param, other in zip(before.parameters(), run.model.module.parameters(), strict=True):
+            assert torch.equal(param - 0.5, other)
+
+
+def test_a_clip_of_ones_own_is_not_asked_without_need() -> None:
+    with optimising({"type": f"{__name__}.Capped", "lr": 1.0, "max_grad_norm": 0.5}) as run:
+        give_gradients(run.model.module, float("nan"))
+        run.optim.guard = 0.0
+        run.optim.step()
+        assert run.optim.refused
+        run.optim.max_grad_norm = run.optim.guard = None
+        run.optim.step()
+        assert not hasattr(run.optim, "clipped")

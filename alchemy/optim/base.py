@@ -105,7 +105,8 @@ class AlchemyOptimizer(Registrable):
     def step(self) -> None:
         """Clips and updates, unless a gradient is not finite and `guard` says to look."""
         self.refused = False
-        if self.guard is None and not self.max_grad_norm:
+        if self.guard is None and (self._clips_itself or not self.max_grad_norm):
+            self._clip_as_told(None, None)
             self._update()
             return
         norm = self._measure()
@@ -116,7 +117,7 @@ class AlchemyOptimizer(Registrable):
             value = norm.item()
             self.refused = self.guard is not None and not math.isfinite(value + float(self.guard))
             if not self.refused:
-                self._clip(norm, value)
+                self._clip_as_told(norm, value)
                 self._update()
         else:
             self._step_on_device(norm)
@@ -131,7 +132,7 @@ class AlchemyOptimizer(Registrable):
         if self.refused:
             self._flag = None
             return
-        self._clip(norm, None)
+        self._clip_as_told(norm, None)
         if self._flag is not None:  # the names by which torch's own scaler speaks to a fused optimiser
             self._optimizer.grad_scale, self._optimizer.found_inf = None, (~flag).float()  # type: ignore[attr-defined]
         try:
@@ -168,6 +169,17 @@ class AlchemyOptimizer(Registrable):
         norm = self._measure()
         if norm is not None:
             self._clip(norm, norm.item() if norm.device.type == "cpu" else None, max_norm)
+
+    @property
+    def _clips_itself(self) -> bool:
+        """Whether a subclass has a `clip` of its own, which then is the one that counts."""
+        return type(self).clip is not AlchemyOptimizer.clip
+
+    def _clip_as_told(self, norm: Tensor | None, value: float | None) -> None:
+        if self.max_grad_norm and self._clips_itself:
+            self.clip(self.max_grad_norm)
+        elif norm is not None:
+            self._clip(norm, value)
 
     def _clip(self, norm: Tensor, value: float | None, max_norm: float | None = None) -> None:
         """Multiplies the gradients; `value` is the norm as a number where reading it costs nothing."""
