@@ -56,7 +56,7 @@ class Alone:
 
 
 class NoCheckpoints(Stateless):
-    """A run that keeps no state: without a record, or with `[checkpoint] enabled = false`."""
+    """A run that keeps no state: one without a record."""
 
     def __init__(self) -> None:
         self.parts: dict[str, Any] = {}
@@ -84,6 +84,7 @@ class NoLedger(Stateless):
     """A run that does not write down which samples it has seen."""
 
     dropped, error = 0, ""
+    cost: Mapping[str, float] = {"calling": 0.0, "writing": 0.0}
 
     def saw(self, ids: Sequence[int] | None, digest: Callable[[], bytes | None] | bytes | None = None) -> None:
         pass

@@ -56,7 +56,7 @@ class Precision(Registrable):
 
     # -- the model
     def prepare(self, model: Any) -> None:
-        """Called once, when model and optimiser are built and wrapped."""
+        """Called once, when model and optimiser are built, and before the model is wrapped for several processes."""
         if self.recompute:
             names = recompute(model.module, self.recompute)
             logger.info("recomputed in the backward pass: {}", ", ".join(names))

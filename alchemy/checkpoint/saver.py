@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from loguru import logger
@@ -67,6 +68,7 @@ class Saver:
         self.asynchronous, self.before, self.disk = asynchronous, before, disk
         self.failed = 0
         self.seconds = 0.0  # in all, that the caller was kept from its work
+        self.writing = 0.0  # CPU seconds of the threads
         self._buffers = Buffers()
         self._thread: threading.Thread | None = None
         self._told = False
@@ -96,7 +98,7 @@ class Saver:
             state.tensors = self._buffers.copy(state.tensors)
             # no daemon: a program that ends without close() still finishes what it has begun
             thread = threading.Thread(
-                target=self._write, args=(target, state, manifest, done), name="alchemy-checkpoint"
+                target=self._beside, args=(target, state, manifest, done), name="alchemy-checkpoint"
             )
             thread.start()
         except Exception as error:  # torch has several for a lack of memory
@@ -106,6 +108,10 @@ class Saver:
             return False
         self._thread = thread
         return True
+
+    def _beside(self, *arguments: Any) -> None:
+        self._write(*arguments)
+        self.writing += time.thread_time()  # the thread is there for this save alone
 
     def wait(self) -> None:
         """Returns when nothing is being written."""

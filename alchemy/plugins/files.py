@@ -118,11 +118,17 @@ class FileLogger(AlchemyPlugin):
 
     def _tell_cost(self) -> None:
         """What all this writing has taken from the run."""
-        run, saving = self.run, getattr(self.run.checkpoints, "saver", None)
-        parts = [f"numbers {_share(run.tracking_seconds, run.elapsed)}"]
+        assert self.record is not None
+        run, series, saving = self.run, self.record.series, getattr(self.run.checkpoints, "saver", None)
+        seconds = run.elapsed - series.seconds  # of this generation, as all that follows
+        calling = {"numbers": run.tracking_seconds, "ledger": run.ledger.cost["calling"]}
+        writing = series.cost["writing"] + run.ledger.cost["writing"]
         if saving is not None:
-            parts.append(f"checkpoints {_share(saving.seconds, run.elapsed)}")
-        logger.info("kept from its work, of {:.1f} s: {}", run.elapsed, "; ".join(parts))
+            calling["checkpoints"] = saving.seconds
+            writing += saving.writing
+        parts = [f"{name} {_share(cost, seconds)}" for name, cost in calling.items()]
+        parts.append(f"in threads beside it {_share(writing, seconds)}")
+        logger.info("kept from its work, of {:.1f} s: {}", seconds, "; ".join(parts))
 
     def _close(self, kind: object, error: BaseException | None, trace: object) -> None:
         assert self.record is not None

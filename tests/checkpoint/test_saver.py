@@ -83,6 +83,7 @@ def test_one_is_written_at_a_time(tmp_path: Path) -> None:
     saver.close()
     assert alive == [1] * 5
     assert saver.seconds > 0
+    assert saver.writing > 0  # also of threads that are gone
 
 
 class NoMemory(Buffers):

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from alchemy import sym_tbl
 from alchemy.errors import AlchemyError
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.runner import AlchemyRunner, run
+from tests.toy import config
 
 SEEN: dict[str, Any] = {}
 
@@ -219,6 +221,15 @@ def test_old_plugins_enter_and_exit_and_all_see_the_failure() -> None:
     with pytest.raises(OSError, match="does not stop the rest"):
         go([{"type": f"{Look.__module__}.Old"}, {"type": f"{Look.__module__}.New"}], fail)
     assert SEEN["calls"] == ["enter", ("new", ZeroDivisionError), ("exit", OSError)]
+
+
+def test_a_run_ends_with_what_its_record_has_cost(tmp_path: Path) -> None:
+    (result,) = run([config(str(tmp_path))], device=[-1], raise_errors=True)
+    log = (result.record_dir / "run.log").read_text()
+    (line,) = [line for line in log.splitlines() if "kept from its work" in line]
+    names = ("numbers", "ledger", "checkpoints", "in threads beside it")
+    pattern = r"of [\d.]+ s: " + "; ".join(rf"{name} [\d.]+ s, [\d.]+%" for name in names) + "$"
+    assert re.search(pattern, line), line
 
 
 def test_odd_folders_of_records_are_kept_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
