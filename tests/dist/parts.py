@@ -92,9 +92,12 @@ class Model(AlchemyModel):
     trains on are written to the file `into`, one for each rank.
     """
 
-    def __init__(self, *, into: str, targets: str = "tags", means: bool = False, dropout: float = 0.0) -> None:
+    def __init__(
+        self, *, into: str, targets: str = "tags", means: bool = False, dropout: float = 0.0, frozen: bool = False
+    ) -> None:
         super().__init__()
         self.model = Reader(dropout=dropout).double()
+        self.model.words.requires_grad_(not frozen)
         self.seen, self.targets, self.means = file_of(into, "seen"), targets, means
         self.criterion = build_loss(self.criterion_cfg).double()
 
@@ -183,5 +186,5 @@ def gradients_of(loss: str, into: Path, **changes: Any) -> list[dict[str, list[f
 def farthest(one: list[dict[str, list[float]]], other: list[dict[str, list[float]]]) -> float:
     """The largest difference between two trainings, over all updates and parameters; they have the same of both."""
     assert [list(row) for row in one] == [list(row) for row in other]
-    pairs = [(row[name], also[name]) for row, also in zip(one, other) for name in row]
+    pairs = [(row[name] or [], also[name] or []) for row, also in zip(one, other) for name in row]  # frozen: None
     return max(abs(a - b) for left, right in pairs for a, b in zip(left, right, strict=True))

@@ -24,6 +24,10 @@ TRAININGS: dict[str, dict[str, Any]] = {
     **{loss: {"loss": loss} for loss in LOSSES},
     "accumulated": {"loss": "tokens", "period": 2, "train": {"batch_size": 4}},
     "averaged": {"loss": "learnt", "ema": {"decay": 0.5}, "period": 3, "train": {"batch_size": 3}},
+    # a batch that does not fit is only halved alone, and nothing else may change
+    "halved": {"loss": "tokens", "period": 2, "train": {"batch_size": 4}, "precision": {"halve_on_oom": True}},
+    # frozen when the processes are joined, trained from the second epoch on
+    "thawed": {"loss": "tokens", "thaw": {"step": 2, "requires_grad": True, "mode": "words"}},
     # batches of two texts for each rank, twelve of them an update
     "per_device": {
         "loss": "tokens",
@@ -59,8 +63,13 @@ def _stream(period: int, **source: Any) -> dict[str, Any]:
 def train(out: Path) -> None:
     for name, changes in {**TRAININGS, **streams(), **uneven()}.items():
         plugins = [{"type": "alchemy.plugins.FileLogger", "log_dir": str(out / "records" / name)}]
-        cfg = config(into=out / name, plugins=plugins, **changes)
-        cfg["sched"] = {**cfg["sched"], "pipes": [{"type": "alchemy.pipeline.sched.EvalEEPipeline"}]}
+        thaw = changes.get("thaw")
+        cfg = config(
+            into=out / name, plugins=plugins, **{key: value for key, value in changes.items() if key != "thaw"}
+        )
+        pipes = [{"type": "alchemy.pipeline.sched.SetRequiresGradBSPipeline", **thaw}] if thaw else []
+        cfg["model"] |= {"frozen": bool(thaw)}
+        cfg["sched"] = {**cfg["sched"], "pipes": [*pipes, {"type": "alchemy.pipeline.sched.EvalEEPipeline"}]}
         alchemy.run([cfg], device=[-1], raise_errors=True)
 
 
