@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ class Checkpoints:
     """Saves the whole state of `parts` into `state_dir`, as the table `[checkpoint]` says.
 
     The loop tells it of every update, epoch and score. A failing disk never stops the loop: it is told, counted in
-    `failed`, and tried again when the next one is due. `group` and `saver.before` may be set after it is made.
+    `failed`, and tried again when the next one is due. `group`, `saver.before` and `tell_best` may be set after it is
+    made; the last is called with `best={metric, value, update}` whenever that is another one.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Checkpoints:
         self.monitor, self.last, self.at_end, self.enabled = monitor, last, at_end, enabled
         self.parts: dict[str, Any] = {}
         self.group: Any = Alone()
+        self.tell_best: Callable[..., None] = lambda **fields: None
         self.saver = Saver(asynchronous=asynchronous)
         self.every = Every(every)
         self.ranks = Ranks(best, mode)
@@ -151,6 +154,8 @@ class Checkpoints:
         self._lost.discard(name)  # of an earlier try
         if candidate is not None:
             self.ranks.add(Rank(candidate[1], where.update, name))
+            if self.ranks.rows[0].name == name:
+                self._tell_best()
         if kind == WHOLE:
             self.every.begin(where.update)
             self._saved = (name, self._events)
@@ -252,9 +257,10 @@ class Checkpoints:
         manifest = read_manifest(folder)
         restore({**self.parts, OWN: self}, read(folder), f"{folder.parent.name}/{folder.name}")
         self.every.begin(manifest.update)
+        if self.monitor:
+            self._tell_best()  # of the time after this state nothing counts any more
         logger.info("going on from {} (update {})", folder, manifest.update)
-        place = {"update": manifest.update, "epoch": manifest.epoch, "step": manifest.step}
-        return {**place, "folder": folder, "why": manifest.why, "passed": passed}
+        return {"update": manifest.update, "folder": folder, "passed": passed}
 
     def state_dict(self) -> dict[str, Any]:
         return {"monitor": self.monitor, "best": [list(rank) for rank in self.ranks.rows]}
@@ -269,6 +275,11 @@ class Checkpoints:
         if self.group.size == 1:
             return late
         return update % TOGETHER == 0 and bool(self.group.any(late))
+
+    def _tell_best(self) -> None:
+        rows = [{"metric": self.monitor, "value": row.value, "update": row.update} for row in self.ranks.rows[:1]]
+        with contextlib.suppress(OSError):  # a full disk does not end training
+            self.tell_best(best=rows[0] if rows else None)
 
     def _tell_once(self, text: str) -> None:
         if text not in self._told:

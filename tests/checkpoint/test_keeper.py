@@ -116,6 +116,25 @@ def test_the_best_and_the_last_are_kept_and_linked(train: Any, tmp_path: Path) -
     assert os.path.samefile(state / "best" / "model.safetensors", state / "u2" / "model.safetensors")
 
 
+def test_a_new_best_is_told(train: Any, tmp_path: Path) -> None:
+    training, told = train(monitor="dev/f1", best=2, every=1), []
+
+    def tell(**fields: Any) -> None:
+        told.append(fields["best"])
+        raise OSError(errno.ENOSPC, "No space left on device")  # must not reach the training
+
+    training.keeper.tell_best = tell
+    for score in (0.1, 0.7, 0.5, math.nan, 0.8):
+        training.step(score)
+    training.keeper.close()
+    rows = [("dev/f1", 0.1, 1), ("dev/f1", 0.7, 2), ("dev/f1", 0.8, 5)]
+    assert [tuple(row.values()) for row in told] == rows
+    again = train(monitor="dev/f1", best=2)
+    again.keeper.tell_best = tell
+    again.keeper.restore()
+    assert told[3:] == [{"metric": "dev/f1", "value": 0.8, "update": 5}]
+
+
 def test_the_smallest_can_be_the_best(train: Any, tmp_path: Path) -> None:
     training = train(monitor="dev/f1", mode="min", every={})
     for score in (0.5, math.inf, -math.inf, 0.4, 0.4, 0.6):
