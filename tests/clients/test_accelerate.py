@@ -2,12 +2,18 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
+from torch import nn
 
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
+from alchemy.records.folder import read_info
+from alchemy.runner import run
 from alchemy.util.ddp import accelerate
+from tests.toy import config
 
 HERE = "alchemy.util.ddp.accelerate"
 PARTS = {
@@ -54,3 +60,64 @@ def test_the_package_is_only_needed_when_it_is_used(monkeypatch):
 def test_a_part_without_its_trainer_says_so(part):
     with Run({"tag": "x"}), pytest.raises(AlchemyError, match=r"no Accelerator in this run; set runner"):
         part()
+
+
+class Accelerator(SimpleNamespace):
+    """As much of an Accelerator as the main one of `num_processes` needs, without the others."""
+
+    process_index, is_main_process, is_local_main_process = 0, True, True
+    device, scaler = torch.device("cpu"), None
+
+    def prepare(self, *parts):
+        return parts
+
+    def backward(self, loss):
+        loss.backward()
+
+    def clip_grad_norm_(self, params, max_norm):
+        self.clipped = max_norm
+        return nn.utils.clip_grad_norm_(params, max_norm)
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    made = Accelerator(num_processes=2)
+    monkeypatch.setattr(accelerate, "_make", lambda cpu: made)
+    return made
+
+
+def accelerated(log_dir=None, **changes):
+    optim = {"type": f"{HERE}.HFAdamW", "max_grad_norm": 0.25}
+    changes = {"optim": optim, "backward": {"type": f"{HERE}.Backward"}, "sched__epochs": 1, **changes}
+    return config(log_dir, runner=f"{HERE}.Trainer", **changes)
+
+
+def test_several_processes_keep_no_state_that_could_not_be_resumed(fake, tmp_path):
+    (result,) = run([accelerated(tmp_path)], device=[-1], raise_errors=True)
+    assert not list(result.record_dir.glob("state/u*"))
+    log = (result.record_dir / "run.log").read_text()
+    assert log.count("no checkpoints: the 2 processes that accelerate has started could not be resumed") == 1
+
+
+def test_several_processes_refuse_to_go_on_and_leave_the_record_alone(fake, tmp_path):
+    fake.num_processes = 1
+    (result,) = run([accelerated(tmp_path)], device=[-1], raise_errors=True)
+    assert list(result.record_dir.glob("state/u*"))
+    fake.num_processes, before = 2, read_info(result.record_dir)
+    with pytest.raises(AlchemyError, match=r"2 processes .* cannot be resumed: only the first has a record"):
+        run([accelerated(tmp_path)], device=[-1], raise_errors=True, resume_from=result.record_dir)
+    assert read_info(result.record_dir) == before
+
+
+def test_accelerate_clips(fake):
+    run([accelerated()], device=[-1], raise_errors=True)
+    assert fake.clipped == 0.25
+
+
+@pytest.mark.parametrize(("scaler", "nonfinite", "result"), [(None, "skip", "skip"), (object(), "stop", "ignore")])
+def test_what_is_not_finite_is_left_to_the_scaler_of_accelerate(fake, scaler, nonfinite, result):
+    fake.scaler = scaler
+    with Run({"tag": "x", "backward": {"type": f"{HERE}.Backward", "nonfinite": nonfinite, "period": 3}}) as here:
+        here.set_global("accelerator", fake)
+        handler = accelerate.Backward(nonfinite=nonfinite)
+        assert (handler.nonfinite, handler.period) == (result, 3)

@@ -7,10 +7,12 @@ Started alone it is one process; `torchrun --nproc-per-node 2 -m alchemy run CFG
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
+from loguru import logger
 from rich.console import Console
 from torch import Tensor, nn
 
@@ -47,6 +49,12 @@ class AccelerateTrainer(AlchemyTrainer):
     def __init__(self, cfg: MutableMapping[str, Any], device_info: dict[str, Any] | None = None, **kwargs: Any) -> None:
         info = device_info or {"device": "cpu"}
         made = _make(cpu=info["device"] == "cpu")
+        if made.num_processes > 1 and getattr(sym_tbl(), "resume_from", None) is not None:
+            raise AlchemyError(
+                f"the {made.num_processes} processes that accelerate has started cannot be resumed: only the first has "
+                "a record",
+                hint="begin again, or let torchrun start processes with runner = 'alchemy.runner.Trainer'",
+            )
         if not made.is_main_process:
             kwargs["no_file"] = True
         # among the kwargs, because the plugins, which are built next, want to know which process this is
@@ -55,8 +63,14 @@ class AccelerateTrainer(AlchemyTrainer):
     def set_up(self) -> None:
         # accelerate wraps the model and shares the work out itself: to the rest, each process is alone
         self.context.group = self.context.metrics.group = Alone()
-        super().set_up()
         context, ours = self.context, accelerator()
+        if ours.num_processes > 1:
+            logger.info(
+                "no checkpoints: the {} processes that accelerate has started could not be resumed from them",
+                ours.num_processes,
+            )
+            context.cfg["checkpoint"] = {**context.table("checkpoint"), "enabled": False}
+        super().set_up()
         context.model.model, context.optim.optimizer = ours.prepare(context.model.model, context.optim.optimizer)
 
 
@@ -100,6 +114,12 @@ class AccelerateHFAdamW(_HFAdamW):
 @BackwardHandler.register("Backward")
 class AccelerateBackward(DefaultBackwardHandler):
     """The usual handler, with gradients computed by accelerate."""
+
+    @functools.wraps(DefaultBackwardHandler.__init__)  # type: ignore[misc]
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if accelerator().scaler is not None:  # it leaves out what is not finite, and goes on with a smaller scale
+            self.nonfinite = "ignore"
 
     def differentiate(self, loss: Tensor) -> None:
         accelerator().backward(loss)
