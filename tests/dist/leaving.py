@@ -88,11 +88,12 @@ def recorded(
     dropout: float = 0.3,
     step: int = -1,
     evaluation: int = -1,
+    train: dict[str, Any] | None = None,
     **changes: Any,
 ) -> dict[str, Any]:
     """Three epochs of four steps with dropout and a record, left at a step or in an evaluation if one is given."""
     plugins = [{"type": "alchemy.plugins.FileLogger", "log_dir": str(out / "records" / name)}]
-    cfg = config("tokens", out / name, period=period, plugins=plugins, train={"batch_size": 4}, **changes)
+    cfg = config("tokens", out / name, period=period, plugins=plugins, train=train or {"batch_size": 4}, **changes)
     every = {"type": "alchemy.pipeline.sched.EvalEEPipeline"}
     if eval_every:
         every = {"type": "alchemy.pipeline.sched.EvalESPipeline", "period": eval_every}

@@ -20,7 +20,7 @@ from alchemy.records.series import comparable
 from alchemy.verify.ledger import check as check_ledger
 from tests.dist.parts import farthest, read
 from tests.dist.start import torchrun
-from tests.dist.work import TRAININGS, places, record, streams, tell, uneven, work
+from tests.dist.work import KINDS, TRAININGS, places, record, streams, tell, uneven, work
 from tests.resume.compare import differences
 
 RANKS = (2, 3)
@@ -33,15 +33,18 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     work(folders[1])
     for ranks in RANKS:  # each goes on with what the one before has begun
         torchrun(ranks, "tests.dist.work", folders[ranks], begun_by(folders, ranks - 1, ranks))
-    tell(folders[1], "taken over", begun_by(folders, 2, 1), allow=["threads"])
+    begun = begun_by(folders, 2, 1)
+    for kind in KINDS:
+        tell(folders[1], f"{kind} taken over", begun / kind, allow=["threads"])
     return folders
 
 
 def begun_by(folders: dict[int, Path], before: int, ranks: int) -> Path:
-    """A copy of a record, for another number of ranks to go on with."""
-    copy = folders[ranks] / "taken over" / "record"
-    shutil.copytree(record(folders[before], "begun"), copy)
-    return copy
+    """Copies of records, for another number of ranks to go on with."""
+    copies = folders[ranks] / "taken over"
+    for kind in KINDS:
+        shutil.copytree(record(folders[before], f"{kind} begun"), copies / kind)
+    return copies
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -135,10 +138,11 @@ def test_a_signal_to_one_rank_ends_all_and_they_go_on_as_if_nothing_had_been(
     assert differences(record(folder, f"{place}: whole"), record(folder, place)) == []
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ranks", [1, *RANKS])
-def test_another_number_of_ranks_goes_on_with_the_same_samples(trained: dict[int, Path], ranks: int) -> None:
-    assert [row["status"] for row in told(trained[ranks], ranks, "taken over")] == ["finished"] * ranks
-    whole, taken = record(trained[1], "alone"), trained[ranks] / "taken over" / "record"
+def test_another_number_of_ranks_goes_on_with_the_same_samples(trained: dict[int, Path], ranks: int, kind: str) -> None:
+    assert [row.get("status", row) for row in told(trained[ranks], ranks, f"{kind} taken over")] == ["finished"] * ranks
+    whole, taken = record(trained[1], f"{kind} alone"), trained[ranks] / "taken over" / kind
     assert [row for _, row in read_ledger(taken / "ledger.jsonl")] == [
         row for _, row in read_ledger(whole / "ledger.jsonl")
     ]
@@ -192,5 +196,5 @@ def test_gradients_are_sent_once_an_update(trained: dict[int, Path], ranks: int)
 def test_only_the_first_rank_writes(trained: dict[int, Path], ranks: int) -> None:
     folders = [folder for folder in (trained[ranks] / "records").iterdir() if len(list(folder.iterdir())) != 1]
     assert folders == []
-    notes = rows(record(trained[ranks], "alone") / "notes.jsonl")
+    notes = rows(record(trained[ranks], "global alone") / "notes.jsonl")
     assert [note["epoch"] for note in notes] == [0, 1, 2]

@@ -37,6 +37,13 @@ TRAININGS: dict[str, dict[str, Any]] = {
 }
 
 
+# how a batch is shared by the processes: cut for all of them, or given to each in turn
+KINDS: dict[str, dict[str, Any]] = {
+    "global": {},
+    "dealt": {"train": {"batch_size": 1, "per_device": True}, "backward": {"window": 6}},
+}
+
+
 def ranks() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
@@ -115,10 +122,12 @@ def _without_place(how: dict[str, Any]) -> dict[str, Any]:
 
 def take_over(out: Path, other: Path | None) -> None:
     """A training that other processes have begun, and the same from its begin."""
-    tell(out, "alone", recorded(out, "alone", dropout=0.0))
-    tell(out, "begun", recorded(out, "begun", dropout=0.0, step=5))
-    if other is not None:
-        tell(out, "taken over", other, allow=["threads"])
+    for kind, changes in KINDS.items():
+        tell(out, f"{kind} alone", recorded(out, f"{kind} alone", dropout=0.0, **changes))
+        step = 5 if kind == "global" else 6 // ranks() - 1  # the first update of six batches
+        tell(out, f"{kind} begun", recorded(out, f"{kind} begun", dropout=0.0, step=step, **changes))
+        if other is not None:
+            tell(out, f"{kind} taken over", other / kind, allow=["threads"])
 
 
 def others(out: Path) -> None:
