@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import itertools
 import math
@@ -25,6 +24,7 @@ from alchemy.nn.oom import is_oom
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, run_task
 from alchemy.sched import AlchemyTrainScheduler, build_sched
 from alchemy.sched.base import filled
+from alchemy.verify.trial import only_training
 
 SMOOTH = 0.9  # the weight of the losses before, where a sweep is watched for its end
 FEW = 5  # losses that give a mean worth the name
@@ -172,7 +172,7 @@ def find_rate(
     user_dir: str = "src",
 ) -> Rates:
     """Trains for a moment, while the rate grows from `first` to `last`; nothing is written."""
-    work = trial(doc, "alchemy.verify.find.RateFinder")
+    work = only_training(doc, "alchemy.verify.find.RateFinder")
     work["sched"] = {
         "type": "alchemy.verify.find.RateSweep",
         "num_training_steps": updates,
@@ -333,24 +333,12 @@ def find_batch_size(doc: Document, *, limit: int | None = None, device: int = -1
         raise AlchemyError("on the CPU the machine would swap before it says that memory is full", hint=hint)
     if limit is not None and limit < 1:
         raise AlchemyError(f"--max is {limit}", hint="give 1 or more")
-    work = trial(doc, "alchemy.verify.find.BatchFinder")
+    work = only_training(doc, "alchemy.verify.find.BatchFinder")
     work["sched"] = {"type": "alchemy.sched.Constant", "num_training_steps": 10**9}
     if isinstance(work.get("precision"), Mapping):
         work["precision"]["halve_on_oom"] = False
     more = {"no_file": True, "user_dir": user_dir, "desc": "", "debug": False, "max_batch_size": limit}
     return _ret(run_task(work, alloc1(device), raise_errors=True, **more))
-
-
-def trial(doc: Document, runner: str) -> Document:
-    """The config with what a trial needs: the training data, and none of what keeps or ends a run."""
-    work = copy.deepcopy(doc)
-    for table in ("stop", "checkpoint", "ema", "sweep"):
-        work.pop(table, None)
-    work["runner"] = runner
-    datasets = work["task"]["datasets"]
-    for split in [split for split in datasets if split != "train"]:
-        del datasets[split]
-    return work
 
 
 def _ret(result: Any) -> Any:

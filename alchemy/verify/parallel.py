@@ -32,8 +32,7 @@ from alchemy.precision import Precision
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, run_task
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, reseed
-from alchemy.verify.find import trial
-from alchemy.verify.trial import Ended, Job, Tell, ended, finished, go, refuse_without_data
+from alchemy.verify.trial import Ended, Job, Tell, ended, finished, go, only_training
 
 ONE_BY_ONE = 16  # samples up to which each of them is made a step
 MEANS = (
@@ -128,7 +127,6 @@ def check(
     """Makes the first update of a config in several ways and compares their gradients."""
     if ranks < 1:
         raise AlchemyError(f"--ranks is {ranks}", hint="give 1 or more; 1 leaves the processes out")
-    refuse_without_data(doc)
     tell("the first update, cut into steps in one process")
     try:
         kind, found = DOUBLE, _cuts(doc, DOUBLE, ranks, device, user_dir)
@@ -170,7 +168,7 @@ def farthest(one: Gradients, other: Gradients, floor: float) -> tuple[float, str
 
 def _cuts(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> Found:
     """The gradients of all cuts, by a run in this process."""
-    work = trial(doc, "alchemy.verify.parallel.Cuts")
+    work = only_training(doc, "alchemy.verify.parallel.Cuts")
     work["sched"] = {"type": "alchemy.sched.Constant", "num_training_steps": 1}
     work["precision"] = {"type": "alchemy.verify.parallel.Exact", "double": kind.double}
     more = {"no_file": True, "user_dir": user_dir, "desc": "", "debug": False, "cut_for": ranks}
@@ -251,7 +249,7 @@ class Cuts(AlchemyTrainer):
         samples, options, found.unit = self._data(handler.period, ranks)
         found.samples = len(samples)
         weights = {name: value.clone() for name, value in context.model.state_dict().items()}
-        for cut in plan(found.samples, found.unit, ranks, context.group.size):
+        for cut in plan(found.samples, found.unit, context.group.size):
             handler.period = cut.steps
             data = {**options, "batch_size": cut.size} if cut.size else options
             context.task._datasets["train"] = (Samples(samples), data)
@@ -318,11 +316,11 @@ class Samples(Dataset[Any]):
         return self.samples[index]
 
 
-def plan(count: int, unit: str, ranks: int, here: int) -> Iterator[Cut]:
+def plan(count: int, unit: str, here: int) -> Iterator[Cut]:
     """The cuts that a group of `here` processes makes; steps of unequal size are among them.
 
-    >>> [(cut.size, cut.steps) for cut in plan(8, "sample", 2, 1)], [cut.size for cut in plan(8, "sample", 2, 2)]
-    (([(8, 1), (5, 2), (1, 8)], [8, 5]))
+    >>> [(cut.size, cut.steps) for cut in plan(8, "sample", 1)], [cut.size for cut in plan(8, "sample", 2)]
+    ([(8, 1), (5, 2), (1, 8)], [8, 5])
     """
     if unit == "batch":
         yield Cut(None, count // here, here)

@@ -58,16 +58,13 @@ class Trial:
     def train(self, folder: Path, *, workers: int | None = None, kill_at: int = 0) -> Job:
         """A training from the beginning; `kill_at` is the update at which its process kills itself."""
         document = copy.deepcopy(self.document)
-        for plugin in document["plugins"]:
-            if _name(plugin) == "FileLogger":
-                plugin["log_dir"] = str(folder)
         if workers is not None:
             set_workers(document["task"]["datasets"]["train"], workers)
         return Job(_train, folder, (document, kill_at, self.device, self.user_dir))
 
     def resume(self, folder: Path) -> Job:
         """Goes on with the training that was killed in a folder."""
-        return Job(_resume, folder, (str(record_in(folder)), self.device, self.user_dir))
+        return Job(_resume, folder, (self.device, self.user_dir))
 
 
 class Job(NamedTuple):
@@ -145,6 +142,19 @@ def refuse_without_data(doc: Document) -> None:
         )
 
 
+def only_training(doc: Document, runner: str) -> Document:
+    """The config for a runner that tries something out: the training data, and none of what keeps or ends a run."""
+    refuse_without_data(doc)
+    work = copy.deepcopy(doc)
+    for table in ("stop", "checkpoint", "ema", "sweep"):
+        work.pop(table, None)
+    work["runner"] = runner
+    datasets = work["task"]["datasets"]
+    for split in [split for split in datasets if split != "train"]:
+        del datasets[split]
+    return work
+
+
 def set_workers(table: Any, workers: int) -> None:
     """Gives a split so many loader workers; without any, what only they can have is taken out."""
     table["num_workers"] = workers
@@ -163,11 +173,14 @@ def _do(call: Callable[..., Ended], folder: str, *arguments: Any) -> Ended:
 
 def _train(folder: str, document: Document, kill_at: int, device: int, user_dir: str) -> Ended:
     Limit.kill_at = kill_at
+    for plugin in document["plugins"]:
+        if _name(plugin) == "FileLogger":
+            plugin["log_dir"] = folder
     return ended(lambda: run([document], device=[device], user_dir=user_dir)[0])
 
 
-def _resume(folder: str, record: str, device: int, user_dir: str) -> Ended:
-    return ended(lambda: resume(record, device=[device], user_dir=user_dir))
+def _resume(folder: str, device: int, user_dir: str) -> Ended:
+    return ended(lambda: resume(record_in(Path(folder)), device=[device], user_dir=user_dir))
 
 
 def ended(work: Callable[[], Any]) -> Ended:

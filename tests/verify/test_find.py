@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,13 @@ def test_sizes_are_doubled_then_halved_in() -> None:
     assert tried[:10] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
     assert 300 - 300 // 32 <= found.best <= 300
     assert len(tried) < 17
+
+
+@pytest.mark.parametrize("find", [find_rate, partial(find_batch_size, limit=4)])
+def test_a_task_that_loads_its_own_data_is_told(find: Any) -> None:
+    task = {"type": "alchemy.task.DefaultTask"}
+    with pytest.raises(AlchemyError, match=r"there is no data to train on; add \[task\.datasets\.train\]"):
+        find(prepare_cfg(config(task=task)))
 
 
 def test_the_largest_samples_come_first() -> None:

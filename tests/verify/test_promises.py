@@ -77,9 +77,11 @@ def test_a_trial_is_the_same_training_without_what_writes_elsewhere() -> None:
     cfg["plugins"] += [{"type": "alchemy.plugins.Backup", "paths": ["src"]}]
     cfg["stop"] = {"any": [{"type": "alchemy.stop.Epochs", "epochs": 9}]}
     trial = Trial.of(prepare_cfg(cfg), updates=7)
-    plain = trial.train(Path("there"), workers=0).arguments[0].plain()
+    job = trial.train(Path("there"), workers=0)
+    plain = job.arguments[0].plain()
     assert trial.left_out == ["Backup"]
-    assert [row["log_dir"] for row in plain["plugins"]] == ["there"]
+    assert [row["type"] for row in plain["plugins"]] == ["alchemy.plugins.FileLogger"]
+    assert job.folder == Path("there")
     assert [rule["type"] for rule in plain["stop"]["any"]] == ["alchemy.stop.Epochs", "alchemy.verify.trial.Limit"]
     assert plain["sched"] == cfg["sched"]
     assert plain["checkpoint"]["every"] == 1
