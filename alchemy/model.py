@@ -195,14 +195,16 @@ class AlchemyModel(Registrable):
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor], strict: bool = True) -> None:
-        own = {key: value for key, value in state.items() if ":" not in key}
-        parts = [("", self.module, own)]
-        for name, loss in self.losses().items():
-            inner = {key.removeprefix(f"{name}:"): value for key, value in state.items() if key.startswith(f"{name}:")}
-            parts.append((name, loss, inner))
-        for name, module, values in parts:
+        losses = self.losses()
+        parts = {"": self.module, **losses}
+        values: dict[str, dict[str, Tensor]] = {name: {} for name in parts}
+        for key, value in state.items():
+            loss, colon, inner = key.partition(":")
+            of_loss = bool(colon) and loss in losses
+            values[loss if of_loss else ""][inner if of_loss else key] = value
+        for name, module in parts.items():
             try:
-                module.load_state_dict(values, strict=strict)
+                module.load_state_dict(values[name], strict=strict)
             except RuntimeError as error:
                 raise AlchemyError(f"the saved weights do not fit {name or type(module).__name__}: {error}") from error
 

@@ -306,3 +306,7 @@ def test_state_round_trip_in_memory() -> None:
         torch.testing.assert_close(second.state_dict(), first.state_dict(), rtol=0, atol=0)
         with pytest.raises(AlchemyError, match="do not fit Sequential"):
             second.load_state_dict({"nothing": torch.zeros(1)})
+        with pytest.raises(
+            AlchemyError, match=r'do not fit Sequential.*\s+Unexpected key\(s\) in state_dict: "other:gamma"'
+        ):
+            second.load_state_dict({**first.state_dict(), "other:gamma": torch.zeros(1)})

@@ -44,13 +44,12 @@ def collect(parts: Mapping[str, Any], only: Collection[str] = ()) -> Collected:
     for part_name, part in parts.items():
         if hasattr(part, "state_dict") and (not only or part_name in only):
             state = part.state_dict()
-            taken = split(state, _naming(part_name, state))
+            taken = split(state, _naming(part_name, part, state))
             collected.json[part_name] = taken.json
             collected.tensors |= taken.tensors
             collected.left_out += [f"{part_name}.{name}" for name in taken.left_out]
     if MODEL in collected.json:
-        saved = getattr(parts[MODEL], "_saved", dict)
-        collected.stems |= {MODEL, *saved()}
+        collected.stems |= {MODEL, *_losses(parts[MODEL])}
     return collected
 
 
@@ -88,18 +87,24 @@ def by_reference(files: Mapping[str, Any]) -> dict[str, Tensor]:
     }
 
 
-def _naming(part: str, state: Any) -> Name:
+def _losses(model: Any) -> set[str]:
+    """The losses that have weights."""
+    saved = getattr(model, "_saved", dict)
+    return set(saved()) - {MODEL}
+
+
+def _naming(name: str, part: Any, state: Any) -> Name:
     """How the tensors of a part are called."""
-    if part == MODEL:
-        return _model_naming(state)
-    if part == OPTIM:
+    if name == MODEL:
+        return _model_naming(state, _losses(part))
+    if name == OPTIM:
         return lambda path: f"optim/{dotted(path)}"
-    if part == AVERAGE:  # {"weights": {..}}: inside, the names are those of the model
+    if name == AVERAGE:  # {"weights": {..}}: inside, the names are those of the model
         return lambda path: f"ema/{dotted(path[1:] or path)}"
-    return lambda path: f"parts/{part}.{dotted(path)}"
+    return lambda path: f"parts/{name}.{dotted(path)}"
 
 
-def _model_naming(state: Mapping[str, Any]) -> Name:
+def _model_naming(state: Mapping[str, Any], losses: Collection[str]) -> Name:
     """Names for `AlchemyModel.load`: the model in one file, each loss in its own, and no overlapping tensors in either.
 
     What a loader of weights does not expect goes to the parts: what a module keeps beside its tensors, and names that
@@ -108,21 +113,21 @@ def _model_naming(state: Mapping[str, Any]) -> Name:
     groups: dict[str, dict[str, Tensor]] = {}
     for key, value in state.items():
         if isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta:
-            groups.setdefault(_stem(key)[0], {})[key] = value
+            groups.setdefault(_stem(key, losses)[0], {})[key] = value
     windows = {name for group in groups.values() for name in _windows(group)}
 
     def name(path: tuple[str, ...]) -> str:
         if len(path) > 1 or path[0] in windows:
             return f"parts/{MODEL}.{dotted(path)}"
-        return "/".join(_stem(path[0]))
+        return "/".join(_stem(path[0], losses))
 
     return name
 
 
-def _stem(key: str) -> tuple[str, str]:
-    """The file and the name in it: a loss's weights are called `criterion:gamma`."""
+def _stem(key: str, losses: Collection[str]) -> tuple[str, str]:
+    """The file and the name in it: a loss's weights are called `criterion:gamma`; a module's may have a colon, too."""
     loss, colon, inner = key.partition(":")
-    return (loss, inner) if colon else (MODEL, key)
+    return (loss, inner) if colon and loss in losses else (MODEL, key)
 
 
 def _windows(tensors: dict[str, Tensor]) -> set[str]:

@@ -110,6 +110,22 @@ def read_names(file: Path) -> list[str]:
     return list(read_tensors(file))
 
 
+def test_only_the_name_of_a_loss_is_one(run: Run, tmp_path: Path) -> None:
+    """A module may be called `user:age`, as the key of a ModuleDict."""
+
+    def make() -> Model:
+        return Model(nn.ModuleDict({"user:age": nn.Linear(1, 2), "criterion": nn.Linear(1, 1)}))
+
+    model, restored, loaded = make(), make(), make()
+    files = saved({"model": model}, tmp_path / "u1")
+    assert sorted(files) == ["criterion.safetensors", "model.safetensors", "state.json"]
+    assert list(files["criterion.safetensors"]) == ["gamma"]
+    restore({"model": restored}, files, "u1")
+    loaded.load(tmp_path / "u1")
+    for other in (restored, loaded):
+        assert all(torch.equal(value, other.state_dict()[name]) for name, value in _tensors(model).items())
+
+
 def test_a_model_without_tensors_still_has_its_file(run: Run, tmp_path: Path) -> None:
     model = Model(nn.ReLU())
     saved({"model": model}, tmp_path / "u1")
