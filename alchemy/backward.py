@@ -217,12 +217,14 @@ class DefaultBackwardHandler(BackwardHandler):
         elif count > 0 and count != run.group.size:
             optim.multiply_grads(run.group.size / count)
         optim.guard, optim.refused = None if self.nonfinite == "ignore" else loss, False
+        optim.halts = self.nonfinite == "stop"
         if run.precision.scales and optim.guard is not None and not math.isfinite(float(loss)):
             optim.refused, done = True, False  # a lower scale would not mend a loss
         else:
             done = run.precision.step(optim)
         if getattr(optim, "refused", False):
             self._refused(window, loss)
+            self._moved = self._moved or optim.late  # of the update before: this one was made
         elif done:
             self._moved = True
         else:  # half precision: a scale that was too large, which is now smaller
@@ -262,7 +264,8 @@ class DefaultBackwardHandler(BackwardHandler):
         """An update that would have put NaN into the weights was not made."""
         what = "the loss" if not math.isfinite(float(loss)) else "the gradient"
         whose = f" of {window.name!r}" if window.name else ""
-        text = f"{what}{whose} is not finite in update {self.updates + 1}"
+        late = getattr(window.optim, "late", False)
+        text = f"{what}{whose} is not finite in update {self.updates + (not late)}"
         if self.nonfinite == "stop":
             raise NotFinite(
                 text, hint=f'the weights{whose} are those before it; nonfinite = "skip" in [backward] goes on'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,8 @@ def _document(folder: Path, overrides: Sequence[str]) -> Document:
 def _refuse_if_over(folder: Path, *, changed: bool) -> None:
     info = read_info(folder)
     if info["status"] == "running":
-        raise AlchemyError(f"{folder} is still running, as process {info['pid']}", hint="`alchemy stop` ends it")
+        where = "" if info["host"] == socket.gethostname() else f" on {info['host']}"
+        raise AlchemyError(f"{folder} is still running{where}, as process {info['pid']}", hint="`alchemy stop` ends it")
     if info["status"] == "finished" and not changed:
         hint = "to train longer: --set sched.epochs=N --allow sched.epochs"
         raise AlchemyError(f"{folder} has finished: there is nothing to go on with", hint=hint)

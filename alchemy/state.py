@@ -207,13 +207,14 @@ def keep_bad_update(run: Run, reason: str) -> None:
     sched, steps, ids = run.train_sched, len(run.window), list(run.window)
     sched.cur_step -= steps
     sched.cur_step_this_epoch -= steps
-    moved = run.model.backward.has_moved
+    late = getattr(run.optim, "late", False)  # it was the update before this one
+    moved = run.model.backward.has_moved or late
     run.optim.zero_grad()
     run.model.backward.drop_window()
     state = collect({**run.checkpoints.parts, OWN: run.checkpoints})  # all processes take part
     if run.record_dir is None:
         return
-    folder, update = Path(run.record_dir) / "bad", run.update + 1
+    folder, update = Path(run.record_dir) / "bad", run.update + (not late)
     row = {
         "format": 1,
         "update": update,

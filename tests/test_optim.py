@@ -395,3 +395,19 @@ def test_a_clip_of_ones_own_is_not_asked_without_need() -> None:
         run.optim.max_grad_norm = run.optim.guard = None
         run.optim.step()
         assert not hasattr(run.optim, "clipped")
+
+
+def test_an_update_that_is_not_finite_is_masked_on_the_device_and_known_an_update_later() -> None:
+    with optimising({"type": "torch.optim.SGD", "lr": 0.1, "fused": True}) as run:
+        optim = build_optimizer(run)
+        weight = optim.params[0]
+        optim.guard, optim.halts = 0.0, False
+        before = weight.detach().clone()
+        for grad, refused in ((float("nan"), False), (1.0, True), (1.0, False)):
+            for param in optim.params:
+                param.grad = torch.full_like(param, grad)
+            norm = optim._measure()
+            assert norm is not None
+            optim._step_on_device(norm)  # as on a GPU: nothing is waited for
+            assert (optim.refused, optim.late) == (refused, refused)
+        torch.testing.assert_close(weight.detach(), before - 0.2)

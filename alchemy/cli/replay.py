@@ -15,7 +15,7 @@ EXAMPLES = """examples:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("record", metavar="RECORD", help="a record folder, or its name; nothing in it is changed")
+    add("record", metavar="RECORD", help="a record folder, its name, or 'latest'; nothing in it is changed")
     add("--update", type=int, required=True, metavar="N", help="the update to make again, counted from 1")
     add("--debug", action="store_true", help="find the operation that gave the first NaN, and the line that called it")
     add("--device", action="append", type=device, metavar="N", help="device to use, -1 is the CPU")

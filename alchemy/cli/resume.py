@@ -15,7 +15,7 @@ EXAMPLES = """examples:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("record", metavar="RECORD", help="a record folder, or its name")
+    add("record", metavar="RECORD", help="a record folder, its name, or 'latest'")
     add(
         "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="change a value of its config"
     )

@@ -53,6 +53,8 @@ class AlchemyOptimizer(Registrable):
         self.no_decay = no_decay
         self.grad_norm: Tensor | None = None  # of the last update, before clipping; stays on its device
         self.guard: float | Tensor | None = None  # added to the norm: no update is made where the sum is not finite
+        self.halts = True  # whether a training ends with an update that is not finite
+        self.late = False  # whether that is known only now of the update before, which was masked on the device
         self.refused = False  # whether the last update was not made for that reason
         self._flag: Tensor | None = None  # of an update whose finiteness has not been read from the device yet
         self._apart = False  # whether the gradients cannot be taken as one list
@@ -129,7 +131,8 @@ class AlchemyOptimizer(Registrable):
         waiting, self._flag = self._flag, flag if masked and self.guard is not None else None
         known = waiting if masked else flag
         self.refused = self.guard is not None and known is not None and not bool(known)
-        if self.refused:
+        self.late = masked and self.refused
+        if self.refused and (self.halts or not masked):
             self._flag = None
             return
         self._clip_as_told(norm, None)

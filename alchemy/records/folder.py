@@ -21,6 +21,7 @@ from alchemy.records.series import Series
 
 FORMAT = 1
 HEARTBEAT_SECONDS = 30.0
+SILENT_SECONDS = 10 * HEARTBEAT_SECONDS
 # below this a run would fail in its first minutes, with half a log to show for it
 MIN_FREE_BYTES = 16 * 2**20
 INFO = "record.json"
@@ -192,7 +193,15 @@ def read_info(folder: str | Path) -> dict[str, Any]:
         )
     if info["status"] == "running" and info["host"] == socket.gethostname() and not is_alive(info):
         info["status"], info["reason"] = "killed", "its process is gone"
+    elif info["status"] == "running" and info["host"] != socket.gethostname() and _is_silent(info):
+        info["status"], info["reason"] = "lost", f"no sign of life from {info['host']} since {info['heartbeat']}"
     return info
+
+
+def _is_silent(info: Mapping[str, Any]) -> bool:
+    """Whether a run on another machine has missed so many heartbeats that nobody waits for it any more."""
+    last = datetime.datetime.fromisoformat(info["heartbeat"])
+    return (datetime.datetime.now().astimezone() - last).total_seconds() > SILENT_SECONDS
 
 
 def is_alive(info: Mapping[str, Any]) -> bool:
@@ -213,10 +222,12 @@ def stop(folder: str | Path) -> dict[str, Any]:
 
 
 def find(name: str | Path, roots: tuple[str, ...] = (".",)) -> Path:
-    """The record folder that a path or an id names."""
+    """The record folder that a path or an id names; `latest` is that of the newest training."""
     path = Path(name)
     if (path / INFO).is_file():
         return path
+    if str(name) == "latest":
+        return newest(roots, having="ledger.jsonl")
     matches = [folder for root in roots for folder in folders(Path(root)) if folder.name == str(name)]
     if len(matches) == 1:
         return matches[0]
@@ -227,13 +238,13 @@ def find(name: str | Path, roots: tuple[str, ...] = (".",)) -> Path:
     raise AlchemyError(f"there is no record {str(name)!r}", hint="give the path of a record folder")
 
 
-def newest(roots: tuple[str, ...] = (".",), status: str = "") -> Path:
-    """The record that started last below `roots`."""
+def newest(roots: tuple[str, ...] = (".",), status: str = "", having: str = "") -> Path:
+    """The record that started last below `roots`, of those with a status or a file."""
     found = [
         folder
         for root in roots
         for folder in folders(Path(root))
-        if not status or read_info(folder)["status"] == status
+        if (not status or read_info(folder)["status"] == status) and (folder / having).exists()
     ]
     if not found:
         raise AlchemyError(f"there is no {status or ''} record below {', '.join(roots)}".replace("  ", " "))

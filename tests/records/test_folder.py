@@ -127,3 +127,21 @@ def test_fields_change_only_between_two_writes(tmp_path: Path) -> None:
     noted.join()
     record.finish("finished")
     assert read_info(record.path)["best"] == {"value": 1.0}
+
+
+def test_a_run_on_another_machine_that_fell_silent_is_lost_and_can_be_gone_on_with(tmp_path: Path) -> None:
+    record = Record.create(tmp_path, name="far", tag="t")
+    record.finish("finished")
+    for heartbeat, status in (("2026-01-01T00:00:00.000+00:00", "lost"), (record.info["heartbeat"], "running")):
+        info = {**record.info, "status": "running", "host": "elsewhere", "heartbeat": heartbeat}
+        (record.path / "record.json").write_text(json.dumps(info))
+        assert read_info(record.path)["status"] == status
+
+
+def test_the_latest_is_the_newest_training(tmp_path: Path) -> None:
+    for name, trains in (("1", True), ("2", True), ("3", False)):
+        record = Record.create(tmp_path, name=name, tag="t")
+        record.finish("finished")
+        if trains:
+            (record.path / "ledger.jsonl").touch()
+    assert find("latest", (str(tmp_path),)).name == "2"
