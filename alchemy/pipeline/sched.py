@@ -84,7 +84,7 @@ class EvalEEPipeline(EndEpochPipeline):
 class SetRequiresGradBSPipeline(BeginStepPipeline):
     """Calls `model.set_requires_grad(requires_grad, mode, **kw)` before step `step`: freezes a part, or thaws it.
 
-    A training that is taken up after that step applies it at once.
+    A training that is taken up after that step applies it at once, after those of earlier steps.
     """
 
     def __init__(self, step: int, requires_grad: bool, mode: str, **kwargs: Any) -> None:
@@ -95,10 +95,22 @@ class SetRequiresGradBSPipeline(BeginStepPipeline):
 
     def __call__(self, batch: Any = None, **kwargs: Any) -> dict[str, Any]:
         if not self.done and self.run.train_sched.cur_step >= self.step:
+            for pipe in (*self._before(), self):
+                pipe.apply()
+        return kwargs
+
+    def _before(self) -> list[SetRequiresGradBSPipeline]:
+        """Those of earlier steps; after a resume they are due as well, and may stand further down in the list."""
+        pipes = getattr(self.run.train_sched, "pipes", ())
+        before = [pipe for pipe in pipes if isinstance(pipe, SetRequiresGradBSPipeline) and pipe.step < self.step]
+        return sorted(before, key=lambda pipe: pipe.step)
+
+    def apply(self) -> None:
+        """Freezes or thaws, the first time that it is called."""
+        if not self.done:
             self.done = True
             logger.info("step {}: requires_grad of {!r} is set to {}", self.step, self.mode, self.requires_grad)
             self.run.model.set_requires_grad(requires_grad=self.requires_grad, mode=self.mode, **self.kwargs)
-        return kwargs
 
 
 # the names of the first generation

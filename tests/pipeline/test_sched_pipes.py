@@ -1,5 +1,7 @@
 """Evaluations and freezing happen at the steps and epochs that were asked for."""
 
+import itertools
+
 import pytest
 
 from alchemy.errors import AlchemyError
@@ -99,6 +101,20 @@ def test_gradients_are_switched_once_at_their_step(training):
         assert pipe({"batch": 1}, x=1) == {"x": 1}
         assert len(training.model.calls) == int(training.train_sched.cur_step >= 2)
     assert training.model.calls == [(False, "trf", {"layers": 3})]
+
+
+@pytest.mark.parametrize("steps", list(itertools.permutations([0, 2, 4])))
+@pytest.mark.parametrize("first", range(6))
+def test_a_resumed_training_switches_in_the_order_of_the_steps(training, steps, first):
+    """Whatever the order of the list: "thaw at 100" may stand before "freeze at 0"."""
+    training.model = Model()
+    pipes = [sched.SetRequiresGradBSPipeline(step, step == 4, f"from {step}") for step in steps]
+    training.train_sched.pipes = [sched.EvalESPipeline(1), *pipes]
+    for training.train_sched.cur_step in range(first, 6):
+        for pipe in pipes:
+            pipe({"batch": 1})
+        done = [f"from {step}" for step in (0, 2, 4) if step <= training.train_sched.cur_step]
+        assert [mode for _, mode, _ in training.model.calls] == done
 
 
 def test_a_pipe_without_a_call_says_what_is_missing():
