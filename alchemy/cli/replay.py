@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from alchemy.cli.options import add_user_dir, device
+from alchemy.cli.verify import tell
 
 EXAMPLES = """examples:
   alchemy replay records/train/2026-11-15_10-00-00.000000 --update 412
@@ -16,7 +16,8 @@ EXAMPLES = """examples:
 def arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("record", metavar="RECORD", help="a record folder, its name, or 'latest'; nothing in it is changed")
-    add("--update", type=int, required=True, metavar="N", help="the update to make again, counted from 1")
+    update = add("--update", type=int, required=True, metavar="N", help="the update to make again, counted from 1")
+    parser._option_string_actions["--step"] = update  # another word for it, which no help shows
     add("--debug", action="store_true", help="find the operation that gave the first NaN, and the line that called it")
     add("--device", action="append", type=device, metavar="N", help="device to use, -1 is the CPU")
     add_user_dir(parser)
@@ -30,10 +31,6 @@ def main(args: argparse.Namespace) -> int:
     from alchemy.verify.replay import replay
 
     reach(args.user_dir)
-    found = replay(args.record, args.update, debug=args.debug, device=args.device, user_dir=args.user_dir, tell=_tell)
+    found = replay(args.record, args.update, debug=args.debug, device=args.device, user_dir=args.user_dir, tell=tell)
     print(json.dumps(found.plain(), indent=1) if args.json else found)
     return int(found.same_samples is False)
-
-
-def _tell(text: str) -> None:
-    print(f"{text} ..", file=sys.stderr, flush=True)

@@ -75,7 +75,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 def _check(document: Document, args: argparse.Namespace) -> Any:
     # a promise is the module of that name in alchemy/verify, imported when it is asked for
-    common = {"device": args.device, "user_dir": args.user_dir, "tell": _tell}
+    common = {"device": args.device, "user_dir": args.user_dir, "tell": tell}
     if args.action == "resume":
         from alchemy.verify import resume
 
@@ -89,7 +89,8 @@ def _check(document: Document, args: argparse.Namespace) -> Any:
     return parallel.check(document, ranks=args.ranks, **common)
 
 
-def _tell(text: str) -> None:
+def tell(text: str) -> None:
+    """What is being done, while the answer is waited for."""
     print(f"{text} ..", file=sys.stderr, flush=True)
 
 

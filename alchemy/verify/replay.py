@@ -22,7 +22,7 @@ from alchemy.checkpoint.files import read
 from alchemy.checkpoint.keeper import OWN
 from alchemy.checkpoint.manifest import WHOLE, checkpoints, read_manifest
 from alchemy.checkpoint.manifest import verify as why_invalid
-from alchemy.checkpoint.parts import restore
+from alchemy.checkpoint.parts import STATE, restore
 from alchemy.config.load import prepare_cfg
 from alchemy.context import Run
 from alchemy.data.peek import describe
@@ -82,6 +82,7 @@ class Report:
     culprit: str = ""
     same_samples: bool | None = None  # as in the ledger, or in what the failed run left; None: nobody knows
     notes: list[str] = field(default_factory=list)
+    processes: int = 1
 
     @property
     def loss(self) -> float:
@@ -151,8 +152,16 @@ def replay(
     report.notes += [f"since then {row.name}: {row.text}" for row in changed if row.name != "runner"]
     state = _state_before(folder, update)
     made = read_manifest(state).update if state is not None else 0
-    report.start = f"state/{state.name}" if state is not None else "the beginning: there is no older state"
+    report.start = (
+        f"{state.parent.name}/{state.name}" if state is not None else "the beginning: there is no older state"
+    )
     ahead = update - made - 1
+    report.processes = _processes(folder, state)
+    if report.processes > 1:
+        report.notes.append(
+            f"{report.processes} processes made it: each drew random numbers of its own, as for dropout, and the one "
+            "that makes it again draws others"
+        )
     tell(f"from {report.start}" + (f", with {ahead} updates to make first" if ahead else ""))
     more = {"no_file": True, "user_dir": user_dir, "desc": "", "debug": False}
     more |= {"replay_report": report, "replay_state": state, "replay_debug": debug}
@@ -174,7 +183,7 @@ class Replay(AlchemyTrainer):
         state: Path | None = context.get_global("replay_state")
         self.set_up()
         if state is not None:
-            restore({**parts_of(context), OWN: context.checkpoints}, read(state), f"state/{state.name}")
+            restore({**parts_of(context), OWN: context.checkpoints}, read(state), f"{state.parent.name}/{state.name}")
         Watch(context, report, debug=context.get_global("replay_debug")).attach()
         try:
             with self._looping():
@@ -309,6 +318,24 @@ def _state_before(folder: Path, update: int) -> Path | None:
     return None
 
 
+def _processes(folder: Path, state: Path | None) -> int:
+    """How many processes made a record, as far as its states tell; an error where one cannot make their updates."""
+    for path in [*([] if state is None else [state]), *checkpoints(folder / "state")]:
+        try:
+            parts = json.loads((path / STATE).read_text("utf-8"))["parts"]
+            count, data = len(parts["metrics"]["ranks"]), parts["data"]
+        except (OSError, ValueError, LookupError, TypeError):  # of weights alone, or damaged
+            continue
+        if count > 1 and (data.get("window") is not None or data.get("ranks") is not None):
+            raise AlchemyError(
+                f"{folder} was made by {count} processes, each with batches of its own: one cannot make their update",
+                section="task.datasets.train",
+                hint="an update can be made again where its batches are cut for all processes",
+            )
+        return count
+    return 1
+
+
 def _bad(folder: Path, update: int) -> dict[str, Any]:
     """What a run left that ended because this update was not finite."""
     path = folder / "bad" / f"u{update}.json"
@@ -328,6 +355,8 @@ def _same_samples(folder: Path, report: Report) -> bool | None:
     ids = [step.ids for step in report.steps]
     recorded = _bad(folder, report.update).get("ids")
     if recorded is not None:
+        if report.processes > 1:  # they are those of the first process, which had a part of each step
+            return len(ids) == len(recorded) and all(set(a or ()) >= set(b or ()) for a, b in zip(ids, recorded))
         return bool(ids == recorded)
     for _, row in _ledger(folder):
         if row["update"] == report.update and "ids" in row and row.get("set") is not None and None not in ids:

@@ -37,9 +37,10 @@ def test_json_has_the_loss_of_the_run(trained, capsys):
     record = trained()
     rows = [json.loads(line) for line in (record / "metrics.jsonl").read_text().splitlines()]
     losses = {row["update"]: row["values"]["train/loss"] for row in rows if "train/loss" in row["values"]}
-    assert main(["replay", record.name, "--update", "7", "--json", "--device", "-1"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["loss"], found["finite"]) == (losses[7], True)
+    for word in ("--update", "--step"):
+        assert main(["replay", record.name, word, "7", "--json", "--device", "-1"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["loss"], found["finite"]) == (losses[7], True)
 
 
 def test_a_nan_is_traced_to_the_line_of_the_project(project, trained, capsys):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from alchemy.checkpoint.files import read, write
+from alchemy.checkpoint.manifest import read_manifest
 from alchemy.errors import AlchemyError
 from alchemy.records.series import read_series
 from alchemy.runner import run
@@ -93,6 +96,50 @@ def test_an_update_that_raised_shows_its_samples_and_the_error() -> None:
 def test_a_debugged_update_without_a_nan_has_no_culprit() -> None:
     report = replay(record(), 5, device=[-1], debug=True)
     assert (report.made, report.culprit, report.same_samples) == (True, "", True)
+
+
+def by_two(folder: Path, **data: Any) -> None:
+    """Makes the state of update 4 one of two processes, and the only one."""
+    source = folder / "state" / "u4"
+    files = read(source)
+    parts = files["state.json"]["parts"]
+    parts["metrics"]["ranks"] *= 2
+    parts["data"] |= data
+    write(folder / "u4", files, read_manifest(source))
+    shutil.rmtree(folder / "state")
+    (folder / "state").mkdir()
+    (folder / "u4").rename(source)
+
+
+@pytest.mark.parametrize("update", [5, 2])
+def test_what_several_processes_have_made_is_said(update: int) -> None:
+    folder = record()
+    by_two(folder)
+    report = replay(folder, update, device=[-1])
+    (note,) = report.notes
+    assert note.startswith("2 processes made it: each drew random numbers of its own")
+    assert report.same_samples is True
+    assert note in str(report)
+
+
+@pytest.mark.parametrize("key", ["window", "ranks"])
+def test_batches_of_each_process_cannot_be_made_by_one(key: str) -> None:
+    folder = record()
+    by_two(folder, **{key: 2})
+    with pytest.raises(AlchemyError, match="was made by 2 processes, each with batches of its own"):
+        replay(folder, 5, device=[-1])
+
+
+def test_the_first_of_several_processes_knew_a_part_of_a_bad_update() -> None:
+    folder = record(breaks="nan", after=4)
+    path = folder / "bad" / "u5.json"
+    row = json.loads(path.read_text())
+    by_two(folder)
+    path.write_text(json.dumps(row | {"ids": [step[:1] for step in row["ids"]]}))
+    shutil.rmtree(folder / "bad" / "u4", ignore_errors=True)
+    assert replay(folder, 5, device=[-1]).same_samples is True
+    path.write_text(json.dumps(row | {"ids": [[-1] for _ in row["ids"]]}))
+    assert replay(folder, 5, device=[-1]).same_samples is False
 
 
 def test_what_cannot_be_replayed_is_one_error() -> None:
