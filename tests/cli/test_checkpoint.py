@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from alchemy.checkpoint.files import read_tensors
-from alchemy.checkpoint.manifest import read_manifest, verify
+from alchemy.checkpoint.files import read, read_tensors, write
+from alchemy.checkpoint.manifest import Manifest, read_manifest, verify
 from alchemy.cli import main
 from alchemy.context import Run
 from alchemy.records import Record
@@ -64,6 +64,22 @@ def test_ls_as_json_with_a_broken_one(record: Path, capsys: Any) -> None:
     assert (rows[2]["update"], rows[2]["value"], rows[3]["links"]) == (6, 0.75, ["last"])
     assert call("ls", "r1") == 0
     assert "u3 is broken: manifest.json cannot be trusted" in capsys.readouterr().out
+
+
+def test_what_a_bad_update_left_is_read_like_any_other(record: Path, capsys: Any) -> None:
+    """Newer runs keep the state before it in `bad`, older ones among the others."""
+    files = read(record / "state" / "u7")
+    at = {"update": 8, "epoch": 1, "step": 8, "time": "", "why": ["nonfinite"]}
+    write(record / "state" / "u8", files, Manifest(**at))
+    write(record / "bad" / "u8", files, Manifest(**at, kind="bad"))
+    assert call("ls", "r1") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].split()[:5] == ["u8", "8", "1", "whole", "nonfinite"]
+    assert len(lines) == 6  # what is in `bad` is no checkpoint
+    assert call("verify", str(record / "bad" / "u8")) == 0
+    assert "bad/u8 is whole" in capsys.readouterr().out
+    assert call("show", str(record / "bad" / "u8")) == 0
+    assert "update 8, epoch 1, bad" in capsys.readouterr().out
 
 
 def test_show(record: Path, capsys: Any) -> None:
