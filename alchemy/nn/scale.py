@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,8 +19,8 @@ class LossScale:
     """Halved when gradients overflow, doubled after `every` updates without; changes only between two windows."""
 
     def __init__(self, value: float = 65536.0, every: int = 2000) -> None:
-        if value <= 0 or every < 1:
-            hint = "give a scale above 0, and 1 or more updates"
+        if not 0 < value < math.inf or every < 1:
+            hint = "give a finite scale above 0, and 1 or more updates"
             raise AlchemyError(f"scale is {value} and scale_every {every}", section="precision", hint=hint)
         self.value, self.every = float(value), every
         self.good = 0  # updates since the scale was changed
