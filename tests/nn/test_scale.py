@@ -13,5 +13,5 @@ def test_a_scale_that_leaves_nothing_of_the_gradients_is_refused(value: float) -
 
 
 def test_a_period_below_one_is_refused() -> None:
-    with pytest.raises(AlchemyError, match="scale_every 0; .* 1 or more updates"):
+    with pytest.raises(AlchemyError, match=r"scale_every 0; .* 1 or more updates"):
         LossScale(1.0, 0)
