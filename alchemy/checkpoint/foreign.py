@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,6 +45,8 @@ def load_foreign(path: Path, *, allow_pickle: bool = False, key: str = "") -> Fo
 def _load(path: Path, allow_pickle: bool) -> Any:
     if not path.is_file():
         raise AlchemyError(f"there is no file {str(path)!r}")
+    if not _is_saved(path):  # else torch takes it for a pickle, and we would recommend to run what is in it
+        raise AlchemyError(f"{path} is no file that torch.save wrote")
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -53,7 +56,7 @@ def _load(path: Path, allow_pickle: bool) -> Any:
                 hint="if you trust whoever made it, say so with --allow-pickle",
             ) from error
     except Exception as error:
-        raise AlchemyError(f"{path} is no file that torch.save wrote: {error}") from error
+        raise AlchemyError(f"{path} is no file that torch.save wrote: {str(error) or type(error).__name__}") from error
     try:
         return torch.load(path, map_location="cpu", weights_only=False)
     except (AttributeError, ModuleNotFoundError) as error:
@@ -61,6 +64,12 @@ def _load(path: Path, allow_pickle: bool) -> Any:
         raise AlchemyError(f"{path} needs code that is not here: {error}", hint=hint) from error
     except Exception as error:
         raise AlchemyError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _is_saved(path: Path) -> bool:
+    """Whether a file begins as those of torch.save do: a zip, and in old versions a pickle."""
+    with path.open("rb") as file:
+        return file.read(1) == b"\x80" or zipfile.is_zipfile(path)
 
 
 def _find(content: Any, key: str, path: Path) -> tuple[Any, str]:

@@ -290,9 +290,16 @@ def test_a_file_that_is_not_understood(here: Path, content: Any, words: list[str
     assert message in capsys.readouterr().err
 
 
-def test_a_file_that_torch_did_not_write(here: Path, capsys: Any) -> None:
-    Path("old.pt").write_text("nothing of the kind")
+@pytest.mark.parametrize("words", [[], ["--allow-pickle"]])
+@pytest.mark.parametrize("content", [b"nothing of the kind", b"", b"cos\nsystem\n(S'true'\ntR."])
+def test_a_file_that_torch_did_not_write(here: Path, content: bytes, words: list[str], capsys: Any) -> None:
+    Path("old.pt").write_bytes(content)
+    assert call("import", "old.pt", "--to", "out", *words) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.endswith("old.pt is no file that torch.save wrote")
+
+
+def test_a_file_that_breaks_off_has_a_reason(here: Path, capsys: Any) -> None:
+    Path("old.pt").write_bytes(b"\x80\x02")
     assert call("import", "old.pt", "--to", "out") == 2
-    assert "old.pt" in capsys.readouterr().err
-    assert call("import", "old.pt", "--to", "out", "--allow-pickle") == 2
-    assert "old.pt" in capsys.readouterr().err
+    assert "old.pt is no file that torch.save wrote: EOFError" in capsys.readouterr().err
