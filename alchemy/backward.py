@@ -272,7 +272,8 @@ class DefaultBackwardHandler(BackwardHandler):
             )
         self.skipped += 1
         self.run.metrics.log("skipped", 1)
-        logger.warning("{}: it is left out ({} so far)", text, self.skipped)
+        if self.skipped <= 10 or self.skipped % 100 == 0:
+            logger.warning("{}: it is left out ({} so far)", text, self.skipped)
 
     def _warn(self) -> None:
         if not self._warned:

@@ -57,6 +57,10 @@ class ConfigError(AlchemyError):
         super().__init__("\n".join(map(str, self.problems)))
 
 
+class Refused(AlchemyError):
+    """A record is not gone on with, since that would be another run; it is left as it was."""
+
+
 class RunFailed(AlchemyError):
     """A run ended in an error that is not the user's configuration: lost worker, missing device."""
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from loguru import logger
-from rich.console import Console
 from torch.utils.data import IterableDataset
 
 from alchemy.context import Run, current_run
@@ -18,11 +17,12 @@ from alchemy.data.feed import Feed
 from alchemy.data.loader import Loader, get_dataloader
 from alchemy.data.order import WHOLE, Place
 from alchemy.data.peek import describe, shortened
+from alchemy.errors import RunFailed
 from alchemy.launch.signals import Interrupted
 from alchemy.metrics.numbers import numbers_in
 from alchemy.metrics.stack import Scope
 from alchemy.pace import Pace
-from alchemy.progress import Bar
+from alchemy.progress import Bar, Terminal
 from alchemy.seeds import Generators, derive, reseed
 
 
@@ -131,7 +131,7 @@ def _step(run: Run, feed: Feed, batch: Any) -> tuple[str, Any]:
         raise
     if loader.real:
         log_loss(run, outputs)
-    run.ledger.saw(loader.own, loader.digest(batch))
+    run.ledger.saw(loader.own, lambda: loader.digest(batch))
     return text, outputs
 
 
@@ -324,7 +324,7 @@ def progress_bar(run: Run, what: str, total: int | None, done: int = 0) -> Itera
     outer, begin = run.try_get_global("pbar"), time.monotonic()
     if isinstance(outer, Bar):
         outer.stop()
-    bar = Bar(what, total, run.console or Console(), done)
+    bar = Bar(what, total, run.console or Terminal(), done)
     run.set_global("pbar", bar)
     run.loggers.append(bar.take)
     try:
@@ -339,6 +339,15 @@ def progress_bar(run: Run, what: str, total: int | None, done: int = 0) -> Itera
         if isinstance(outer, Bar):
             outer.first += time.monotonic() - begin  # the wait is no part of its rate
             outer.start()
+
+
+def tell_left_out(run: Run) -> None:
+    """A training in which no update was made is none, whatever its evaluation says."""
+    skipped = getattr(run.model.backward, "skipped", 0)
+    if skipped and skipped == run.model.backward.updates:
+        raise RunFailed(f"all {skipped} updates were left out, none was finite: nothing was learnt")
+    if skipped:
+        logger.warning("{} of {} updates were left out", skipped, run.model.backward.updates)
 
 
 def announce(run: Run) -> None:

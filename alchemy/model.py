@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loguru import logger
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from alchemy.backward import BackwardHandler, DefaultBackwardHandler, NotFinite
@@ -15,6 +16,7 @@ from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.nn.groups import matches
 from alchemy.nn.losses import Loss
+from alchemy.nn.partial import load_partial
 from alchemy.nn.weights import load_weights, save_all, unwrap
 from alchemy.registry import Registrable, build, construct, parameters
 
@@ -221,7 +223,7 @@ class AlchemyModel(Registrable):
             load_weights(module, Path(path) / f"{name}.safetensors", strict)
         averaged = Path(path) / "ema.safetensors"
         if averaged.is_file():  # of what is trained; buffers and frozen weights are the model's
-            load_weights(self.module, averaged, strict=False)
+            load_partial(self.module, load_file(averaged))
 
     def _saved(self) -> dict[str, nn.Module]:
         return {"model": self.module, **{name: loss for name, loss in self.losses().items() if loss.state_dict()}}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +15,15 @@ from rich.text import Text
 REFRESH_SECONDS = 0.1
 PLAIN_SECONDS = 5.0
 WIDTH = 24
+
+
+class Terminal(Console):
+    """Where a run speaks; it falls silent when whoever listened is gone, as `| head` is after a few lines."""
+
+    def on_broken_pipe(self) -> None:
+        # rich would end the program here, and with it a training of hours
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Bar(Progress):

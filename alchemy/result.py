@@ -80,3 +80,16 @@ def _restore(args: tuple[Any, ...], state: dict[str, Any]) -> FailedRun:
     result.__dict__.update({key: value for key, value in state.items() if key != "__cause__"})
     result.__cause__ = result.exception
     return result
+
+
+def explain(error: BaseException) -> None:
+    """Adds what a bare error does not say: outside training there is no schedule, so no step to ask for."""
+    name, owner = getattr(error, "name", None), getattr(error, "obj", 0)
+    if (
+        isinstance(error, AttributeError)
+        and owner is None
+        and name in ("cur_step", "cur_epoch", "cur_step_this_epoch", "step_lr")
+    ):
+        error.add_note(
+            f"there is no train_sched outside training, so no {name}: test `sym_tbl().train_sched is not None` first"
+        )

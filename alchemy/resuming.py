@@ -10,14 +10,18 @@ from typing import Any
 from loguru import logger
 
 from alchemy.config.load import prepare_cfg
+from alchemy.config.tables import RUNNER_NAMES
 from alchemy.config.tree import Document
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, Refused
+from alchemy.files import locked
 from alchemy.launch.device import alloc
 from alchemy.plugins.changes import changes, refuse
 from alchemy.plugins.files import config_hash
-from alchemy.records.folder import find, folders, read_info
+from alchemy.records.folder import LOCK, find, folders, read_info
 from alchemy.result import RunResult
 from alchemy.runner import run
+
+NO_TRAINING = (*RUNNER_NAMES["Tester"], *RUNNER_NAMES["InferenceRunner"])
 
 
 def resume(
@@ -37,6 +41,11 @@ def resume(
     """
     folder = find(record)
     document = _document(folder, overrides)
+    if str(document.peek("runner")).rpartition(".")[2] in NO_TRAINING:
+        raise AlchemyError(f"{folder} is a test or a prediction: there is no training to go on with")
+    with locked(folder / LOCK) as free:
+        if not free:
+            raise AlchemyError(f"another process writes to {folder}", hint="wait for it, or end it with `alchemy stop`")
     found = changes(folder, document, alloc(device)[0], user_dir)
     for change in found:
         logger.warning("since the record was written: {} {}", change.name, change.text)
@@ -52,6 +61,8 @@ def resume(
         resume_from=folder,
         allowed=allow,
     )
+    if isinstance(result.exception, Refused):
+        raise result.exception
     return result
 
 

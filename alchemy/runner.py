@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import torch
 from loguru import logger
-from rich.console import Console
 
 from alchemy.average import build_average
 from alchemy.config.check import raise_if_wrong
@@ -20,21 +19,22 @@ from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.context import Run, current_run, sym_tbl
 from alchemy.data import loader
-from alchemy.errors import AlchemyError, RunFailed, did_you_mean
+from alchemy.errors import AlchemyError, Refused, RunFailed, did_you_mean
 from alchemy.launch.device import alloc
 from alchemy.launch.group import first_failure, local_device, open_group, place
 from alchemy.launch.project import reach, roots
 from alchemy.launch.signals import graceful
 from alchemy.launch.workers import Lost, places, run_all
-from alchemy.loop import Left, announce, evaluate, infer, train
+from alchemy.loop import Left, announce, evaluate, infer, tell_left_out, train
 from alchemy.model import NotFinite, build_model
 from alchemy.optim import build_optimizer
 from alchemy.pipeline.output import PredictionFile
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import plain_console, stdlib_logging
 from alchemy.precision import build_precision
+from alchemy.progress import Terminal
 from alchemy.registry import Registrable, build
-from alchemy.result import FailedRun, RunResult
+from alchemy.result import FailedRun, RunResult, explain
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, seed_everything, unchanged_generators
 from alchemy.state import keep_bad_update, keep_state
@@ -66,7 +66,7 @@ class AlchemyRunner(Registrable):
         context.device_info = device_info or {"device": "cpu"}
         context.device = torch.device(context.device_info["device"])
         context.ctime = datetime.datetime.now()
-        context.console = Console(quiet=not context.group.is_main)  # the other processes would say the same
+        context.console = Terminal(quiet=not context.group.is_main)  # the other processes would say the same
         for key, value in kwargs.items():
             context.set_global(key, value)
         seed_everything(context.seed)
@@ -134,6 +134,7 @@ class AlchemyTrainer(AlchemyRunner):
             try:
                 train(context)
                 if context.signal is None:
+                    tell_left_out(context)
                     evaluate_at_end(context)
                     context.checkpoints.save(context.where, "end")
             except Left as left:  # an evaluation was left for a signal, which is no failure
@@ -229,13 +230,15 @@ def run_task(
                 context.ret = ret if context.ret is None else context.ret
             except SystemExit as error:  # it would end the program that started the run, with nothing to show for it
                 raise RunFailed(f"a part called sys.exit({error.code!r})") from error
+            except Refused:  # nothing has failed: the run was not taken up
+                raise
             except Exception as error:
                 first = first_failure(context.group)
                 if first:  # what broke here is only that the other is gone
                     logger.error("the run ends, since another process failed: {}", first)
                     raise RunFailed(f"another process failed: {first}") from error
                 logger.opt(exception=error).error("the run failed: {}", error)
-                _explain(error)
+                explain(error)
                 raise
     except (Exception, KeyboardInterrupt) as error:
         if raise_errors or context is None:
@@ -378,19 +381,6 @@ def _asker(context: Run) -> Any:
         return context.in_loop
 
     return ask
-
-
-def _explain(error: BaseException) -> None:
-    """Adds what a bare error does not say: outside training there is no schedule, so no step to ask for."""
-    name, owner = getattr(error, "name", None), getattr(error, "obj", 0)
-    if (
-        isinstance(error, AttributeError)
-        and owner is None
-        and name in ("cur_step", "cur_epoch", "cur_step_this_epoch", "step_lr")
-    ):
-        error.add_note(
-            f"there is no train_sched outside training, so no {name}: test `sym_tbl().train_sched is not None` first"
-        )
 
 
 def _lost(cfg: Document, answer: Lost) -> FailedRun:

@@ -17,8 +17,9 @@ from alchemy.checkpoint.keeper import OWN
 from alchemy.checkpoint.manifest import Manifest
 from alchemy.checkpoint.parts import collect
 from alchemy.context import Run
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, Refused
 from alchemy.files import hash_text, write_atomic
+from alchemy.pipeline.eval import LogBest, SaveBest
 from alchemy.records.folder import now
 from alchemy.records.ledger import Ledger
 from alchemy.registry import construct
@@ -36,6 +37,8 @@ def keep_state(run: Run) -> None:
     checkpoints: Checkpoints = construct(Checkpoints, run.table("checkpoint"), given=given, section="checkpoint")
     checkpoints.group, checkpoints.parts = run.group, parts_of(run)
     checkpoints.saver.before = lambda: _write_down(run)
+    if not any(isinstance(pipe, SaveBest | LogBest) for pipe in run.task.evalpipes):  # else they say what is best
+        checkpoints.tell_best = run.record.note
     run.checkpoints = checkpoints
     run.exits.callback(checkpoints.close)
     if run.resume_from is not None:
@@ -76,6 +79,8 @@ def _take_up(run: Run) -> None:
     if run.group.is_main:
         update = restored["update"] if restored else 0
         lines = run.checkpoints.parts["rows"].kept
+        if run.record.lines < lines:
+            logger.warning("metrics.jsonl has {} of {} rows: the others are lost", run.record.lines, lines)
         run.record.resume(from_update=update, from_line=lines, seconds=run.elapsed if restored else 0.0)
         run.ledger.resume(run.record.generation, update)
 
@@ -139,7 +144,13 @@ class Several:
         self.parts = {name: part for name, part in parts.items() if hasattr(part, "state_dict")}
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: part.state_dict() for name, part in self.parts.items()}
+        return {name: self._state_of(name, part) for name, part in self.parts.items()}
+
+    def _state_of(self, name: str, part: Any) -> Any:
+        try:
+            return part.state_dict()
+        except Exception as error:
+            raise AlchemyError(f"state_dict() of {name} fails: {error!r}") from error
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, part in self.parts.items():
@@ -177,7 +188,7 @@ class Source:
         for key, name in names.items():
             if state[key] != today[key] and name not in self.run.allowed:
                 what = "batches in an update" if key == "window" else f"{key} ="
-                raise AlchemyError(
+                raise Refused(
                     f"the training data had {what} {state[key]} and now has {today[key]}: it would not be the same run",
                     section="task.datasets.train",
                     hint=f"give it as it was, or go on all the same with --allow {name}",

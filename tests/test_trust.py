@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import gc
+import json
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from loguru import logger
 from torch import nn
 
 from alchemy import resume, run, sym_tbl
 from alchemy.backward import NotFinite
 from alchemy.checkpoint.files import read
 from alchemy.checkpoint.manifest import checkpoints, read_manifest
+from alchemy.config.write import dumps
+from alchemy.errors import AlchemyError, Refused
+from alchemy.pipeline import EvalPipeline
+from alchemy.records.folder import read_info
 from alchemy.sched import AlchemyTrainScheduler
 from alchemy.verify.ledger import check
 from tests import toy
@@ -31,6 +39,30 @@ class BadBatch(toy.Line):
         if requires_grad and sym_tbl().train_sched.cur_step == self.bad:
             batch = {**batch, "x": batch["x"] * float("nan")}
         return super().forward(batch, needs_loss, requires_grad, **kwargs)
+
+
+class AllBad(toy.Line):
+    """Every loss is NaN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
+        return super().forward({**batch, "x": batch["x"] * float("nan")}, needs_loss, requires_grad, **kwargs)
+
+
+@EvalPipeline.register()
+class NoState(EvalPipeline):
+    """Has a state and cannot give it."""
+
+    def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
+        return kwargs
+
+    def state_dict(self) -> dict[str, Any]:
+        raise RuntimeError("on purpose")
+
+    def load_state_dict(self, state: Any) -> None:
+        pass
 
 
 class OwnSteps(AlchemyTrainScheduler):
@@ -134,3 +166,58 @@ def test_weights_and_average_of_a_checkpoint_load_with_buffers(tmp_path: Path) -
     keep(cfg, {"device": "cpu"})
     assert all(seen[name].equal(value) for name, value in averaged.items())
     assert seen["0.num_batches_tracked"] == 16
+
+
+def test_a_reader_that_leaves_does_not_end_a_training(tmp_path: Path) -> None:
+    (tmp_path / "toy.toml").write_text(dumps(toy.config(tmp_path / "records")))
+    command = f"{sys.executable} -m alchemy run {tmp_path}/toy.toml --device -1 | head -1"
+    subprocess.run(command, shell=True, check=True, capture_output=True, cwd=Path(__file__).parents[1], timeout=120)
+    (record,) = (tmp_path / "records").iterdir()
+    assert read_info(record)["status"] == "finished"
+    assert (record / "state" / "last").is_dir()
+
+
+def test_a_config_that_was_edited_in_its_record_is_another_run(tmp_path: Path) -> None:
+    result = go(toy.config(tmp_path, stop={"any": [{"type": "alchemy.stop.Updates", "updates": 6}]}))
+    path = result.record_dir / "cfg.toml"
+    path.write_text(path.read_text().replace("lr = 0.1", "lr = 0.2"))
+    with pytest.raises(AlchemyError, match=r"cfg.toml: was edited since the run wrote it"):
+        resume(result.record_dir, device=[-1], overrides=["stop.any.0.updates=9"])
+
+
+def test_a_refusal_leaves_the_record_as_it_was(tmp_path: Path) -> None:
+    points = {"pipes": [{"type": "tests.toy.Points"}], "batch_size": 4, "shuffle": True}
+    task = {"type": "alchemy.task.DefaultTask", "datasets": {"train": points}}
+    cfg = toy.config(tmp_path, task=task, stop={"any": [{"type": "alchemy.stop.Updates", "updates": 6}]})
+    result = go(cfg)
+    before = (result.record_dir / "record.json").read_text()
+    changed = ["stop.any.0.updates=9", "task.datasets.train.pipes.0.count=20"]
+    with pytest.raises(Refused, match="had samples = 16 and now has 20"):
+        resume(result.record_dir, device=[-1], overrides=changed, allow=["config"])
+    assert json.loads((result.record_dir / "record.json").read_text()) == json.loads(before)
+
+
+def test_a_part_that_cannot_give_its_state_is_named(tmp_path: Path) -> None:
+    lines: list[str] = []
+    cfg = toy.config(tmp_path)
+    cfg["task"]["evalpipes"].append({"type": f"{__name__}.NoState"})
+    number = logger.add(lines.append, level="WARNING", format="{message}")
+    try:
+        result = go(cfg)
+    finally:
+        logger.remove(number)
+    assert result.exception is None
+    assert any("state_dict() of 1.NoState fails" in line for line in lines), lines
+
+
+def test_a_training_without_one_finite_update_fails(tmp_path: Path) -> None:
+    cfg = toy.config(optim={"type": "torch.optim.SGD", "lr": 0.1}, backward={"nonfinite": "skip"})
+    cfg["model"] = {"type": f"{__name__}.AllBad"}
+    assert "all 16 updates were left out" in str(go(cfg).exception)
+
+
+@pytest.mark.parametrize("monitor", ["", "dev/loss"])
+def test_the_record_names_the_best_that_its_checkpoints_know(tmp_path: Path, monitor: str) -> None:
+    result = go(toy.config(tmp_path, checkpoint={"monitor": monitor, "mode": "min"}))
+    best = read_info(result.record_dir)["best"]
+    assert (best["metric"] if best else "") == monitor

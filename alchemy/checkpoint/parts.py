@@ -43,8 +43,11 @@ def collect(parts: Mapping[str, Any], only: Collection[str] = ()) -> Collected:
     collected = Collected()
     for part_name, part in parts.items():
         if hasattr(part, "state_dict") and (not only or part_name in only):
-            state = part.state_dict()
-            taken = split(state, _naming(part_name, part, state))
+            try:
+                state = part.state_dict()
+                taken = split(state, _naming(part_name, part, state))
+            except Exception as error:
+                raise AlchemyError(f"the part {part_name!r} cannot give its state: {error!r}") from error
             collected.json[part_name] = taken.json
             collected.tensors |= taken.tensors
             collected.left_out += [f"{part_name}.{name}" for name in taken.left_out]

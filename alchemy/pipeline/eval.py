@@ -14,7 +14,7 @@ from typing import Any, Literal
 from loguru import logger
 
 from alchemy.context import Run
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, RunFailed
 from alchemy.files import replace_folder, write_atomic
 from alchemy.metrics.numbers import numbers_in
 from alchemy.pipeline import EvalPipeline
@@ -122,11 +122,16 @@ class SaveBest(EvalPipeline):
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         if not self.enabled or split != self.split:
             return kwargs
-        value = self.best.read(split, kwargs)
-        if self.best.show(value, place(self.run)):
-            note_best(self.run, self.best.name(split), value)
-            if self.run.record_dir is not None:
+        value, before = self.best.read(split, kwargs), self.best.state_dict()
+        if self.best.show(value, place(self.run)) and self.run.record_dir is not None:
+            try:
                 self._save(Path(self.run.record_dir), split, value, kwargs)
+            except (RunFailed, OSError) as error:  # a full disk does not end a training
+                self.best.load_state_dict(before)
+                logger.warning("the best model could not be saved, the next is tried again: {}", error)
+                return kwargs
+        if self.best.waited == 0:
+            note_best(self.run, self.best.name(split), value)
         return kwargs
 
     def _save(self, folder: Path, split: str, value: float, scores: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from alchemy.config.merge import brief
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.files import hash_tree
-from alchemy.plugins.files import environment, versions
+from alchemy.plugins.files import environment, values_hash, versions
 from alchemy.records.folder import read_info
 
 # keys of a config that leave every number of a training as it is
@@ -48,6 +48,9 @@ def changes(record: Path, document: Document, device_info: Mapping[str, Any], us
 
 
 def _config(record: Path, document: Document) -> Iterator[Change]:
+    written = read_info(record).get("cfg_values")
+    if written and written != values_hash(record / "cfg.toml"):
+        yield Change("cfg.toml", "was edited since the run wrote it", True, of_config=True)
     for key, before, after in differences(prepare_cfg(record / "cfg.toml"), document):
         harmless = any(fnmatch(key, pattern) for pattern in HARMLESS)
         yield Change(key, f"{_shown(before)} -> {_shown(after)}", not harmless, of_config=True)

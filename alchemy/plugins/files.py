@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from loguru import logger
 
+from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.config.write import dumps
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, Refused
 from alchemy.files import hash_text, hash_tree, write_atomic
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import DATE_FORMAT, FILE_FORMAT, file_log
@@ -114,6 +115,8 @@ class FileLogger(AlchemyPlugin):
         _keep_former(record.path, gen, "env.json", text)
         if backup_cfg and _keep_former(record.path, gen, "cfg.toml", dumps(run.cfg)):
             fields["cfg_hash"] = config_hash(run.cfg)  # it goes on with another config
+        if backup_cfg:
+            fields["cfg_values"] = values_hash(record.path / "cfg.toml")
         record.note(**fields)
 
     def _tell_cost(self) -> None:
@@ -132,6 +135,9 @@ class FileLogger(AlchemyPlugin):
 
     def _close(self, kind: object, error: BaseException | None, trace: object) -> None:
         assert self.record is not None
+        if isinstance(error, Refused):
+            self.record.put_back()
+            return
         status, reason = self.run.outcome(error)
         self._tell_cost()
         try:
@@ -156,6 +162,11 @@ def _keep_former(folder: Path, gen: int, name: str, text: str) -> bool:
         write_atomic(path.with_name(f"{path.stem}.{gen - 1}{path.suffix}"), former)
     write_atomic(path, text)
     return former != text
+
+
+def values_hash(path: Path) -> str:
+    """The values in a config file of a record: a resume knows by it that somebody has edited them."""
+    return hash_text(json.dumps(prepare_cfg(path).plain(), sort_keys=True, default=str))
 
 
 def config_hash(cfg: Document) -> str:

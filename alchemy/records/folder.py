@@ -70,6 +70,7 @@ class Record:
         self.path = folder
         self.info = info
         self.when_resumed: Callable[[], None] = lambda: None  # what is written only once the state was taken up
+        self.before: dict[str, Any] = info  # what it said before it was reopened
         self._lock = contextlib.ExitStack()
         if not self._lock.enter_context(locked(folder / LOCK)):
             self._lock.close()
@@ -111,7 +112,9 @@ class Record:
         info = read_info(folder)
         if info["status"] == "running" and info["host"] == socket.gethostname():
             raise AlchemyError(f"{folder} is still running, as process {info['pid']}", hint="`alchemy stop` ends it")
-        return cls._open(folder, info | running_here() | {"gen": info.get("gen", 0) + 1, **fields})
+        record = cls._open(folder, info | running_here() | {"gen": info.get("gen", 0) + 1, **fields})
+        record.before = info
+        return record
 
     @classmethod
     def _open(cls, folder: Path, info: dict[str, Any]) -> Record:
@@ -122,6 +125,13 @@ class Record:
             raise _cannot_write(folder, error) from error
         record._heart.start()
         return record
+
+    def put_back(self) -> None:
+        """Leaves the record as it was before it was reopened."""
+        self._ended.set()
+        self.series.close()
+        self.note(**self.before)
+        self._lock.close()
 
     def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None:
         self.series.log(values, update=update, step=step, epoch=epoch)
