@@ -8,8 +8,9 @@ from typing import Any, Literal, TypeVar
 
 from loguru import logger
 
+from alchemy.config.watch import example
 from alchemy.context import Run
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline.best import Best
 from alchemy.pipeline.eval import place
 from alchemy.registry import Registrable, build
@@ -106,7 +107,7 @@ class MinLR(StopRule):
     """The learning rate of every group has come down to `lr`; a warm-up from below it does not count."""
 
     def __init__(self, *, lr: float) -> None:
-        self.lr = lr
+        self.lr = _known("lr", lr)
         self.was_above = False
 
     def check(self, run: Run) -> str:
@@ -134,7 +135,8 @@ class Monitored(StopRule):
         self.split, _, name = best.monitor.partition("/")
         if not self.split or not name:
             text = f"monitor = {best.monitor!r} does not name a split and a number of it"
-            raise AlchemyError(text, hint=f"write it like 'dev/{name or best.monitor.strip('/') or 'loss'}'")
+            raise AlchemyError(text, hint=example(best.monitor))
+        self._told = False
 
     def judge(self, run: Run, value: float, times: str) -> str:
         """The reason to stop, now that the number is `value`; `times` is what it is counted in."""
@@ -146,7 +148,14 @@ class Monitored(StopRule):
         return self.judge(run, self.best.read(split, scores, quiet=True), "evaluations")
 
     def after_log(self, run: Run, values: Mapping[str, float]) -> str:
-        return self.judge(run, values[self.monitor], "log rows") if self.monitor in values else ""
+        if self.monitor in values:
+            return self.judge(run, values[self.monitor], "log rows")
+        if not self._told and any(key.startswith(f"{self.split}/") for key in values):
+            self._told = True
+            hint = did_you_mean(self.monitor, values) or f"it has {', '.join(values)}"
+            name = type(self).__name__
+            logger.warning("{} watches {!r}, which is not in the log of the training; {}", name, self.monitor, hint)
+        return ""
 
     def state_dict(self) -> dict[str, Any]:
         return self.best.state_dict()
@@ -162,7 +171,7 @@ class Patience(Monitored):
     def __init__(
         self, *, monitor: str, mode: Literal["max", "min"] = "max", patience: int = 3, min_delta: float = 0.0
     ) -> None:
-        super().__init__(Best(monitor, mode, min_delta))
+        super().__init__(Best(monitor, mode, _known("min_delta", min_delta)))
         self.patience = patience
 
     def judge(self, run: Run, value: float, times: str) -> str:
@@ -176,7 +185,7 @@ class Target(Monitored):
 
     def __init__(self, *, monitor: str, value: float, mode: Literal["max", "min"] = "max") -> None:
         super().__init__(Best(monitor, mode))
-        self.value = value
+        self.value = _known("value", value)
 
     def judge(self, run: Run, value: float, times: str) -> str:
         reached = value >= self.value if self.best.mode == "max" else value <= self.value
@@ -193,10 +202,11 @@ class Divergence(Monitored):
     def __init__(
         self, *, monitor: str = "train/loss", factor: float = 10.0, limit: float | None = None, rows: int = 3
     ) -> None:
-        if factor <= 1:
+        if not factor > 1:
             raise AlchemyError(f"factor must be above 1, not {factor}", hint="inf leaves only limit and NaN")
         super().__init__(Best(monitor, "min"))
-        self.factor, self.limit, self.rows = factor, limit, _above_zero("rows", rows)
+        self.limit = None if limit is None else _known("limit", limit)
+        self.factor, self.rows = factor, _above_zero("rows", rows)
         self.bad = 0
 
     def judge(self, run: Run, value: float, times: str) -> str:
@@ -298,6 +308,12 @@ def _overrides(rule: StopRule, moment: str) -> bool:
 def _above_zero(name: str, number: Number) -> Number:
     if not number > 0:
         raise AlchemyError(f"{name} must be above 0, not {number}")
+    return number
+
+
+def _known(name: str, number: Number) -> Number:
+    if math.isnan(number):  # nothing is above it, and nothing below: the rule would never be reached
+        raise AlchemyError(f"{name} must be a number, not {number}")
     return number
 
 

@@ -167,6 +167,15 @@ def test_any_number_can_be_followed():
     assert evaluations(Divergence(monitor="dev/f1", rows=1), NAN)[0].endswith("to nan for 1 evaluations")
 
 
+def test_a_number_that_the_log_does_not_have_is_told_of_once():
+    said: list[str] = []
+    sink = logger.add(said.append, format="{message}")
+    found = [rows(rule, 0.2, 0.1) for rule in (Target(monitor="train/los", value=0.0), Patience(monitor="dev/los"))]
+    logger.remove(sink)
+    assert found == [["", ""], ["", ""]]
+    assert said == ["Target watches 'train/los', which is not in the log of the training; did you mean 'train/loss'?\n"]
+
+
 def test_the_first_of_any_stops_and_its_reason_stands():
     rules = Rules(any=[Updates(updates=3), Updates(updates=2), Time(seconds=1)])
     assert rules.after_update(at(update=1)) == ""
@@ -266,6 +275,17 @@ WRONG = {
     "no split": ({"type": "alchemy.stop.Patience", "monitor": "f1"}, "write it like 'dev/f1'"),
     "factor": ({"type": "alchemy.stop.Divergence", "factor": 1.0}, "factor must be above 1"),
     "mode": ({"type": "alchemy.stop.Target", "monitor": "dev/f1", "value": 1, "mode": "up"}, "mode must be 'max'"),
+    "nan epochs": ({"type": "alchemy.stop.Epochs", "epochs": NAN}, "epochs must be above 0, not nan"),
+    "nan hours": ({"type": "alchemy.stop.Time", "hours": NAN}, "hours, minutes and seconds must be above 0, not nan"),
+    "nan rate": ({"type": "alchemy.stop.MinLR", "lr": NAN}, "lr must be a number, not nan"),
+    "nan target": ({"type": "alchemy.stop.Target", "monitor": "dev/f1", "value": NAN}, "value must be a number, not"),
+    "nan gain": (
+        {"type": "alchemy.stop.Patience", "monitor": "dev/f1", "min_delta": NAN},
+        "min_delta must be a number, not nan",
+    ),
+    "nan factor": ({"type": "alchemy.stop.Divergence", "factor": NAN}, "factor must be above 1, not nan"),
+    "nan limit": ({"type": "alchemy.stop.Divergence", "limit": NAN}, "limit must be a number, not nan"),
+    "split alone": ({"type": "alchemy.stop.Patience", "monitor": "dev"}, "write it like 'dev/accuracy'"),
     "kind": ({"type": "alchemy.optim.AdamW"}, "is not a StopRule"),
 }
 

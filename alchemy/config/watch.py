@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from alchemy.config.slots import Layout, Slot, entry, has, is_table
 from alchemy.errors import Problem, did_you_mean
 
 PERIODS = ("updates", "epochs", "minutes")
+SPLITS = ("train", "dev", "test")  # where the splits of the task are not known
 LOGGED = "train"  # its numbers come from the log of the training, not from an evaluation
 
 
@@ -26,8 +27,8 @@ def watched_splits(layout: Layout) -> Iterator[Problem]:
 def _watched(layout: Layout, slot: Slot, monitor: str) -> Iterator[Problem]:
     split, _, name = monitor.partition("/")
     if not split or not name:
-        hint = f"write it like 'dev/{name or split or 'loss'}'"
-        yield slot.problem(f"monitor = {monitor!r} does not name a split and a number of it", "monitor", hint=hint)
+        text = f"monitor = {monitor!r} does not name a split and a number of it"
+        yield slot.problem(text, "monitor", hint=example(monitor, layout.splits))
     elif split == LOGGED:
         return
     elif split not in layout.splits:
@@ -41,6 +42,14 @@ def _watched(layout: Layout, slot: Slot, monitor: str) -> Iterator[Problem]:
         pipe = f'{{ type = "alchemy.pipeline.sched.EvalEEPipeline", split = "{split}" }}'
         hint = f"add {pipe} to the pipes of [sched]"
         yield slot.problem(text, "monitor", hint=hint, error=known and not at_end)
+
+
+def example(monitor: str, splits: Collection[str] = SPLITS) -> str:
+    """How to write the name of a number that lacks its split, or of a split that lacks its number."""
+    word = monitor.strip("/") or "loss"
+    if word == LOGGED:
+        return f"write it like '{LOGGED}/loss'"
+    return f"write it like '{word}/accuracy' or '{word}/loss'" if word in splits else f"write it like 'dev/{word}'"
 
 
 def brings_data(layout: Layout) -> bool:
