@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from alchemy.checkpoint.manifest import newest_valid
 from alchemy.errors import AlchemyError
 from alchemy.records import find
+from alchemy.records.folder import read_info
+from alchemy.records.journal import count_lines
 from alchemy.records.ledger import NAME, START, chained, read_ledger, set_of, set_of_range
 
 _set_of_range = functools.cache(set_of_range)  # epochs have as many samples as the ones before them
-WHOLE, SHORT, UNKNOWN, WRONG = "each once", "cut short", "not counted", "wrong"
+WHOLE, SHORT, ENDED, UNKNOWN, WRONG = "each once", "cut short", "ended in", "not counted", "wrong"
 
 
 @dataclass
 class Epoch:
-    """What the ledger says of an epoch, counted from 0; `verdict` is one of the four words above."""
+    """What the ledger says of an epoch, counted from 0; `verdict` is one of the words above."""
 
     epoch: int
     updates: int = 0
@@ -40,11 +44,19 @@ class Epoch:
         samples, left_out = row["samples"], row.get("left_out", [])
         if samples is None or None in self.sets:
             self.verdict, self.text = UNKNOWN, "to its end; whether each was seen once is not known"
-        elif self._total(left_out) == _set_of_range(samples):
+        elif self._total(left_out) != _set_of_range(samples):
+            self.verdict, self.text = WRONG, self._what_is_wrong(samples - len(left_out))
+        elif self.n != samples - len(left_out):
+            what = f"each of the {samples - len(left_out):,} was seen once, but the rows count {self.n:,}"
+            self.verdict, self.text = WRONG, f"{what}: a number was changed"
+        else:
             self.verdict = WHOLE
             self.text = f"each once, {len(left_out)} left out on purpose" if left_out else "each once"
-        else:
-            self.verdict, self.text = WRONG, self._what_is_wrong(samples - len(left_out))
+
+    def end(self) -> None:
+        """The run came to its own end in this epoch: with a stream, nobody has looked whether there was more."""
+        if self.verdict == SHORT:
+            self.verdict, self.text = ENDED, "the run ended in it; whether there was more to see is not known"
 
     def _total(self, left_out: Sequence[int]) -> int:
         import numpy as np
@@ -91,8 +103,10 @@ class Report:
 def check(record: str | Path) -> Report:
     """Reads the ledger of a record: the chain link by link, the samples epoch by epoch."""
     path = ledger_of(record)
+    known = _known_to_state(path.parent)  # first, since the ledger of a run that goes on is never behind its states
     epochs: dict[int, Epoch] = {}
     before, broken = START, ""
+    links = {0: [START.hex()]}  # an update whose window reaches into the next epoch has a row in both
     for line, row in read_ledger(path):
         epoch = epochs.setdefault(row["epoch"], Epoch(row["epoch"]))
         try:
@@ -102,12 +116,46 @@ def check(record: str | Path) -> Report:
             epoch.take(row)
             link = chained(before, bytes.fromhex(row["ids"]))
             before = bytes.fromhex(row["hash"])
+            links.setdefault(row["update"], []).append(row["hash"])
         except (KeyError, TypeError, ValueError) as error:
             raise AlchemyError(f"this row lacks something: {error}", where=f"{path}:{line}") from error
         if link != before and not broken:
             what = f"the chain is broken before update {row['update']}: rows are missing or were changed"
             broken = f"{path}:{line} {what}"
-    return Report(str(record), list(epochs.values()), broken)
+    if epochs and _status(path.parent) == "finished":
+        next(reversed(epochs.values())).end()
+    return Report(str(record), list(epochs.values()), broken or _missing_end(path, known, links))
+
+
+def _status(folder: Path) -> str:
+    try:
+        return str(read_info(folder)["status"])
+    except AlchemyError:  # of another version: the ledger can be read all the same
+        return ""
+
+
+def _known_to_state(folder: Path) -> dict[str, Any]:
+    """Where the ledger stood when the newest whole state was saved; nothing where no state tells."""
+    state, _ = newest_valid(folder / "state")
+    if state is None or not (state / "state.json").is_file():
+        return {}
+    known = json.loads((state / "state.json").read_text("utf-8")).get("parts", {}).get("ledger")
+    return {**known, "state": state.name} if known else {}
+
+
+def _missing_end(path: Path, known: dict[str, Any], links: dict[int, list[str]]) -> str:
+    """What a state knows of the ledger and the ledger does not have: a chain cannot miss its own end."""
+    if not known:
+        return ""
+    if known["update"] not in links:
+        return f"the record has a state of update {known['update']}, the ledger ends at {max(links)}"
+    if known["hash"] not in links[known["update"]]:
+        return f"update {known['update']} of the ledger is not the one that the state {known['state']} knows"
+    lines, _ = count_lines(path)
+    if lines < known["lines"]:
+        what = f"the state {known['state']} knows {known['lines']:,} lines of the ledger, which has {lines:,}"
+        return f"{what}: its end is missing"
+    return ""
 
 
 @dataclass

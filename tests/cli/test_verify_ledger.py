@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from alchemy.checkpoint.files import write
+from alchemy.checkpoint.manifest import Manifest
 from alchemy.cli import main
 from alchemy.records.ledger import NAME, Ledger
 
@@ -159,3 +161,57 @@ def test_it_needs_no_torch(tmp_path):
         "import sys; from alchemy.cli import main; code = main(sys.argv[1:]); sys.exit(code or 'torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, "verify", "ledger", record], check=True, stdout=subprocess.DEVNULL)
+
+
+def keep_state(folder, update, **other):
+    """Gives a record the state that its run has saved at this update; `other` is what it knows instead."""
+    lines = lines_of(folder)
+    line, row = next(
+        (line, row) for line, row in enumerate(map(json.loads, lines), 1) if "n" in row and row["update"] == update
+    )
+    ledger = {"hash": row["hash"], "lines": line, "update": update, "open": []} | other
+    target = folder / "state" / f"u{update}"
+    target.parent.mkdir(exist_ok=True)
+    write(target, {"state.json": {"parts": {"ledger": ledger}}}, Manifest(update, 0, update, "now"))
+
+
+def test_a_state_that_the_ledger_leads_up_to(tmp_path, capsys):
+    record = written(tmp_path / "r", ONE, TWO)
+    keep_state(tmp_path / "r", 5)
+    assert main(["verify", "ledger", record]) == 0
+    assert capsys.readouterr().out.endswith("the chain of 6 updates is unbroken\n")
+
+
+@pytest.mark.parametrize(
+    ("kept", "known", "message"),
+    [
+        (4, {}, "the record has a state of update 6, the ledger ends at 3"),
+        (0, {}, "the record has a state of update 6, the ledger ends at 0"),
+        (8, {"hash": "00" * 16}, "update 6 of the ledger is not the one that the state u6 knows"),
+        (7, {"lines": 8}, "the state u6 knows 8 lines of the ledger, which has 7: its end is missing"),
+    ],
+)
+def test_an_end_that_is_missing_is_known_to_the_state(tmp_path, capsys, kept, known, message):
+    record = written(tmp_path / "r", ONE, TWO)
+    keep_state(tmp_path / "r", 6, **known)
+    (tmp_path / "r" / NAME).write_text("".join(lines_of(tmp_path / "r")[:kept]))
+    assert main(["verify", "ledger", record]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == message
+
+
+def test_a_number_of_samples_that_was_changed_is_found(tmp_path, capsys):
+    record = written(tmp_path / "r", ONE)
+    lines = lines_of(tmp_path / "r")
+    lines[0] = lines[0].replace('"n": 3', '"n": 4')
+    (tmp_path / "r" / NAME).write_text("".join(lines))
+    assert main(["verify", "ledger", record]) == 1
+    text = "each of the 8 was seen once, but the rows count 9: a number was changed"
+    assert capsys.readouterr().out.startswith(f"epoch 1: 9 samples in 3 updates, {text}\n")
+
+
+def test_an_epoch_in_which_a_finished_run_ended_was_not_cut_short(tmp_path, capsys):
+    record = written(tmp_path / "r", ONE, cut_short=[None, None])
+    (tmp_path / "r" / "record.json").write_text('{"format": 1, "status": "finished"}')
+    assert main(["verify", "ledger", record]) == 0
+    last = capsys.readouterr().out.splitlines()[1]
+    assert last == "epoch 2: 2 batches in 2 updates, the run ended in it; whether there was more to see is not known"
