@@ -157,7 +157,7 @@ def test_what_a_state_refuses_is_still_a_change_at_the_next_try(lab: Lab, tmp_pa
     kept = {name: (record / name).read_bytes() for name in ("cfg.toml", "env.json")}
     other = ("resume", str(record), "--set", "task.datasets.train.pipes.0.count=9", *CPU)
     for _ in range(2):
-        assert lab.command(tmp_path, *other, "--allow", "config,torch,code") == 1
+        assert lab.command(tmp_path, *other, "--allow", "config,torch,code") == 2
         assert "the training data had samples = 10 and now has 9" in text_of(tmp_path)
         assert {name: (record / name).read_bytes() for name in kept} == kept
         info = read_info(record)
