@@ -7,8 +7,9 @@ import hashlib
 import io
 import json
 import math
+import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from alchemy.nn.reduce import weighted_sum
 from alchemy.plugins.changes import changes
 from alchemy.records.folder import find, read_info
 from alchemy.records.ledger import NAME, read_ledger
+from alchemy.records.series import read_series
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, run_task
 from alchemy.state import parts_of
 from alchemy.verify.culprit import Culprit
@@ -183,7 +185,9 @@ class Replay(AlchemyTrainer):
         state: Path | None = context.get_global("replay_state")
         self.set_up()
         if state is not None:
-            restore({**parts_of(context), OWN: context.checkpoints}, read(state), f"{state.parent.name}/{state.name}")
+            with _needs_the_data():
+                parts = {**parts_of(context), OWN: context.checkpoints}
+                restore(parts, read(state), f"{state.parent.name}/{state.name}")
         Watch(context, report, debug=context.get_global("replay_debug")).attach()
         try:
             with self._looping():
@@ -201,6 +205,18 @@ class Replay(AlchemyTrainer):
         if context.signal is None:
             hint = f"the last one is {context.update}"
             raise AlchemyError(f"the training ends before update {report.update}", hint=hint)
+
+
+@contextlib.contextmanager
+def _needs_the_data() -> Iterator[None]:
+    """Whoever resumes may allow other data; a replay with it would be of another update."""
+    try:
+        yield
+    except AlchemyError as error:
+        if "--allow" not in error.problem.hint:
+            raise
+        hint = "the data has changed since; replay needs it as it was"
+        raise AlchemyError(error.problem.message, section=error.problem.section, hint=hint) from error
 
 
 class Watch:
@@ -291,16 +307,29 @@ def _refuse(folder: Path, update: int) -> None:
         raise AlchemyError(f"{folder} is still running, as process {info['pid']}", hint="`alchemy stop` ends it")
     if not (folder / "cfg.toml").is_file():
         raise AlchemyError(f"{folder} has no cfg.toml", hint="was it run with backup_cfg = false in FileLogger?")
-    states = checkpoints(folder / "state")
-    if not states and not (folder / NAME).is_file():
+    if not checkpoints(folder / "state") and not (folder / NAME).is_file():
         hint = "records of older versions, and of tests and predictions, have none"
         raise AlchemyError(f"{folder} has neither states nor a ledger of a training", hint=hint)
-    known = [row["update"] for _, row in _ledger(folder)] + [int(path.name[1:].partition("-")[0]) for path in states]
-    last = max([*known, 0])
-    # a run that did not come to its end may have made more than it has written down, and failed in the next
-    over = info["status"] == "finished" and update > last
-    if update < 1 or (over and not _bad(folder, update)):
-        raise AlchemyError(f"{folder} has no update {update}", hint=f"it has 1 to {last}")
+    last, failed = _last(folder), _failed(folder, info["reason"])
+    # a run that did not come to its end may have failed in the update after the last that it has written down
+    end = max([last + (info["status"] != "finished"), *failed])
+    if not 1 <= update <= end:
+        named = f", and failed in {', '.join(map(str, failed))}" if failed else f", and may have failed in {end}"
+        raise AlchemyError(f"{folder} has no update {update}", hint=f"it has 1 to {last}{named if end > last else ''}")
+
+
+def _last(folder: Path) -> int:
+    """The last update that a record tells of; the ledger of a run that was killed may be behind its numbers."""
+    series = read_series(folder / "metrics.jsonl") if (folder / "metrics.jsonl").is_file() else ()
+    rows = [*(row for _, row in _ledger(folder)), *series]
+    states = [int(path.name[1:].partition("-")[0]) for path in checkpoints(folder / "state")]
+    return max([0, *states, *(row["update"] for row in rows)])
+
+
+def _failed(folder: Path, reason: str) -> list[int]:
+    """The updates that a run could not make, by what it has left of them and by the reason that it gave."""
+    left = [path.stem[1:] for path in (folder / "bad").glob("u*.json")]
+    return sorted({int(update) for update in left + re.findall(r"in update (\d+), step", reason) if update.isdecimal()})
 
 
 def _state_before(folder: Path, update: int) -> Path | None:

@@ -150,8 +150,30 @@ def test_what_cannot_be_replayed_is_one_error() -> None:
     info = json.loads((folder / "record.json").read_text())
     failed = json.dumps(info | {"status": "failed"})
     (folder / "record.json").write_text(failed)
+    for update in (0, 8, 10**9):
+        with pytest.raises(AlchemyError, match=rf"has no update {update}; it has 1 to 6, and may have failed in 7$"):
+            replay(folder, update, device=[-1])
     with pytest.raises(AlchemyError, match=r"the training ends before update 7; the last one is 6"):
         replay(folder, 7, device=[-1])
     (folder / "cfg.toml").rename(folder / "away.toml")
     with pytest.raises(AlchemyError, match=r"has no cfg.toml"):
         replay(folder, 1, device=[-1])
+
+
+@pytest.mark.parametrize("breaks", ["nan", "raises"])
+def test_the_update_in_which_a_run_failed_is_named(breaks: str) -> None:
+    folder = record({"every": 100}, breaks=breaks, after=2)
+    for update in (0, 4, 10**9):
+        with pytest.raises(AlchemyError, match=rf"has no update {update}; it has 1 to 2, and failed in 3$"):
+            replay(folder, update, device=[-1])
+    assert not replay(folder, 3, device=[-1]).finite
+
+
+def test_data_that_has_changed_is_needed_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    import promises
+
+    folder = record()
+    monkeypatch.setattr(promises.Sentences, "__len__", lambda self: 12)
+    message = r"had samples = 10 and now has 12: .*; the data has changed since; replay needs it as it was$"
+    with pytest.raises(AlchemyError, match=message):
+        replay(folder, 5, device=[-1])
