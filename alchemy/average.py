@@ -9,6 +9,7 @@ from typing import Any
 from loguru import logger
 
 from alchemy.absent import NoAverage
+from alchemy.config.ranges import START, is_start
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError
 from alchemy.nn.average import Shadow
@@ -93,6 +94,8 @@ class SWA(Average):
         self.start = self._first(start)
 
     def _first(self, start: int | float) -> int:
+        if not is_start(start):
+            raise AlchemyError(f"start is {start}", section="ema", hint=START)
         if not 0 < start < 1:
             return int(start)
         updates = self.run.train_sched.num_training_steps

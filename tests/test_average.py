@@ -111,6 +111,10 @@ def test_without_a_table_nothing_is_averaged() -> None:
     [
         ({"decay": 1.0}, "decay is 1.0; give a number"),
         ({"every": 0}, "every is 0"),
+        ({"decay": float("nan")}, "decay is nan"),
+        ({"type": "alchemy.average.SWA", "start": -1}, "start is -1; give a number of updates, or a share"),
+        ({"type": "alchemy.average.SWA", "start": 1.5}, r"start is 1\.5; give a number"),
+        ({"type": "alchemy.average.SWA", "start": float("nan")}, "start is nan"),
         ({"decy": 0.9}, "EMA takes no 'decy'; did you mean 'decay'"),
     ],
 )

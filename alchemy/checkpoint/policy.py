@@ -7,9 +7,9 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.config.ranges import wrong_period
+from alchemy.errors import AlchemyError
 
-UNITS = ("updates", "epochs", "minutes")
 SECTION = "checkpoint"
 
 
@@ -34,13 +34,9 @@ class Every:
 
 
 def _check_unit(unit: str, number: Any) -> None:
-    if unit not in UNITS:
-        hint = did_you_mean(unit, UNITS) or f"it takes {', '.join(UNITS)}"
-        raise AlchemyError(f"every takes no {unit!r}", section=SECTION, hint=hint)
-    whole = isinstance(number, int) and not isinstance(number, bool) and number >= 1
-    if not whole and not (unit == "minutes" and isinstance(number, float) and 0 < number < math.inf):
-        what = "a number of minutes above 0" if unit == "minutes" else f"a whole number of {unit}, 1 or more"
-        raise AlchemyError(f"every {unit} = {number!r}", section=SECTION, hint=f"give {what}")
+    wrong = wrong_period(unit, number)
+    if wrong is not None:
+        raise AlchemyError(wrong[0], section=SECTION, hint=wrong[1])
 
 
 class Rank(NamedTuple):

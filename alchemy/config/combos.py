@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from alchemy.config.ranges import is_number, out_of_range
 from alchemy.config.slots import Layout, Slot, entries, entry, has, is_table, where
-from alchemy.config.watch import bad_periods, brings_data, empty_times, homeless_checkpoints, watched_splits
+from alchemy.config.watch import bad_modes, brings_data, empty_times, homeless_checkpoints, watched_splits
 from alchemy.errors import Problem, did_you_mean
 
 Rule = Callable[[Layout], Iterator[Problem]]
@@ -177,23 +178,6 @@ def fields_flow(layout: Layout) -> Iterator[Problem]:
 # -- numbers
 
 
-_AT_LEAST = {
-    **dict.fromkeys(("period", "epochs", "batch_size", "buffer_size", "num_training_steps", "step_size"), 1),
-    **dict.fromkeys(("t_0", "t_max", "t_mult", "updates", "tokens", "rows"), 1),
-    "num_warmup_steps": 0,
-}
-
-
-def too_small(layout: Layout) -> Iterator[Problem]:
-    for slot in layout.slots:
-        if slot.part is not None and not slot.part.ours:
-            continue  # in a project's part, 0 may mean "off"
-        for key, least in _AT_LEAST.items():
-            value = entry(slot.table, key, None)
-            if _number(value) and value < least and not (key == "epochs" and value > 0):
-                yield slot.problem(f"{key} must be at least {least}, not {value}", key)
-
-
 def not_finite(layout: Layout) -> Iterator[Problem]:
     for slot in [*layout.of_kind("optim"), *layout.of_kind("sched")]:
         for key, value in entries(slot.table):
@@ -227,12 +211,12 @@ def bad_rates(layout: Layout) -> Iterator[Problem]:
     for optim in layout.of_kind("optim"):
         for key in ("lr", "trf_lr", "max_grad_norm"):
             value = entry(optim.table, key, None)
-            if _number(value) and (value < 0 or (value == 0 and key == "max_grad_norm")):
+            if is_number(value) and (value < 0 or (value == 0 and key == "max_grad_norm")):
                 yield optim.problem(f"{key} must be above 0, not {value}", key)
-            elif _number(value) and value == 0:
+            elif is_number(value) and value == 0:
                 yield optim.problem(f"{key} = 0: nothing will be learnt", key, hint="set a rate above 0", error=False)
         decay = entry(optim.table, "weight_decay", None)
-        if _number(decay) and decay < 0:
+        if is_number(decay) and decay < 0:
             yield optim.problem(f"weight_decay must be at least 0, not {decay}", "weight_decay", error=_knows(optim))
 
 
@@ -242,9 +226,9 @@ def long_warmup(layout: Layout) -> Iterator[Problem]:
         return
     warmup, total = entry(sched.table, "num_warmup_steps"), entry(sched.table, "num_training_steps")
     unit = sched.value("unit") or "step"
-    if unit == "epoch" and not _number(total):
+    if unit == "epoch" and not is_number(total):
         total = entry(sched.table, "epochs")
-    if _number(warmup) and _number(total) and warmup > total:
+    if is_number(warmup) and is_number(total) and warmup > total:
         what = "epochs" if unit == "epoch" else "updates"
         text = f"the warm-up of {warmup} {what} is longer than the training of {total}"
         yield sched.problem(text, "num_warmup_steps", hint="the learning rate would never reach its height")
@@ -329,13 +313,9 @@ def two_seeds(layout: Layout) -> Iterator[Problem]:
             yield plugin.problem(text, "seed", hint="keep one of them: the top-level seed is used", error=False)
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 RULES: tuple[Rule, ...] = (
     shuffled_stream, workers_without_split, split_twice, batched_twice, batch_of_one, loader_options, chain_starts,
-    fields_flow, too_small, not_finite, no_end, bad_rates, long_warmup, evaluated_splits, never_evaluated,
-    untrained_test, repeated_plugins, plugin_order, two_seeds, watched_splits, empty_times, bad_periods,
+    fields_flow, out_of_range, not_finite, no_end, bad_rates, long_warmup, evaluated_splits, never_evaluated,
+    untrained_test, repeated_plugins, plugin_order, two_seeds, watched_splits, empty_times, bad_modes,
     homeless_checkpoints,
 )  # fmt: skip

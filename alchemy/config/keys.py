@@ -12,7 +12,7 @@ from alchemy.config.signature import Param, forwards, function_parameters
 from alchemy.config.slots import Layout, Slot, entries, entry, has, is_table, where
 from alchemy.config.source import Part, find
 from alchemy.config.tables import BY_CONVENTION, GIVEN, LISTS, LOADER, NAMED_OPTIM, NOT_PASSED, SECTIONS, WRAPPER
-from alchemy.config.types import choices, expected, fits, given, remedy
+from alchemy.config.types import choices, expected, fits, given, items_of, remedy
 from alchemy.errors import Problem, did_you_mean
 
 DEEP = "`alchemy check --deep` tells what is read"
@@ -165,6 +165,13 @@ def _missing(slot: Slot, part: Part, params: dict[str, Param], handed: dict[str,
 
 def _check_type(slot: Slot, part: Part, param: Param, value: Any) -> Iterator[Problem]:
     if fits(value, param.annotation, param.default):
+        return
+    inner = items_of(param.annotation) if is_table(value) and fits({}, param.annotation) else ""
+    if inner:  # the table is right, and something in it is not
+        for key, item in entries(value):
+            if not fits(item, inner):
+                text = f"{part.name}: {param.name}.{key} must be {expected(inner)}, not {given(item)}"
+                yield slot.problem(text, param.name, hint=remedy(item, inner), error=not _lenient(part))
         return
     near = did_you_mean(value, map(str, choices(param.annotation))) if isinstance(value, str) else ""
     text = f"{part.name}: {param.name} must be {expected(param.annotation)}, not {given(value)}"

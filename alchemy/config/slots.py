@@ -95,9 +95,8 @@ def collect(doc: Any, roots: Sequence[str]) -> Layout:
     for section, (kind, needs_type) in SECTIONS.items():
         table = entry(doc, section, None)
         if is_table(table):
-            if section == "optim" and is_several(table):
-                for name, inner in entries(table):
-                    _add(layout, Slot(f"{section}.{name}", inner, kind), where(table, name))
+            if section == "optim" and (is_several(table) or _is_mixed(table)):
+                _collect_several(layout, section, table, kind)
             elif needs_type or (kind and has(table, "type") and not _own_word(layout, section, table)):
                 _add(layout, Slot(section, table, kind))
         elif table is not None:
@@ -125,6 +124,20 @@ def collect(doc: Any, roots: Sequence[str]) -> Layout:
 def is_several(table: Any) -> bool:
     """Whether [optim] holds several optimisers, each in a table with a name of its own."""
     return bool(table) and not has(table, "type") and all(is_table(inner) for _, inner in entries(table))
+
+
+def _is_mixed(table: Any) -> bool:
+    """Whether it holds several optimisers, and beside them what was meant for each."""
+    return not has(table, "type") and any(is_table(inner) and has(inner, "type") for _, inner in entries(table))
+
+
+def _collect_several(layout: Layout, section: str, table: Any, kind: str) -> None:
+    for name, inner in entries(table):
+        if is_table(inner):
+            _add(layout, Slot(f"{section}.{name}", inner, kind), where(table, name))
+        else:
+            text = f"beside the tables [{section}.NAME], [{section}] holds nothing else: move {name!r} into them"
+            _wrong(layout, text, where(table, name), section)
 
 
 def _own_word(layout: Layout, section: str, table: Any) -> bool:

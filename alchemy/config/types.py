@@ -91,6 +91,19 @@ def remedy(value: Any, annotation: str) -> str:
     return ""
 
 
+def items_of(annotation: str) -> str:
+    """The annotation of what a table holds, of an annotation that takes a table; nothing where it takes any, or none.
+
+    >>> items_of("int | dict[str, float]"), items_of("dict")
+    ('float', '')
+    """
+    tree = _parse(annotation)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Subscript) and _head(node.value) in _TABLES and isinstance(node.slice, ast.Tuple):
+            return ast.unparse(node.slice.elts[-1])
+    return ""
+
+
 def names_path(annotation: str) -> bool:
     """Whether a parameter is declared to be a path, or a list of them."""
     tree = _parse(annotation)

@@ -9,7 +9,6 @@ from typing import Any
 from alchemy.config.slots import Layout, Slot, entry, has, is_table
 from alchemy.errors import Problem, did_you_mean
 
-PERIODS = ("updates", "epochs", "minutes")
 SPLITS = ("train", "dev", "test")  # where the splits of the task are not known
 LOGGED = "train"  # its numbers come from the log of the training, not from an evaluation
 
@@ -69,14 +68,10 @@ def empty_times(layout: Layout) -> Iterator[Problem]:
             yield slot.problem("Time does not say how long", hint="set hours, minutes or seconds")
 
 
-def bad_periods(layout: Layout) -> Iterator[Problem]:
-    """How often a checkpoint is made, and which of two scores is the better one."""
+def bad_modes(layout: Layout) -> Iterator[Problem]:
+    """Which of two scores is the better one."""
     for slot in layout.of_kind("checkpoint"):
-        every, mode = slot.value("every"), slot.value("mode")
-        for unit in every if isinstance(every, dict) else ():
-            if unit not in PERIODS:
-                hint = did_you_mean(str(unit), PERIODS) or f"it takes {', '.join(PERIODS)}"
-                yield slot.problem(f"every takes no {unit!r}", "every", hint=hint)
+        mode = slot.value("mode")
         if isinstance(mode, str) and mode not in ("max", "min"):
             hint = did_you_mean(mode, ("max", "min")) or "'max' where more is better, else 'min'"
             yield slot.problem(f"mode must be 'max' or 'min', not {mode!r}", "mode", hint=hint)
