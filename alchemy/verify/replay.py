@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import json
 import math
-import re
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -21,9 +19,8 @@ from torch.utils._pytree import tree_leaves
 
 from alchemy.checkpoint.files import read
 from alchemy.checkpoint.keeper import OWN
-from alchemy.checkpoint.manifest import WHOLE, checkpoints, read_manifest
-from alchemy.checkpoint.manifest import verify as why_invalid
-from alchemy.checkpoint.parts import STATE, restore
+from alchemy.checkpoint.manifest import read_manifest
+from alchemy.checkpoint.parts import restore
 from alchemy.config.load import prepare_cfg
 from alchemy.context import Run
 from alchemy.data.peek import describe
@@ -33,12 +30,11 @@ from alchemy.launch.signals import Interrupted
 from alchemy.loop import train
 from alchemy.nn.reduce import weighted_sum
 from alchemy.plugins.changes import changes
-from alchemy.records.folder import find, read_info
-from alchemy.records.ledger import NAME, read_ledger
-from alchemy.records.series import read_series
+from alchemy.records.folder import find
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, run_task
 from alchemy.state import parts_of
 from alchemy.verify.culprit import Culprit
+from alchemy.verify.past import ledger_rows, left_of, processes_of, refuse, state_before
 from alchemy.verify.trial import Tell
 
 LARGEST = 10  # gradients that are shown
@@ -144,21 +140,21 @@ def replay(
 ) -> Report:
     """Makes update number `update` of a record again, from the newest state before it; nothing is written."""
     folder = find(record)
-    _refuse(folder, update)
+    refuse(folder, update)
     document, info = prepare_cfg(folder / "cfg.toml"), alloc(device)[0]
     document["runner"] = "alchemy.verify.replay.Replay"
     if debug and isinstance(document.peek("precision"), Mapping):
         document["precision"]["compile"] = False  # inside compiled code no operation can be asked
-    report = Report(str(record), update, recorded=_bad(folder, update).get("reason", ""))
+    report = Report(str(record), update, recorded=left_of(folder, update).get("reason", ""))
     changed = [change for change in changes(folder, document, info, user_dir) if change.breaks]
     report.notes += [f"since then {row.name}: {row.text}" for row in changed if row.name != "runner"]
-    state = _state_before(folder, update)
+    state = state_before(folder, update)
     made = read_manifest(state).update if state is not None else 0
     report.start = (
         f"{state.parent.name}/{state.name}" if state is not None else "the beginning: there is no older state"
     )
     ahead = update - made - 1
-    report.processes = _processes(folder, state)
+    report.processes = processes_of(folder, state)
     if report.processes > 1:
         report.notes.append(
             f"{report.processes} processes made it: each drew random numbers of its own, as for dropout, and the one "
@@ -299,95 +295,15 @@ def _around(owner: Any, name: str, observer: Any) -> None:
     setattr(owner, name, lambda *args, **kwargs: observer(method, *args, **kwargs))
 
 
-# -- the record
-def _refuse(folder: Path, update: int) -> None:
-    """An error where a record, or this update of it, cannot be replayed."""
-    info = read_info(folder)
-    if info["status"] == "running":
-        raise AlchemyError(f"{folder} is still running, as process {info['pid']}", hint="`alchemy stop` ends it")
-    if not (folder / "cfg.toml").is_file():
-        raise AlchemyError(f"{folder} has no cfg.toml", hint="was it run with backup_cfg = false in FileLogger?")
-    if not checkpoints(folder / "state") and not (folder / NAME).is_file():
-        hint = "records of older versions, and of tests and predictions, have none"
-        raise AlchemyError(f"{folder} has neither states nor a ledger of a training", hint=hint)
-    last, failed = _last(folder), _failed(folder, info["reason"])
-    # a run that did not come to its end may have failed in the update after the last that it has written down
-    end = max([last + (info["status"] != "finished"), *failed])
-    if not 1 <= update <= end:
-        named = f", and failed in {', '.join(map(str, failed))}" if failed else f", and may have failed in {end}"
-        raise AlchemyError(f"{folder} has no update {update}", hint=f"it has 1 to {last}{named if end > last else ''}")
-
-
-def _last(folder: Path) -> int:
-    """The last update that a record tells of; the ledger of a run that was killed may be behind its numbers."""
-    series = read_series(folder / "metrics.jsonl") if (folder / "metrics.jsonl").is_file() else ()
-    rows = [*(row for _, row in _ledger(folder)), *series]
-    states = [int(path.name[1:].partition("-")[0]) for path in checkpoints(folder / "state")]
-    return max([0, *states, *(row["update"] for row in rows)])
-
-
-def _failed(folder: Path, reason: str) -> list[int]:
-    """The updates that a run could not make, by what it has left of them and by the reason that it gave."""
-    left = [path.stem[1:] for path in (folder / "bad").glob("u*.json")]
-    return sorted({int(update) for update in left + re.findall(r"in update (\d+), step", reason) if update.isdecimal()})
-
-
-def _state_before(folder: Path, update: int) -> Path | None:
-    """The state that a failed run has written for this, else the newest valid one from which it can be made."""
-    written = folder / "bad" / f"u{update - 1}"
-    if written.is_dir() and not why_invalid(written):
-        return written
-    for path in reversed(checkpoints(folder / "state")):
-        if (
-            int(path.name[1:].partition("-")[0]) < update
-            and not why_invalid(path)
-            and read_manifest(path).kind == WHOLE
-        ):
-            return path
-    return None
-
-
-def _processes(folder: Path, state: Path | None) -> int:
-    """How many processes made a record, as far as its states tell; an error where one cannot make their updates."""
-    for path in [*([] if state is None else [state]), *checkpoints(folder / "state")]:
-        try:
-            parts = json.loads((path / STATE).read_text("utf-8"))["parts"]
-            count, data = len(parts["metrics"]["ranks"]), parts["data"]
-        except (OSError, ValueError, LookupError, TypeError):  # of weights alone, or damaged
-            continue
-        if count > 1 and (data.get("window") is not None or data.get("ranks") is not None):
-            raise AlchemyError(
-                f"{folder} was made by {count} processes, each with batches of its own: one cannot make their update",
-                section="task.datasets.train",
-                hint="an update can be made again where its batches are cut for all processes",
-            )
-        return count
-    return 1
-
-
-def _bad(folder: Path, update: int) -> dict[str, Any]:
-    """What a run left that ended because this update was not finite."""
-    path = folder / "bad" / f"u{update}.json"
-    try:
-        found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise AlchemyError(f"{path} cannot be read: {error}") from error
-    return found
-
-
-def _ledger(folder: Path) -> list[tuple[int, dict[str, Any]]]:
-    return read_ledger(folder / NAME) if (folder / NAME).is_file() else []
-
-
 def _same_samples(folder: Path, report: Report) -> bool | None:
     """Whether the update saw what the record says that it saw."""
     ids = [step.ids for step in report.steps]
-    recorded = _bad(folder, report.update).get("ids")
+    recorded = left_of(folder, report.update).get("ids")
     if recorded is not None:
         if report.processes > 1:  # they are those of the first process, which had a part of each step
             return len(ids) == len(recorded) and all(set(a or ()) >= set(b or ()) for a, b in zip(ids, recorded))
         return bool(ids == recorded)
-    for _, row in _ledger(folder):
+    for _, row in ledger_rows(folder):
         if row["update"] == report.update and "ids" in row and row.get("set") is not None and None not in ids:
             numbers = np.array([index for step in ids for index in step or ()], dtype="<i8")
             return bool(hashlib.blake2b(numbers.tobytes(), digest_size=16).hexdigest() == row["ids"])
