@@ -21,7 +21,7 @@ SECTIONS = {
 
 # the part that a table without a `type` means
 DEFAULT_TYPES = {
-    "backward": "alchemy.model.DefaultBackwardHandler",
+    "backward": "alchemy.backward.DefaultBackwardHandler",
     "checkpoint": "alchemy.checkpoint.keeper.Checkpoints",
     "precision": "alchemy.precision.Precision",
     "ema": "alchemy.average.EMA",
