@@ -168,6 +168,9 @@ class DefaultBackwardHandler(BackwardHandler):
         elif window.name:
             self._check_whole()
             window.log(loss, count)
+        if self.period == 1 and not self._joined and self.run.group.size == 1 and _is_plain(count):
+            # a window of one step: dividing its loss is the same as dividing all its gradients, and cheaper
+            loss, count = loss / count, 1
         with self.run.precision.gradients():
             (window if window.name else self).differentiate(self.run.precision.scale(loss))
         window.add(loss, count)
@@ -298,6 +301,11 @@ class NotFinite(RunFailed):
 
 
 _NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
+
+
+def _is_plain(count: float | Tensor) -> bool:
+    """Whether a count can be divided by without asking a device for it."""
+    return not isinstance(count, Tensor) and count > 0
 
 
 def _period(period: Any, window: Any, ranks: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 
@@ -11,6 +12,7 @@ import torch
 from alchemy.context import Run
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
+FLUSH_UPDATES = 100  # of the ledger between two writes; a state, and the end of an epoch, write it too
 
 
 class Pace:
@@ -22,12 +24,21 @@ class Pace:
         # at the last boundary; a run that goes on within the end of a step has that of its update still before it
         unfinished = self.sched.is_pending("end_step") and not getattr(run.model.backward, "is_open", False)
         self.update = self.sched.num_updates - unfinished
+        self._asked, self._in_use = -math.inf, dict[str, float]()
+        self._flush_at = self.update + FLUSH_UPDATES
         self._begin(self.update)
 
     def _begin(self, update: int) -> None:
         # a function of the update, so that a run that was resumed logs when the other does
         self.due = (update // self.run.log_every + 1) * self.run.log_every
         self._time, self._step = time.perf_counter() - self.run.eval_seconds, self.sched.cur_step
+
+    def _memory(self) -> dict[str, float]:
+        """Memory in use; asked for once a second, since the system answers slowly."""
+        now = time.monotonic()
+        if now - self._asked >= 1.0:
+            self._asked, self._in_use = now, system_values(self.run.device)
+        return self._in_use
 
     def is_due(self) -> bool:
         return bool(self.sched.num_updates >= self.due)
@@ -50,9 +61,11 @@ class Pace:
         values["time/targets_per_s"] = float(targets) / seconds  # tokens or samples: whatever the loss counts
         if tokens:
             values["time/tokens_per_s"] = float(tokens) / seconds
-        values |= system_values(run.device)
+        values |= self._memory()
         run.log(values)
-        run.ledger.flush(run.group)
+        if sched.num_updates >= self._flush_at:
+            self._flush_at = sched.num_updates + FLUSH_UPDATES
+            run.ledger.flush(run.group)
         reason = run.rules.after_log(run, values)
         if reason:
             run.stop(reason)

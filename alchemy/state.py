@@ -32,7 +32,7 @@ def keep_state(run: Run) -> None:
     if folder is None:
         return
     run.ledger = Ledger(Path(folder) / "ledger.jsonl" if run.group.is_main else None)
-    run.exits.callback(run.ledger.close)
+    run.exits.callback(_close_ledger, run)
     given = {"state_dir": Path(folder) / "state"}
     checkpoints: Checkpoints = construct(Checkpoints, run.table("checkpoint"), given=given, section="checkpoint")
     checkpoints.group, checkpoints.parts = run.group, parts_of(run)
@@ -43,6 +43,13 @@ def keep_state(run: Run) -> None:
     run.exits.callback(checkpoints.close)
     if run.resume_from is not None:
         _take_up(run)
+
+
+def _close_ledger(run: Run) -> None:
+    """What was seen last is written down, also by a run that fails; several processes may not be there any more."""
+    if run.group.size == 1:
+        run.ledger.flush(run.group)
+    run.ledger.close()
 
 
 def parts_of(run: Run) -> dict[str, Any]:

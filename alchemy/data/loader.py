@@ -130,7 +130,20 @@ class Loader(DataLoader[Any]):
             total += count // size if self.drop_last else -(-count // size)
         return total
 
+    def _read(self, deal: Deal) -> Iterator[Any]:
+        """As torch reads without workers, in a third of the time: a small model would wait for it."""
+        fetch = getattr(self.dataset, "__getitems__", None)
+        for ids in deal:
+            yield self.collate_fn(fetch(ids) if fetch else [self.dataset[index] for index in ids])
+
     def _start(self) -> Any:
+        if (
+            self.deal is not None
+            and isinstance(self.deal.batches, Cut)
+            and not self.num_workers
+            and not self.pin_memory
+        ):
+            return self._read(self.deal)
         try:
             with warnings.catch_warnings():
                 # torch warns before it raises; the error below says it better

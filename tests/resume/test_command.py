@@ -164,7 +164,7 @@ def test_what_a_state_refuses_is_still_a_change_at_the_next_try(lab: Lab, tmp_pa
         assert (info["versions"]["torch"], info["code_hash"]) == ("1.0", "another")
     assert lab.command(tmp_path, "resume", str(record), "--allow", "torch,code", *CPU) == 0, text_of(tmp_path)
     assert read_info(record)["code_hash"] != "another"
-    assert (record / "env.2.json").read_text() == env
+    assert (record / "env.0.json").read_text() == env
 
 
 @pytest.mark.parametrize("allow", ["optim.lr", "config", "optim.lr,torch"])
