@@ -51,7 +51,7 @@ class Alone:
     def average_grads(self, params: Iterable[Any]) -> None:
         pass
 
-    def unshared(self, module: Any, params: Iterable[Any]) -> Iterable[Any]:
+    def unshared(self, module: Any, optim: Any) -> Iterable[Any]:
         return ()
 
 

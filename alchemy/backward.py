@@ -119,7 +119,9 @@ class DefaultBackwardHandler(BackwardHandler):
                     logger.debug("loss {} = {}", name, value)
             if count is None and (self.period > 1 or self.run.group.size > 1):
                 self._warn()
-            self._accumulate(self._windows.of(optim), loss, 1 if count is None else count)
+            divided = self._accumulate(self._windows.of(optim), loss, 1 if count is None else count)
+            if divided is not None and count is not None:
+                return divided.detach()
         if count is None:
             return loss.item() if isinstance(loss, Tensor) else float(loss)
         return mean(loss.detach() if isinstance(loss, Tensor) else torch.as_tensor(loss), count)
@@ -159,7 +161,9 @@ class DefaultBackwardHandler(BackwardHandler):
         self._windows.clear()
         self._ended = self._moved = False
 
-    def _accumulate(self, window: Window, loss: Tensor, count: float | Tensor) -> None:
+    def _accumulate(self, window: Window, loss: Tensor, count: float | Tensor) -> Tensor | None:
+        """Adds the gradients of a loss, and gives back its mean where that was needed on the way."""
+        divided: Tensor | None = None
         if window.fresh:
             window.optim.zero_grad()
             window.fresh = False
@@ -171,11 +175,13 @@ class DefaultBackwardHandler(BackwardHandler):
         if self.period == 1 and not self._joined and self.run.group.size == 1 and _is_plain(count):
             # a window of one step: dividing its loss is the same as dividing all its gradients, and cheaper
             loss, count = loss / count, 1
+            divided = loss
         with self.run.precision.gradients():
             (window if window.name else self).differentiate(self.run.precision.scale(loss))
         window.add(loss, count)
         if not self._joined:
             self._step_is_made(window)
+        return divided
 
     def _step_is_made(self, window: Window) -> None:
         window.steps += 1
@@ -212,7 +218,7 @@ class DefaultBackwardHandler(BackwardHandler):
         if not self._synced or window.name:  # or the epoch was shorter than its loader said, or had no length
             run.group.average_grads(optim.params)
         else:  # what DDP does not know: learnt in a loss, thawed since, or of a module that was put in its place
-            run.group.average_grads(run.group.unshared(run.model.model, optim.params))
+            run.group.average_grads(run.group.unshared(run.model.model, optim))
         run.precision.unscale(optim)
         count, loss = self._over_all_processes(window)
         if isinstance(count, Tensor):

@@ -259,6 +259,8 @@ class Rules:
         return self._ask(self._logs, run, values)
 
     def _ask(self, askers: tuple[list[Callable[..., str]], dict[str, Callable[..., str]]], *args: Any) -> str:
+        if not askers[0] and not askers[1]:
+            return ""
         reason = ""
         # each one is asked, also after a reason was found: a run that is continued later must have missed nothing
         for ask in askers[0]:

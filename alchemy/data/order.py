@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils.data import default_convert
 
 from alchemy.seeds import Generators, at_sample, derive, reseed
 
@@ -114,6 +115,11 @@ class Deal:
 
     def __iter__(self) -> Iterator[Ids]:
         self.handed.clear()
+        if self.place.ranks == 1 and isinstance(self.batches, Cut):  # nothing to share, and all of them are numbers
+            for batch in self.batches.from_batch(self.place.start, self.seed):
+                self.handed.append(Handed(batch, batch, True))
+                yield Ids(batch, self.seed)
+            return
         rank = self.place.rank
         for pieces in self._steps():
             own = pieces[rank] if rank < len(pieces) else []
@@ -198,4 +204,7 @@ class Unpack:
         self.collate = collate
 
     def __call__(self, samples: list[Any]) -> Any:
-        return self.collate(samples[0])
+        sample = samples[0]
+        if self.collate is default_convert and type(sample) is dict and all(map(torch.is_tensor, sample.values())):
+            return dict(sample)  # all that torch's function would do, in a tenth of the time
+        return self.collate(sample)

@@ -78,10 +78,10 @@ class Processes:
         self._wrapped = wrapped
         return wrapped
 
-    def unshared(self, module: Any, params: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    def unshared(self, module: Any, optim: Any) -> list[nn.Parameter]:
         """The parameters whose gradients DDP does not send: not in the module, or frozen when it was wrapped."""
         shared = self._shared if module is self._wrapped else frozenset()
-        return [param for param in params if id(param) not in shared]
+        return [param for param in optim.params if id(param) not in shared]
 
     def no_sync(self, module: Any) -> contextlib.AbstractContextManager[Any]:
         """Inside, gradients stay in this process; DDP decides in `forward`, so that belongs inside too."""
