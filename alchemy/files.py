@@ -65,8 +65,9 @@ def locked(path: str | Path) -> Iterator[bool]:
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            # of this process alone: a lock that forked loader workers share would outlive a kill for a while
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
             yield False
         else:
             yield True

@@ -53,6 +53,8 @@ def train(run: Run) -> None:
         plugin.exit()                                       10
     """
     sched, pace = run.train_sched, Pace(run)
+    if run.stopping and sched.cut_short:
+        return  # its last epoch has had its end
     with _saved_when_left(run):
         for epoch in sched:
             feed = open_feed(run, epoch)
@@ -344,7 +346,7 @@ def progress_bar(run: Run, what: str, total: int | None, done: int = 0) -> Itera
 def tell_left_out(run: Run) -> None:
     """A training in which no update was made is none, whatever its evaluation says."""
     skipped = getattr(run.model.backward, "skipped", 0)
-    if skipped and skipped == run.model.backward.updates:
+    if skipped and skipped == run.model.backward.updates and not run.precision.scales:
         raise RunFailed(f"all {skipped} updates were left out, none was finite: nothing was learnt")
     if skipped:
         logger.warning("{} of {} updates were left out", skipped, run.model.backward.updates)

@@ -33,6 +33,7 @@ class AlchemyTrainScheduler(Registrable):
     # (moment, number) of the pipe that is running; a state that was saved in there goes on with that pipe
     pending: tuple[str, int] | None = None
     outputs: Any = None  # of the step whose end pipes are pending
+    cut_short = False  # whether the end of an epoch was made before all of it was read
     passed: Any = None  # what the pipes before the pending one have left for it
 
     @filled
@@ -94,6 +95,7 @@ class AlchemyTrainScheduler(Registrable):
     def begin_train_step(self, batch: Any, **kwargs: Any) -> tuple[int, int]:
         self.cur_step += 1
         self.cur_step_this_epoch += 1
+        self.cut_short = False
         if self.begin_step_pipes:
             self._thread("begin_step", self.begin_step_pipes, (batch,), kwargs)
         return self.cur_step, self.cur_step_this_epoch
@@ -113,6 +115,7 @@ class AlchemyTrainScheduler(Registrable):
     def reopen_epoch(self) -> None:
         """Takes back that an epoch is done: it was cut short, and a later training may go on within it."""
         self.epochs_done -= 1
+        self.cut_short = True
         if self.unit == "epoch":
             self.write_lr()
 
@@ -259,7 +262,7 @@ class AlchemyTrainScheduler(Registrable):
         state: dict[str, Any] = {name: getattr(self, name) for name in COUNTERS}
         if hasattr(self.lr_sched, "state_dict"):
             state["lr_sched"] = self.lr_sched.state_dict()
-        state |= {"changed": self._changed, "curve_length": self._curve_length}
+        state |= {"cut_short": self.cut_short, "changed": self._changed, "curve_length": self._curve_length}
         return {**state, "pipes": pipes, "pending": self.pending, "outputs": self.outputs, "passed": self.passed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -269,6 +272,7 @@ class AlchemyTrainScheduler(Registrable):
             self.pipes[int(i)].load_state_dict(pipe_state)
         if "lr_sched" in state and self.lr_sched is not None:
             self.lr_sched.load_state_dict(state["lr_sched"])
+        self.cut_short = state.get("cut_short", False)
         for key, value in state.get("changed", {}).items():
             setattr(self, key, value)
         self._changed, self._curve_length = dict(state.get("changed", {})), state.get("curve_length")

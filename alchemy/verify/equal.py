@@ -102,7 +102,7 @@ def apart(one: Any, other: Any) -> tuple[str, str]:
     """Two numbers with as many digits as it takes to tell them apart.
 
     >>> apart(0.51, 0.52), apart(0.123456789, 0.123456780)
-    (('0.51', '0.52'), ('0.123456789', '0.12345678'))
+    (('0.51', '0.52'), ('0.12345679', '0.12345678'))
     """
     if not isinstance(one, int | float) or not isinstance(other, int | float):
         return str(one), str(other)

@@ -33,8 +33,16 @@ def anchors(page: Path) -> set[str]:
     return set(names)
 
 
+# these start many processes, and take minutes
+LONG = ("verify.md", "processes.md")
+
+
 # the blocks of the Chinese page are those of the English one, which another test makes sure of
-@pytest.mark.parametrize("page", [page for page in PAGES if page != CHINESE], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=[pytest.mark.slow] * (p.name in LONG)) for p in PAGES if p != CHINESE],
+    ids=lambda page: page.name,
+)
 def test_the_page_runs_as_it_stands(page: Path, tmp_path: Path) -> None:
     pages.Terminal(tmp_path).run(page)
 
