@@ -260,7 +260,8 @@ def test_a_part_that_cannot_give_its_state_does_not_stop_the_run(train: Any, tmp
     training.keeper.parts["broken"] = Broken()
     training.steps(2)
     assert training.keeper.failed == 1
-    assert "the checkpoint u2 could not be written: RuntimeError: not now" in said[-1]
+    assert "the checkpoint u2 could not be written" in said[-1]
+    assert "the part 'broken' cannot give its state: RuntimeError('not now')" in said[-1]
 
 
 class Broken:
