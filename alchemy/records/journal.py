@@ -143,6 +143,26 @@ class Journal:
         return data
 
 
+class Journalled:
+    """What keeps its rows in a journal, and can say what was lost and what it has cost."""
+
+    _journal: Journal | NoJournal
+    calling = 0.0  # seconds taken from the loop
+
+    @property
+    def dropped(self) -> int:
+        return self._journal.dropped
+
+    @property
+    def error(self) -> str:
+        return self._journal.error
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """Seconds taken from the loop, and CPU seconds of the thread that writes."""
+        return {"calling": self.calling, "writing": self._journal.writing}
+
+
 def count_lines(path: str | Path) -> tuple[int, bool]:
     """How many lines a file has, and whether the last one is cut off; the half line counts."""
     lines, last = 0, b"\n"

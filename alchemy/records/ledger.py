@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from alchemy.absent import Alone
 from alchemy.errors import AlchemyError
-from alchemy.records.journal import Journal, NoJournal, living, read_lines
+from alchemy.records.journal import Journal, Journalled, NoJournal, living, read_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +48,7 @@ class Update(NamedTuple):
     steps: list[Piece]
 
 
-class Ledger:
+class Ledger(Journalled):
     """Writes down what was seen. All processes have one; that of the main process, the only one with a path, writes.
 
     All of them call the same methods at the same places, `saw` too: with no ids where a process had nothing to do.
@@ -64,19 +64,6 @@ class Ledger:
         self._kept = 0  # lines that a resume goes on from: none, unless a state was loaded
         self.calling = 0.0  # seconds that `flush` has taken from the loop
         self.sync, self.close = self._journal.sync, self._journal.close
-
-    @property
-    def dropped(self) -> int:
-        return self._journal.dropped
-
-    @property
-    def error(self) -> str:
-        return self._journal.error
-
-    @property
-    def cost(self) -> dict[str, float]:
-        """Seconds taken from the loop, and CPU seconds of the thread that writes."""
-        return {"calling": self.calling, "writing": self._journal.writing}
 
     def saw(self, ids: Sequence[int] | None, digest: Callable[[], bytes | None] | bytes | None = None) -> None:
         """A step of this process: the numbers of its own samples, none for a dummy, or the digest of a batch.

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from alchemy.records.journal import Journal, living, read_lines
+from alchemy.records.journal import Journal, Journalled, living, read_lines
 
 OF_THE_MACHINE = ("time/", "system/")  # names of values that differ between two equal runs
 
 
-class Series:
+class Series(Journalled):
     """Appends rows; trouble with the disk is counted and told once, and never reaches the training loop."""
 
     def __init__(self, path: Path, gen: int = 0) -> None:
@@ -29,19 +29,6 @@ class Series:
     def lines(self) -> int:
         """Lines of the file, dead ones too, once all that was logged is written."""
         return self._journal.lines
-
-    @property
-    def dropped(self) -> int:
-        return self._journal.dropped
-
-    @property
-    def error(self) -> str:
-        return self._journal.error
-
-    @property
-    def cost(self) -> dict[str, float]:
-        """Seconds taken from the loop, and CPU seconds of the thread that writes."""
-        return {"calling": self.calling, "writing": self._journal.writing}
 
     def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None:
         """One row. NaN and infinities are kept, as strings, so that every line is JSON."""
