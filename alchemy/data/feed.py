@@ -32,6 +32,10 @@ class Feed:
         """Whether no step of the epoch follows, as far as the data can tell."""
         return self.total is not None and self.done >= self.total
 
+    @property
+    def real(self) -> bool:
+        return self.loader.real
+
     def __iter__(self) -> Iterator[Any]:
         if self._limit and self.done >= self._limit:
             return
