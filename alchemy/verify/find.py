@@ -98,9 +98,6 @@ class RateSweep(AlchemyTrainScheduler):
 
     @filled
     def __init__(self, *, num_training_steps: int, first: float, last: float) -> None:
-        if not 0 < first < last or num_training_steps < 2:
-            hint = "rates above 0, the first below the last, and 2 updates or more"
-            raise AlchemyError(f"{num_training_steps} updates from {first} to {last}", hint=hint)
         self.first, self.growth = first, (last / first) ** (1 / (num_training_steps - 1))
         self.found = Rates()
         self._before = self._rate = 0.0
@@ -172,6 +169,7 @@ def find_rate(
     user_dir: str = "src",
 ) -> Rates:
     """Trains for a moment, while the rate grows from `first` to `last`; nothing is written."""
+    _refuse(first, last, updates)
     work = only_training(doc, "alchemy.verify.find.RateFinder")
     work["sched"] = {
         "type": "alchemy.verify.find.RateSweep",
@@ -183,6 +181,15 @@ def find_rate(
     return _ret(
         run_task(work, alloc1(device), raise_errors=True, no_file=True, user_dir=user_dir, desc="", debug=False)
     )
+
+
+def _refuse(first: float, last: float, updates: int) -> None:
+    """An error for a sweep that cannot be, before anything is built for it."""
+    if not 0 < first < last < math.inf:
+        hint = "rates above 0 are needed, --first below --last, such as --first 1e-7 --last 1"
+        raise AlchemyError(f"the rate cannot grow from {first} to {last}", hint=hint)
+    if updates < 2:
+        raise AlchemyError(f"--updates is {updates}", hint="give 2 or more; 100 show a curve")
 
 
 # -- the batch size

@@ -13,7 +13,7 @@ from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 from alchemy.launch.workers import Lost
 from alchemy.verify.equal import Comparison, compare, last_update
-from alchemy.verify.trial import Tell, Trial, finished, go, record_in
+from alchemy.verify.trial import MOST, Tell, Trial, finished, go, record_in
 
 
 @dataclass
@@ -70,9 +70,8 @@ def check(
     tell: Tell = lambda text: None,
 ) -> Report:
     """Trains once without interruption, then once for each of `workers` with a kill -9 and a resume, and compares."""
-    if kill_at is not None and kill_at < 1:
-        raise AlchemyError(f"--kill-at is {kill_at}", hint="give 1 or more")
     trial = Trial.of(doc, updates=updates, device=device, user_dir=user_dir)
+    _refuse(updates, kill_at, workers)
     with tempfile.TemporaryDirectory(prefix="alchemy-verify-") as name:
         whole = Path(name) / "whole"
         tell(f"training without interruption{f', {updates} updates' if updates else ''}")
@@ -91,6 +90,21 @@ def check(
             found = compare(record_in(whole), record_in(killed))
             report.runs.append(Resumed(number, moment, _resumed_from(record_in(killed)), found))
     return report
+
+
+def _refuse(updates: int | None, kill_at: int | None, workers: Sequence[int | None]) -> None:
+    """An error for what cannot be, before minutes of training are spent on it."""
+    for number in workers:
+        if number is not None and number < 0:
+            raise AlchemyError(f"--workers has {number}", hint="give 0 or more; 0 loads in the process of the training")
+    if kill_at is None:
+        return
+    if kill_at < 1:
+        raise AlchemyError(f"--kill-at is {kill_at}", hint="give 1 or more")
+    if kill_at >= (updates or MOST):
+        trained = f"--updates is {updates}" if updates else f"without --updates there are {MOST} updates at most"
+        text = f"--kill-at is {kill_at} and {trained}: after the kill there must be something left to train"
+        raise AlchemyError(text, hint=f"give a --kill-at below {updates or MOST}, or --updates above {kill_at}")
 
 
 def _kill(trial: Trial, folder: Path, workers: int | None, moment: int, tell: Tell) -> None:
