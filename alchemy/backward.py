@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import torch
 from loguru import logger
@@ -119,9 +119,7 @@ class DefaultBackwardHandler(BackwardHandler):
                     logger.debug("loss {} = {}", name, value)
             if count is None and (self.period > 1 or self.run.group.size > 1):
                 self._warn()
-            divided = self._accumulate(self._windows.of(optim), loss, 1 if count is None else count)
-            if divided is not None and count is not None:
-                return divided.detach()
+            self._accumulate(self._windows.of(optim), loss, 1 if count is None else count)
         if count is None:
             return loss.item() if isinstance(loss, Tensor) else float(loss)
         return mean(loss.detach() if isinstance(loss, Tensor) else torch.as_tensor(loss), count)
@@ -161,9 +159,9 @@ class DefaultBackwardHandler(BackwardHandler):
         self._windows.clear()
         self._ended = self._moved = False
 
-    def _accumulate(self, window: Window, loss: Tensor, count: float | Tensor) -> Tensor | None:
-        """Adds the gradients of a loss, and gives back its mean where that was needed on the way."""
-        divided: Tensor | None = None
+    def _accumulate(self, window: Window, loss: Tensor, count: float | Tensor) -> None:
+        """Adds the gradients of a loss to those of its window."""
+        share = 1.0
         if window.fresh:
             window.optim.zero_grad()
             window.fresh = False
@@ -173,15 +171,13 @@ class DefaultBackwardHandler(BackwardHandler):
             self._check_whole()
             window.log(loss, count)
         if self.period == 1 and not self._joined and self.run.group.size == 1 and _is_plain(count):
-            # a window of one step: dividing its loss is the same as dividing all its gradients, and cheaper
-            loss, count = loss / count, 1
-            divided = loss
+            # a window of one step: beginning with 1/count is the same as dividing all its gradients, and cheaper
+            share, count = 1 / count, 1
         with self.run.precision.gradients():
-            (window if window.name else self).differentiate(self.run.precision.scale(loss))
+            (window if window.name else self).differentiate(self.run.precision.scale(loss), share)
         window.add(loss, count)
         if not self._joined:
             self._step_is_made(window)
-        return divided
 
     def _step_is_made(self, window: Window) -> None:
         window.steps += 1
@@ -209,9 +205,9 @@ class DefaultBackwardHandler(BackwardHandler):
         """Where the windows stand; a step that failed before it changed anything leaves them as they were."""
         return [window.position for window in self._windows]
 
-    def differentiate(self, loss: Tensor) -> None:
-        """Adds the gradients of a loss; frees its graph at once: only gradients are kept over the window."""
-        loss.backward()
+    def differentiate(self, loss: Tensor, share: float) -> None:
+        """Adds the gradients of `share` of a loss; frees its graph at once: only gradients are kept over the window."""
+        loss.backward(loss.new_full((), share))
 
     def _update(self, window: Window) -> None:
         run, optim = self.run, window.optim
@@ -309,7 +305,7 @@ class NotFinite(RunFailed):
 _NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
 
 
-def _is_plain(count: float | Tensor) -> bool:
+def _is_plain(count: Any) -> TypeGuard[float]:
     """Whether a count can be divided by without asking a device for it."""
     return not isinstance(count, Tensor) and count > 0
 

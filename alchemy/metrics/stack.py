@@ -86,7 +86,8 @@ class Scope:
         `reduce(run.group.gather)`: sums are added in the order of the ranks before anything is divided, rates take the
         time of the slowest, a `last` is that of the last rank which has one.
         """
-        return merged(gather(self.state_dict())).values()
+        states = gather(self.state_dict())
+        return self.values() if len(states) == 1 else merged(states).values()
 
     def __contains__(self, name: object) -> bool:
         return name in self._fields

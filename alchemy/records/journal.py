@@ -17,7 +17,7 @@ CAPACITY = 100_000  # rows that may wait for a disk which does not answer
 FLUSH_SECONDS = 0.5  # how much of a run that is killed from outside may be missing
 PATIENCE_SECONDS = 10.0  # how long the end of a run waits for the disk
 
-_encode = json.JSONEncoder(ensure_ascii=False).encode
+encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Journal:
@@ -48,27 +48,27 @@ class Journal:
     def append(self, row: Mapping[str, Any]) -> bool:
         """Takes a row; whether it was taken. A forked loader worker, which has no thread, writes nothing."""
         try:
-            text = _encode(row)
+            text = encode(row)
         except (TypeError, ValueError) as error:
             return self._drop(str(error))
-        return self.append_line(text)
+        return self.append_lines(text)
 
-    def append_line(self, text: str) -> bool:
-        """Takes a row that is spelt out as JSON already."""
+    def append_lines(self, *texts: str) -> bool:
+        """Takes rows that are spelt out as JSON already; all of them, or none."""
         if os.getpid() != self._pid:
             return False
         try:
-            line = (text + "\n").encode()
+            lines = "".join(f"{text}\n" for text in texts).encode()
         except UnicodeEncodeError as error:
-            return self._drop(str(error))
+            return self._drop(str(error), len(texts))
         with self._turn:
             if self._closing:
-                return self._drop("it is closed")
+                return self._drop("it is closed", len(texts))
             if self._taken - self._written >= self.capacity:
-                return self._drop("the disk does not keep up")
-            self._waiting.append(line)
-            self._taken += 1
-            self.lines += 1
+                return self._drop("the disk does not keep up", len(texts))
+            self._waiting.append(lines)
+            self._taken += len(texts)
+            self.lines += len(texts)
         return True
 
     def flush(self, timeout: float = PATIENCE_SECONDS) -> bool:
@@ -113,8 +113,8 @@ class Journal:
         if not self._thread.is_alive():
             os.close(self._file)
 
-    def _drop(self, error: str) -> bool:
-        self.dropped += 1
+    def _drop(self, error: str, rows: int = 1) -> bool:
+        self.dropped += rows
         self.error = self.error or error
         return False
 
@@ -214,7 +214,7 @@ class NoJournal:
     def append(self, row: Mapping[str, Any]) -> bool:
         return False
 
-    def append_line(self, text: str) -> bool:
+    def append_lines(self, *texts: str) -> bool:
         return False
 
     def flush(self) -> bool:

@@ -19,14 +19,14 @@ import hashlib
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from alchemy.absent import Alone
 from alchemy.errors import AlchemyError
-from alchemy.records.journal import Journal, Journalled, NoJournal, living, read_lines
+from alchemy.records.journal import Journal, Journalled, NoJournal, encode, living, read_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,17 +103,14 @@ class Ledger(Journalled):
 
     def _write(self, entries: list[Update | dict[str, Any]]) -> None:
         sets = iter(_sets([entry.steps for entry in entries if isinstance(entry, Update)]))
-        for entry in entries:
-            if isinstance(entry, Update):
-                self._journal.append_line(self._row(entry, next(sets)))
-            else:
-                self._journal.append(entry)
+        rows = [self._row(entry, next(sets)) if isinstance(entry, Update) else encode(entry) for entry in entries]
+        self._journal.append_lines(*rows)
 
     def _row(self, entry: Update, total: int | None) -> str:
         update, epoch, steps = entry
-        digest = _digest(map(_bytes, steps))
+        digest = _digest(b"".join([piece if isinstance(piece, bytes) else _bytes(piece) for piece in steps]))
         self._hash = chained(self._hash, digest)
-        n = sum(1 if isinstance(piece, bytes) else len(piece) for piece in steps)
+        n = sum([1 if isinstance(piece, bytes) else len(piece) for piece in steps])
         whole = "null" if total is None else f'"{total:016x}"'
         # spelt out, since an encoder takes as long as all the hashes of the row
         head = f'{{"update": {update}, "epoch": {epoch}, "n": {n}, "ids": "{digest.hex()}"'
@@ -151,7 +148,7 @@ def read_ledger(path: str | Path) -> list[tuple[int, dict[str, Any]]]:
 
 def chained(before: bytes, digest: bytes) -> bytes:
     """The next link of the chain."""
-    return _digest((before, digest))
+    return _digest(before + digest)
 
 
 def set_of(numbers: np.ndarray) -> int:
@@ -205,13 +202,11 @@ def _in_order(processes: list[list[Piece]]) -> list[Piece]:
     return [piece for step in zip_longest(*processes, fillvalue=NOTHING) for piece in step]
 
 
-def _digest(pieces: Iterable[bytes]) -> bytes:
-    return hashlib.blake2b(b"".join(pieces), digest_size=16).digest()
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
-def _bytes(piece: Piece) -> bytes:
-    if isinstance(piece, bytes):
-        return piece
+def _bytes(piece: array[int]) -> bytes:
     if sys.byteorder == "big":
         piece = piece[:]
         piece.byteswap()
