@@ -49,6 +49,7 @@ class Run(SymbolTbl):
         self.overfit = 0  # --overfit: how many batches training sees again and again; 0 is off
         self.stopping: str | None = None
         self.asked = 0  # the signal that this process was sent, until all processes know of it
+        self._wish: str | None = None  # why this process is to stop, until all processes know of it
         self._agreed: float | None = None  # seconds at the last update, as the first process has them
         self.resume_from: Path | None = None  # the record that the run goes on with
         self.allowed: frozenset[str] = frozenset()  # changes that it may go on with though it is no longer the same run
@@ -114,7 +115,18 @@ class Run(SymbolTbl):
         return float(self.group.sum([tokens])[0])
 
     def stop(self, reason: str) -> None:
-        """Asks the loop to end at the next step boundary; the first reason given stands."""
+        """Asks the loop to end at the next step boundary; the first reason given stands.
+
+        Of several processes one may ask for it alone: then all end after the update, or the evaluation, in which they
+        have told each other.
+        """
+        if self.group.size == 1:
+            self.end(reason)
+        elif self._wish is None:
+            self._wish = reason
+
+    def end(self, reason: str) -> None:
+        """There is a reason to end, and all processes know it."""
         self.stopping = self.stopping or reason
 
     def end_for(self, number: int) -> None:
@@ -132,17 +144,25 @@ class Run(SymbolTbl):
         return self.stopping or "" if self.signal is None else f"signal {self.signal}: ended at the next step"
 
     def agree(self, numbers: Sequence[float] = ()) -> list[float]:
-        """The sums over all processes, which on the way tell each other of signals and of the time.
+        """The sums over all processes, which on the way tell each other of signals, of wishes to stop and of the time.
 
-        A signal reaches them at different moments: whoever left alone would leave the others waiting.
+        These come to them at different moments: whoever left alone would leave the others waiting.
         """
         if self.group.size == 1:
             return list(numbers)
         here = time.monotonic() - self._began if self.group.is_main else 0.0
-        *sums, told, number, self._agreed = self.group.sum([*numbers, float(self.asked > 0), float(self.asked), here])
+        own = (self._wish is not None, self.asked > 0, self.asked, here)
+        *sums, wishes, told, number, self._agreed = self.group.sum([*numbers, *map(float, own)])
         if told and self.signal is None:
             self.end_for(int(number / told) if not number % told else signal.SIGTERM)
+        if wishes:
+            self._end_as_wished()
         return sums
+
+    def _end_as_wished(self) -> None:
+        """Some process has asked for the end, and all of them are here: the reason of the first one counts."""
+        wishes, self._wish = self.group.gather(self._wish), None
+        self.end(next(wish for wish in wishes if wish is not None))
 
     def outcome(self, error: BaseException | None) -> tuple[str, str]:
         """How a run ends: a status of the record, and the reason."""
@@ -160,9 +180,9 @@ class Run(SymbolTbl):
         if after_eval is not None:
             after_eval(scores)
         if self.train_sched is not None:
-            reason = self.rules.after_eval(self, split, scores)
-            if reason:
-                self.stop(reason)
+            if self.group.any(self._wish is not None):  # of a pipe that has seen the scores
+                self._end_as_wished()
+            self.rules.after_eval(self, split, scores)
             # before a step or an epoch: no boundary of an update comes before the weights change
             begins = self.train_sched.is_pending("begin_epoch") or self.train_sched.is_pending("begin_step")
             self.checkpoints.scored(split, scores, self.where, mid_window=self.mid_window or begins)

@@ -235,7 +235,10 @@ class Divergence(Monitored):
 
 
 class Rules:
-    """Stops at the first rule of `any` that is reached, and when all of `all` have been, each at its own time."""
+    """Stops at the first rule of `any` that is reached, and when all of `all` have been, each at its own time.
+
+    The run is told at once: rules see what is the same in all processes, so none of them has to ask the others.
+    """
 
     def __init__(self, any: Sequence[StopRule] = (), all: Sequence[StopRule] = ()) -> None:
         self._any, self._all = _named("any", any), _named("all", all)
@@ -258,19 +261,21 @@ class Rules:
     def after_log(self, run: Run, values: Mapping[str, float]) -> str:
         return self._ask(self._logs, run, values)
 
-    def _ask(self, askers: tuple[list[Callable[..., str]], dict[str, Callable[..., str]]], *args: Any) -> str:
+    def _ask(self, askers: tuple[list[Callable[..., str]], dict[str, Callable[..., str]]], run: Run, *args: Any) -> str:
         if not askers[0] and not askers[1]:
             return ""
         reason = ""
         # each one is asked, also after a reason was found: a run that is continued later must have missed nothing
         for ask in askers[0]:
-            found = ask(*args)
+            found = ask(run, *args)
             reason = reason or found
         for name, ask in askers[1].items():
-            if name not in self._met and (found := ask(*args)):
+            if name not in self._met and (found := ask(run, *args)):
                 self._met[name] = found
         if self._met and len(self._met) == len(self._all):
             reason = reason or " and ".join(self._met[name] for name in self._all)
+        if reason:
+            run.end(reason)
         return reason
 
     def state_dict(self) -> dict[str, Any]:

@@ -213,7 +213,7 @@ class AlchemyTrainScheduler(Registrable):
             self._next_lr()
         if self.finished:
             part = self.last_update == self._part_end
-            self.run.stop(f"{self.epochs} epochs are over" if part else f"{self.last_update:,} updates are made")
+            self.run.end(f"{self.epochs} epochs are over" if part else f"{self.last_update:,} updates are made")
 
     def _next_lr(self) -> None:
         if self.lr_sched is not None:
