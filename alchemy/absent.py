@@ -42,7 +42,7 @@ class Alone:
     def barrier(self) -> None:
         pass
 
-    def wrap(self, module: Any, **options: Any) -> Any:
+    def wrap(self, module: Any, sharing: Any = None) -> Any:
         return module
 
     def no_sync(self, module: Any) -> contextlib.AbstractContextManager[Any]:

@@ -83,7 +83,9 @@ def _restore(args: tuple[Any, ...], state: dict[str, Any]) -> FailedRun:
 
 
 def explain(error: BaseException) -> None:
-    """Adds what a bare error does not say: outside training there is no schedule, so no step to ask for."""
+    """Adds what a bare error does not say: which of our settings it is about, or what is not there yet."""
+    if isinstance(error, RuntimeError) and "Expected to have finished reduction" in str(error):
+        error.add_note("not every parameter was used in a step: write find_unused_parameters = true in [ddp]")
     name, owner = getattr(error, "name", None), getattr(error, "obj", 0)
     if (
         isinstance(error, AttributeError)

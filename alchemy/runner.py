@@ -21,7 +21,7 @@ from alchemy.context import Run, current_run, sym_tbl
 from alchemy.data import loader
 from alchemy.errors import AlchemyError, Refused, RunFailed, did_you_mean
 from alchemy.launch.device import alloc
-from alchemy.launch.group import first_failure, local_device, open_group, place
+from alchemy.launch.group import Sharing, first_failure, local_device, open_group, place
 from alchemy.launch.project import reach, roots
 from alchemy.launch.signals import graceful
 from alchemy.launch.workers import Lost, places, run_all
@@ -33,7 +33,7 @@ from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import plain_console, stdlib_logging
 from alchemy.precision import build_precision
 from alchemy.progress import Terminal
-from alchemy.registry import Registrable, build
+from alchemy.registry import Registrable, build, construct
 from alchemy.result import FailedRun, RunResult, explain
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, seed_everything, unchanged_generators
@@ -122,7 +122,8 @@ class AlchemyTrainer(AlchemyRunner):
         context.average = build_average(context)
         context.rules = build_rules(context)
         context.precision.prepare(context.model)
-        context.model.model = context.group.wrap(context.model.model)
+        sharing = construct(Sharing, context.table("ddp"), section="ddp")
+        context.model.model = context.group.wrap(context.model.model, sharing)
 
     def run(self) -> Any:
         context = self.context
@@ -237,8 +238,8 @@ def run_task(
                 if first:  # what broke here is only that the other is gone
                     logger.error("the run ends, since another process failed: {}", first)
                     raise RunFailed(f"another process failed: {first}") from error
-                logger.opt(exception=error).error("the run failed: {}", error)
                 explain(error)
+                logger.opt(exception=error).error("the run failed: {}", error)
                 raise
     except (Exception, KeyboardInterrupt) as error:
         if raise_errors or context is None:

@@ -10,13 +10,13 @@ from typing import Any
 
 from alchemy.config.merge import assign, find, has
 from alchemy.config.scan import Path, split_key
-from alchemy.config.tables import DEFAULT_TYPES, LOADER, NAMED_OPTIM, NOT_PASSED, TOP_LEVEL, WRAPPER
+from alchemy.config.tables import DEFAULT_TYPES, LATER, LOADER, NAMED_OPTIM, NOT_PASSED, SECTIONS, TOP_LEVEL, WRAPPER
 from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.config.values import decode, dotted, literal
 from alchemy.errors import Problem, did_you_mean
 
 # tables that may be opened from the command line though the file has none
-TABLES = ("backward", "checkpoint", "criterion", "ema", "model", "optim", "precision", "sched", "stop", "sweep", "task")
+TABLES = (*SECTIONS, *LATER)
 
 READ_BEFORE = {
     "base": "write a config of your own with that base",

@@ -33,6 +33,7 @@ KINDS = {
     "checkpoint": ("alchemy.checkpoint.keeper.Checkpoints",),
     "precision": ("alchemy.precision.Precision",),
     "average": ("alchemy.average.Average",),
+    "ddp": ("alchemy.launch.group.Sharing",),
     "collate": ("alchemy.data.collate.CollateFn",),
 }
 FOREIGN = ("alchemy.", "torch.")  # what is not the project's own code

@@ -17,6 +17,7 @@ SECTIONS = {
     "checkpoint": ("checkpoint", True),
     "precision": ("precision", True),
     "ema": ("average", True),
+    "ddp": ("ddp", True),
 }
 
 # the part that a table without a `type` means
@@ -25,6 +26,7 @@ DEFAULT_TYPES = {
     "checkpoint": "alchemy.checkpoint.keeper.Checkpoints",
     "precision": "alchemy.precision.Precision",
     "ema": "alchemy.average.EMA",
+    "ddp": "alchemy.launch.group.Sharing",
 }
 
 # lists of parts: where they stand and of which kind they are

@@ -25,6 +25,18 @@ BUCKET_BYTES = 2**25  # gradients travel in pieces: a copy of all of them at onc
 _opened = itertools.count()
 
 
+class Sharing:
+    """How several processes share a model: the table `[ddp]`; one process alone has no use for it.
+
+    `find_unused_parameters = False` spares DDP a walk over the graph in every step, and torch's remark that it was in
+    vain. Then every parameter must be used in every step, and DDP sorts its buckets anew after the first one: with
+    three ranks or more, sums are added in another order, so that a resumed run is no longer equal to the bit.
+    """
+
+    def __init__(self, *, find_unused_parameters: bool = True) -> None:
+        self.find_unused_parameters = find_unused_parameters
+
+
 class Processes:
     """A group of several processes; every member is a call that all of them make, in the same order.
 
@@ -61,18 +73,13 @@ class Processes:
     def barrier(self) -> None:
         dist.barrier(device_ids=[self.local_rank] if self._device.type == "cuda" else None)
 
-    def wrap(self, module: nn.Module, **options: Any) -> nn.Module:
-        """DDP around a module, with any of its keywords; the weights become those of rank 0.
-
-        `find_unused_parameters = False` spares a walk over the graph. Then every parameter must be used in every step,
-        and DDP sorts its buckets anew after the first one: with three ranks or more, sums are added in another order,
-        so that a resumed run is no longer equal to the bit.
-        """
+    def wrap(self, module: nn.Module, sharing: Sharing | None = None) -> nn.Module:
+        """DDP around a module; the weights become those of rank 0."""
         if not any(param.requires_grad for param in module.parameters()):
             return module  # no gradient to share, and DDP would refuse it
         devices = [self.local_rank] if self._device.type == "cuda" else None
         # gradients as views of the buckets: no second copy of them
-        settings = {"gradient_as_bucket_view": True, "find_unused_parameters": True, **options}
+        settings = {"gradient_as_bucket_view": True, **vars(sharing or Sharing())}
         wrapped = DistributedDataParallel(module, device_ids=devices, **settings)
         self._shared = frozenset(id(param) for param in module.parameters() if param.requires_grad)
         self._wrapped = wrapped

@@ -1,0 +1,86 @@
+"""What one of several processes does alone: it asks for the end, or does not use a part of its model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from alchemy.pipeline import EndStepPipeline, EvalPipeline, SchedPipeline
+from alchemy.plugins.base import AlchemyPlugin
+from tests.dist.leaving import recorded
+from tests.dist.parts import Model, append, file_of
+from tests.dist.work import tell
+
+HERE = __name__ if __name__ != "__main__" else "tests.dist.alone"
+STEP = 5  # in the second epoch of four
+
+
+@SchedPipeline.register()
+class Trace(EndStepPipeline):
+    """Writes down every update that this rank has come to, and asks for the end in one of them."""
+
+    def __init__(self, *, into: str, who: int = -1) -> None:
+        super().__init__()
+        self.into, self.who = into, who
+
+    def __call__(self, outputs: Any, **kwargs: Any) -> dict[str, Any]:
+        append(file_of(self.into, "updates"), self.run.update)
+        if self.run.group.rank == self.who and self.run.update == STEP:
+            self.run.stop(f"rank {self.who} has seen enough")
+        return kwargs
+
+
+@EvalPipeline.register()
+class Enough(EvalPipeline):
+    """Asks for the end after the first evaluation, in the last rank."""
+
+    def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
+        if self.run.group.rank:
+            self.run.stop("a score of rank 1")
+        return kwargs
+
+
+class Listener(AlchemyPlugin):
+    """Is told numbers in the first rank alone, and has enough of them."""
+
+    def log(self, values: Any, update: int) -> None:
+        if update == STEP:
+            self.run.stop("the listener has heard enough")
+
+
+class Spare(Model):
+    """Has a layer that it never uses."""
+
+    def __init__(self, *, into: str, targets: str = "tags", means: bool = False, dropout: float = 0.0) -> None:
+        super().__init__(into=into, targets=targets, means=means, dropout=dropout)
+        self.model.spare = nn.Linear(2, 2).double()
+
+
+def stopping(out: Path) -> dict[str, dict[str, Any]]:
+    """Three epochs of four updates, with an evaluation at the end of each."""
+    found = {}
+    for name in ("pipe", "score", "listener", "rule"):
+        cfg = found[name] = recorded(out, name, dropout=0.0)
+        trace = {"type": f"{HERE}.Trace", "into": str(out / name), "who": 1 if name == "pipe" else -1}
+        cfg["sched"]["pipes"] = [trace, {"type": "alchemy.pipeline.sched.EvalEEPipeline"}]
+        cfg["task"]["evalpipes"] = [{"type": f"{HERE}.Enough"}] if name == "score" else []
+        cfg["plugins"] += [{"type": f"{HERE}.Listener"}] if name == "listener" else []
+        cfg["stop"] = {"any": [{"type": "alchemy.stop.Updates", "updates": STEP}]} if name == "rule" else {}
+    return found
+
+
+def work(out: Path) -> None:
+    for name, cfg in stopping(out).items():
+        tell(out, name, cfg)
+    for name, found in (("found", {}), ("not looked for", {"find_unused_parameters": False})):
+        tell(out, f"all used, {name}", recorded(out, f"all used, {name}", ddp=found))
+        unused = recorded(out, f"unused, {name}", ddp=found)
+        unused["model"]["type"] = f"{HERE}.Spare"
+        tell(out, f"unused, {name}", unused)
+
+
+if __name__ == "__main__":
+    work(Path(sys.argv[1]))
