@@ -13,7 +13,7 @@ from torch import Tensor
 
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, RunFailed, did_you_mean
-from alchemy.nn.reduce import by_name, differentiable, mean, weighted_sum
+from alchemy.nn.reduce import Start, by_name, differentiable, mean, weighted_sum
 from alchemy.registry import Registrable, filled_from
 from alchemy.window import Window, Windows
 
@@ -91,6 +91,7 @@ class DefaultBackwardHandler(BackwardHandler):
         self.updates = self.skipped = 0
         self.calls = 0  # with gradients
         self._windows = Windows(self.run)
+        self._start = Start()
         self._ended = self._moved = False  # whether a window was full since the last update, and weights have changed
         self._joined = False  # whether the calls of now are pieces of one step
         self._synced = True  # whether the gradients are those of all processes
@@ -174,7 +175,8 @@ class DefaultBackwardHandler(BackwardHandler):
             # a window of one step: beginning with 1/count is the same as dividing all its gradients, and cheaper
             share, count = 1 / count, 1
         with self.run.precision.gradients():
-            (window if window.name else self).differentiate(self.run.precision.scale(loss), share)
+            scaled = self.run.precision.scale(loss)
+            (window if window.name else self).differentiate(scaled, self._start.like(scaled, share))
         window.add(loss, count)
         if not self._joined:
             self._step_is_made(window)
@@ -205,9 +207,9 @@ class DefaultBackwardHandler(BackwardHandler):
         """Where the windows stand; a step that failed before it changed anything leaves them as they were."""
         return [window.position for window in self._windows]
 
-    def differentiate(self, loss: Tensor, share: float) -> None:
-        """Adds the gradients of `share` of a loss; frees its graph at once: only gradients are kept over the window."""
-        loss.backward(loss.new_full((), share))
+    def differentiate(self, loss: Tensor, start: Tensor) -> None:
+        """Adds the gradients of `start` times a loss; frees its graph at once: only they are kept over the window."""
+        loss.backward(start)
 
     def _update(self, window: Window) -> None:
         run, optim = self.run, window.optim

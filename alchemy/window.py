@@ -45,8 +45,8 @@ class Window:
         self.loss = self.loss + 0.0 * (loss.item() if loss.device.type == "cpu" else loss.detach())
 
     # -- one of several
-    def differentiate(self, loss: Tensor, share: float) -> None:
-        """Adds the gradients of `share` of a loss to the parameters of this optimiser alone.
+    def differentiate(self, loss: Tensor, start: Tensor) -> None:
+        """Adds the gradients of `start` times a loss to the parameters of this optimiser alone.
 
         Those of the others stay as they are. What the loss depends on beyond them is not walked through, so its graph
         can serve another loss.
@@ -54,7 +54,7 @@ class Window:
         inputs = [param for param in self.optim.params if param.requires_grad]
         if not inputs:  # all of it is frozen, perhaps for a while
             return
-        loss.backward(loss.new_full((), share), inputs=inputs)
+        loss.backward(start, inputs=inputs)
         if all(param.grad is None for param in inputs):
             raise AlchemyError(
                 f"the loss of {self.name!r} does not depend on its parameters",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from alchemy.data.loader import Loader
+from alchemy.data.order import NOTHING, UNKNOWN
 
 
 class Feed:
@@ -54,8 +55,7 @@ class Feed:
         # streams: nobody knows who will be through first, so the processes ask each other before every step
         own = iter(self.loader)
         while self.group.any((batch := next(own, None)) is not None):
-            self.loader.real = batch is not None
-            self.loader.own = None if self.loader.real else []
+            self.loader.given = UNKNOWN if batch is not None else NOTHING
             self._company = batch if batch is not None else self._company
             # a training that is taken up here may have had its last batch before the start
             yield self.loader.skipped if self._company is None else self._company

@@ -29,7 +29,7 @@ from alchemy.data.chain import (
 from alchemy.data.device import batch_to_device
 from alchemy.data.digest import content_digest
 from alchemy.data.named import named
-from alchemy.data.order import WHOLE, Cut, Deal, Place, Single, Unpack
+from alchemy.data.order import UNKNOWN, WHOLE, Cut, Deal, Place, Single, Unpack
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import plain
 from alchemy.seeds import derive, reseed
@@ -48,10 +48,7 @@ class Loader(DataLoader[Any]):
     passes = 0
     place = WHOLE
     deal: Deal | None = None  # of data with an index
-    # of the batch that was given last
-    ids: list[int] | None = None  # over all processes; None for a stream, and for keys that are no numbers
-    own: list[int] | None = None  # those of this process
-    real = True  # whether it is this process's own; else it only keeps the others company
+    given = UNKNOWN  # what is known of the batch that was given last
     skipped: Any = None  # the last batch of a stream before the start
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
@@ -80,9 +77,8 @@ class Loader(DataLoader[Any]):
         if self.deal is not None:
             for batch in batches:
                 handed = self.deal.handed.popleft()
-                self.real = handed.real
-                if self.in_order:  # else nobody knows which batch this is
-                    self.ids, self.own = handed.everyone, handed.own
+                # out of order nobody knows which batch this is
+                self.given = handed if self.in_order else UNKNOWN._replace(real=handed.real)
                 yield batch
             return
         if self.place.start:
@@ -99,6 +95,21 @@ class Loader(DataLoader[Any]):
                 yield batch
             else:
                 self.skipped = batch
+
+    @property
+    def ids(self) -> list[int] | None:
+        """The samples of the last batch over all processes; None for a stream, and for keys that are no numbers."""
+        return self.given.everyone
+
+    @property
+    def own(self) -> list[int] | None:
+        """Those of this process."""
+        return self.given.own
+
+    @property
+    def real(self) -> bool:
+        """Whether the last batch is this process's own; else it only keeps the others company."""
+        return self.given.real
 
     def digest(self, batch: Any) -> bytes | None:
         """What tells a batch of a stream from others; nothing where the indices do."""

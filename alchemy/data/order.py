@@ -86,6 +86,10 @@ class Handed(NamedTuple):
     real: bool  # whether it has any; else it reads what another one does
 
 
+UNKNOWN = Handed(None, None, True)  # a batch of which nobody knows the samples
+NOTHING = Handed(None, [], False)  # in a step that only others have something to do in
+
+
 class Deal:
     """A batch sampler: the batches of one process, and a note of each that was handed to the loader.
 

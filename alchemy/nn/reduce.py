@@ -33,6 +33,19 @@ def mean(total: Tensor, count: float | Tensor) -> Tensor:
     return total / count if count > 0 else torch.zeros_like(total)
 
 
+class Start:
+    """The gradient of a loss with respect to itself, where a backward pass begins; kept while it stays the same."""
+
+    _kept: tuple[Any, Any] = (None, None)
+
+    def like(self, loss: Tensor, value: float) -> Tensor:
+        key = (value, loss.dtype, loss.device)
+        if self._kept[0] != key:
+            self._kept = (key, loss.new_full((), value))
+        start: Tensor = self._kept[1]
+        return start
+
+
 def differentiable(loss: Any) -> Tensor:
     """The loss as a scalar with a graph behind it, or an error that says what it is instead."""
     if not isinstance(loss, Tensor):

@@ -121,8 +121,8 @@ class AccelerateBackward(DefaultBackwardHandler):
         if accelerator().scaler is not None:  # it leaves out what is not finite, and goes on with a smaller scale
             self.nonfinite = "ignore"
 
-    def differentiate(self, loss: Tensor, share: float) -> None:
-        accelerator().backward(loss * share)  # not all of its engines take a gradient to begin with
+    def differentiate(self, loss: Tensor, start: Tensor) -> None:
+        accelerator().backward(loss * start)  # not all of its engines take a gradient to begin with
 
 
 @SchedPipeline.register("EvalESPipeline")
