@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loguru import logger
-
 from alchemy.config.load import prepare_cfg
 from alchemy.config.tables import RUNNER_NAMES
 from alchemy.config.tree import Document
-from alchemy.errors import AlchemyError, Refused
+from alchemy.errors import AlchemyError, Problem, Refused
 from alchemy.files import locked
 from alchemy.launch.device import alloc
 from alchemy.plugins.changes import changes, refuse
@@ -47,10 +45,12 @@ def resume(
         if not free:
             raise AlchemyError(f"another process writes to {folder}", hint="wait for it, or end it with `alchemy stop`")
     found = changes(folder, document, alloc(device)[0], user_dir)
-    for change in found:
-        logger.warning("since the record was written: {} {}", change.name, change.text)
     _refuse_if_over(folder, changed=any(change.breaks or change.of_config for change in found))
     refuse(found, allow)
+    # told by the run itself, once its log is open
+    document.notes += [
+        Problem(f"since the record was written: {change.name} {change.text}", error=False) for change in found
+    ]
     (result,) = run(
         [document],
         device=device,

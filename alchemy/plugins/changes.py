@@ -85,6 +85,10 @@ def _machine(record: Path, device_info: Mapping[str, Any]) -> Iterator[Change]:
     for name, (was, new, breaks) in rows.items() if before else ():
         if was != new:
             yield Change(name, f"{was} -> {new}", breaks)
+    was = before.get("processes", now["processes"])
+    if was != now["processes"]:  # where the data stands is counted over all of them; a state that cannot do so refuses
+        text = "the data goes on where it stood, but sums are added in another order and dropout draws anew"
+        yield Change("ranks", f"{was} -> {now['processes']} processes: {text}", False)
     packages = before.get("packages", {})
     for name in sorted({*packages, *now["packages"]}) if before else ():
         if name not in versions() and packages.get(name) != now["packages"].get(name):

@@ -19,6 +19,7 @@ from alchemy.config.tree import Document
 from alchemy.config.write import dumps
 from alchemy.errors import AlchemyError, Refused
 from alchemy.files import hash_text, hash_tree, write_atomic
+from alchemy.launch.group import place
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import DATE_FORMAT, FILE_FORMAT, file_log
 from alchemy.plugins.previous import compare_with_last
@@ -190,6 +191,7 @@ def environment(device_info: dict[str, Any]) -> dict[str, Any]:
         "processor": platform.machine(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "processes": place().size,
         "device": device_info,
         "cwd": os.getcwd(),
         "argv": sys.argv,

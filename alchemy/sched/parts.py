@@ -42,6 +42,8 @@ class Constant(AlchemyTrainScheduler):
 class LineWarmup(AlchemyTrainScheduler):
     """A line up over the warm-up, then a line down to nothing at the end of training."""
 
+    _told: tuple[int, int] | None = None  # the lengths that were said to be odd: a resume settles them again
+
     @filled
     def __init__(
         self,
@@ -57,8 +59,10 @@ class LineWarmup(AlchemyTrainScheduler):
 
     def settle(self) -> None:
         self._total, self._warmup = self.horizon(), self.warmup(self.num_warmup_steps)
-        if self._warmup >= self._total and not (self.run.max_batches or self.run.overfit):
-            logger.warning("[sched] the warm-up of {} is as long as training, which has {}", self._warmup, self._total)
+        lengths = (self._warmup, self._total)
+        if self._warmup >= self._total and self._told != lengths and not (self.run.max_batches or self.run.overfit):
+            self._told = lengths
+            logger.warning("[sched] the warm-up of {} is as long as training, which has {}", *lengths)
 
     def lr_at(self, base: float, t: int) -> float:
         return base * self.factor * curves.linear(t, warmup=self._warmup, total=self._total)

@@ -44,6 +44,19 @@ def test_a_package_with_a_dot_in_its_name_is_no_config_key(record: Path) -> None
     assert found(record) == [Change("zope.interface", "5.0 -> absent", breaks=False)]
 
 
+def test_another_number_of_processes_is_told_and_allowed(record: Path) -> None:
+    path = record / "env.json"
+    env = json.loads(path.read_text())
+    path.write_text(json.dumps(env | {"processes": 4}))
+    (change,) = found(record)
+    assert (change.name, change.breaks) == ("ranks", False)
+    assert change.text.startswith("4 -> 1 processes: the data goes on where it stood")
+    refuse([change], [])
+    del env["processes"]  # a record of an earlier version does not say
+    path.write_text(json.dumps(env))
+    assert found(record) == []
+
+
 @pytest.mark.parametrize("key", ["mine", "log_every"])
 def test_config_allows_keys_at_the_top_too(record: Path, key: str) -> None:
     (change,) = found(record, **{key: 3})

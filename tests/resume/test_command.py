@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -193,8 +194,20 @@ def test_what_does_no_harm_is_told(lab: Lab, tmp_path: Path) -> None:
     record = stopped(lab, tmp_path)
     changes = ("--set", "task.datasets.train.num_workers=2", "--set", "checkpoint.last=3")
     assert lab.command(tmp_path, "resume", str(record), *changes, *CPU) == 0, text_of(tmp_path)
-    assert "since the record was written: task.datasets.train.num_workers 0 -> 2" in text_of(tmp_path)
+    told = "since the record was written: task.datasets.train.num_workers 0 -> 2"
+    for text, line in (
+        ((record / "run.log").read_text(), rf"[\d-]+ [\d:.]+ \| WARNING  \| alchemy\.runner:\d+ \| {re.escape(told)}"),
+        ((tmp_path / "log.txt").read_text(), rf"[\d:]+ WARNING {re.escape(told)}"),
+    ):
+        assert len(re.findall(f"^{line}$", text, re.MULTILINE)) == text.count(told) == 1, text
     assert differences(baseline, record) == []
+
+
+def test_a_warm_up_that_is_too_long_is_told_once_in_each_start(lab: Lab, tmp_path: Path) -> None:
+    warm = {"type": "alchemy.sched.LineWarmup", "epochs": 3, "num_warmup_steps": 99}
+    record = stopped(lab, tmp_path, sched={**warm, "pipes": [{"type": "tests.resume.parts.PassES"}]})
+    assert lab.command(tmp_path, "resume", str(record), *CPU) == 0, text_of(tmp_path)
+    assert (record / "run.log").read_text().count("the warm-up of 99 is as long as training") == 2
 
 
 @pytest.mark.parametrize(
