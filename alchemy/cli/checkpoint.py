@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Parser, add_user_dir
+from alchemy.cli.options import Parser, add_user_dir, record_name
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def arguments(parser: Parser) -> None:
         return actions.add_parser(name, help=text, epilog=f"example:\n  alchemy checkpoint {name} {example}")
 
     ls = add("ls", "list the checkpoints of a record; sizes are looked at, contents are not", "latest --json")
-    ls.add_argument("record", metavar="RECORD", help=RECORD)
+    ls.add_argument("record", type=record_name, metavar="RECORD", help=RECORD)
     ls.add_argument("--json", action="store_true", help="print JSON")
     show = add("show", "print the tensors of a checkpoint, and the counters beside them", "latest")
     show.add_argument("source", metavar="CHECKPOINT", help=f"{EITHER} (its newest)")

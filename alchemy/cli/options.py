@@ -145,3 +145,17 @@ def integers(text: str) -> list[int]:
         return [int(word) for word in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 1,2,3") from None
+
+
+def record_name(text: str) -> str:
+    """The name of a record, which is a folder; what else is often given in its place is met with the way on."""
+    if not text:
+        raise AlchemyError("RECORD is empty", hint="give a record folder, its name, or 'latest'")
+    if os.path.isfile(text) and text != "latest" and not text.isdecimal():  # words of their own, and pids
+        folder = os.path.dirname(text)
+        inside = os.path.isfile(os.path.join(folder, "record.json"))
+        config = text.endswith((".toml", ".json", ".ini", ".py"))
+        auto = f"`alchemy run {text} --resume auto` goes on with the newest record of a config"
+        hint = f"give {folder or '.'}" if inside else auto if config else "give the path of a record folder"
+        raise AlchemyError(f"{text} is a file, and a record is a folder", hint=hint)
+    return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import add_user_dir, device
+from alchemy.cli.options import add_user_dir, device, record_name
 from alchemy.cli.verify import tell
 
 EXAMPLES = """examples:
@@ -15,7 +15,8 @@ EXAMPLES = """examples:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("record", metavar="RECORD", help="a record folder, its name, or 'latest'; nothing in it is changed")
+    text = "a record folder, its name, or 'latest'; nothing in it is changed"
+    add("record", type=record_name, metavar="RECORD", help=text)
     update = add("--update", type=int, required=True, metavar="N", help="the update to make again, counted from 1")
     parser._option_string_actions["--step"] = update  # another word for it, which no help shows
     add("--debug", action="store_true", help="find the operation that gave the first NaN, and the line that called it")

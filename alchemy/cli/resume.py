@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import add_user_dir, device
+from alchemy.cli.options import add_user_dir, device, record_name
 
 EXAMPLES = """examples:
   alchemy resume records/train/2026-11-15_10-00-00.000000
@@ -15,7 +15,7 @@ EXAMPLES = """examples:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("record", metavar="RECORD", help="a record folder, its name, or 'latest'")
+    add("record", type=record_name, metavar="RECORD", help="a record folder, its name, or 'latest'")
     add(
         "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="change a value of its config"
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import time
 
+from alchemy.cli.options import record_name
+
 EXAMPLES = """examples:
   alchemy stop latest
   alchemy stop records/demo/2026-01-31_12-00-00.000000 --wait 60
@@ -13,7 +15,8 @@ EXAMPLES = """examples:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("record", metavar="RECORD", help="a record folder, its name, 'latest', or the pid of a background run")
+    text = "a record folder, its name, 'latest', or the pid of a background run"
+    add("record", type=record_name, metavar="RECORD", help=text)
     add("--wait", type=float, default=0.0, metavar="SECONDS", help="wait at most so long for the run to end")
 
 

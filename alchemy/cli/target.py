@@ -65,16 +65,17 @@ def _weights(record: Path, name: str | None) -> Path:
 
 
 def _find(name: str) -> Path:
+    from alchemy.cli.options import record_name
     from alchemy.records import find
 
     if name == "latest":
         return _latest()
     # records of older versions have a config but no record.json
-    if (Path(name) / "cfg.toml").is_file():
+    if name and (Path(name) / "cfg.toml").is_file():
         return Path(name)
     if name.endswith((".toml", ".json", ".ini", ".py")):
         raise AlchemyError(f"there is no config file {name!r}")
-    return find(name)
+    return find(record_name(name))
 
 
 def _kept(folder: Path) -> list[Path]:

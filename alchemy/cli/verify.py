@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Parser, add_configs, add_user_dir, device, integers
+from alchemy.cli.options import Parser, add_configs, add_user_dir, device, integers, record_name
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
@@ -31,8 +31,8 @@ def arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     parsers = {name: actions.add_parser(name, help=text, epilog=EXAMPLES) for name, text in ACTIONS.items()}
     ledger = actions.add_parser("ledger", help=LEDGER, epilog=EXAMPLES)
-    ledger.add_argument("record", metavar="RECORD", help="a record folder, or its name")
-    ledger.add_argument("other", nargs="?", metavar="OTHER", help="another one, to compare with")
+    ledger.add_argument("record", type=record_name, metavar="RECORD", help="a record folder, or its name")
+    ledger.add_argument("other", type=record_name, nargs="?", metavar="OTHER", help="another one, to compare with")
     for inner in parsers.values():
         add_configs(inner, many=False)
     for name in ("resume", "determinism"):
