@@ -15,12 +15,13 @@ from alchemy.checkpoint import Checkpoints
 from alchemy.checkpoint.files import write
 from alchemy.checkpoint.keeper import OWN
 from alchemy.checkpoint.manifest import Manifest
-from alchemy.checkpoint.parts import collect
+from alchemy.checkpoint.parts import Collected, collect
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, Refused
 from alchemy.files import hash_text, write_atomic
 from alchemy.pipeline.eval import LogBest, SaveBest
 from alchemy.records.folder import now
+from alchemy.records.journal import NoJournal, count_lines
 from alchemy.records.ledger import Ledger
 from alchemy.registry import construct
 from alchemy.seeds import Generators
@@ -36,7 +37,7 @@ def keep_state(run: Run) -> None:
     given = {"state_dir": Path(folder) / "state"}
     checkpoints: Checkpoints = construct(Checkpoints, run.table("checkpoint"), given=given, section="checkpoint")
     checkpoints.group, checkpoints.parts = run.group, parts_of(run)
-    checkpoints.saver.before = lambda: _write_down(run)
+    checkpoints.saver.before = Journals(run).write_down
     if not any(isinstance(pipe, SaveBest | LogBest) for pipe in run.task.evalpipes):  # else they say what is best
         checkpoints.tell_best = run.record.note
     run.checkpoints = checkpoints
@@ -92,10 +93,37 @@ def _take_up(run: Run) -> None:
         run.ledger.resume(run.record.generation, update)
 
 
-def _write_down(run: Run) -> None:
-    """Called ahead of a save, in its thread: a state must not know of rows that the disk does not have."""
-    run.record.sync()
-    run.ledger.sync()
+class Journals:
+    """The rows that a state counts, which must be on the disk before it."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._told: set[str] = set()
+
+    def write_down(self, state: Collected) -> None:
+        """Called ahead of a save, in its thread: a state must not know of rows that the disk does not have."""
+        series = getattr(self.run.record, "series", NoJournal())  # a run without a folder has none
+        for part, name, rows in (("rows", "metrics.jsonl", series), ("ledger", "ledger.jsonl", self.run.ledger)):
+            if not rows.sync() and part in state.json:
+                claimed, found = state.json[part]["lines"], _lines(Path(self.run.record_dir or "") / name)
+                state.json[part]["lines"] = min(claimed, found)
+                self._tell(name, rows.error or "the disk does not answer", claimed, found)
+
+    def _tell(self, name: str, reason: str, claimed: int, found: int) -> None:
+        """Once for each file: a training is worth more than its rows, so it is saved all the same."""
+        if name not in self._told:
+            self._told.add(name)
+            text = "{} is not safe on the disk, {} of {} rows are there: {}; a resume from the state that is saved now "
+            logger.warning(text + "counts only these", name, min(claimed, found), claimed, reason)
+
+
+def _lines(path: Path) -> int:
+    """The rows that a file has whole."""
+    try:
+        lines, cut = count_lines(path)
+    except OSError:
+        return 0
+    return lines - cut
 
 
 class Rows:

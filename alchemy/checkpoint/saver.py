@@ -58,12 +58,13 @@ class Buffers:
 class Saver:
     """Writes checkpoints, one at a time. Trouble with the disk is counted and handed to `done`; none of it is raised.
 
-    Where a copy finds no memory, or a thread cannot be had, the caller waits for the disk. `before()` is called ahead
-    of each save, where it is written: what else must be on the disk by then goes there.
+    Where a copy finds no memory, or a thread cannot be had, the caller waits for the disk. `before(state)` is called
+    ahead of each save, where it is written: what else must be on the disk by then goes there, and what the state says
+    of it can be mended.
     """
 
     def __init__(
-        self, *, asynchronous: bool = True, before: Callable[[], None] = lambda: None, disk: Disk = DISK
+        self, *, asynchronous: bool = True, before: Callable[[Collected], None] = lambda state: None, disk: Disk = DISK
     ) -> None:
         self.asynchronous, self.before, self.disk = asynchronous, before, disk
         self.failed = 0
@@ -134,7 +135,7 @@ class Saver:
         reason = ""
         try:
             self._buffers.ready()
-            self.before()
+            self.before(state)
             write(target, state.files(), manifest, self.disk)
         except Exception as error:  # a training is worth more than one of its checkpoints
             self.failed += 1

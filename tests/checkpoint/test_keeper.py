@@ -348,7 +348,7 @@ def test_a_file_system_without_links_gets_copies(train: Any, tmp_path: Path, mon
 
 def test_what_must_be_on_the_disk_first_is_called_before(train: Any, tmp_path: Path) -> None:
     training, seen = train(), []
-    training.keeper.saver.before = lambda: seen.append(names(tmp_path / "state"))
+    training.keeper.saver.before = lambda state: seen.append(names(tmp_path / "state"))
     training.steps(4)
     assert seen == [[], ["u2"]]
 
@@ -356,7 +356,7 @@ def test_what_must_be_on_the_disk_first_is_called_before(train: Any, tmp_path: P
 def test_a_long_wait_for_the_one_before_is_told(train: Any, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("alchemy.checkpoint.saver.LONG_WAIT", 0.0)
     training = train(every=1)
-    training.keeper.saver.before = lambda: time.sleep(0.02)
+    training.keeper.saver.before = lambda state: time.sleep(0.02)
     training.steps(2)
     assert any("s for the checkpoint before this one: save less often" in line for line in said)
 

@@ -43,7 +43,7 @@ def test_tensors_that_change_their_shape_or_go_away_get_what_they_need() -> None
 def test_the_copy_does_not_follow_the_training(tmp_path: Path) -> None:
     saver, weight = Saver(), torch.zeros(4)
     gate = threading.Event()
-    saver.before = lambda: gate.wait(10) and None  # type: ignore[assignment]
+    saver.before = lambda state: gate.wait(10) and None  # type: ignore[assignment]
     saver.save(tmp_path / "u1", Collected({}, {"parts/x": weight}), manifest())
     weight.fill_(7.0)
     gate.set()
@@ -77,7 +77,7 @@ def test_a_process_that_dies_amid_a_save_leaves_the_one_before(tmp_path: Path) -
 
 def test_one_is_written_at_a_time(tmp_path: Path) -> None:
     saver, alive = Saver(), []
-    saver.before = lambda: alive.append(sum(thread.name == "alchemy-checkpoint" for thread in threading.enumerate()))
+    saver.before = lambda _: alive.append(sum(thread.name == "alchemy-checkpoint" for thread in threading.enumerate()))
     for update in range(5):
         saver.save(tmp_path / f"u{update}", Collected({}, {"parts/x": torch.ones(update)}), manifest())
     saver.close()
