@@ -82,7 +82,7 @@ def _letters(word: str) -> str:
 
 
 def _lines(part: Any) -> str:
-    takes = [*map(str, part.params), *(["..."] if part.takes_kwargs else [])]
+    takes = [*map(str, part.keys), *(["..."] if part.takes_kwargs else [])]
     doc = part.doc.strip().partition("\n")[0]
     return "\n".join([f"  {part.path}({', '.join(takes)})", *([f"      {doc}"] if doc else [])])
 
@@ -90,7 +90,7 @@ def _lines(part: Any) -> str:
 def _row(part: Any) -> dict[str, Any]:
     params = [
         {"name": row.name, "type": row.annotation, "required": row.required, "default": _default(row)}
-        for row in part.params
+        for row in part.keys
     ]
     return {
         "type": part.path,

@@ -7,7 +7,7 @@ from typing import Any
 
 from alchemy.config.signature import Param, literal
 from alchemy.config.source import Part, parts
-from alchemy.config.tables import DEFAULT_TYPES, GIVEN, LATER, LISTS, LOADER, NOT_PASSED, SECTIONS, SETTINGS
+from alchemy.config.tables import DEFAULT_TYPES, LATER, LISTS, LOADER, NOT_PASSED, SECTIONS, SETTINGS
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -58,8 +58,7 @@ def schema() -> Schema:
 
 def part_schema(part: Part, kind: str) -> Schema:
     """The table of one part: its keys, their types and defaults, and which are required."""
-    hidden = GIVEN.get(kind, ()) if kind != "data pipe" else ()
-    params = [p for p in part.params if p.name not in hidden and p.name != "type"]
+    params = [p for p in part.keys if p.name != "type"]
     properties: Schema = {"type": {"const": part.path}}
     properties |= {p.name: _param(p) for p in params}
     for name in NOT_PASSED.get(kind, ()):

@@ -12,7 +12,7 @@ from typing import Any
 from alchemy.config.modules import Module, absolute, locate, read
 from alchemy.config.names import PLAIN_BASES, Class, Gap, ancestors, lookup
 from alchemy.config.signature import Param, literal, parameters_of, words_in
-from alchemy.config.tables import DEFAULT_TYPES, MODULES
+from alchemy.config.tables import DEFAULT_TYPES, GIVEN, MODULES
 from alchemy.registry import is_registered
 
 # the base classes of parts, as dotted text: config/ knows them by name only
@@ -86,6 +86,15 @@ class Part:
 
     def param(self, name: str) -> Param | None:
         return next((p for p in self.params if p.name == name), None)
+
+    @property
+    def keys(self) -> list[Param]:
+        """The parameters that its table can give: all but those that are filled in for it.
+
+        A data pipe that stands first may be given what others get from the one before them.
+        """
+        filled = {name for kind in self.kinds if kind != "data pipe" for name in GIVEN.get(kind, ())}
+        return [p for p in self.params if p.name not in filled]
 
     @cached_property
     def known(self) -> frozenset[str]:
@@ -226,7 +235,7 @@ def _imports(module: Module, node: ast.AST) -> list[str]:
 
 
 _NOT_SHORT = ("alchemy.pipeline",)  # its modules are known by their own names: itr, lst, output, ...
-_INTERNAL = ("Wrapped", "Foreign")  # made for a dotted path into torch, never named
+_INTERNAL = ("Wrapped", "Foreign", "Optimizers")  # made for what else [optim] says, never named
 _NOT_ZOO = ("alchemy.util", "alchemy.cli", "alchemy.verify", "alchemy.config", "alchemy.scheduler")
 
 

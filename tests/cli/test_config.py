@@ -73,6 +73,16 @@ def test_peek_names_the_splits(project, capsys):
     assert "no split 'trian'; did you mean 'train'?" in capsys.readouterr().err
 
 
+def test_parts_show_what_a_config_can_give(capsys):
+    assert main(["parts", "--json"]) == 0
+    taken = {row["type"]: {param["name"] for param in row["params"]} for row in json.loads(capsys.readouterr().out)}
+    assert "alchemy.optim.Adam" in taken and "alchemy.optim.Optimizers" not in taken
+    assert "every" in taken["alchemy.checkpoint.keeper.Checkpoints"]
+    assert "datapipe" in taken["alchemy.pipeline.lst.SequenceWrapper"]  # of a pipe that stands first
+    filled_in = {"state_dir", "cfg", "device_info", "params", "parts"}
+    assert {path: names & filled_in for path, names in taken.items() if names & filled_in} == {}
+
+
 def test_parts_of_the_project_come_first(project, capsys):
     (project / "src" / "old.py").write_text(
         "from alchemy.model import AlchemyModel\nfrom torch import nn\nclass Tagger(nn.Module): ...\n"
