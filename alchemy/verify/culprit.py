@@ -1,4 +1,4 @@
-"""The operation that made the first NaN of a step, and the line of code that called it."""
+"""Where the first NaN of a step came from: its batch, or an operation and the line of code that called it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import contextlib
 import re
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,6 +24,7 @@ UNWRITTEN = ("aten.empty", "aten.new_empty")
 MASKS = ("aten.full", "aten.masked_fill", "aten.fill", "aten.where", "aten.scalar_tensor", "aten.copy", "aten.neg")
 OF_TORCH = ("/site-packages/torch/", "/alchemy/")
 FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n +([^\n]+)')
+MANY = 20  # samples that are named
 FORWARD = "Error detected in"  # how the anomaly detection of torch begins the traceback of the forward call
 
 
@@ -87,6 +90,48 @@ class Culprit(TorchDispatchMode):
         elif self.inf is None and not had_inf and not str(func).startswith(MASKS) and _holds(torch.isinf, out):
             self.inf = _found("infinity", func)
         return out
+
+
+@dataclass
+class Stain:
+    """A tensor of a batch that is not finite, and the samples that it is not finite for, where that can be told."""
+
+    name: str
+    what: str
+    samples: list[int]
+
+    def __str__(self) -> str:
+        numbers = ", ".join(map(str, self.samples[:MANY])) + (", .." if len(self.samples) > MANY else "")
+        of = f" of sample{'s' if len(self.samples) > 1 else ''} {numbers}" if self.samples else ""
+        return f"{self.what} in {self.name or 'the tensor'}{of}"
+
+
+def stains(batch: Any, ids: Sequence[int] | None) -> list[Stain]:
+    """What is not finite in a batch; `ids` are those of its samples, which the first dimension of a tensor counts.
+
+    >>> stains({"x": torch.tensor([[0.0, 1.0], [float("nan"), 1.0]]), "y": torch.tensor([1, 2])}, [7, 9])
+    [Stain(name='x', what='NaN', samples=[9])]
+    """
+    found = []
+    for name, value in _named_leaves(batch):
+        good = torch.isfinite(value)
+        if not bool(good.all()):
+            what = "NaN" if bool(torch.isnan(value).any()) else "infinity"
+            by_sample = ids is not None and value.ndim > 0 and len(value) == len(ids)
+            rows = (~good).reshape(len(value), -1).any(1).nonzero().flatten().tolist() if by_sample else []
+            found.append(Stain(name, what, [ids[row] for row in rows] if ids is not None else []))
+    return found
+
+
+def _named_leaves(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The tensors, arrays and numbers with a point below a value, with the keys that lead to them: `inputs.0`."""
+    if isinstance(value, Mapping | list | tuple):
+        for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _named_leaves(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, Tensor | float) or (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
+        tensor = torch.as_tensor(value).detach()
+        if tensor.is_floating_point():
+            yield name, tensor if tensor.layout == torch.strided else tensor.to_dense()
 
 
 def _holds(test: Any, values: Any) -> bool:

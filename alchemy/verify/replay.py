@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from alchemy.checkpoint.files import read
 from alchemy.checkpoint.keeper import OWN
@@ -33,12 +32,11 @@ from alchemy.plugins.changes import changes
 from alchemy.records.folder import find
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, run_task
 from alchemy.state import parts_of
-from alchemy.verify.culprit import Culprit
+from alchemy.verify.culprit import MANY, Culprit, Stain, stains
 from alchemy.verify.past import ledger_rows, left_of, processes_of, refuse, state_before
 from alchemy.verify.trial import Tell
 
 LARGEST = 10  # gradients that are shown
-MANY = 20  # ids that are shown
 
 
 @dataclass
@@ -49,7 +47,7 @@ class Step:
     epoch: int
     ids: list[int] | None
     batch: str
-    finite_batch: bool
+    stains: list[Stain]  # what is not finite in the batch itself
     loss_sum: float = 0.0
     count: float = 0.0
     finite: bool = True
@@ -58,7 +56,18 @@ class Step:
         ids = "" if self.ids is None else f", samples {_shown(self.ids)}"
         head = f"step {self.step}, epoch {self.epoch}{ids}\n  {self.batch}"
         loss = f"  loss {self.loss_sum:.9g} over {self.count:g}{'' if self.finite else ': not finite'}"
-        return "\n".join([head, *(["  the batch itself is not finite"] if not self.finite_batch else []), loss])
+        return "\n".join([head, *([f"  the batch itself is not finite: {self.stained}"] if self.stains else []), loss])
+
+    @property
+    def stained(self) -> str:
+        return "; ".join(map(str, self.stains))
+
+    def blame(self, operation: str) -> str:
+        """The batch before the operation: what is done to a NaN can only give another."""
+        if not self.stains:
+            return operation
+        first = f"the batch of step {self.step} itself is not finite: {self.stained}"
+        return f"{first}\nof the operations on it, {operation}" if operation else first
 
 
 @dataclass
@@ -240,14 +249,14 @@ class Watch:
             return step(batch, *args, **kwargs)
         sched = self.run.train_sched
         ids = self.run.window[-1] if self.run.window else None
-        finite = all(map(_is_finite, tree_leaves(batch)))
-        self.report.steps.append(Step(sched.cur_step, sched.cur_epoch, ids, describe(batch), finite))
+        row = Step(sched.cur_step, sched.cur_epoch, ids, describe(batch), stains(batch, ids))
+        self.report.steps.append(row)
         try:
             with self.culprit.watching() if self.culprit is not None else contextlib.nullcontext():
                 return step(batch, *args, **kwargs)
         finally:
-            if self.culprit is not None and (self.culprit.backward or not self.report.steps[-1].finite):
-                self.report.culprit = self.culprit.found
+            if self.culprit is not None and (self.culprit.backward or not row.finite):
+                self.report.culprit = row.blame(self.culprit.found)
 
     def _loss(self, backward: Any, *args: Any, **kwargs: Any) -> Any:
         if self.is_on and self.report.steps and torch.is_grad_enabled():
@@ -311,10 +320,6 @@ def _same_samples(folder: Path, report: Report) -> bool | None:
 
 
 # -- words
-def _is_finite(value: Any) -> bool:
-    return not isinstance(value, Tensor) or not value.is_floating_point() or bool(torch.isfinite(value).all())
-
-
 def _shown(items: list[Any]) -> str:
     more = f" and {len(items) - MANY} more" if len(items) > MANY else ""
     return ", ".join(map(str, items[:MANY])) + more

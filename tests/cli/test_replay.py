@@ -62,6 +62,23 @@ def test_a_nan_is_traced_to_the_line_of_the_project(project, trained, capsys):
     assert "Traceback" not in out
 
 
+def test_a_nan_of_the_data_is_told_before_the_operations_on_it(project, trained, capsys):
+    rows = (project / "data" / "train.csv").read_text().splitlines()
+    rows[499] = "nan,0.1,red"  # sample 498, below the line of the names
+    (project / "data" / "train.csv").write_text("\n".join(rows) + "\n")
+    record = trained()
+    (bad,) = (record / "bad").glob("u*.json")
+    update = bad.stem[1:]
+    assert main(["replay", str(record), "--update", update, "--debug", "--device", "-1"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert "  the batch itself is not finite: NaN in point of sample 498" in out
+    told = out.index(f"the batch of step {int(update) - 1} itself is not finite: NaN in point of sample 498")
+    assert out[told + 1].startswith("of the operations on it, the first NaN comes from ")
+    assert main(["replay", str(record), "--update", update, "--json", "--device", "-1"]) == 0
+    (step,) = json.loads(capsys.readouterr().out)["steps"]
+    assert step["stains"] == [{"name": "point", "what": "NaN", "samples": [498]}]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
