@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from alchemy.backward import BackwardHandler, DefaultBackwardHandler, NotFinite
+from alchemy.checkpoint.extra import extra_of, read_extra, write_extra
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.nn.groups import matches
@@ -44,6 +45,7 @@ class AlchemyModel(Registrable):
     _model: Any = None
     _backward: Any = None
     _modules_of: tuple[Any, list[nn.Module]] = (None, [])
+    _told = False  # that something cannot be saved
 
     def __init__(self) -> None:
         self.run: Run = current_run()
@@ -211,8 +213,17 @@ class AlchemyModel(Registrable):
                 raise AlchemyError(f"the saved weights do not fit {name or type(module).__name__}: {error}") from error
 
     def save(self, path: str | Path) -> None:
-        """Writes the weights into the folder `path`: model.safetensors, and a file for each loss that has weights."""
-        save_all(self._saved(), Path(path))
+        """Writes the weights into the folder `path`: model.safetensors, and a file for each loss that has weights.
+
+        What a module keeps beside its tensors (`get_extra_state`) goes to model.extra.safetensors.
+        """
+        save_all(self._saved(), Path(path), self._save_extra)
+
+    def _save_extra(self, module: nn.Module, folder: Path, name: str) -> None:
+        left_out = ", ".join(write_extra(module, folder, name))
+        if left_out and not self._told:
+            self._told = True
+            logger.warning("{}: neither a JSON value nor a tensor, so it is not saved with the weights", left_out)
 
     def load(self, path: str | Path, strict: bool = True) -> None:
         """Reads the weights that `save` wrote, or a checkpoint: of that the averaged ones, where it has them.
@@ -220,7 +231,10 @@ class AlchemyModel(Registrable):
         `strict=False` takes what fits by name.
         """
         for name, module in self._saved().items():
-            load_weights(module, Path(path) / f"{name}.safetensors", strict)
+            extra = read_extra(module, Path(path), name)
+            load_weights(module, Path(path) / f"{name}.safetensors", strict, extra)
+            if missing := extra_of(module).keys() - extra.keys():
+                logger.warning("{} has no {} of {}: it stays as it is", path, ", ".join(sorted(missing)), name)
         averaged = Path(path) / "ema.safetensors"
         if averaged.is_file():  # of what is trained; buffers and frozen weights are the model's
             load_partial(self.module, load_file(averaged))
