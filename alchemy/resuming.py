@@ -15,7 +15,7 @@ from alchemy.files import locked
 from alchemy.launch.device import alloc
 from alchemy.plugins.changes import changes, refuse
 from alchemy.plugins.files import config_hash
-from alchemy.records.folder import LOCK, find, folders, read_info
+from alchemy.records.folder import LOCK, SILENT_SECONDS, find, folders, read_info
 from alchemy.result import RunResult
 from alchemy.runner import run
 
@@ -76,8 +76,11 @@ def _document(folder: Path, overrides: Sequence[str]) -> Document:
 def _refuse_if_over(folder: Path, *, changed: bool) -> None:
     info = read_info(folder)
     if info["status"] == "running":
-        where = "" if info["host"] == socket.gethostname() else f" on {info['host']}"
-        raise AlchemyError(f"{folder} is still running{where}, as process {info['pid']}", hint="`alchemy stop` ends it")
+        here = info["host"] == socket.gethostname()
+        where = "" if here else f" on {info['host']}"
+        silence = f"or wait, if it is gone: it counts as lost after {SILENT_SECONDS:g} s without a sign of life"
+        hint = "`alchemy stop` ends it" if here else f"end it there, {silence}"
+        raise AlchemyError(f"{folder} is still running{where}, as process {info['pid']}", hint=hint)
     if info["status"] == "finished" and not changed:
         hint = "to train longer: --set sched.epochs=N --allow sched.epochs"
         raise AlchemyError(f"{folder} has finished: there is nothing to go on with", hint=hint)

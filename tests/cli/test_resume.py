@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import signal
@@ -76,6 +77,28 @@ def test_the_code_that_a_resume_was_made_with_is_the_code_of_the_record(
     assert main(["resume", str(record), "--device", "-1", "--allow", "code"]) == 128 + signal.SIGTERM
     monkeypatch.delenv("STOP_AT")
     assert main(["resume", str(record), "--device", "-1"]) == 0
+
+
+def runs_elsewhere(record: Path, *, silent: float) -> None:
+    """As if another machine wrote it, and had last been heard of so many seconds ago."""
+    heard = datetime.datetime.now().astimezone() - datetime.timedelta(seconds=silent)
+    info = json.loads((record / "record.json").read_text())
+    info |= {"status": "running", "host": "elsewhere", "pid": 7, "heartbeat": heard.isoformat()}
+    (record / "record.json").write_text(json.dumps(info))
+
+
+def test_a_run_of_another_machine_is_waited_for(record: Path, capsys: Any) -> None:
+    runs_elsewhere(record, silent=60)
+    assert main(["resume", str(record), "--device", "-1"]) == 2
+    error = capsys.readouterr().err
+    assert "is still running on elsewhere, as process 7; end it there, or wait, if it is gone" in error
+    assert "it counts as lost after 300 s" in error
+
+
+def test_a_run_of_another_machine_that_is_silent_is_gone_on_with(record: Path) -> None:
+    runs_elsewhere(record, silent=400)
+    assert main(["resume", str(record), "--device", "-1"]) == 0
+    assert status(record) == "finished"
 
 
 @pytest.mark.parametrize("words", [[], ["--allow"], ["x", "y"]])
