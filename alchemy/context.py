@@ -117,12 +117,12 @@ class Run(SymbolTbl):
     def stop(self, reason: str) -> None:
         """Asks the loop to end at the next step boundary; the first reason given stands.
 
-        Of several processes one may ask for it alone: then all end after the update, or the evaluation, in which they
-        have told each other.
+        Of several processes one may ask for it alone. They tell each other in the next update, or at the end of an
+        evaluation or an epoch if that comes first, and all end there.
         """
         if self.group.size == 1:
             self.end(reason)
-        elif self._wish is None:
+        elif self._wish is None and self.stopping is None:
             self._wish = reason
 
     def end(self, reason: str) -> None:
@@ -156,13 +156,15 @@ class Run(SymbolTbl):
         if told and self.signal is None:
             self.end_for(int(number / told) if not number % told else signal.SIGTERM)
         if wishes:
-            self._end_as_wished()
+            self.listen()
         return sums
 
-    def _end_as_wished(self) -> None:
-        """Some process has asked for the end, and all of them are here: the reason of the first one counts."""
-        wishes, self._wish = self.group.gather(self._wish), None
-        self.end(next(wish for wish in wishes if wish is not None))
+    def listen(self) -> None:
+        """All processes are here, and tell each other whether one of them has asked for the end."""
+        wishes = [wish for wish in self.group.gather(self._wish) if wish is not None]
+        self._wish = None
+        if wishes:
+            self.end(wishes[0])
 
     def outcome(self, error: BaseException | None) -> tuple[str, str]:
         """How a run ends: a status of the record, and the reason."""
@@ -180,9 +182,8 @@ class Run(SymbolTbl):
         if after_eval is not None:
             after_eval(scores)
         if self.train_sched is not None:
-            if self.group.any(self._wish is not None):  # of a pipe that has seen the scores
-                self._end_as_wished()
             self.rules.after_eval(self, split, scores)
+            self.listen()  # to a pipe that has seen the scores
             # before a step or an epoch: no boundary of an update comes before the weights change
             begins = self.train_sched.is_pending("begin_epoch") or self.train_sched.is_pending("begin_step")
             self.checkpoints.scored(split, scores, self.where, mid_window=self.mid_window or begins)

@@ -237,12 +237,14 @@ class Divergence(Monitored):
 class Rules:
     """Stops at the first rule of `any` that is reached, and when all of `all` have been, each at its own time.
 
-    The run is told at once: rules see what is the same in all processes, so none of them has to ask the others.
+    The run is told at once. Our own rules come to the same in all processes; where there are others, the processes tell
+    each other first.
     """
 
     def __init__(self, any: Sequence[StopRule] = (), all: Sequence[StopRule] = ()) -> None:
         self._any, self._all = _named("any", any), _named("all", all)
         self._met: dict[str, str] = {}  # the rules of `all` that have been reached, and why
+        self._alike = {type(rule).__module__ for rule in (*any, *all)} <= {__name__}
         # lists for each moment, made once: a rule that cannot tell then is not called
         self._checks, self._evals, self._logs = map(self._askers, ("check", "after_eval", "after_log"))
 
@@ -275,7 +277,7 @@ class Rules:
         if self._met and len(self._met) == len(self._all):
             reason = reason or " and ".join(self._met[name] for name in self._all)
         if reason:
-            run.end(reason)
+            (run.end if self._alike else run.stop)(reason)
         return reason
 
     def state_dict(self) -> dict[str, Any]:

@@ -108,6 +108,7 @@ class AlchemyTrainScheduler(Registrable):
 
     def end_train_epoch(self, **kwargs: Any) -> None:
         self._thread("end_epoch", self.end_epoch_pipes, (), kwargs)
+        self.run.listen()
         self.epochs_done += 1
         if self.unit == "epoch":
             self._next_lr()

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from alchemy.pipeline import EndStepPipeline, EvalPipeline, SchedPipeline
+from alchemy.pipeline import EndEpochPipeline, EndStepPipeline, EvalPipeline, SchedPipeline
 from alchemy.plugins.base import AlchemyPlugin
+from alchemy.stop import StopRule
 from tests.dist.leaving import recorded
 from tests.dist.parts import Model, append, file_of
 from tests.dist.work import tell
@@ -43,6 +44,23 @@ class Enough(EvalPipeline):
         return kwargs
 
 
+@SchedPipeline.register()
+class EnoughEE(EndEpochPipeline):
+    """The same after the first epoch."""
+
+    def __call__(self, **kwargs: Any) -> dict[str, Any]:
+        if self.run.group.rank:
+            self.run.stop("an epoch of rank 1")
+        return kwargs
+
+
+class Own(StopRule):
+    """A rule that is reached in the last rank only."""
+
+    def check(self, run: Any) -> str:
+        return "a rule of rank 1" if run.group.rank and run.update >= STEP else ""
+
+
 class Listener(AlchemyPlugin):
     """Is told numbers in the first rank alone, and has enough of them."""
 
@@ -62,13 +80,15 @@ class Spare(Model):
 def stopping(out: Path) -> dict[str, dict[str, Any]]:
     """Three epochs of four updates, with an evaluation at the end of each."""
     found = {}
-    for name in ("pipe", "score", "listener", "rule"):
+    rules = {"rule": {"type": "alchemy.stop.Updates", "updates": STEP}, "own rule": {"type": f"{HERE}.Own"}}
+    for name in ("pipe", "score", "epoch", "listener", *rules):
         cfg = found[name] = recorded(out, name, dropout=0.0)
         trace = {"type": f"{HERE}.Trace", "into": str(out / name), "who": 1 if name == "pipe" else -1}
-        cfg["sched"]["pipes"] = [trace, {"type": "alchemy.pipeline.sched.EvalEEPipeline"}]
+        last = f"{HERE}.EnoughEE" if name == "epoch" else "alchemy.pipeline.sched.EvalEEPipeline"
+        cfg["sched"]["pipes"] = [trace, {"type": last}]
         cfg["task"]["evalpipes"] = [{"type": f"{HERE}.Enough"}] if name == "score" else []
         cfg["plugins"] += [{"type": f"{HERE}.Listener"}] if name == "listener" else []
-        cfg["stop"] = {"any": [{"type": "alchemy.stop.Updates", "updates": STEP}]} if name == "rule" else {}
+        cfg["stop"] = {"any": [rules[name]] if name in rules else []}
     return found
 
 

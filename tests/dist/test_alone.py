@@ -31,6 +31,8 @@ ENDS = {
     "pipe": (STEP + 1, "rank 1 has seen enough"),
     "listener": (STEP + 1, "the listener has heard enough"),
     "score": (4, "a score of rank 1"),
+    "epoch": (4, "an epoch of rank 1"),
+    "own rule": (STEP + 1, "a rule of rank 1"),
     "rule": (STEP, f"{STEP} updates are made"),
 }
 
