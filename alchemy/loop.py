@@ -160,9 +160,7 @@ def _after_update(run: Run, pace: Pace) -> None:
     if not getattr(run.model.backward, "agrees", False):
         run.agree()
     run.ledger.close_update(update, run.train_sched.cur_epoch)
-    reason = run.rules.after_update(run)
-    if reason:
-        run.stop(reason)
+    run.rules.after_update(run)
     run.checkpoints.after_update(run.where)
 
 
@@ -178,9 +176,7 @@ def _end_epoch(run: Run) -> None:
         logger.warning(
             "no update was counted in epoch {}: does step_lr() of the schedule call super()?", sched.cur_epoch + 1
         )
-    reason = run.rules.after_update(run)
-    if reason:
-        run.stop(reason)
+    run.rules.after_update(run)
     run.window.clear()
     run.ledger.flush(run.group)
     run.checkpoints.after_epoch(run.where)

@@ -66,9 +66,7 @@ class Pace:
         if sched.num_updates >= self._flush_at:
             self._flush_at = sched.num_updates + FLUSH_UPDATES
             run.ledger.flush(run.group)
-        reason = run.rules.after_log(run, values)
-        if reason:
-            run.stop(reason)
+        run.rules.after_log(run, values)
         self._begin(sched.num_updates)
 
 
