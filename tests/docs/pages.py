@@ -8,6 +8,8 @@ one after the other in one program, when the commands are done. A comment before
     <!-- exit: N -->            the command is meant to end with this code
     <!-- output -->             the text is what the block before it prints
 
+The programs of zygote.py stand for `alchemy` and for Python where they can.
+
 In an output, `...` stands for anything, alone on a line for any lines; times, dates and numbers with a point stand for
 all their like; a line stands where it is, but others may be printed between two of them.
 """
@@ -28,6 +30,7 @@ BLOCK = re.compile(
     r"(?:<!-- (?P<mark>not run: [^>]+|exit: \d+|output) -->\n)?^```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
+IN_BACKGROUND = re.compile(r" &$|--background", re.MULTILINE)
 ANY = re.compile(r"\\\.\\\.\\\.")
 ALIKE = (
     (re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d\.\d{6}"), r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d\.\d{6}"),
@@ -61,8 +64,9 @@ def blocks(page: Path) -> Iterator[Block]:
 class Terminal:
     """A page that is being run."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, programs: Path) -> None:
         self.home = self.folder = folder
+        self.programs = programs  # of zygote.py
         self.python: list[tuple[Block, Block | None]] = []  # with the output that belongs to it
         self.printed = ""
 
@@ -94,9 +98,12 @@ class Terminal:
             self.python.append((block, None))
 
     def _shell(self, block: Block, text: str) -> None:
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        # what goes on in the background is killed by its number: there the real programs are needed
+        quick = not IN_BACKGROUND.search(text)
+        folders = [str(self.programs)] * quick + [str(Path(sys.executable).parent), os.environ["PATH"]]
         place = self.home / ".place"
-        env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PLACE": str(place)}
+        env = {**os.environ, "PATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1", "PLACE": str(place)}
+        env |= {"PYTHON_EXEC": f"{self.programs}/rank"} if quick else {}
         command = ["bash", "-e", "-c", f"trap 'pwd > \"$PLACE\"' EXIT\n{text}"]
         done = subprocess.run(
             command, cwd=self.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240
@@ -111,7 +118,7 @@ class Terminal:
             f"print('<<< {number} >>>', flush=True)\n{block.body}" for number, (block, _) in enumerate(self.python)
         ]
         (self.folder / "page.py").write_text("\n".join(parts), "utf-8")
-        self._shell(Block(self.python[0][0].line, "python", "the python blocks of the page", ""), "python page.py")
+        self._shell(Block(self.python[0][0].line, "python", "the python blocks of the page", ""), "page page.py")
         printed = re.split(r"<<< \d+ >>>\n", self.printed)[1:]
         for (_, output), text in zip(self.python, printed, strict=True):
             if output is not None:

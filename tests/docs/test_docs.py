@@ -7,11 +7,12 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.docs import pages
+from tests.docs import pages, zygote
 
 ROOT = pages.ROOT
 DOCS = ROOT / "docs"
@@ -33,18 +34,16 @@ def anchors(page: Path) -> set[str]:
     return set(names)
 
 
-# these start many processes, and take minutes
-LONG = ("verify.md", "processes.md")
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with zygote.started(tmp_path_factory.mktemp("zygote")) as folder:
+        yield folder
 
 
 # the blocks of the Chinese page are those of the English one, which another test makes sure of
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(p, marks=[pytest.mark.slow] * (p.name in LONG)) for p in PAGES if p != CHINESE],
-    ids=lambda page: page.name,
-)
-def test_the_page_runs_as_it_stands(page: Path, tmp_path: Path) -> None:
-    pages.Terminal(tmp_path).run(page)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != CHINESE], ids=lambda page: page.name)
+def test_the_page_runs_as_it_stands(page: Path, tmp_path: Path, programs: Path) -> None:
+    pages.Terminal(tmp_path, programs).run(page)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

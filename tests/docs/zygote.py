@@ -1,0 +1,179 @@
+"""Programs that start at once: what the pages type is forked from a process that has imported torch.
+
+It is run by the same code with the same words, folder, environment and output; only the start of Python, which takes
+seconds, is left out. There are three: `alchemy`; `page`, which runs a file as Python does; and `rank`, which stands for
+Python where torchrun starts `-m alchemy`. Jobs that a command would spawn are forked too, those of a file are spawned.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import json
+import multiprocessing
+import os
+import pkgutil
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+LENGTH = 4  # bytes, of the number that says how long a job is
+CLIENT = """\
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as link:
+    link.connect(sys.argv[1])
+    program, *words = sys.argv[2:]
+    job = json.dumps({"program": program, "words": words, "folder": os.getcwd(), "env": dict(os.environ)}).encode()
+    socket.send_fds(link, [len(job).to_bytes(4, "big")], [0, 1, 2])
+    link.sendall(job)
+    sys.exit(int(link.recv(8)))
+"""
+
+
+@contextlib.contextmanager
+def started(folder: Path) -> Iterator[Path]:
+    """A folder for the front of PATH with the programs in it."""
+    address, programs = folder / "socket", folder / "bin"
+    programs.mkdir()
+    (folder / "client.py").write_text(CLIENT)
+    for name in PROGRAMS:
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{folder}/client.py" "{address}" {name} "$@"\n')
+        program.chmod(0o755)
+    command = [sys.executable, "-m", "tests.docs.zygote", str(address)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with (
+        open(folder / "zygote.txt", "w") as errors,
+        subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n", errors.name
+            yield programs
+        finally:
+            process.terminate()
+
+
+# -- in the process
+def serve(address: str) -> None:
+    _warm_up()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(address)
+        server.listen()
+        print("ready", flush=True)
+        while True:
+            link, _ = server.accept()
+            if not os.fork():
+                server.close()
+                _attend(link)
+            link.close()
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+
+
+def _warm_up() -> None:
+    """Imports what a command imports late; starts no thread."""
+    import torch
+
+    import alchemy.cli
+    from alchemy.launch import workers
+
+    weight = torch.nn.Parameter(torch.zeros(1))
+    torch.optim.AdamW([weight])  # makes torch import its compiler, which takes seconds
+    for module in pkgutil.iter_modules(alchemy.cli.__path__, "alchemy.cli."):
+        if not module.ispkg:
+            importlib.import_module(module.name)
+    for name in ("alchemy.resuming", "alchemy.state", "alchemy.verify.replay", "alchemy.verify.resume"):
+        importlib.import_module(name)
+    forking = {**vars(multiprocessing), "get_context": lambda method: multiprocessing.get_context("fork")}
+    workers.multiprocessing = SimpleNamespace(**forking)  # type: ignore[assignment]
+
+
+def _attend(link: socket.socket) -> None:
+    """Has a child do the job, and tells its exit code."""
+    head, handles, _, _ = socket.recv_fds(link, LENGTH, 3)
+    size, text = int.from_bytes(head, "big"), b""
+    while len(text) < size:
+        text += link.recv(size - len(text))
+    child = os.fork()
+    if not child:
+        link.close()
+        _become(json.loads(text), handles)
+    for handle in handles:
+        os.close(handle)
+    code = _wait(child, link)
+    with contextlib.suppress(BrokenPipeError):
+        link.sendall(str(code if code >= 0 else 128 - code).encode())
+    os._exit(0)
+
+
+def _wait(child: int, link: socket.socket) -> int:
+    """The exit code of a child, which is told to end when the one who asked for it is gone."""
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        if select.select([link], [], [], 0.01)[0]:
+            os.kill(child, signal.SIGTERM)
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _become(job: dict[str, Any], handles: list[int]) -> None:
+    """The program itself."""
+    for number, handle in enumerate(handles):
+        os.dup2(handle, number)
+        os.close(handle)
+    os.chdir(job["folder"])
+    os.environ.clear()
+    os.environ.update(job["env"])
+    code = 1
+    try:
+        code = PROGRAMS[job["program"]](job["words"])
+    except SystemExit as left:
+        code = int(left.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # Python would spend a second on tidying up what the fork has brought along
+
+
+def _alchemy(words: list[str]) -> int:
+    from alchemy.__main__ import main
+
+    program = Path(sys.executable).parent / "alchemy"
+    sys.argv, sys.path[0] = [str(program), *words], str(program.parent)
+    return main()
+
+
+def _rank(words: list[str]) -> int:
+    assert words[:3] == ["-u", "-m", "alchemy"], words
+    return _alchemy(words[3:])
+
+
+def _page(words: list[str]) -> int:
+    from alchemy.launch import workers
+
+    workers.multiprocessing = multiprocessing  # they import the file again, as they do for a user
+    sys.argv, sys.path[0] = words, os.getcwd()
+    runpy.run_path(words[0], run_name="__main__")
+    return 0
+
+
+PROGRAMS = {"alchemy": _alchemy, "rank": _rank, "page": _page}
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
