@@ -85,7 +85,7 @@ def test_gradients_next_to_nothing_are_not_compared_digit_by_digit() -> None:
     assert farthest(one, {"a": torch.tensor([1.0])}, 0.0) == (1.0, "b")
 
 
-@pytest.mark.parametrize("breaks", ["", pytest.param("means", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("breaks", ["", "means"])
 def test_two_processes_agree_with_one(breaks: str) -> None:
     report = checked(ranks=2, breaks=breaks)
     assert [row.cut for row in report.rows][-2:] == ["2 processes, 1 step", "2 processes, 2 steps"]

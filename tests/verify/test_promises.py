@@ -46,7 +46,6 @@ def test_numbers_that_no_seed_reaches_are_caught() -> None:
     assert report.notes[-1].startswith("not shown on a CPU: what cuDNN chooses")
 
 
-@pytest.mark.slow
 def test_layers_of_lstm_with_dropout_are_the_same_each_time_and_with_workers() -> None:
     report = determinism.check(document())
     assert [what for what, _ in report.pairs] == ["a second time", "with 2 workers in place of 0"]
@@ -60,7 +59,6 @@ def test_a_resume_is_caught_too_and_workers_make_no_difference() -> None:
     assert resume.check(document({"num_workers": 1}), kill_at=4, workers=[0, 2]).equal
 
 
-@pytest.mark.slow
 def test_streams_are_compared_with_the_same_number_of_workers() -> None:
     stream = {"pipes": [{"type": "promises.Spoken"}], "shuffle": False}
     report = determinism.check(document(stream), updates=4)
