@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -28,15 +30,29 @@ RANKS = (2, 3)
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """The folder of all trainings, for each number of ranks: started once, since a start costs seconds."""
-    folders = {ranks: tmp_path_factory.mktemp(f"ranks{ranks}") for ranks in (1, *RANKS)}
+    """The folder of all trainings, for each number of ranks: made once for all workers of pytest."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folders = {ranks: shared / "trained" / f"ranks{ranks}" for ranks in (1, *RANKS)}
+    with open(shared / "trained.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "trained.done").exists():
+            shutil.rmtree(shared / "trained", ignore_errors=True)  # of a worker that failed
+            train_all(folders)
+            (shared / "trained.done").touch()
+    return folders
+
+
+def train_all(folders: dict[int, Path]) -> None:
+    """Starts each number of ranks once."""
+    for folder in folders.values():
+        folder.mkdir(parents=True)
     work(folders[1])
     for ranks in RANKS:  # each goes on with what the one before has begun
         torchrun(ranks, "tests.dist.work", folders[ranks], begun_by(folders, ranks - 1, ranks))
     begun = begun_by(folders, 2, 1)
     for kind in KINDS:
         tell(folders[1], f"{kind} taken over", begun / kind, allow=["threads"])
-    return folders
 
 
 def begun_by(folders: dict[int, Path], before: int, ranks: int) -> Path:
