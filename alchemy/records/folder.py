@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 from alchemy.errors import AlchemyError
 from alchemy.files import locked, write_atomic
+from alchemy.records.fields import FORMAT, read_fields
 from alchemy.records.series import Series
 
-FORMAT = 1
 HEARTBEAT_SECONDS = 30.0
 SILENT_SECONDS = 10 * HEARTBEAT_SECONDS
 # below this a run would fail in its first minutes, with half a log to show for it
@@ -190,17 +190,7 @@ def running_here() -> dict[str, Any]:
 
 def read_info(folder: str | Path) -> dict[str, Any]:
     """`record.json` of a folder, with the honest status: a run whose process is gone is not running."""
-    path = Path(folder) / INFO
-    try:
-        info = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise AlchemyError(f"{folder} is not a record: it has no {INFO}") from None
-    except (OSError, ValueError) as error:
-        raise AlchemyError(f"{path} cannot be read: {error}") from error
-    if not isinstance(info, dict) or info.get("format") != FORMAT:
-        raise AlchemyError(
-            f"{path} has format {info.get('format') if isinstance(info, dict) else '?'}, expected {FORMAT}"
-        )
+    info = read_fields(Path(folder) / INFO)
     if info["status"] == "running" and info["host"] == socket.gethostname() and not is_alive(info):
         info["status"], info["reason"] = "killed", "its process is gone"
     elif info["status"] == "running" and info["host"] != socket.gethostname() and _is_silent(info):
@@ -210,7 +200,7 @@ def read_info(folder: str | Path) -> dict[str, Any]:
 
 def _is_silent(info: Mapping[str, Any]) -> bool:
     """Whether a run on another machine has missed so many heartbeats that nobody waits for it any more."""
-    last = datetime.datetime.fromisoformat(info["heartbeat"])
+    last = datetime.datetime.fromisoformat(info["heartbeat"]).astimezone()
     return (datetime.datetime.now().astimezone() - last).total_seconds() > SILENT_SECONDS
 
 
@@ -234,6 +224,8 @@ def stop(folder: str | Path) -> dict[str, Any]:
 def find(name: str | Path, roots: tuple[str, ...] = (".",)) -> Path:
     """The record folder that a path or an id names; `latest` is that of the newest training."""
     path = Path(name)
+    if not str(name):
+        raise AlchemyError("the name of a record is empty", hint="give a record folder, its name, or 'latest'")
     if (path / INFO).is_file():
         return path
     if str(name) == "latest":
@@ -254,11 +246,19 @@ def newest(roots: tuple[str, ...] = (".",), status: str = "", having: str = "") 
         folder
         for root in roots
         for folder in folders(Path(root))
-        if (not status or read_info(folder)["status"] == status) and (folder / having).exists()
+        if (not status or status_of(folder) == status) and (folder / having).exists()
     ]
     if not found:
         raise AlchemyError(f"there is no {status or ''} record below {', '.join(roots)}".replace("  ", " "))
     return max(found, key=lambda folder: folder.name)
+
+
+def status_of(folder: Path) -> str:
+    """The status of a record; of one that cannot be read none, so that it does not stand in the way of the others."""
+    try:
+        return str(read_info(folder)["status"])
+    except AlchemyError:
+        return ""
 
 
 def folders(root: Path) -> Iterator[Path]:

@@ -12,7 +12,7 @@ from typing import Any
 from alchemy.checkpoint.manifest import newest_valid
 from alchemy.errors import AlchemyError
 from alchemy.records import find
-from alchemy.records.folder import read_info
+from alchemy.records.folder import status_of
 from alchemy.records.journal import count_lines
 from alchemy.records.ledger import NAME, START, chained, read_ledger, set_of, set_of_range
 
@@ -122,16 +122,9 @@ def check(record: str | Path) -> Report:
         if link != before and not broken:
             what = f"the chain is broken before update {row['update']}: rows are missing or were changed"
             broken = f"{path}:{line} {what}"
-    if epochs and _status(path.parent) == "finished":
+    if epochs and status_of(path.parent) == "finished":
         next(reversed(epochs.values())).end()
     return Report(str(record), list(epochs.values()), broken or _missing_end(path, known, links))
-
-
-def _status(folder: Path) -> str:
-    try:
-        return str(read_info(folder)["status"])
-    except AlchemyError:  # of another version: the ledger can be read all the same
-        return ""
 
 
 def _known_to_state(folder: Path) -> dict[str, Any]:

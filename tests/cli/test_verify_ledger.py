@@ -9,6 +9,7 @@ import pytest
 from alchemy.checkpoint.files import write
 from alchemy.checkpoint.manifest import Manifest
 from alchemy.cli import main
+from alchemy.records.folder import Record
 from alchemy.records.ledger import NAME, Ledger
 
 
@@ -211,7 +212,9 @@ def test_a_number_of_samples_that_was_changed_is_found(tmp_path, capsys):
 
 def test_an_epoch_in_which_a_finished_run_ended_was_not_cut_short(tmp_path, capsys):
     record = written(tmp_path / "r", ONE, cut_short=[None, None])
-    (tmp_path / "r" / "record.json").write_text('{"format": 1, "status": "finished"}')
+    made = Record.create(tmp_path, name="other", tag="t")
+    made.finish("finished")
+    (made.path / "record.json").replace(tmp_path / "r" / "record.json")
     assert main(["verify", "ledger", record]) == 0
     last = capsys.readouterr().out.splitlines()[1]
     assert last == "epoch 2: 2 batches in 2 updates, the run ended in it; whether there was more to see is not known"

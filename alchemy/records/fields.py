@@ -1,0 +1,85 @@
+"""What `record.json` may say: read, and refused in one sentence where it cannot be what a run has written."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from alchemy.errors import AlchemyError
+
+FORMAT = 1
+STATUSES = ("running", "finished", "failed", "killed", "lost", "stopped")
+MEND = "it was edited or damaged: mend that file, or train anew from its weights with model.model_path"
+
+
+def _is_pid(value: Any) -> bool:
+    return type(value) is int and 0 < value < 2**31  # 0 and less would mean whole groups of processes
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        datetime.datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+# what others rely on, and in which words it is expected
+NEEDED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "status": (lambda value: value in STATUSES, f"one of {', '.join(STATUSES)}"),
+    "reason": (_is_text, "a text"),
+    "pid": (_is_pid, "the number of a process"),
+    "host": (_is_text, "a text"),
+    "heartbeat": (_is_time, "an ISO time"),
+    "cfg_hash": (_is_text, "a text"),
+    "code_hash": (_is_text, "a text"),
+    "versions": (_is_table, "a table"),
+}
+OPTIONAL: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "gen": (_is_count, "a whole number of 0 or more"),
+    "pid_started": (lambda value: value is None or _is_count(value), "a whole number, or null"),
+    "cfg_values": (_is_text, "a text"),
+}
+
+
+def read_fields(path: Path) -> dict[str, Any]:
+    """The fields of a `record.json`, each of them fit to be used."""
+    try:
+        fields = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise AlchemyError(f"{path.parent} is not a record: it has no {path.name}") from None
+    except OSError as error:
+        raise AlchemyError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        empty = isinstance(error, json.JSONDecodeError) and not error.doc.strip()
+        what = "it is empty" if empty else "it is not whole JSON"
+        raise AlchemyError(f"{path} cannot be read: {what}", hint=MEND) from error
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+        raise AlchemyError(
+            f"{path} has format {fields.get('format') if isinstance(fields, dict) else '?'}, expected {FORMAT}"
+        )
+    _refuse(path, fields)
+    return fields
+
+
+def _refuse(path: Path, fields: Mapping[str, Any]) -> None:
+    for name, (fits, expected) in (NEEDED | OPTIONAL).items():
+        if name in fields and not fits(fields[name]):
+            raise AlchemyError(f"{path} says {name} = {fields[name]!r}, expected {expected}", hint=MEND)
+        if name in NEEDED and name not in fields:
+            raise AlchemyError(f"{path} has no {name!r}, expected {expected}", hint=MEND)

@@ -1,0 +1,103 @@
+"""A `record.json` that was edited, cut off or never one: one sentence, and the other records do not suffer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alchemy.cli import main
+from alchemy.errors import AlchemyError
+from alchemy.records.folder import Record, newest, read_info
+
+NONE = object()
+
+
+def record(folder: Path, name: str = "2026-01-01_00-00-00.000000", status: str = "stopped") -> Path:
+    made = Record.create(folder, name=name, tag="t")
+    made.finish(status)
+    (made.path / "cfg.toml").write_text('runner = "alchemy.runner.Trainer"\n')
+    return made.path
+
+
+def damage(folder: Path, field: str, value: Any) -> None:
+    info = json.loads((folder / "record.json").read_text())
+    if value is NONE:
+        del info[field]
+    else:
+        info[field] = value
+    (folder / "record.json").write_text(json.dumps(info))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("gen", "two", r"record.json says gen = 'two', expected a whole number of 0 or more; it was edited or damaged"),
+        ("gen", -1, "says gen = -1"),
+        ("gen", True, "says gen = True"),
+        ("status", "sleeping", "says status = 'sleeping', expected one of running, finished, failed, killed, lost, st"),
+        ("status", ["finished"], r"says status = \['finished'\]"),
+        ("status", NONE, "record.json has no 'status', expected one of running"),
+        ("pid", "7", "says pid = '7', expected the number of a process"),
+        ("pid", -1, "says pid = -1"),  # whom `alchemy stop` would ask to end
+        ("pid", 2**40, "says pid = 1099511627776"),
+        ("pid_started", "x", "says pid_started = 'x'"),
+        ("host", None, "says host = None, expected a text"),
+        ("heartbeat", "yesterday", "says heartbeat = 'yesterday', expected an ISO time"),
+        ("versions", [], r"says versions = \[\], expected a table"),
+        ("code_hash", NONE, "has no 'code_hash'"),
+        ("reason", 3, "says reason = 3"),
+        ("format", 2, "has format 2, expected 1"),
+    ],
+)
+def test_a_field_that_no_run_has_written(field: str, value: Any, message: str, tmp_path: Path) -> None:
+    folder = record(tmp_path)
+    damage(folder, field, value)
+    with pytest.raises(AlchemyError, match=message):
+        read_info(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "record.json cannot be read: it is empty; it was edited or damaged"),
+        (b"\n", "record.json cannot be read: it is empty"),
+        (b'{"format": 1, "id": "2026', "record.json cannot be read: it is not whole JSON"),
+        (b"\xff\xfe", "record.json cannot be read: it is not whole JSON"),
+        (b"[" * 100_000, "record.json cannot be read: it is not whole JSON"),
+        (b"[]", r"record.json has format \?, expected 1"),
+        (b"null", r"record.json has format \?, expected 1"),
+    ],
+)
+def test_a_file_that_is_no_record(content: bytes, message: str, tmp_path: Path) -> None:
+    folder = record(tmp_path)
+    (folder / "record.json").write_bytes(content)
+    with pytest.raises(AlchemyError, match=message):
+        read_info(folder)
+
+
+def test_a_heartbeat_without_a_zone_is_of_this_one(tmp_path: Path) -> None:
+    folder = record(tmp_path)
+    for field, value in {"status": "running", "host": "elsewhere", "heartbeat": "2026-01-01T00:00:00"}.items():
+        damage(folder, field, value)
+    assert read_info(folder)["status"] == "lost"
+
+
+def test_one_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+    good, bad = record(tmp_path), record(tmp_path, "2026-01-02_00-00-00.000000")
+    damage(bad, "status", "sleeping")
+    assert newest((str(tmp_path),), status="stopped") == good
+
+
+@pytest.mark.parametrize(
+    "words", [["resume", "{}", "--device", "-1"], ["stop", "{}"], ["replay", "{}", "--update", "1", "--device", "-1"]]
+)
+@pytest.mark.parametrize("content", ["", "{}", '{"format": 1}', '{"format": 1, "status": "x"}', "[1]"])
+def test_a_command_says_it_in_one_line(words: list[str], content: str, tmp_path: Path, capsys: Any) -> None:
+    folder = record(tmp_path)
+    (folder / "record.json").write_text(content)
+    assert main([word.format(folder) for word in words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {folder}") and error.count("\n") == 1
