@@ -1,0 +1,1 @@
+"""Text and numbers: vocabularies and tokenizers, one small contract for all of them."""
