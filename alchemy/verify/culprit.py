@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +24,8 @@ from alchemy.errors import innermost
 UNWRITTEN = ("aten.empty", "aten.new_empty")
 # masks are made of infinities on purpose
 MASKS = ("aten.full", "aten.masked_fill", "aten.fill", "aten.where", "aten.scalar_tensor", "aten.copy", "aten.neg")
-OF_TORCH = ("/site-packages/torch/", "/alchemy/")
+OURS = str(Path(__file__).parents[1]) + os.sep
+OF_TORCH = (str(Path(torch.__file__).parent) + os.sep, OURS)
 FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n +([^\n]+)')
 MANY = 20  # samples that are named
 FORWARD = "Error detected in"  # how the anomaly detection of torch begins the traceback of the forward call
@@ -153,7 +156,7 @@ def _of_backward(text: str) -> Found:
 
 def _named(what: str, operation: str, frames: list[tuple[str, int, str, str]]) -> Found:
     """Without the frames of torch, of alchemy, and of the command that was typed, which stand above these."""
-    first = next((i for i, row in enumerate(frames) if "/alchemy/" in row[0]), 0)
-    own = [row for row in frames[first:] if not any(part in row[0] for part in OF_TORCH)]
+    first = next((i for i, row in enumerate(frames) if row[0].startswith(OURS)), 0)
+    own = [row for row in frames[first:] if not row[0].startswith(OF_TORCH)]
     where = innermost([row[:2] for row in own])
     return Found(what, operation, where, "".join(traceback.format_list(own)))
