@@ -35,6 +35,7 @@ KINDS = {
     "average": ("alchemy.average.Average",),
     "ddp": ("alchemy.launch.group.Sharing",),
     "collate": ("alchemy.data.collate.CollateFn",),
+    "tokenizer": ("alchemy.text.Tokenizer",),
 }
 FOREIGN = ("alchemy.", "torch.")  # what is not the project's own code
 _KIND_OF_CLASS = {base.rpartition(".")[2]: kind for kind, bases in KINDS.items() for base in bases}

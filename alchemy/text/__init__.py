@@ -1,1 +1,33 @@
-"""Text and numbers: vocabularies and tokenizers, one small contract for all of them."""
+"""Text and ids: vocabularies and tokenizers, one small contract for all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alchemy.lazy import lazy
+
+if TYPE_CHECKING:
+    from alchemy.text.base import Tokenizer as Tokenizer
+    from alchemy.text.base import load_tokenizer as load_tokenizer
+    from alchemy.text.bpe import BPE as BPE
+    from alchemy.text.foreign import Folder as Folder
+    from alchemy.text.foreign import SentencePiece as SentencePiece
+    from alchemy.text.subword import SubwordNMT as SubwordNMT
+    from alchemy.text.vocab import Vocabulary as Vocabulary
+    from alchemy.text.words import Characters as Characters
+    from alchemy.text.words import Words as Words
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Tokenizer": "base",
+        "load_tokenizer": "base",
+        "BPE": "bpe",
+        "Folder": "foreign",
+        "SentencePiece": "foreign",
+        "SubwordNMT": "subword",
+        "Vocabulary": "vocab",
+        "Characters": "words",
+        "Words": "words",
+    },
+)

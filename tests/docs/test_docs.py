@@ -77,7 +77,7 @@ PLACES = {
     "runner": "run.md", "plugin": "plugins.md", "task": "training.md", "optim": "training.md", "sched": "training.md",
     "backward": "training.md", "loss": "training.md", "data pipe": "data.md", "collate": "data.md",
     "output pipe": "training.md", "eval pipe": "training.md", "sched pipe": "training.md", "stop rule": "stopping.md",
-    "average": "precision.md", "precision": "precision.md", "checkpoint": "checkpoints.md",
+    "average": "precision.md", "precision": "precision.md", "checkpoint": "checkpoints.md", "tokenizer": "text.md",
 }  # fmt: skip
 WITHOUT_TYPE = ("precision", "checkpoint")  # tables that are one part each, which nobody names
 GIVEN = ("state_dir",)  # by the run, not by a config

@@ -1,0 +1,88 @@
+"""Tokenizers that are programs of others: what tokenizers and sentencepiece do, under our contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from alchemy.text.base import ROLES, Encoded, Tokenizer, flatten, package
+from alchemy.text.vocab import check_multiple
+
+BLOCK = 4096  # lines handed over at once: what they become on the other side is large
+
+
+class Backend(Protocol):
+    """What is asked of the program."""
+
+    size: int
+    hidden: frozenset[int]  # ids of special tokens
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]: ...
+
+    def decode(self, ids: list[int]) -> str: ...
+
+
+class Rust:
+    """A tokenizer of the package tokenizers."""
+
+    def __init__(self, inner: Any, parse_specials: bool = False) -> None:
+        self.inner, self.parse_specials = inner, parse_specials
+        inner.no_truncation()  # a file may hold what somebody has set for his batches
+        inner.no_padding()
+        inner.encode_special_tokens = not parse_specials
+        self.size = max(inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        self.hidden = frozenset(i for i, token in inner.get_added_tokens_decoder().items() if token.special)
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        return [row.ids for row in self.inner.encode_batch_fast(lines, add_special_tokens=False)]
+
+    def decode(self, ids: list[int]) -> str:
+        return self.inner.decode(ids, skip_special_tokens=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Rust, (self.inner, self.parse_specials)  # what was set above is no part of its pickle
+
+
+class Spm:
+    """A model of sentencepiece."""
+
+    def __init__(self, model: bytes, needed_by: str) -> None:
+        processor = package("sentencepiece", needed_by).SentencePieceProcessor()
+        processor.LoadFromSerializedProto(model)
+        self.processor, self.size = processor, processor.get_piece_size()
+        self.hidden = frozenset(i for i in range(self.size) if processor.is_control(i))
+
+    @property
+    def specials(self) -> dict[str, int]:
+        ids = {role: getattr(self.processor, f"{role}_id")() for role in ROLES}
+        return {role: place for role, place in ids.items() if place >= 0}
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        return self.processor.encode(list(lines), out_type=int, num_threads=1)
+
+    def decode(self, ids: list[int]) -> str:
+        return self.processor.decode(ids)
+
+
+class Backed(Tokenizer):
+    """A tokenizer that hands its work to another program."""
+
+    def __init__(self, backend: Backend, specials: Mapping[str, int], multiple: int) -> None:
+        self.backend, self.multiple = backend, multiple
+        self.size = backend.size + -backend.size % check_multiple(multiple)
+        self.pad, self.bos, self.eos, self.unk = (specials.get(role) for role in ROLES)
+        self.hidden = (backend.hidden - {self.unk}) | frozenset(range(backend.size, self.size))
+
+    def encode(self, text: str) -> list[int]:
+        return self.backend.encode([text])[0]
+
+    def encode_lines(self, lines: Sequence[str]) -> Encoded:
+        starts = range(0, max(len(lines), 1), BLOCK)
+        blocks = [flatten(self.backend.encode(lines[start : start + BLOCK])) for start in starts]
+        ids, lengths = zip(*blocks)
+        return np.concatenate(ids), np.concatenate(lengths)
+
+    def join(self, ids: list[int]) -> str:
+        return self.backend.decode(ids)

@@ -1,0 +1,145 @@
+"""Tokenizers of a vocabulary: words between blanks, and characters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from alchemy.text.base import ROLES, Encoded, Tokenizer
+from alchemy.text.vocab import Vocabulary
+
+
+class Listed(Tokenizer):
+    """A tokenizer whose ids are the places of a vocabulary."""
+
+    FILES: ClassVar[Mapping[str, str]] = {"vocab": "vocab.txt"}
+
+    def __init__(self, vocab: str | Path | Vocabulary, specials: Mapping[str, str] | None) -> None:
+        self.vocab = vocab if isinstance(vocab, Vocabulary) else Vocabulary.read(vocab, specials=specials)
+        self.size = len(self.vocab)
+        self.pad, self.bos, self.eos, self.unk = (self.vocab.special(role) for role in ROLES)
+        self.hidden = frozenset(self.vocab.places[symbol] for symbol in self.vocab.specials.values()) - {self.unk}
+
+    def contents(self) -> dict[str, bytes]:
+        return {"vocab.txt": self.vocab.text().encode()}
+
+    @classmethod
+    def count(cls, lines: Iterable[str], *, lower: bool = False) -> Counter[str]:
+        """How often each word stands in the lines; counts of several files can be added up."""
+        return Counter(chain.from_iterable(map(str.split, lowered(lines, lower))))
+
+    @classmethod
+    def from_counts(
+        cls,
+        counts: Mapping[str, int],
+        *,
+        min_frequency: int = 1,
+        size: int | None = None,
+        multiple: int = 1,
+        specials: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Self:
+        """The tokenizer of what `count` has counted, with the keywords of its constructor."""
+        vocab = Vocabulary.from_counts(
+            counts, min_frequency=min_frequency, size=size, multiple=multiple, specials=specials
+        )
+        return cls(vocab=vocab, **options)
+
+    @classmethod
+    def train(cls, lines: Iterable[str], *, lower: bool = False, **options: Any) -> Self:
+        """Counts the lines and takes the keywords of `from_counts`."""
+        return cls.from_counts(cls.count(lines, lower=lower), lower=lower, **options)
+
+
+@Tokenizer.register()
+class Words(Listed):
+    """What stands between blanks. With `joiner = "@@"`, pieces that end so are joined to the next when decoded.
+
+    >>> words = Words.train(["a dog", "a cat"])
+    >>> words.encode("a bird"), words.decode([1, 4, 6, 2])
+    ([4, 3], 'a dog')
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab: str | Path | Vocabulary,
+        lower: bool = False,
+        joiner: str = "",
+        specials: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(vocab, specials)
+        self.lower, self.joiner = lower, joiner.strip()
+
+    def options(self) -> dict[str, Any]:
+        return {"lower": self.lower, "joiner": self.joiner, "specials": self.vocab.specials}
+
+    def encode(self, text: str) -> list[int]:
+        return list(map(self.vocab.ids.__getitem__, (text.lower() if self.lower else text).split()))
+
+    def encode_lines(self, lines: Sequence[str]) -> Encoded:
+        lines = list(lowered(lines, self.lower))
+        words = "\n".join(lines).split()  # split twice: cheaper than a list for each line
+        lengths = np.fromiter(map(len, map(str.split, lines)), np.int64, len(lines))
+        return np.fromiter(map(self.vocab.ids.__getitem__, words), np.int32, len(words)), lengths
+
+    def join(self, ids: list[int]) -> str:
+        return joined(self.vocab, ids, self.joiner)
+
+
+@Tokenizer.register()
+class Characters(Listed):
+    """Every character, blanks too."""
+
+    def __init__(
+        self, *, vocab: str | Path | Vocabulary, lower: bool = False, specials: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(vocab, specials)
+        self.lower = lower
+
+    def options(self) -> dict[str, Any]:
+        return {"lower": self.lower, "specials": self.vocab.specials}
+
+    def encode(self, text: str) -> list[int]:
+        return list(map(self.vocab.ids.__getitem__, text.lower() if self.lower else text))
+
+    def encode_lines(self, lines: Sequence[str]) -> Encoded:
+        lines = list(lowered(lines, self.lower))
+        lengths = np.fromiter(map(len, lines), np.int64, len(lines))
+        codes = np.frombuffer("".join(lines).encode("utf-32-le", "surrogatepass"), "<u4")
+        ids = self._table[np.minimum(codes, len(self._table) - 1)]
+        for place in np.flatnonzero(ids < 0)[:1]:
+            self.vocab.ids[chr(codes[place])]  # raises
+        return ids, lengths
+
+    def join(self, ids: list[int]) -> str:
+        return "".join(map(self.vocab.symbols.__getitem__, ids))
+
+    @classmethod
+    def count(cls, lines: Iterable[str], *, lower: bool = False) -> Counter[str]:
+        """How often each character stands in the lines."""
+        return Counter(chain.from_iterable(lowered(lines, lower)))
+
+    @cached_property
+    def _table(self) -> np.ndarray:
+        """Ids by code point; the last is that of all beyond, and -1 stands for an unknown that has no id."""
+        known = {ord(symbol): place for symbol, place in self.vocab.ids.items() if len(symbol) == 1}
+        table = np.full(max(known, default=0) + 2, -1 if self.unk is None else self.unk, np.int32)
+        table[list(known)] = list(known.values())
+        return table
+
+
+def lowered(lines: Iterable[str], lower: bool) -> Iterable[str]:
+    return map(str.lower, lines) if lower else lines
+
+
+def joined(vocab: Vocabulary, ids: list[int], joiner: str) -> str:
+    """Words with a blank between them; those that end with the joiner are joined to the next."""
+    text = " ".join(map(vocab.symbols.__getitem__, ids))
+    return f"{text} ".replace(f"{joiner} ", "").rstrip(" ") if joiner else text

@@ -1,0 +1,17 @@
+"""The data sets that some tests need, which are no part of the project."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+DATA = Path(os.environ.get("ALCHEMY_DATA") or Path(__file__).parents[3] / "shared" / "data")
+
+
+def needs(name: str) -> Path:
+    """The folder of a set; without it the test is skipped."""
+    if not (DATA / name).is_dir():
+        pytest.skip(f"the set {name} is not there: set ALCHEMY_DATA to the folder that holds it")
+    return DATA / name
