@@ -45,7 +45,7 @@ def schema() -> Schema:
     properties["variant"] = {"type": "object", "additionalProperties": {"type": "object"}}
     properties["base"] = {"type": ["string", "array"], "items": {"type": "string"}}
     properties |= {name: {"type": "object", "description": "read by a later version"} for name in LATER}
-    kinds = {kind for kind, _ in SECTIONS.values() if kind} | set(LISTS.values()) | {"data pipe", "collate"}
+    kinds = {kind for kind, _ in SECTIONS.values() if kind} | set(LISTS.values()) | {"data pipe", "collate", "tokenizer"}
     definitions = {_slug(kind): _kind(kind, [p for p in known if kind in p.kinds]) for kind in sorted(kinds)}
     return {
         "$schema": DRAFT,
