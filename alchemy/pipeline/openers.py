@@ -51,7 +51,7 @@ class JsonlOpener(ItrDataPipeline):
 
     def __iter__(self) -> Iterator[Any]:
         for path in paths(self.datapipe):
-            yield from good(path, _json_rows(path, self.encoding), self.bad)
+            yield from good(path, json_rows(path, self.encoding), self.bad)
 
 
 @DataPipeline.register()
@@ -78,7 +78,7 @@ class CsvOpener(ItrDataPipeline):
 
     def __iter__(self) -> Iterator[Any]:
         for path in paths(self.datapipe):
-            rows = _csv_rows(path, self.delimiter, self.quote, self.encoding)
+            rows = csv_rows(path, self.delimiter, self.quote, self.encoding)
             yield from good(path, name_fields(rows, self.header, self.fields), self.bad)
 
 
@@ -102,7 +102,7 @@ class TsvOpener(ItrDataPipeline):
 
     def __iter__(self) -> Iterator[Any]:
         for path in paths(self.datapipe):
-            rows = _csv_rows(path, "\t", self.quote, self.encoding)
+            rows = csv_rows(path, "\t", self.quote, self.encoding)
             yield from good(path, name_fields(rows, self.header, self.fields), self.bad)
 
 
@@ -187,7 +187,8 @@ def name_fields(rows: Iterator[tuple[int, Any]], header: bool, fields: list[str]
             yield line, dict(zip(names, row, strict=True))
 
 
-def _json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
+def json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
+    """`(line, value)` of a file with one JSON value a line; what is no JSON is a BadRow."""
     for number, line in read_lines(path, encoding=encoding):
         if line.strip():
             try:
@@ -196,7 +197,8 @@ def _json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
                 yield number, BadRow(f"is not JSON: {error}")
 
 
-def _csv_rows(path: Path, delimiter: str, quote: str, encoding: str) -> Iterator[tuple[int, Any]]:
+def csv_rows(path: Path, delimiter: str, quote: str, encoding: str) -> Iterator[tuple[int, Any]]:
+    """`(line, cells)` of a csv file, header included; empty lines are passed over."""
     quoting = {"quotechar": quote, "quoting": csv.QUOTE_MINIMAL} if quote else {"quoting": csv.QUOTE_NONE}
     with open_text(path, encoding=encoding, newline="") as file:
         reader = csv.reader(file, delimiter=delimiter, strict=True, **quoting)

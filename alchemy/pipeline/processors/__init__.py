@@ -1,0 +1,27 @@
+"""Files of well-known formats as lists of samples: a processor is the first pipe of a chain."""
+
+from __future__ import annotations
+
+from alchemy.pipeline.processors.classification import TextClassification
+from alchemy.pipeline.processors.fasta import Fasta
+from alchemy.pipeline.processors.folder import ImageFolder
+from alchemy.pipeline.processors.idx import IdxImages
+from alchemy.pipeline.processors.labels import hot
+from alchemy.pipeline.processors.parallel import ParallelText
+from alchemy.pipeline.processors.relation import Relation
+from alchemy.pipeline.processors.spans import Spans
+from alchemy.pipeline.processors.split import SplitById
+from alchemy.pipeline.processors.tagging import Tagging
+
+__all__ = [
+    "Fasta",
+    "IdxImages",
+    "ImageFolder",
+    "ParallelText",
+    "Relation",
+    "Spans",
+    "SplitById",
+    "Tagging",
+    "TextClassification",
+    "hot",
+]

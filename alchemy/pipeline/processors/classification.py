@@ -1,0 +1,111 @@
+"""Texts with a label, with several labels, or with a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from alchemy.errors import AlchemyError
+from alchemy.pipeline import DataPipeline, LstDataPipeline
+from alchemy.pipeline.openers import BadRow
+from alchemy.pipeline.processors.labels import number_of, read_labels
+from alchemy.pipeline.processors.samples import Rows, count_of, fill, sample_of, tried
+from alchemy.pipeline.processors.tables import Layout, Table, open_table
+
+Fields = Callable[[Any], dict[str, Any]]
+
+
+@DataPipeline.register()
+class TextClassification(LstDataPipeline):
+    """Texts, or pairs of texts, of csv, tsv or jsonl files, or of lines `label text`.
+
+    A sample has `text`, `pair` where that column is named, and, unless the file has no labels: `label` and
+    `label_id`; with `kind = "multi"` the lists `labels` and `label_ids`; with `kind = "regression"` a number as
+    `label`. Ids are there when `labels` is: a list, or a file with one a line. Columns are names of the header, or
+    numbers from 0 for files without one. Without `label` the column is `label` or `labels`, if there is such a one.
+    """
+
+    __getitem__, __len__ = sample_of, count_of
+
+    def __init__(
+        self,
+        path: str | list[str],
+        *,
+        text: str | int = "text",
+        pair: str | int = "",
+        label: str | int | None = None,
+        labels: list[str] | str | None = None,
+        label_by: Literal["name", "index"] = "name",
+        kind: Literal["single", "multi", "regression"] = "single",
+        separator: str = ",",
+        format: Literal["", "csv", "tsv", "jsonl", "label text"] = "",
+        delimiter: str = "",
+        quote: str = '"',
+        header: bool | None = None,
+        encoding: str = "utf-8",
+        bad: Literal["error", "skip"] = "error",
+    ) -> None:
+        super().__init__()
+        self.path, self.text, self.pair, self.label = path, text, pair, label
+        self.kind, self.separator = kind, separator
+        self.known = read_labels(labels, label_by)
+        self.labels = list(self.known.names)
+        header = not isinstance(text, int) if header is None else header
+        self.layout = Layout(format, delimiter, quote, header, encoding)
+        self._targets()  # an unknown kind is told before a file is read
+        fill(self, path, self._read, bad)
+
+    def _read(self, path: Path) -> Rows:
+        table = open_table(path, self.layout)
+        parts = [text_field("text", table.cell(self.text))]
+        if self.pair != "":
+            parts.append(text_field("pair", table.cell(self.pair)))
+        if (column := label_column(table, self.label)) != "":
+            cell, fields = table.cell(column), self._targets()
+            parts.append(lambda row: fields(cell(row)))
+        return tried(table.rows, lambda row: {key: value for part in parts for key, value in part(row).items()})
+
+    def _targets(self) -> Fields:
+        match self.kind:
+            case "single":
+                return self.known.single
+            case "multi":
+                return lambda cell: self.known.several(self._several(cell))
+            case "regression":
+                return lambda cell: {"label": number_of(cell)}
+            case other:
+                raise AlchemyError(f"kind must be 'single', 'multi' or 'regression', not {other!r}")
+
+    def _several(self, cell: Any) -> list[Any]:
+        """An empty cell is a text without labels, which is well formed."""
+        if isinstance(cell, list):
+            return cell
+        if not isinstance(cell, str):
+            raise BadRow(f"the labels are {cell!r}, expected a list, or a text with {self.separator!r} between them")
+        return [part for part in cell.split(self.separator) if part.strip()]
+
+
+def text_field(name: str, cell: Callable[[Any], Any]) -> Fields:
+    """Takes a text out of a row; one that is empty, or no text, makes the row a bad one."""
+
+    def field(row: Any) -> dict[str, Any]:
+        text = cell(row)
+        if not isinstance(text, str) or not text.strip():
+            raise BadRow(f"the {name} is {text!r}, expected a text that is not empty")
+        return {name: text}
+
+    return field
+
+
+def label_column(table: Table, label: str | int | None) -> str | int:
+    """The column of the labels; "" where there is none, or none is wanted."""
+    if label is None:
+        return next((name for name in ("label", "labels") if table.has(name)), "")
+    if label != "" and table.names and not table.has(label):
+        try:
+            table.cell(label)
+        except AlchemyError as error:
+            hint = f'{error.problem.hint}; set label = "" for a file without labels'
+            raise AlchemyError(error.problem.message, where=error.problem.where, hint=hint) from error
+    return label

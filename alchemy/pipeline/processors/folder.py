@@ -1,0 +1,110 @@
+"""Folders of images, with a folder for each label."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from loguru import logger
+
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.pipeline import DataPipeline, LstDataPipeline
+from alchemy.pipeline.openers import check_bad
+from alchemy.pipeline.processors.idx import scaled
+from alchemy.pipeline.processors.labels import Labels, read_labels
+from alchemy.pipeline.processors.samples import count_of, declare, hold, in_short
+
+
+@DataPipeline.register()
+class ImageFolder(LstDataPipeline):
+    """The images below a folder, `path/label/name.png`, opened with pillow when they are asked for.
+
+    A sample has `image`, `label`, `label_id` and `file`. Images are uint8 `[height, width, channel]`, grey ones without
+    the channel; `mode` makes all of one kind ("RGB", "L"; "": as they are), `size = [height, width]` of one size,
+    `scale` float32 from 0 to 1 with the channel in front. Labels are the names of the folders, sorted,
+    or those in `labels`. `bad = "skip"` opens every file once, to leave out what is damaged.
+    """
+
+    samples: list[dict[str, Any]]
+    __len__ = count_of
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        labels: list[str] | str | None = None,
+        suffixes: list[str] = [".png", ".jpg", ".jpeg"],
+        mode: str = "RGB",
+        size: list[int] | None = None,
+        scale: bool = False,
+        bad: Literal["error", "skip"] = "error",
+    ) -> None:
+        super().__init__()
+        _pillow(path)
+        self.path, self.mode, self.size, self.scale = path, mode, size, scale
+        self.suffixes = [suffix.lower() for suffix in suffixes]
+        folders = folders_in(path)
+        known = Labels([folder.name for folder in folders] if labels is None else read_labels(labels).names)
+        self.labels = known.names
+        samples = [sample for folder in folders for sample in self._samples(folder, known)]
+        hold(self, samples if check_bad(bad) == "error" else self._sound(samples), [path])
+        declare(self, self[0])
+
+    def _samples(self, folder: Path, known: Labels) -> Iterator[dict[str, Any]]:
+        if folder.name not in known.index:
+            hint = did_you_mean(folder.name, known.names) or f"the labels are {in_short(known.names)}"
+            raise AlchemyError(f"the folder {str(folder)!r} has the name of no label", hint=hint)
+        label = known.single(folder.name)
+        for file in sorted(folder.rglob("*")):
+            if file.suffix.lower() in self.suffixes:
+                yield {**label, "file": str(file)}
+
+    def _sound(self, samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        damaged: list[AlchemyError] = []
+        for sample in samples:
+            try:
+                self._image(sample["file"])
+            except AlchemyError as error:
+                damaged.append(error)
+                sample["file"] = ""
+        if damaged:
+            logger.warning("{}: {} images were skipped, the first: {}", self.path, len(damaged), damaged[0])
+        return [sample for sample in samples if sample["file"]]
+
+    def _image(self, file: str) -> Any:
+        try:
+            with _pillow(file).open(file) as opened:
+                image = opened.convert(self.mode) if self.mode else opened
+                return np.array(image.resize((self.size[1], self.size[0])) if self.size else image)
+        except (OSError, SyntaxError, ValueError) as error:  # a SyntaxError is what pillow calls a broken png
+            hint = 'mend or remove it, or set bad = "skip"'
+            raise AlchemyError(f"{file!r} is not a readable image: {error}", hint=hint) from error
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        sample = self.samples[index]
+        image = self._image(sample["file"])
+        return {"image": scaled(image) if self.scale else image, **sample}
+
+
+def folders_in(path: str) -> list[Path]:
+    """The folders of a folder, by name; those that begin with a point are not meant."""
+    if not Path(path).is_dir():
+        raise AlchemyError(
+            f"there is no folder {path!r}", hint="relative paths are seen from the folder that you run in"
+        )
+    found = sorted(folder for folder in Path(path).iterdir() if folder.is_dir() and not folder.name.startswith("."))
+    if not found:
+        raise AlchemyError(
+            f"{path!r} has no folders in it", hint="the images of each label are in a folder of its name"
+        )
+    return found
+
+
+def _pillow(path: str) -> Any:
+    try:
+        return importlib.import_module("PIL.Image")
+    except ImportError as error:
+        raise AlchemyError(f"{path} needs the package pillow", hint="pip install pillow") from error

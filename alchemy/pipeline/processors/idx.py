@@ -1,0 +1,84 @@
+"""Images and labels in idx files, the format of MNIST."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from alchemy.data.files import check_file, open_bytes, readable
+from alchemy.errors import AlchemyError
+from alchemy.pipeline import DataPipeline, LstDataPipeline
+from alchemy.pipeline.processors.labels import read_labels
+from alchemy.pipeline.processors.samples import declare
+
+DTYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+
+
+@DataPipeline.register()
+class IdxImages(LstDataPipeline):
+    """The images of an idx file with the labels of another: `image`, `label_id`, and `label` where `labels` names them.
+
+    Images are arrays `[height, width]` of the numbers in the file; with `scale = true` float32 from 0 to 1, with a
+    channel in front.
+    """
+
+    def __init__(
+        self, path: str, *, label_path: str = "", labels: list[str] | str | None = None, scale: bool = False
+    ) -> None:
+        super().__init__()
+        self.path, self.label_path, self.scale = path, label_path, scale
+        self.images = read_idx(path)
+        self.labels = list(read_labels(labels).names)
+        self.targets = self._targets(label_path) if label_path else [{}] * len(self.images)
+        if not len(self.images):
+            raise AlchemyError(f"IdxImages finds no samples in {path}")
+        declare(self, self[0])
+
+    def _targets(self, path: str) -> list[dict[str, Any]]:
+        found = read_idx(path)
+        if found.ndim != 1 or len(found) != len(self.images):
+            text = f"{len(self.images)} images, but labels of the shape {list(found.shape)}"
+            raise AlchemyError(text, where=path, hint="the two files belong to different sets")
+        numbers = sorted(set(found.tolist()))
+        if self.labels and not 0 <= numbers[0] <= numbers[-1] < len(self.labels):
+            wrong = numbers[-1] if numbers[0] >= 0 else numbers[0]
+            text = f"item {found.tolist().index(wrong)} has the label {wrong}, expected 0 to {len(self.labels) - 1}"
+            raise AlchemyError(text, where=path, hint="give as many labels as there are classes")
+        # one for each label, not for each image
+        fields = {n: {"label": self.labels[n], "label_id": n} if self.labels else {"label_id": n} for n in numbers}
+        return [fields[number] for number in found.tolist()]
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        image = self.images[index]
+        return {"image": scaled(image) if self.scale else image, **self.targets[index]}
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+def read_idx(path: str | Path) -> np.ndarray[Any, Any]:
+    """The array in an idx file: two zero bytes, a type, the number of axes, their lengths, the numbers."""
+    path = check_file(path)
+    with readable(path, 1), open_bytes(path) as file:
+        head = file.read(4)
+        if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in DTYPES:
+            raise AlchemyError(
+                f"{str(path)!r} is not an idx file", hint="it would begin with two zero bytes and a type"
+            )
+        shape = [int.from_bytes(file.read(4), "big") for _ in range(head[3])]
+        body = file.read()
+    dtype = np.dtype(DTYPES[head[2]])
+    if len(body) != math.prod(shape) * dtype.itemsize:
+        text = f"{len(body)} bytes follow the head, expected {math.prod(shape) * dtype.itemsize} for {shape}"
+        raise AlchemyError(text, where=str(path), hint="the file is cut or damaged: fetch it again")
+    array = np.frombuffer(body, dtype).reshape(shape)
+    return array.astype(dtype.newbyteorder("="), copy=False)
+
+
+def scaled(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Float32 from 0 to 1, the channel in front: what convolutions take."""
+    channels = image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
+    return channels.astype(np.float32) / np.float32(255)

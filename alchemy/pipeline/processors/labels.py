@@ -1,0 +1,131 @@
+"""The labels that a data set knows, and the number of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from alchemy.data.files import check_file, read_lines
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.pipeline.openers import BadRow
+from alchemy.pipeline.processors.samples import in_short
+
+
+class AnyLabel:
+    """No list of labels was given: every label is taken as it is, and has no number."""
+
+    names: Sequence[str] = ()
+
+    def single(self, cell: Any) -> dict[str, Any]:
+        return {"label": name_of(cell)}
+
+    def several(self, cells: Sequence[Any]) -> dict[str, Any]:
+        return {"labels": [name_of(cell) for cell in cells]}
+
+    def numbers(self, field: str, names: Sequence[str]) -> dict[str, list[int]]:
+        """No field: without a list there are no numbers."""
+        return {}
+
+
+class Labels:
+    """A list of labels; the number of a label is its place. With `by = "index"` the files have these numbers."""
+
+    def __init__(self, names: Sequence[str], by: str = "name") -> None:
+        self.names, self.by = list(names), by
+        self.index = {name: number for number, name in enumerate(names)}
+
+    def number(self, cell: Any) -> int:
+        text = name_of(cell)
+        if self.by == "index" and text.isdecimal() and int(text) < len(self.names):
+            return int(text)
+        if self.by == "index":
+            raise BadRow(f"label {text!r} is not an index from 0 to {len(self.names) - 1}")
+        if text not in self.index:
+            raise BadRow(f"there is no label {text!r}, expected {in_short(self.names)}{self._hint(text)}")
+        return self.index[text]
+
+    def single(self, cell: Any) -> dict[str, Any]:
+        number = self.number(cell)
+        return {"label": self.names[number], "label_id": number}
+
+    def several(self, cells: Sequence[Any]) -> dict[str, Any]:
+        numbers = [self.number(cell) for cell in cells]
+        return {"labels": [self.names[number] for number in numbers], "label_ids": numbers}
+
+    def numbers(self, field: str, names: Sequence[str]) -> dict[str, list[int]]:
+        """A field with the numbers of many labels."""
+        try:
+            return {field: [self.index[name] for name in names]}
+        except KeyError:
+            return {field: [self.number(name) for name in names]}  # tells what is wrong
+
+    def _hint(self, text: str) -> str:
+        if text.isdecimal():
+            return '; if the file has indices, set label_by = "index"'
+        near = did_you_mean(text, self.names)
+        return f"; {near}" if near else ""
+
+
+def read_labels(labels: list[str] | str | None, by: str = "name", *, what: str = "labels") -> Labels | AnyLabel:
+    """The labels of a list, or of a file with one a line."""
+    if by not in ("name", "index"):
+        raise AlchemyError(f"label_by must be 'name' or 'index', not {by!r}")
+    if labels is None and by == "index":
+        raise AlchemyError('label_by = "index" needs the names of the labels', hint='give labels = ["good", "bad"]')
+    if labels is None:
+        return AnyLabel()
+    if isinstance(labels, str | Path):
+        return Labels(_names_in(check_file(labels)), by)
+    names = [str(name) for name in labels]
+    if not names or len(set(names)) < len(names):
+        twice = next((name for name in names if names.count(name) > 1), None)
+        raise AlchemyError(f"{what} is an empty list" if twice is None else f"{what} has {twice!r} twice")
+    return Labels(names, by)
+
+
+def name_of(cell: Any) -> str:
+    """A label as text: what csv has, and JSON may have."""
+    if isinstance(cell, bool) or not isinstance(cell, str | int):
+        raise BadRow(f"the label is {cell!r}, expected a text")
+    if not (name := str(cell).strip()):
+        raise BadRow("the label is empty")
+    return name
+
+
+def number_of(cell: Any) -> float:
+    """The target of a regression."""
+    try:
+        number = math.nan if isinstance(cell, bool) else float(cell)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise BadRow(f"the label is {cell!r}, expected a finite number")
+    return number
+
+
+def hot(label_ids: Sequence[int], *, size: int) -> list[float]:
+    """Numbers of labels as zeros and ones, the way a loss over many labels takes them.
+
+    >>> hot([0, 2], size=4)
+    [1.0, 0.0, 1.0, 0.0]
+    """
+    chosen = set(label_ids)
+    return [float(number in chosen) for number in range(size)]
+
+
+def _names_in(path: Path) -> list[str]:
+    """One name a line; an empty line or a name that was there before would shift the numbers of all others."""
+    seen: dict[str, int] = {}
+    lines = [(number, line.strip()) for number, line in read_lines(path)]
+    while lines and not lines[-1][1]:
+        lines.pop()
+    for number, name in lines:
+        if not name or name in seen:
+            what = f"the label {name!r} stands in line {seen[name]} already" if name else "the line is empty"
+            raise AlchemyError(what, where=f"{path}:{number}", hint="a file of labels has one name a line")
+        seen[name] = number
+    if not seen:
+        raise AlchemyError(f"{path} has no labels", hint="a file of labels has one name a line")
+    return list(seen)

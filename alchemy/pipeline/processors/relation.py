@@ -1,0 +1,110 @@
+"""Sentences in which two things are marked, and the relation between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from alchemy.errors import AlchemyError
+from alchemy.pipeline import DataPipeline, LstDataPipeline
+from alchemy.pipeline.openers import BadRow
+from alchemy.pipeline.processors.classification import label_column, text_field
+from alchemy.pipeline.processors.labels import read_labels
+from alchemy.pipeline.processors.samples import Rows, count_of, fill, sample_of, tried
+from alchemy.pipeline.processors.tables import Layout, open_table
+
+
+@DataPipeline.register()
+class Relation(LstDataPipeline):
+    """Rows of a label and a text such as `The <e1> company </e1> makes <e2> chairs </e2>.`, as SemEval-2010 has them.
+
+    A sample has `text` without the marks, its words as `tokens`, for each mark `e1` and `e2` the characters
+    `[start, end)` that it stands around, as `e1_tokens` and `e2_tokens` the words, and `label`, `label_id`.
+    `indicators = ["$", "#"]` leaves one of these words on both sides of what was marked.
+    """
+
+    __getitem__, __len__ = sample_of, count_of
+
+    def __init__(
+        self,
+        path: str | list[str],
+        *,
+        label: str | int | None = 0,
+        text: str | int = 1,
+        labels: list[str] | str | None = None,
+        label_by: Literal["name", "index"] = "name",
+        marks: list[str] = ["e1", "e2"],
+        indicators: list[str] | None = None,
+        format: Literal["", "csv", "tsv", "jsonl", "label text"] = "",
+        delimiter: str = "",
+        header: bool | None = None,
+        encoding: str = "utf-8",
+        bad: Literal["error", "skip"] = "error",
+    ) -> None:
+        super().__init__()
+        if indicators is not None and len(indicators) != len(marks):
+            raise AlchemyError(f"{len(indicators)} indicators for {len(marks)} marks", hint="give one for each mark")
+        self.path, self.label, self.text, self.marks, self.indicators = path, label, text, marks, indicators
+        self.known = read_labels(labels, label_by)
+        self.labels = list(self.known.names)
+        self.mark = re.compile(rf"(\s*)<(/?)({'|'.join(map(re.escape, marks))})>(\s*)")
+        header = not isinstance(text, int) if header is None else header
+        self.layout = Layout(format, delimiter, '"', header, encoding)
+        fill(self, path, self._read, bad)
+
+    def _read(self, path: Path) -> Rows:
+        table = open_table(path, self.layout)
+        text, column = text_field("text", table.cell(self.text)), label_column(table, self.label)
+        label = table.cell(column) if column != "" else None
+
+        def sample(row: Any) -> dict[str, Any]:
+            fields = self._unmarked(text(row)["text"])
+            return fields if label is None else fields | self.known.single(label(row))
+
+        return tried(table.rows, sample)
+
+    def _unmarked(self, text: str) -> dict[str, Any]:
+        plain, place = "", 0
+        ends: dict[str, int] = {}
+        for match in self.mark.finditer(text):
+            plain += text[place : match.start()]
+            place = match.end()
+            plain, ends[match[2] + match[3]] = self._joint(plain, match, ends)
+        plain = (plain + text[place:]).rstrip()
+        spans = {name: self._span(ends, name) for name in self.marks}
+        words = list(re.finditer(r"\S+", plain))
+        tokens = {f"{name}_tokens": list(_covered(words, *span)) for name, span in spans.items()}
+        return {"text": plain, "tokens": [word[0] for word in words], **spans, **tokens}
+
+    def _joint(self, plain: str, match: re.Match[str], ends: dict[str, int]) -> tuple[str, int]:
+        """The text up to behind a mark, and where the marked thing begins or ends in it."""
+        before, closes, name, after = match.groups()
+        if closes + name in ends:
+            raise BadRow(f"has the mark <{closes}{name}> twice, expected it once")
+        word = self.indicators[self.marks.index(name)] if self.indicators else ""
+        # blanks inside the marks belong to them, those outside to the text; but a word ends before another begins
+        outer, inner = (after, before) if closes else (before, after)
+        beyond = match.string[match.end() :][:1] if closes else plain[-1:]
+        blank = " " if word or outer or (inner and beyond.isalnum()) else ""
+        if closes:
+            return f"{plain} {word}{blank}" if word else plain + blank, len(plain)
+        plain = f"{plain}{blank}{word}{' ' * bool(word)}".lstrip()
+        return plain, len(plain)
+
+    def _span(self, ends: dict[str, int], name: str) -> list[int]:
+        for mark in (name, f"/{name}"):
+            if mark not in ends:
+                raise BadRow(f"has no mark <{mark}>, expected <{name}> and </{name}> once each")
+        start, end = ends[name], ends[f"/{name}"]
+        if start >= end:
+            raise BadRow(f"there is nothing between <{name}> and </{name}>")
+        return [start, end]
+
+
+def _covered(words: list[re.Match[str]], start: int, end: int) -> Iterator[int]:
+    """First and last-plus-one of the words that share a character with a span."""
+    inside = [place for place, word in enumerate(words) if word.start() < end and start < word.end()]
+    yield inside[0]
+    yield inside[-1] + 1

@@ -1,0 +1,73 @@
+"""Texts with marked spans, one JSON object a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from alchemy.pipeline import DataPipeline, LstDataPipeline
+from alchemy.pipeline.openers import BadRow
+from alchemy.pipeline.processors.classification import text_field
+from alchemy.pipeline.processors.labels import name_of, read_labels
+from alchemy.pipeline.processors.samples import Rows, count_of, fill, sample_of, tried
+from alchemy.pipeline.processors.schemes import Scheme
+from alchemy.pipeline.processors.tables import Layout, open_table
+
+
+@DataPipeline.register()
+class Spans(LstDataPipeline):
+    """Lines such as `{"text": "..", "spans": [[0, 2, "PER"]]}`; a span may also be `{"start", "end", "label"}`.
+
+    A sample has `text`, `spans` as `[start, end, label]` in characters, the end not included, and `label_ids`, one for
+    each span, when `labels` is given. `scheme` adds the characters as `tokens` and their `tags`; spans may then not
+    overlap.
+    """
+
+    __getitem__, __len__ = sample_of, count_of
+
+    def __init__(
+        self,
+        path: str | list[str],
+        *,
+        text: str = "text",
+        spans: str = "spans",
+        labels: list[str] | str | None = None,
+        scheme: Literal["", "BIO", "IOB1", "BIOES", "BMES", "BILOU"] = "",
+        encoding: str = "utf-8",
+        bad: Literal["error", "skip"] = "error",
+    ) -> None:
+        super().__init__()
+        self.path, self.text, self.spans, self.scheme, self.encoding = path, text, spans, scheme, encoding
+        self.known = read_labels(labels)
+        self.labels = list(self.known.names)
+        self.target = Scheme(scheme) if scheme else None
+        all_tags = self.target.all_tags(self.labels) if self.target and self.labels else None
+        self.tags = read_labels(all_tags)
+        fill(self, path, self._read, bad)
+
+    def _read(self, path: Path) -> Rows:
+        table = open_table(path, Layout("jsonl", encoding=self.encoding))
+        text, spans = text_field("text", table.cell(self.text)), table.cell(self.spans)
+        return tried(table.rows, lambda row: self._sample(text(row)["text"], spans(row)))
+
+    def _sample(self, text: str, listed: Any) -> dict[str, Any]:
+        if not isinstance(listed, list):
+            raise BadRow(f"the spans are {listed!r}, expected a list [[start, end, label], ..]")
+        spans = [span_of(item, len(text)) for item in listed]
+        sample = {"text": text, "spans": spans, **self.known.numbers("label_ids", [span[2] for span in spans])}
+        if self.target is None:
+            return sample
+        tags = self.target.tags(spans, len(text))
+        return sample | {"tokens": list(text), "tags": tags} | self.tags.numbers("tag_ids", tags)
+
+
+def span_of(item: Any, length: int) -> list[Any]:
+    """A span as `[start, end, label]`, inside a text of some length."""
+    if isinstance(item, dict):
+        item = [item.get(key) for key in ("start", "end", "label")]
+    if not isinstance(item, list) or len(item) != 3 or not all(type(number) is int for number in item[:2]):
+        raise BadRow(f"the span {item!r} is not [start, end, label]")
+    start, end, label = item
+    if not 0 <= start < end <= length:
+        raise BadRow(f"the span {item!r} does not lie in the text, which has {length} characters")
+    return [start, end, name_of(label)]

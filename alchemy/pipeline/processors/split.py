@@ -1,0 +1,64 @@
+"""The part of a data set that a file of ids names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from alchemy.data.files import check_file, read_lines
+from alchemy.errors import AlchemyError
+from alchemy.pipeline import DataPipeline, LstDataPipeline
+from alchemy.pipeline.itr import field_of
+from alchemy.pipeline.lst import check_list
+
+
+@DataPipeline.register()
+class SplitById(LstDataPipeline):
+    """The samples whose id stands in the file `ids`, one a line, in the order of the data; or those of no such id.
+
+    The id is the text of the field `id`; with `id = ""` the place of a sample, from 0. An id of the file that no sample
+    has is an error unless `missing = true`.
+    """
+
+    keeps = True
+
+    def __init__(
+        self, datapipe: Any, *, ids: str, id: str = "id", exclude: bool = False, missing: bool = False
+    ) -> None:
+        super().__init__(check_list(datapipe, "SplitById"))
+        self.ids, self.id, self.exclude, self.missing = ids, id, exclude, missing
+        wanted = read_ids(ids)
+        own = list(self._own(datapipe))
+        lost = next((name for name in wanted if name not in set(own)), None) if not missing else None
+        if lost is not None:
+            hint = f"the samples have such as {own[0]!r}; missing = true passes over the others" if own else ""
+            raise AlchemyError(f"no sample has the id {lost!r}", where=f"{ids}:{wanted[lost]}", hint=hint)
+        self.kept = [place for place, name in enumerate(own) if (name in wanted) != exclude]
+        if not self.kept:
+            raise AlchemyError(
+                f"SplitById keeps none of {len(own)} samples", hint=f"look at {ids} and at the field {id!r}"
+            )
+
+    def _own(self, datapipe: Any) -> Iterator[str]:
+        for place in range(len(datapipe)):
+            yield str(field_of(datapipe[place], self.id, self)) if self.id else str(place)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.datapipe[self.kept[index]]
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+
+def read_ids(path: str) -> dict[str, int]:
+    """The ids of a file, each with its line; one that stands there twice is an error."""
+    found: dict[str, int] = {}
+    for number, line in read_lines(check_file(path)):
+        name = line.strip()
+        if name in found:
+            raise AlchemyError(f"the id {name!r} stands in line {found[name]} already", where=f"{path}:{number}")
+        if name:
+            found[name] = number
+    if not found:
+        raise AlchemyError(f"{path} has no ids", hint="it has one a line")
+    return found

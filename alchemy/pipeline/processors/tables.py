@@ -1,0 +1,126 @@
+"""Files with one sample a row, whatever separates the cells."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from alchemy.data.files import COMPRESSED
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.pipeline.openers import BadRow, csv_rows, json_rows
+from alchemy.pipeline.processors.samples import Rows, in_short, lines_of
+
+FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a table is written; what is left open follows from the ending of the file and from how columns are named."""
+
+    format: str = ""
+    delimiter: str = ""
+    quote: str = '"'
+    header: bool = True
+    encoding: str = "utf-8"
+
+    def format_of(self, path: Path) -> str:
+        if self.format in (*FORMATS.values(), "label text"):
+            return self.format
+        if self.format:
+            offer = did_you_mean(self.format, FORMATS.values()) or "it may be csv, tsv, jsonl or 'label text'"
+            raise AlchemyError(f"there is no format {self.format!r}", hint=offer)
+        plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+        found = "csv" if self.delimiter else FORMATS.get(plain.suffix.lower())
+        if found is None:
+            hint = "set format = 'csv', 'tsv', 'jsonl' or 'label text'"
+            raise AlchemyError(f"the ending of {path.name!r} does not say how it is written", hint=hint)
+        return found
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file that is being read: its rows, and the names of its columns, as far as they are known.
+
+    Rows are lists of cells, or, where they are `keyed`, dicts.
+    """
+
+    path: Path
+    rows: Rows
+    names: list[str] | None = None
+    keyed: bool = False
+
+    def has(self, column: str | int) -> bool:
+        return isinstance(column, int) or column in (self.names or ())
+
+    def cell(self, column: str | int) -> Callable[[Any], Any]:
+        """What takes the cell of a column out of a row."""
+        if isinstance(column, int) and self.keyed and self.names:
+            hint = f"name one of {in_short(self.names)}"
+            raise AlchemyError(
+                f"the rows are objects, which have no column {column}", where=f"{self.path}:1", hint=hint
+            )
+        if not self.has(column) and (self.names or not self.keyed):
+            names = self.names or []
+            offer = did_you_mean(str(column), names)
+            hint = offer or (
+                f"it has {in_short(names)}" if names else "it has no header: give the number of the column"
+            )
+            raise AlchemyError(f"there is no column {column!r}", where=f"{self.path}:1", hint=hint)
+        key = column if self.keyed or isinstance(column, int) else (self.names or []).index(column)
+        return lambda row: _cell(row, key)
+
+
+def open_table(path: Path, layout: Layout) -> Table:
+    """A file as a table; the rows are read while they are asked for."""
+    match layout.format_of(path):
+        case "jsonl":
+            first, rows = _peeked(json_rows(path, layout.encoding))
+            return Table(path, _objects(rows), list(first) if isinstance(first, dict) else None, keyed=True)
+        case "label text":
+            return Table(path, _label_text(path, layout.encoding), ["label", "text"])
+        case "tsv":  # marks of quotation are text there
+            cells = csv_rows(path, layout.delimiter or "\t", "", layout.encoding)
+        case _:
+            cells = csv_rows(path, layout.delimiter or ",", layout.quote, layout.encoding)
+    first, rows = _peeked(cells)
+    if first is None:
+        return Table(path, rows, keyed=True)  # empty: no column can be missed
+    if isinstance(first, BadRow):
+        raise AlchemyError(str(first), where=f"{path}:1", hint="the first row says how many cells the others have")
+    return Table(path, _even(rows, len(first), layout.header), first if layout.header else None)
+
+
+def _peeked(rows: Iterator[tuple[int, Any]]) -> tuple[Any, Iterator[tuple[int, Any]]]:
+    """The first row, and all of them."""
+    first = next(rows, None)
+    return (None, iter(())) if first is None else (first[1], itertools.chain([first], rows))
+
+
+def _even(rows: Iterator[tuple[int, Any]], width: int, header: bool) -> Iterator[tuple[int, Any]]:
+    """Rows of as many cells as the first; a separator inside a text would go unnoticed otherwise."""
+    for line, row in itertools.islice(rows, int(header), None):
+        uneven = isinstance(row, list) and len(row) != width
+        yield line, BadRow(f"{len(row)} cells, expected {width} as in the first row") if uneven else row
+
+
+def _objects(rows: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    for line, row in rows:
+        known = isinstance(row, dict | BadRow)
+        yield line, row if known else BadRow(f"is a {type(row).__name__}, expected an object {{..}}")
+
+
+def _label_text(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(lines_of(path, encoding), 1):
+        if line.strip():
+            label, _, text = line.strip().partition(" ")
+            yield number, [label, text.strip()] if text else BadRow("has no text, expected 'label text'")
+
+
+def _cell(row: Any, key: str | int) -> Any:
+    try:
+        return row[key]
+    except (KeyError, IndexError, TypeError) as error:
+        raise BadRow(f"has no column {key!r}") from error

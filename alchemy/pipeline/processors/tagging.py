@@ -1,0 +1,155 @@
+"""Sentences whose words or characters have tags, one a line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from loguru import logger
+
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.pipeline import DataPipeline, LstDataPipeline
+from alchemy.pipeline.openers import BadRow
+from alchemy.pipeline.processors.labels import read_labels
+from alchemy.pipeline.processors.samples import Rows, count_of, fill, in_short, lines_of, sample_of
+from alchemy.pipeline.processors.schemes import Scheme
+
+
+class BadLine(BadRow):
+    """A line of a sentence, counted from its first, that makes the whole sentence a bad row."""
+
+    def __init__(self, place: int, text: str) -> None:
+        super().__init__(text)
+        self.place = place
+
+
+@DataPipeline.register()
+class Tagging(LstDataPipeline):
+    """Files of lines `token tag`, with an empty line between sentences: CoNLL and its like.
+
+    A sample has `tokens`, `tags`, `tag_ids` where the tags are known (by `types`, from which a scheme makes its tags,
+    or by `tags`, a list or a file), and with a `scheme` the `spans` as `[start, end, type]`. `to` writes the tags in
+    another scheme. Tags that their scheme does not allow to follow each other make a row bad, unless `violations` says
+    what becomes of a tag inside a span that never began: `"drop"`, it belongs to no span; `"begin"`, it begins one, as
+    conlleval counts. Then they are counted in the log, and `tags` stay as they are unless `to` is given.
+    """
+
+    __getitem__, __len__ = sample_of, count_of
+
+    def __init__(
+        self,
+        path: str | list[str],
+        *,
+        scheme: Literal["", "BIO", "IOB1", "BIOES", "BMES", "BILOU"] = "",
+        to: Literal["", "BIO", "IOB1", "BIOES", "BMES", "BILOU"] = "",
+        types: list[str] | str | None = None,
+        tags: list[str] | str | None = None,
+        token: int = 0,
+        tag: int = -1,
+        tagged: bool = True,
+        delimiter: str = "",
+        violations: Literal["error", "drop", "begin"] = "error",
+        encoding: str = "utf-8",
+        bad: Literal["error", "skip"] = "error",
+    ) -> None:
+        super().__init__()
+        if violations not in ("error", "drop", "begin"):
+            raise AlchemyError(f"violations must be 'error', 'drop' or 'begin', not {violations!r}")
+        self.path, self.scheme, self.to, self.violations = path, scheme, to, violations
+        self.token, self.tag, self.tagged = token, tag, tagged
+        self.delimiter, self.encoding = delimiter, encoding
+        self.source = Scheme(scheme, begins=violations == "begin") if scheme else None
+        self.target = Scheme(to) if to else None
+        self.types = read_labels(types, what="types").names
+        self.known = read_labels(self._tag_list(tags), what="tags")
+        self.tags = list(self.known.names)
+        self.seen: set[str] = set()
+        self.broken: list[str] = []
+        fill(self, path, self._read, bad)
+        if self.broken:
+            text = "{} tags break the rules of {}, the first at {}"
+            logger.warning(text, len(self.broken), scheme, self.broken[0])
+
+    def _tag_list(self, tags: list[str] | str | None) -> list[str] | str | None:
+        if (self.to or self.types) and self.source is None:
+            raise AlchemyError("'to' and 'types' need the scheme of the file", hint='give scheme = "BIO"')
+        if self.types and tags is not None:
+            raise AlchemyError("'types' and 'tags' exclude each other", hint="the scheme makes the tags of the types")
+        scheme = self.target or self.source
+        return scheme.all_tags(self.types) if self.types and scheme else tags
+
+    def _read(self, path: Path) -> Rows:
+        width = 0
+        for first, lines in sentences(lines_of(path, self.encoding)):
+            width = width or self._width(path, first, lines[0])
+            try:
+                yield first, self._sample(path, first, lines, width)
+            except BadRow as error:
+                yield first + getattr(error, "place", 0), error
+
+    def _width(self, path: Path, number: int, line: str) -> int:
+        """The number of columns, which the first line tells."""
+        width = len(line.split(self.delimiter or None))
+        for name, column in {"token": self.token, **({"tag": self.tag} if self.tagged else {})}.items():
+            if not -width <= column < width:
+                raise AlchemyError(
+                    f"there is no column {column} for {name}, the line has {width}", where=f"{path}:{number}"
+                )
+        if self.tagged and self.token % width == self.tag % width:
+            hint = "give the delimiter, or tagged = false for a file without tags"
+            raise AlchemyError("token and tag are the same column", where=f"{path}:{number}", hint=hint)
+        return width
+
+    def _sample(self, path: Path, first: int, lines: list[str], width: int) -> dict[str, Any]:
+        rows = [line.split(self.delimiter or None) for line in lines]
+        uneven = next((place for place, row in enumerate(rows) if len(row) != width), None)
+        if uneven is not None:
+            hint = "" if self.delimiter else "; where a token may be blank, give the delimiter"
+            raise BadLine(uneven, f"{len(rows[uneven])} cells, expected {width} as in the first line{hint}")
+        # there are few different tokens: each is kept once
+        sample: dict[str, Any] = {"tokens": [sys.intern(row[self.token]) for row in rows]}
+        return sample | self._targets(path, first, [row[self.tag] for row in rows]) if self.tagged else sample
+
+    def _targets(self, path: Path, first: int, tags: list[str]) -> dict[str, Any]:
+        if self.source is None:
+            tags = [sys.intern(tag) for tag in tags]
+            return {"tags": tags} | self.known.numbers("tag_ids", tags)
+        if not self.seen.issuperset(tags):
+            self._learn(self.source, tags)
+        self._judge(self.source, f"{path}", first, tags)
+        spans = self.source.spans(tags)
+        tags = self.target.tags(spans, len(tags)) if self.target else tags
+        tags = [sys.intern(tag) for tag in tags]
+        return {"tags": tags, **self.known.numbers("tag_ids", tags), "spans": spans}
+
+    def _learn(self, scheme: Scheme, tags: list[str]) -> None:
+        """Looks at tags that were not there before; a wrong one is named by its line."""
+        for place, tag in enumerate(tags):
+            try:
+                kind = scheme.read(tag)[1]
+            except BadRow as error:
+                raise BadLine(place, str(error)) from error
+            if self.types and kind and kind not in self.types:
+                hint = did_you_mean(kind, self.types)
+                text = f"there is no type {kind!r}, expected {in_short(self.types)}"
+                raise BadLine(place, f"{text}; {hint}" if hint else text)
+        self.seen.update(tags)
+
+    def _judge(self, scheme: Scheme, path: str, first: int, tags: list[str]) -> None:
+        for place in scheme.violations(tags):
+            line = min(place, len(tags) - 1)  # what is wrong with the end is told of the last line
+            if self.violations == "error":
+                raise BadLine(line, scheme.in_words(tags, place) + "; violations = 'drop' would count such tags")
+            self.broken.append(f"{path}:{first + line}")
+
+
+def sentences(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """`(number of its first line, lines)` of every sentence; the marks of documents in CoNLL files are none."""
+    start = 0
+    for place, line in enumerate([*lines, ""]):
+        if not line or line.isspace():
+            if start < place and not lines[start].startswith("-DOCSTART-"):
+                yield start + 1, lines[start:place]
+            start = place + 1

@@ -1,0 +1,143 @@
+"""Texts and labels: columns, kinds, lists of labels."""
+
+import pytest
+
+from alchemy.errors import AlchemyError
+from alchemy.pipeline import build_datapipes
+from alchemy.pipeline.processors import TextClassification
+
+ONE = {"text": "x", "label": "a"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options"),
+    [
+        ("a.csv", "labels,text\na,x\n", {}),
+        ("a.csv", "id,kind,body\n1,a,x\n", {"text": "body", "label": "kind"}),
+        ("a.tsv", "x\ta\n", {"text": 0, "label": 1}),
+        ("a.csv", "head,head\nx,a\n", {"text": 0, "label": 1, "header": True}),
+        ("a.txt", "text;label\n'x';a\n", {"delimiter": ";", "quote": "'"}),
+        ("a.txt", "a x\n", {"format": "label text"}),
+        ("a.ndjson", '{"label": "a", "text": "x"}\n', {}),
+    ],
+)
+def test_columns_by_name_or_number(write, name, text, options):
+    assert list(TextClassification(write(name, text), **options)) == [ONE]
+
+
+def test_pairs_numbers_and_files_without_labels(write):
+    path = write("a.csv", "text,other,label\nx,y,0.5\n")
+    assert TextClassification(path, pair="other", kind="regression")[0] == {"text": "x", "pair": "y", "label": 0.5}
+    assert list(TextClassification(path, label="")) == [{"text": "x"}]
+    assert list(TextClassification(write("b.csv", "text\nx\n"))) == [{"text": "x"}]
+
+
+def test_several_labels_of_a_cell(write):
+    path = write("a.tsv", "text\tlabels\nx\tb|a\ny\t\n")
+    samples = list(TextClassification(path, kind="multi", separator="|", labels=["a", "b"]))
+    assert samples[0] == {"text": "x", "labels": ["b", "a"], "label_ids": [1, 0]}
+    assert samples[1] == {"text": "y", "labels": [], "label_ids": []}
+
+
+def test_many_labels_become_zeros_and_ones(write):
+    hot = {"fn": "alchemy.pipeline.processors.hot", "args": {"size": 3}, "field": "label_ids", "to": "target"}
+    source = {"path": write("a.csv", 'text,label\nx,"c,a"\n'), "kind": "multi", "labels": ["a", "b", "c"]}
+    pipe = build_datapipes(
+        [
+            {"type": "alchemy.pipeline.processors.TextClassification", **source},
+            {"type": "alchemy.pipeline.lst.Map", **hot},
+        ]
+    )
+    assert pipe[0]["target"] == [1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("ids", [{"labels": ["bad", "good"]}, {"labels": "names.txt"}])
+def test_labels_of_a_list_or_a_file_by_name_or_index(write, ids, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    write("names.txt", "bad\ngood\n\n")
+    good = {"text": "x", "label": "good", "label_id": 1}
+    assert TextClassification(write("a.csv", "text,label\nx,good\n"), **ids)[0] == good
+    assert TextClassification(write("a.jsonl", '{"text": "x", "label": 1}\n'), label_by="index", **ids)[0] == good
+
+
+WRONG_ROWS = {
+    "a file of indices": (
+        "text,label\nx,1\n",
+        {"labels": ["a", "b"]},
+        r'if the file has indices, set label_by = "index"',
+    ),
+    "an index too high": ("text,label\nx,2\n", {"labels": ["a", "b"], "label_by": "index"}, "not an index from 0 to 1"),
+    "an empty label": ("text,label\nx,\n", {}, r"a\.csv:2 the label is empty"),
+    "no number": ("text,label\nx,good\n", {"kind": "regression"}, "the label is 'good', expected a finite number"),
+    "no finite number": ("text,label\nx,nan\n", {"kind": "regression"}, "the label is 'nan', expected a finite number"),
+    "a comma too many": ("text,label\nx,y,a\n", {}, r"a\.csv:2 3 cells, expected 2 as in the first row"),
+    "a blank text": ("text,label\n ,a\n", {}, "the text is ' '"),
+    "no such number": ("x,a\n", {"text": 0, "label": 2}, "has no column 2"),
+}
+
+
+@pytest.mark.parametrize(("text", "options", "message"), WRONG_ROWS.values(), ids=WRONG_ROWS)
+def test_a_wrong_row_is_named(write, text, options, message):
+    with pytest.raises(AlchemyError, match=message):
+        TextClassification(write("a.csv", text), **options)
+
+
+WRONG_JSON = {
+    "no object": ("[1]\n", r"a\.jsonl:1 is a list, expected an object"),
+    "no text": ('{"text": "x", "label": "a"}\n{"label": "a"}\n', r"a\.jsonl:2 has no column 'text'"),
+    "no label": ('{"text": "x", "label": "a"}\n{"text": "y"}\n', r"a\.jsonl:2 has no column 'label'"),
+    "a strange label": ('{"text": "x", "label": [1]}\n', r"a\.jsonl:1 the label is \[1\], expected a text"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG_JSON.values(), ids=WRONG_JSON)
+def test_a_wrong_object_is_named(write, text, message):
+    with pytest.raises(AlchemyError, match=message):
+        TextClassification(write("a.jsonl", text))
+
+
+WRONG_SETTINGS = {
+    "column": ({"text": "txet"}, r"a\.csv:1 there is no column 'txet'; did you mean 'text'\?"),
+    "label": (
+        {"label": "class"},
+        "there is no column 'class'; it has text, label; set label = \"\" for a file without",
+    ),
+    "kind": ({"kind": "many"}, "kind must be 'single', 'multi' or 'regression', not 'many'"),
+    "format": ({"format": "json"}, "there is no format 'json'; did you mean 'jsonl'"),
+    "label_by": ({"label_by": "number"}, "label_by must be 'name' or 'index', not 'number'"),
+    "index": ({"label_by": "index"}, 'label_by = "index" needs the names of the labels'),
+    "twice": ({"labels": ["a", "b", "a"]}, "labels has 'a' twice"),
+    "none": ({"labels": []}, "labels is an empty list"),
+    "no header": ({"header": False}, "there is no column 'text'; it has no header: give the number of the column"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG_SETTINGS.values(), ids=WRONG_SETTINGS)
+def test_a_wrong_setting_is_named(write, options, message):
+    with pytest.raises(AlchemyError, match=message):
+        TextClassification(write("a.csv", "text,label\nx,a\n"), **options)
+
+
+def test_objects_have_no_numbered_columns(write):
+    with pytest.raises(
+        AlchemyError, match=r"a\.jsonl:1 the rows are objects, which have no column 0; name one of text"
+    ):
+        TextClassification(write("a.jsonl", '{"text": "x"}\n'), text=0)
+
+
+def test_an_ending_that_says_nothing(write):
+    with pytest.raises(AlchemyError, match=r"the ending of 'a\.txt' does not say how it is written; set format"):
+        TextClassification(write("a.txt", "x\n"))
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("a\n\nb\n", r"names\.txt:2 the line is empty"),
+        ("a\nb\na\n", r":3 the label 'a' stands in line 1 already"),
+        ("", "no labels"),
+    ],
+)
+def test_a_file_of_labels_is_checked(write, names, message):
+    with pytest.raises(AlchemyError, match=message):
+        TextClassification(write("a.csv", "text\nx\n"), labels=write("names.txt", names))

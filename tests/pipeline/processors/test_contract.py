@@ -1,0 +1,133 @@
+"""What every processor promises: samples by index, fields declared, bad rows by file and line."""
+
+import gzip
+import pickle
+import re
+
+import pytest
+
+from alchemy.data.loader import get_dataloader
+from alchemy.errors import AlchemyError
+from alchemy.pipeline import LstDataPipeline, build_datapipes
+
+# name: (file, options, a good file of two samples, a bad row and what is said of it, the first sample)
+KINDS = {
+    "csv": (
+        "TextClassification",
+        "a.csv",
+        {"labels": ["good", "bad"]},
+        "text,label\nx,good\n\ny,bad\n",
+        ("z,godo\n", r"a\.csv:5 there is no label 'godo', expected good, bad; did you mean 'good'\?"),
+        {"text": "x", "label": "good", "label_id": 0},
+    ),
+    "jsonl": (
+        "TextClassification",
+        "a.jsonl",
+        {"kind": "multi", "labels": ["a", "b", "c"]},
+        '{"text": "x", "label": ["a", "c"]}\n{"text": "y", "label": []}\n',
+        ('{"text": "", "label": []}\n', r"a\.jsonl:3 the text is '', expected a text that is not empty"),
+        {"text": "x", "labels": ["a", "c"], "label_ids": [0, 2]},
+    ),
+    "relation": (
+        "Relation",
+        "a.tsv",
+        {},
+        "r\tA <e1> b </e1> c <e2> d </e2>.\nr\t<e2>d</e2> <e1>b</e1>\n",
+        ("r\tA <e1> b </e1> c d.\n", r"a\.tsv:3 has no mark <e2>, expected <e2> and </e2> once each"),
+        {
+            "text": "A b c d.",
+            "tokens": ["A", "b", "c", "d."],
+            "e1": [2, 3],
+            "e2": [6, 7],
+            "e1_tokens": [1, 2],
+            "e2_tokens": [3, 4],
+            "label": "r",
+        },
+    ),
+    "tagging": (
+        "Tagging",
+        "a.txt",
+        {"scheme": "BIO", "types": ["PER"]},
+        "x B-PER\ny I-PER\n\nz O\n",
+        ("\nx O\ny\n", r"a\.txt:7 1 cells, expected 2 as in the first line"),
+        {"tokens": ["x", "y"], "tags": ["B-PER", "I-PER"], "tag_ids": [1, 2], "spans": [[0, 2, "PER"]]},
+    ),
+    "spans": (
+        "Spans",
+        "a.jsonl",
+        {"labels": ["LOC", "PER"]},
+        '{"text": "in Rome", "spans": [[3, 7, "LOC"]]}\n{"text": "y", "spans": []}\n',
+        ('{"text": "y", "spans": [[0, 2, "LOC"]]}\n', r"a\.jsonl:3 the span \[0, 2, 'LOC'\] does not lie in the text"),
+        {"text": "in Rome", "spans": [[3, 7, "LOC"]], "label_ids": [0]},
+    ),
+    "parallel": (
+        "ParallelText",
+        "a.tsv",
+        {},
+        "a\tA\nb\tB\n",
+        ("c\t\n", r"a\.tsv:3 the target is empty; where that is meant, set empty = true"),
+        {"source": "a", "target": "A"},
+    ),
+    "fasta": (
+        "Fasta",
+        "a.fasta",
+        {"target": -1},
+        ">0|x|0.5\nACD\nefg\n>1|y|-1\nAC\n",
+        (
+            ">2|z|3\nAC\nXA\n",
+            r"a\.fasta:8 'X' is not in the alphabet ACDEFGHIKLMNPQRSTVWY; unknown = 'X' would replace it",
+        ),
+        {"header": ["0", "x", "0.5"], "sequence": "ACDEFG", "label": 0.5},
+    ),
+}
+every_kind = pytest.mark.parametrize(("part", "name", "options", "text", "bad", "first"), KINDS.values(), ids=KINDS)
+
+
+def build(part, path, /, **options):
+    return build_datapipes([{"type": f"alchemy.pipeline.processors.{part}", "path": path, **options}])
+
+
+@every_kind
+def test_samples_are_a_list(write, part, name, options, text, bad, first):
+    pipe = build(part, write(name, text), **options)
+    assert isinstance(pipe, LstDataPipeline) and len(pipe) == 2
+    assert pipe[0] == first and next(iter(pipe)) == first
+    assert pipe.gives == {field: type(value).__name__ for field, value in first.items()}
+    assert list(pickle.loads(pickle.dumps(pipe))) == list(pipe)
+
+
+@every_kind
+def test_packed_files_and_patterns(tmp_path, part, name, options, text, bad, first):
+    for number in range(2):
+        (tmp_path / f"{number}{name}.gz").write_bytes(gzip.compress(f"\ufeff{text}".encode()))
+    assert (
+        list(build(part, str(tmp_path / "*.gz"), **options))
+        == list(build(part, str(tmp_path / f"0{name}.gz"), **options)) * 2
+    )
+
+
+@every_kind
+def test_a_bad_row_is_an_error_or_counted(write, capture_log, part, name, options, text, bad, first):
+    path = write(name, text + bad[0])
+    with pytest.raises(AlchemyError, match=rf'{bad[1]}.*; mend the row, or set bad = "skip"$'):
+        build(part, path, **options)
+    assert len(build(part, path, bad="skip", **options)) == 2
+    line = re.search(r":(\d+) ", bad[1])[1]
+    assert f"1 bad rows were skipped, the first at line {line}" in capture_log.text
+
+
+@every_kind
+def test_what_cannot_be_read_is_told_before_training(write, part, name, options, text, bad, first):
+    with pytest.raises(AlchemyError, match="there is no file"):
+        build(part, "missing.csv", **options)
+    with pytest.raises(AlchemyError, match=f"{part} finds no samples in .*{name}"):
+        build(part, write(name, ""), **options)
+    with pytest.raises(AlchemyError, match="bad must be 'error' or 'skip', not 'ignore'"):
+        build(part, write(name, text), bad="ignore", **options)
+
+
+@every_kind
+def test_a_loader_shuffles_and_shares_out(write, part, name, options, text, bad, first):
+    pipe = build(part, write(name, text), **options)
+    batches = get_dataloader(pipe, batch_size=1, shuffle=True, num_workers=1, collate_fn=list, seed=1)
+    assert sorted(map(str, (sample for batch in batches for sample in batch))) == sorted(map(str, pipe))

@@ -1,0 +1,33 @@
+"""Sequences: headers, letters, targets."""
+
+import pytest
+
+from alchemy.errors import AlchemyError
+from alchemy.pipeline.processors import Fasta
+
+
+def test_unknown_letters_are_replaced(write):
+    path = write("a.fasta", "\n>a b\nACX\n\nB-\n>c\nac\n")
+    assert [sample["sequence"] for sample in Fasta(path, unknown="X")] == ["ACXXX", "AC"]
+    assert Fasta(path, unknown="X")[0]["header"] == ["a b"]
+    assert Fasta(write("dna.fa", ">a\nacgt\n"), alphabet="ACGT")[0]["sequence"] == "ACGT"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ACD\n>a\nACD\n", r"a\.fa:1 'ACD' stands before the first header"),
+        (">a|x\nACD\n", "the label is 'x', expected a finite number"),
+        (">1\n\n>2\nACD\n", r"a\.fa:1 the sequence is empty"),
+    ],
+)
+def test_wrong_sequences_are_named(write, text, message):
+    with pytest.raises(AlchemyError, match=message):
+        Fasta(write("a.fa", text), target=-1)
+
+
+def test_headers_with_too_few_parts(write):
+    with pytest.raises(AlchemyError, match="the header has 1 parts, expected a number in part 2"):
+        Fasta(write("a.fa", ">a\nACD\n"), target=2)
+    with pytest.raises(AlchemyError, match="unknown is one letter, not 'XX'"):
+        Fasta(write("a.fa", ">a\nACD\n"), unknown="XX")

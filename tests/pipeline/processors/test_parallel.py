@@ -1,0 +1,38 @@
+"""Parallel text: sides as files or columns, never out of step."""
+
+import pytest
+
+from alchemy.errors import AlchemyError
+from alchemy.pipeline.processors import ParallelText
+
+
+def test_sides_are_files_or_columns(write):
+    sides = [write("a.en", "a\nb\n"), write("a.de", "A\nB")]
+    pairs = [{"en": "a", "de": "A"}, {"en": "b", "de": "B"}]
+    assert list(ParallelText(sides, names=["en", "de"])) == pairs
+    table = write("a.tsv", "A\tx\ta\nB\ty\tb\n")
+    assert list(ParallelText(table, names=["en", "de"], columns=[2, 0])) == pairs
+    named = write("a.csv", "de,en\nA,a\nB,b\n")
+    assert list(ParallelText(named, names=["en", "de"], columns=["en", "de"])) == pairs
+    assert len(ParallelText([*sides, table], names=["en", "de", "all"])) == 2
+
+
+def test_an_empty_side_is_bad_unless_it_is_meant(write, capture_log):
+    sides = [write("a.en", "a\n\n"), write("a.de", "A\nB\n")]
+    with pytest.raises(AlchemyError, match=r"a\.en:2 the source is empty"):
+        ParallelText(sides)
+    assert len(ParallelText(sides, bad="skip")) == 1
+    assert ParallelText(sides, empty=True)[1] == {"source": "", "target": "B"}
+
+
+@pytest.mark.parametrize("bad", ["error", "skip"])
+def test_unequal_sides_are_refused(write, bad):
+    sides = [write("a.en", "a\nb\nc\n"), write("a.de", "A\nB\n")]
+    with pytest.raises(AlchemyError, match=r"a\.de:2 the sides have different numbers of lines: .*a\.en 3, .*a\.de 2"):
+        ParallelText(sides, bad=bad)
+
+
+@pytest.mark.parametrize(("path", "names"), [(["a"], ["en", "de"]), ("a.tsv", ["en"]), (["a", "b"], ["en", "en"])])
+def test_every_side_has_a_name(path, names):
+    with pytest.raises(AlchemyError, match=r"sides have the names 'en'.*; give a list of files with one for each side"):
+        ParallelText(path, names=names)

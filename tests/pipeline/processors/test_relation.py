@@ -1,0 +1,54 @@
+"""Relations: marks in a text become positions."""
+
+import pytest
+
+from alchemy.errors import AlchemyError
+from alchemy.pipeline.processors import Relation
+
+MARKED = {
+    "blanks inside": ("A <e1> b c </e1>, (<e2> d </e2>)!", "A b c, (d)!", "b c", "d", [1, 3], [3, 4]),
+    "none inside": ("A <e1>b</e1> <e2>d</e2>", "A b d", "b", "d", [1, 2], [2, 3]),
+    "stuck together": ("of<e2> b </e2>of <e1> c </e1>", "of b of c", "c", "b", [3, 4], [1, 2]),
+    "part of a word": ("pre<e1>b</e1>post <e2>d</e2>", "prebpost d", "b", "d", [0, 1], [1, 2]),
+    "nested": ("<e1> a <e2> b </e2> c </e1>", "a b c", "a b c", "b", [0, 3], [1, 2]),
+}
+
+
+@pytest.mark.parametrize(("marked", "text", "one", "two", "first", "second"), MARKED.values(), ids=MARKED)
+def test_marks_become_positions(write, marked, text, one, two, first, second):
+    sample = Relation(write("a.tsv", f"r\t{marked}\n"))[0]
+    assert sample["text"] == text and sample["tokens"] == text.split()
+    assert [text[slice(*sample[name])] for name in ("e1", "e2")] == [one, two]
+    assert [sample["e1_tokens"], sample["e2_tokens"]] == [first, second]
+
+
+def test_indicators_stand_around_what_was_marked(write):
+    sample = Relation(write("a.tsv", "r\t<e1>a b</e1> of(<e2> c </e2>)\n"), indicators=["$", "#"], labels=["r"])[0]
+    assert sample["tokens"] == ["$", "a", "b", "$", "of(", "#", "c", "#", ")"]
+    assert sample["text"][slice(*sample["e1"])] == "a b" and sample["e1_tokens"] == [1, 3]
+    assert sample["text"][slice(*sample["e2"])] == "c" and sample["label_id"] == 0
+
+
+def test_relations_by_name_with_other_marks_and_without_labels(write):
+    path = write("a.jsonl", '{"text": "<head>a</head> <tail>b</tail>"}\n')
+    sample = Relation(path, text="text", label=None, marks=["head", "tail"])[0]
+    assert sample["head_tokens"] == [0, 1] and sample["tail"] == [2, 3] and "label" not in sample
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<e1> a </e1> <e1> b </e1> <e2> c </e2>", "has the mark <e1> twice, expected it once"),
+        ("<e1> a <e2> b </e2>", "has no mark </e1>"),
+        ("<e1> </e1> <e2> b </e2>", "there is nothing between <e1> and </e1>"),
+        ("a </e1> b <e1> <e2> b </e2>", "there is nothing between <e1> and </e1>"),
+    ],
+)
+def test_wrong_marks_are_named(write, text, message):
+    with pytest.raises(AlchemyError, match=rf"a\.tsv:1 {message}"):
+        Relation(write("a.tsv", f"r\t{text}\n"))
+
+
+def test_an_indicator_for_each_mark(write):
+    with pytest.raises(AlchemyError, match="1 indicators for 2 marks; give one for each mark"):
+        Relation(write("a.tsv", "r\tx\n"), indicators=["$"])

@@ -1,0 +1,37 @@
+"""Splits by a file of ids."""
+
+import pytest
+
+from alchemy.errors import AlchemyError
+from alchemy.pipeline import build_datapipes
+from alchemy.pipeline.lst import SequenceWrapper
+from alchemy.pipeline.processors import SplitById
+
+SAMPLES = [{"id": 7, "n": 0}, {"id": "b", "n": 1}, {"id": "c", "n": 2}]
+
+
+def test_a_file_of_ids_splits_the_data(write):
+    ids = write("ids.txt", "c\n7\n\n")
+    chain = [
+        {"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": SAMPLES},
+        {"type": "alchemy.pipeline.processors.SplitById", "ids": ids},
+    ]
+    assert [sample["n"] for sample in build_datapipes(chain)] == [0, 2]
+    assert list(SplitById(SequenceWrapper(SAMPLES), ids=ids, exclude=True)) == [SAMPLES[1]]
+    assert list(SplitById(SequenceWrapper(SAMPLES), ids=write("places", "1"), id="")) == [SAMPLES[1]]
+    assert len(SplitById(SequenceWrapper(SAMPLES), ids=write("more", "b\nx\n"), missing=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("ids", "options", "message"),
+    [
+        ("b\nx\n", {}, r"ids:2 no sample has the id 'x'; the samples have such as '7'"),
+        ("b\nb\n", {}, r"ids:2 the id 'b' stands in line 1 already"),
+        ("\n", {}, "has no ids; it has one a line"),
+        ("x\n", {"missing": True}, "SplitById keeps none of 3 samples"),
+        ("b\n", {"id": "name"}, "name"),
+    ],
+)
+def test_wrong_ids_are_named(write, ids, options, message):
+    with pytest.raises(AlchemyError, match=message):
+        SplitById(SequenceWrapper(SAMPLES), ids=write("ids", ids), **options)

@@ -1,0 +1,177 @@
+"""Tags: the schemes, their rules, the way from one to another."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alchemy.errors import AlchemyError
+from alchemy.pipeline.openers import BadRow
+from alchemy.pipeline.processors import Spans, Tagging
+from alchemy.pipeline.processors.schemes import LETTERS, Scheme, convert
+
+schemes = st.sampled_from(sorted(LETTERS))
+
+
+@st.composite
+def marked(draw):
+    """Spans that do not overlap, and the length of their sentence."""
+    ends = draw(st.lists(st.integers(0, 3), max_size=12))
+    spans, place = [], 0
+    for gap in ends:
+        start = place + gap // 2
+        place = start + 1 + gap % 2 * draw(st.integers(0, 2))
+        spans.append([start, place, draw(st.sampled_from(["PER", "LOC", "A-B"]))])
+    return spans, place + draw(st.integers(0, 2))
+
+
+@given(marked(), schemes)
+def test_tags_give_back_their_spans(sentence, name):
+    spans, length = sentence
+    tags = Scheme(name).tags(spans, length)
+    assert len(tags) == length
+    assert Scheme(name).spans(tags) == spans
+    assert Scheme(name).violations(tags) == []
+
+
+@given(marked(), schemes, schemes)
+def test_a_scheme_can_be_had_from_any_other(sentence, one, other):
+    tags = Scheme(one).tags(*sentence)
+    there = convert(tags, Scheme(one), Scheme(other))
+    assert convert(there, Scheme(other), Scheme(one)) == tags
+    assert set(there) <= set(Scheme(other).all_tags(["PER", "LOC", "A-B"]))
+
+
+@given(st.lists(st.sampled_from(["O", "B-X", "I-X", "E-X", "S-X", "B-Y", "I-Y", "E-Y"]), max_size=8), st.booleans())
+def test_any_tags_can_be_mended(tags, begins):
+    scheme = Scheme("BIOES", begins=begins)
+    mended = convert(tags, scheme, scheme)
+    assert scheme.violations(mended) == []
+    assert (mended == tags) == (scheme.violations(tags) == [])
+
+
+RULES = {
+    "I after O": ("BIO", "O I-X", [1], [], [[1, 2, "X"]]),
+    "another type": ("BIO", "B-X I-Y", [1], [[0, 1, "X"]], [[0, 1, "X"], [1, 2, "Y"]]),
+    "I first": ("BIO", "I-X O", [0], [], [[0, 1, "X"]]),
+    "no end": ("BMES", "B-X M-X", [2], [[0, 2, "X"]], [[0, 2, "X"]]),
+    "no beginning": ("BMES", "O E-X", [1], [], [[1, 2, "X"]]),
+    "cut": ("BIOES", "B-X O", [1], [[0, 1, "X"]], [[0, 1, "X"]]),
+    "single inside": (
+        "BILOU",
+        "B-X U-X L-X",
+        [1, 2],
+        [[0, 1, "X"], [1, 2, "X"]],
+        [[0, 1, "X"], [1, 2, "X"], [2, 3, "X"]],
+    ),
+    "all is allowed": (
+        "IOB1",
+        "I-X B-X I-Y",
+        [],
+        [[0, 1, "X"], [1, 2, "X"], [2, 3, "Y"]],
+        [[0, 1, "X"], [1, 2, "X"], [2, 3, "Y"]],
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "tags", "places", "dropped", "begun"), RULES.values(), ids=RULES)
+def test_rules(name, tags, places, dropped, begun):
+    tags = tags.split()
+    scheme = Scheme(name)
+    assert scheme.violations(tags) == scheme.violations(tags) == places
+    assert scheme.spans(tags) == dropped
+    assert Scheme(name, begins=True).spans(tags) == begun
+
+
+def test_spans_that_overlap_have_no_tags():
+    with pytest.raises(BadRow, match=r"the spans \[0, 3, 'X'\] and \[2, 4, 'X'\] overlap"):
+        Scheme("BIO").tags([[2, 4, "X"], [0, 3, "X"]], 5)
+
+
+def test_columns_documents_and_blank_tokens(write):
+    text = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n \nPeter NNP B-PER"
+    path = write("a.conll", text)
+    assert [sample["tags"] for sample in Tagging(path, tag=1)] == [["NNP", "VBZ"], ["NNP"]]
+    assert Tagging(path, scheme="BIO")[1] == {"tokens": ["Peter"], "tags": ["B-PER"], "spans": [[0, 1, "PER"]]}
+    assert Tagging(path, tagged=False)[0] == {"tokens": ["EU", "rejects"]}
+    assert Tagging(write("b.txt", "a O\n\u3000 O\n"), delimiter=" ")[0]["tokens"] == ["a", "\u3000"]
+
+
+def test_tags_of_a_list_or_file_have_numbers(write):
+    path = write("a.txt", "x\tN\ny\tV\n")
+    assert Tagging(path, tags=["V", "N"])[0]["tag_ids"] == [1, 0]
+    assert Tagging(path, tags=write("tags.txt", "N\nV\n"))[0]["tag_ids"] == [0, 1]
+
+
+def test_conversion_numbers_the_new_tags(write):
+    pipe = Tagging(write("a.txt", "x B-P\ny I-P\n"), scheme="BIO", to="BIOES", types=["P"])
+    assert pipe.tags == ["O", "B-P", "I-P", "E-P", "S-P"]
+    assert pipe[0]["tags"] == ["B-P", "E-P"] and pipe[0]["tag_ids"] == [1, 3]
+
+
+def test_violations_are_errors_or_counted(write, capture_log):
+    path = write("a.txt", "x O\n\ny O\nz I-P\n")
+    with pytest.raises(AlchemyError, match=r"a\.txt:4 the tag I-P follows O, which BIO does not allow"):
+        Tagging(path, scheme="BIO")
+    assert len(Tagging(path, scheme="BIO", bad="skip")) == 1
+    kept = Tagging(path, scheme="BIO", violations="drop")[1]
+    assert kept["tags"] == ["O", "I-P"] and kept["spans"] == []
+    assert "1 tags break the rules of BIO, the first at " in capture_log.text and "a.txt:4" in capture_log.text
+    assert Tagging(path, scheme="BIO", violations="begin", to="BIO")[1]["tags"] == ["O", "B-P"]
+
+
+WRONG = {
+    "a tag of another scheme": (
+        "x O\ny M-P\n",
+        {"scheme": "BIO"},
+        r"a\.txt:2 the tag 'M-P' is not of the scheme BIO, expected O, B-TYPE",
+    ),
+    "no type": ("x B\n", {"scheme": "BIO"}, r"a\.txt:1 the tag 'B' is not of the scheme"),
+    "another type": (
+        "x B-PRE\n",
+        {"scheme": "BIO", "types": ["PER"]},
+        r"there is no type 'PRE', expected PER; did you mean 'PER'\?",
+    ),
+    "an unknown tag": ("x N\n\ny Q\n", {"tags": ["N"]}, r"a\.txt:3 there is no label 'Q', expected N"),
+    "first": ("x I-P\n", {"scheme": "BIO"}, "the tag I-P stands at the beginning"),
+    "end": ("x O\ny B-P\n", {"scheme": "BMES"}, r"a\.txt:2 the sentence ends after B-P, which BMES does not allow"),
+    "one column": ("x\n", {}, "token and tag are the same column; give the delimiter, or tagged = false"),
+    "column": ("x O\n", {"tag": 3}, r"a\.txt:1 there is no column 3 for tag, the line has 2"),
+    "scheme": ("x O\n", {"scheme": "BIOS"}, r"there is no scheme 'BIOS'; did you mean 'BIOES'\?"),
+    "types alone": ("x O\n", {"types": ["P"]}, "'to' and 'types' need the scheme of the file"),
+    "types and tags": (
+        "x O\n",
+        {"scheme": "BIO", "types": ["P"], "tags": ["O"]},
+        "'types' and 'tags' exclude each other",
+    ),
+    "violations": ("x O\n", {"violations": "keep"}, "violations must be 'error', 'drop' or 'begin', not 'keep'"),
+}
+
+
+@pytest.mark.parametrize(("text", "options", "message"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_named(write, text, options, message):
+    with pytest.raises(AlchemyError, match=message):
+        Tagging(write("a.txt", text), **options)
+
+
+def test_spans_become_tags_of_characters(write):
+    line = '{"content": "去北京", "entities": [{"start": 1, "end": 3, "label": "LOC"}]}\n'
+    pipe = Spans(write("a.jsonl", line), text="content", spans="entities", labels=["LOC"], scheme="BIO")
+    assert pipe[0]["spans"] == [[1, 3, "LOC"]]
+    assert pipe[0]["tokens"] == ["去", "北", "京"]
+    assert pipe[0]["tags"] == ["O", "B-LOC", "I-LOC"] and pipe[0]["tag_ids"] == [0, 1, 2]
+
+
+WRONG_SPANS = {
+    "no list": ('"x"', "the spans are 'x', expected a list"),
+    "two numbers": ("[[0, 1]]", r"the span \[0, 1\] is not \[start, end, label\]"),
+    "no number": ('[["0", 1, "A"]]', r"the span \['0', 1, 'A'\] is not"),
+    "empty": ('[[1, 1, "A"]]', "does not lie in the text, which has 3 characters"),
+    "unknown": ('[[0, 1, "C"]]', "there is no label 'C', expected A, B"),
+    "overlap": ('[[0, 2, "A"], [1, 3, "B"]]', "overlap: no tags can tell them apart"),
+}
+
+
+@pytest.mark.parametrize(("spans", "message"), WRONG_SPANS.values(), ids=WRONG_SPANS)
+def test_wrong_spans_are_named(write, spans, message):
+    with pytest.raises(AlchemyError, match=rf"a\.jsonl:1 .*{message}"):
+        Spans(write("a.jsonl", f'{{"text": "abc", "spans": {spans}}}\n'), labels=["A", "B"], scheme="BIO")
