@@ -29,6 +29,7 @@ _SIMPLE: dict[str, Schema] = {
     "Dict": {"type": "object"},
     "Mapping": {"type": "object"},
 }
+INNER = {"data pipe", "collate", "tokenizer"}  # kinds that stand inside other tables
 
 
 def schema() -> Schema:
@@ -45,7 +46,7 @@ def schema() -> Schema:
     properties["variant"] = {"type": "object", "additionalProperties": {"type": "object"}}
     properties["base"] = {"type": ["string", "array"], "items": {"type": "string"}}
     properties |= {name: {"type": "object", "description": "read by a later version"} for name in LATER}
-    kinds = {kind for kind, _ in SECTIONS.values() if kind} | set(LISTS.values()) | {"data pipe", "collate", "tokenizer"}
+    kinds = {kind for kind, _ in SECTIONS.values() if kind} | set(LISTS.values()) | INNER
     definitions = {_slug(kind): _kind(kind, [p for p in known if kind in p.kinds]) for kind in sorted(kinds)}
     return {
         "$schema": DRAFT,

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from alchemy.errors import AlchemyError
 from alchemy.text.base import ROLES, Encoded, Tokenizer, flatten, package
 from alchemy.text.vocab import check_multiple
 
@@ -76,13 +77,22 @@ class Backed(Tokenizer):
         self.hidden = (backend.hidden - {self.unk}) | frozenset(range(backend.size, self.size))
 
     def encode(self, text: str) -> list[int]:
-        return self.backend.encode([text])[0]
+        return self._rows([text])[0]
 
     def encode_lines(self, lines: Sequence[str]) -> Encoded:
         starts = range(0, max(len(lines), 1), BLOCK)
-        blocks = [flatten(self.backend.encode(lines[start : start + BLOCK])) for start in starts]
+        blocks = [flatten(self._rows(lines[start : start + BLOCK])) for start in starts]
         ids, lengths = zip(*blocks)
         return np.concatenate(ids), np.concatenate(lengths)
 
     def join(self, ids: list[int]) -> str:
         return self.backend.decode(ids)
+
+    def _rows(self, lines: Sequence[str]) -> list[list[int]]:
+        try:
+            return self.backend.encode(lines)
+        except TypeError as error:
+            raise AlchemyError(
+                f"{type(self).__name__} takes text that can be written as UTF-8: {error}",
+                hint="a lone surrogate cannot: read files with errors='strict' or 'replace'",
+            ) from error

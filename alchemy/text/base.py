@@ -15,7 +15,7 @@ import numpy as np
 
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text, replace_folder, write_atomic
-from alchemy.registry import Registrable, build
+from alchemy.registry import Registrable, build, construct, placed
 
 MANIFEST = "alchemy.json"
 FORMAT = 1
@@ -100,8 +100,12 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         return build(Tokenizer, {"type": "alchemy.text.Folder", "path": str(folder)})
     manifest = _manifest(folder)
     _check_whole(folder, manifest["files"])
-    cls: Any = Tokenizer.resolve_registered_module(manifest["type"])
-    return cls(**manifest["options"], **{key: folder / name for key, name in cls.FILES.items()})
+    try:
+        cls: Any = Tokenizer.resolve_registered_module(manifest["type"])
+        files = {key: folder / name for key, name in cls.FILES.items()}
+        return construct(cls, {**manifest["options"], **files})
+    except AlchemyError as error:
+        raise placed(error, str(folder / MANIFEST), "") from error
 
 
 def flatten(rows: Sequence[Sequence[int]]) -> Encoded:

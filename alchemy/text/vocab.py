@@ -86,12 +86,12 @@ class Vocabulary:
         spelt = list(dict.fromkeys(specials.values()))
         if size is not None and size < len(spelt):
             raise AlchemyError(f"size = {size} leaves no room for {len(spelt)} special symbols")
-        rows = [(-count, symbol) for symbol, count in counts.items() if count >= min_frequency and symbol not in spelt]
-        rows = sorted(rows)[: None if size is None else size - len(spelt)]
-        symbols = [*spelt, *(symbol for _, symbol in rows)]
-        fillers = _fillers(-len(symbols) % check_multiple(multiple), set(symbols))
-        numbers = [0] * len(spelt) + [-count for count, _ in rows] + [0] * len(fillers)
-        return cls([*symbols, *fillers], numbers, specials=specials)
+        kept = sorted(symbol for symbol, count in counts.items() if count >= min_frequency and symbol not in spelt)
+        kept.sort(key=counts.__getitem__, reverse=True)  # leaves equal ones as they are
+        symbols = [*spelt, *kept[: None if size is None else size - len(spelt)]]
+        symbols += _fillers(-len(symbols) % check_multiple(multiple), set(symbols))
+        numbers = [0] * len(spelt) + [counts.get(symbol, 0) for symbol in symbols[len(spelt) :]]
+        return cls(symbols, numbers, specials=specials)
 
     @classmethod
     def read(cls, file: str | Path | bytes, *, specials: Mapping[str, str] | None = None) -> Vocabulary:
@@ -140,9 +140,11 @@ def _parse(line: str, where: str) -> tuple[str, int]:
     symbol, count = (head, tail) if blank else (tail, "0")
     if not symbol:
         raise AlchemyError("the symbol is empty", where=where, hint="write `symbol count`; a blank is <U+0020>")
-    if not re.fullmatch(r"[0-9]+", count):
+    if not (count.isascii() and count.isdigit()):
         raise AlchemyError(f"{count!r} is not a count", where=where, hint="write `symbol count`, with one blank")
-    return _WRITTEN.sub(lambda match: chr(int(match[1], 16)), symbol), int(count)
+    if "<U+" in symbol:
+        symbol = _WRITTEN.sub(lambda match: chr(int(match[1], 16)), symbol)
+    return symbol, int(count)
 
 
 def _spell(match: re.Match[str]) -> str:

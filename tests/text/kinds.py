@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from alchemy.text import BPE, Characters, Folder, SentencePiece, SubwordNMT, Words
+from alchemy.text import BPE, Characters, Folder, SentencePiece, SubwordNMT, Tokenizer, Words
 
 LINES = ["the cat sat on the mat", "the dog sat near the cat", "a dog and a cat ran", "weiß-blaue Häuser, 你好 世界 !"]
 WORDS = sorted({word for line in LINES for word in line.split()})
@@ -26,6 +26,27 @@ spaced = st.lists(st.sampled_from(WORDS)).flatmap(
         lambda blanks: "".join(word + blank for word, blank in zip(words, blanks))
     )
 )
+
+
+class Utf8(Tokenizer):
+    """A kind as a project may write it: bytes, with the contract's own ways for all that is not asked of it."""
+
+    def __init__(self, *, first: int = 2) -> None:
+        self.first, self.size = first, first + 256
+        self.pad, self.eos = 0, 1
+        self.hidden = frozenset(range(first))
+
+    def encode(self, text: str) -> list[int]:
+        return [self.first + byte for byte in text.encode()]
+
+    def join(self, ids: list[int]) -> str:
+        return bytes(i - self.first for i in ids).decode()
+
+    def options(self) -> dict[str, Any]:
+        return {"first": self.first}
+
+    def contents(self) -> dict[str, bytes]:
+        return {}
 
 
 def vocab_and_merges(folder: Path) -> Any:
@@ -73,6 +94,7 @@ KINDS: dict[str, tuple[Callable[[Path], Any], st.SearchStrategy[str], Callable[[
     "vocab.txt": (wordpiece, st.lists(st.sampled_from(PURE)).map(" ".join), str),
     "vocab.json": (vocab_and_merges, st.text(), str),
     "spiece.model": (spiece, plain, str),
+    "own": (lambda _: Utf8(), st.text(), str),
 }
 
 

@@ -31,6 +31,7 @@ def test_lower_case_and_other_special_symbols() -> None:
     [
         (lambda: BPE.train([], size=259), "size = 259 leaves no room for 256 bytes and 4 special symbols"),
         (lambda: BPE(file=b"{}"), "BPE cannot read its tokenizer.json: "),
+        (lambda: BPE.train([], size=260).encode("\ud800"), "BPE takes text that can be written as UTF-8"),
         (lambda: BPE(file="none.json"), "'none.json' cannot be read: No such file"),
         (lambda: BPE(file=BPE.train([], size=260).content, specials={"pad": "[PAD]"}), "finds no special symbol [PAD]"),
     ],

@@ -97,7 +97,8 @@ def test_a_config_can_name_it(kind: str, tmp_path: Path) -> None:
     tokenizer.save(tmp_path / "one")
     manifest = json.loads((tmp_path / "one" / "alchemy.json").read_text())
     files = {key: str(tmp_path / "one" / name) for key, name in tokenizer.FILES.items()}
-    table = {"type": f"alchemy.text.{type(tokenizer).__name__}", **manifest["options"], **files}
+    room = "tests.text.kinds" if kind == "own" else "alchemy.text"
+    table = {"type": f"{room}.{type(tokenizer).__name__}", **manifest["options"], **files}
     assert manifest["type"] == table["type"]
     assert same(tokenizer, build(Tokenizer, table))
 
@@ -131,6 +132,18 @@ def test_a_later_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "alchemy.json").write_text('{"format": 9, "type": "", "options": {}, "files": {}}')
     with pytest.raises(AlchemyError, match="format 9 is not known, only 1"):
         load_tokenizer(tmp_path)
+
+
+def test_an_error_of_a_saved_tokenizer_names_its_folder(tmp_path: Path) -> None:
+    make("words").save(tmp_path / "one")
+    manifest = json.loads((tmp_path / "one" / "alchemy.json").read_text())
+    for change, message in (
+        ({"type": "alchemy.text.Wrds"}, "has no"),
+        ({"options": {"lowr": True}}, "takes no 'lowr'"),
+    ):
+        (tmp_path / "one" / "alchemy.json").write_text(json.dumps(manifest | change))
+        with pytest.raises(AlchemyError, match=rf"one/alchemy\.json .*{message} "):
+            load_tokenizer(tmp_path / "one")
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
