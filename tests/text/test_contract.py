@@ -142,7 +142,7 @@ def test_an_error_of_a_saved_tokenizer_names_its_folder(tmp_path: Path) -> None:
         ({"options": {"lowr": True}}, "takes no 'lowr'"),
     ):
         (tmp_path / "one" / "alchemy.json").write_text(json.dumps(manifest | change))
-        with pytest.raises(AlchemyError, match=rf"one/alchemy\.json .*{message} "):
+        with pytest.raises(AlchemyError, match=rf"one/alchemy\.json .*{message}"):
             load_tokenizer(tmp_path / "one")
 
 
