@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from alchemy.errors import AlchemyError
-from alchemy.text import BPE
+from alchemy.text import BPE, backend
 from tests.text.kinds import LINES
 
 
@@ -39,6 +39,14 @@ def test_lower_case_and_other_special_symbols() -> None:
 def test_what_cannot_be_is_refused(make: Any, message: str) -> None:
     with pytest.raises(AlchemyError, match=re.escape(message)):
         make()
+
+
+def test_lines_are_handed_over_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    bpe = BPE.train(LINES, size=300)
+    ids, lengths = bpe.encode_lines(LINES)
+    monkeypatch.setattr(backend, "BLOCK", 3)
+    again = bpe.encode_lines(LINES)
+    assert (again[0].tolist(), again[1].tolist()) == (ids.tolist(), lengths.tolist())
 
 
 def test_what_somebody_has_set_for_his_batches_is_not_taken_over() -> None:
