@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from loguru import logger
+
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import BadRow
@@ -101,7 +103,10 @@ def text_field(name: str, cell: Callable[[Any], Any]) -> Fields:
 def label_column(table: Table, label: str | int | None) -> str | int:
     """The column of the labels; "" where there is none, or none is wanted."""
     if label is None:
-        return next((name for name in ("label", "labels") if table.has(name)), "")
+        found = next((name for name in ("label", "labels") if table.has(name)), "")
+        if not found:
+            logger.info("{} has no column 'label' or 'labels': its samples have no label", table.path)
+        return found
     if label != "" and table.names and not table.has(label):
         try:
             table.cell(label)

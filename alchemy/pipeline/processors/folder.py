@@ -63,23 +63,28 @@ class ImageFolder(LstDataPipeline):
                 yield {**label, "file": str(file)}
 
     def _sound(self, samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        damaged: list[AlchemyError] = []
-        for sample in samples:
-            try:
-                self._image(sample["file"])
-            except AlchemyError as error:
-                damaged.append(error)
-                sample["file"] = ""
+        trouble = [self._trouble(sample["file"]) for sample in samples]
+        damaged = [text for text in trouble if text]
         if damaged:
             logger.warning("{}: {} images were skipped, the first: {}", self.path, len(damaged), damaged[0])
-        return [sample for sample in samples if sample["file"]]
+        return [sample for sample, text in zip(samples, trouble, strict=True) if not text]
+
+    def _trouble(self, file: str) -> str:
+        """Why an image cannot be had; nothing when it can."""
+        try:
+            self._image(file)
+        except AlchemyError as error:
+            return error.problem.message
+        return ""
 
     def _image(self, file: str) -> Any:
+        pillow = _pillow(file)
         try:
-            with _pillow(file).open(file) as opened:
+            with pillow.open(file) as opened:
                 image = opened.convert(self.mode) if self.mode else opened
                 return np.array(image.resize((self.size[1], self.size[0])) if self.size else image)
-        except (OSError, SyntaxError, ValueError) as error:  # a SyntaxError is what pillow calls a broken png
+        # a SyntaxError is what pillow calls a broken png
+        except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
             hint = 'mend or remove it, or set bad = "skip"'
             raise AlchemyError(f"{file!r} is not a readable image: {error}", hint=hint) from error
 

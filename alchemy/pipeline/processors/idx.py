@@ -31,10 +31,10 @@ class IdxImages(LstDataPipeline):
         super().__init__()
         self.path, self.label_path, self.scale = path, label_path, scale
         self.images = read_idx(path)
-        self.labels = list(read_labels(labels).names)
-        self.targets = self._targets(label_path) if label_path else [{}] * len(self.images)
         if not len(self.images):
             raise AlchemyError(f"IdxImages finds no samples in {path}")
+        self.labels = list(read_labels(labels).names)
+        self.targets = self._targets(label_path) if label_path else [{}] * len(self.images)
         declare(self, self[0])
 
     def _targets(self, path: str) -> list[dict[str, Any]]:

@@ -54,9 +54,12 @@ def tried(rows: Rows, convert: Callable[[Any], Any]) -> Iterator[tuple[int, Any]
 
 
 def lines_of(path: Path, encoding: str) -> list[str]:
-    """All lines of a file at once, many times faster than one by one; the text after the last line end counts."""
-    with readable(path, 1, encoding), open_text(path, encoding=encoding) as file:
-        lines = file.read().split("\n")
+    """All lines of a file at once, many times faster than one by one; the text after the last line end counts.
+
+    A carriage return ends no line by itself: where one is inside a text, the lines of two sides would part company.
+    """
+    with readable(path, 1, encoding), open_text(path, encoding=encoding, newline="\n") as file:
+        lines = file.read().replace("\r\n", "\n").split("\n")
     return lines if lines[-1] else lines[:-1]
 
 

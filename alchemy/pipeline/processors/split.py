@@ -29,9 +29,10 @@ class SplitById(LstDataPipeline):
         self.ids, self.id, self.exclude, self.missing = ids, id, exclude, missing
         wanted = read_ids(ids)
         own = list(self._own(datapipe))
-        lost = next((name for name in wanted if name not in set(own)), None) if not missing else None
+        there = set(own)
+        lost = next((name for name in wanted if not missing and name not in there), None)
         if lost is not None:
-            hint = f"the samples have such as {own[0]!r}; missing = true passes over the others" if own else ""
+            hint = f"the first sample has {own[0]!r}; missing = true passes over such ids" if own else ""
             raise AlchemyError(f"no sample has the id {lost!r}", where=f"{ids}:{wanted[lost]}", hint=hint)
         self.kept = [place for place, name in enumerate(own) if (name in wanted) != exclude]
         if not self.kept:

@@ -69,6 +69,8 @@ class Table:
                 f"it has {in_short(names)}" if names else "it has no header: give the number of the column"
             )
             raise AlchemyError(f"there is no column {column!r}", where=f"{self.path}:1", hint=hint)
+        if isinstance(column, str) and (self.names or []).count(column) > 1:
+            raise AlchemyError(f"there are two columns {column!r}", where=f"{self.path}:1", hint="give its number")
         key = column if self.keyed or isinstance(column, int) else (self.names or []).index(column)
         return lambda row: _cell(row, key)
 

@@ -25,11 +25,12 @@ def test_columns_by_name_or_number(write, name, text, options):
     assert list(TextClassification(write(name, text), **options)) == [ONE]
 
 
-def test_pairs_numbers_and_files_without_labels(write):
+def test_pairs_numbers_and_files_without_labels(write, capture_log):
     path = write("a.csv", "text,other,label\nx,y,0.5\n")
     assert TextClassification(path, pair="other", kind="regression")[0] == {"text": "x", "pair": "y", "label": 0.5}
     assert list(TextClassification(path, label="")) == [{"text": "x"}]
     assert list(TextClassification(write("b.csv", "text\nx\n"))) == [{"text": "x"}]
+    assert "b.csv has no column 'label' or 'labels': its samples have no label" in capture_log.text
 
 
 def test_several_labels_of_a_cell(write):
@@ -100,7 +101,7 @@ WRONG_SETTINGS = {
     "column": ({"text": "txet"}, r"a\.csv:1 there is no column 'txet'; did you mean 'text'\?"),
     "label": (
         {"label": "class"},
-        "there is no column 'class'; it has text, label; set label = \"\" for a file without",
+        "there is no column 'class'; it has text, label, twice, twice; set label = \"\" for a file without",
     ),
     "kind": ({"kind": "many"}, "kind must be 'single', 'multi' or 'regression', not 'many'"),
     "format": ({"format": "json"}, "there is no format 'json'; did you mean 'jsonl'"),
@@ -108,6 +109,7 @@ WRONG_SETTINGS = {
     "index": ({"label_by": "index"}, 'label_by = "index" needs the names of the labels'),
     "twice": ({"labels": ["a", "b", "a"]}, "labels has 'a' twice"),
     "none": ({"labels": []}, "labels is an empty list"),
+    "no single column": ({"text": "twice"}, r"a\.csv:1 there are two columns 'twice'; give its number"),
     "no header": ({"header": False}, "there is no column 'text'; it has no header: give the number of the column"),
 }
 
@@ -115,7 +117,7 @@ WRONG_SETTINGS = {
 @pytest.mark.parametrize(("options", "message"), WRONG_SETTINGS.values(), ids=WRONG_SETTINGS)
 def test_a_wrong_setting_is_named(write, options, message):
     with pytest.raises(AlchemyError, match=message):
-        TextClassification(write("a.csv", "text,label\nx,a\n"), **options)
+        TextClassification(write("a.csv", "text,label,twice,twice\nx,a,b,c\n"), **options)
 
 
 def test_objects_have_no_numbered_columns(write):

@@ -45,7 +45,7 @@ def test_wide_numbers_are_read_in_the_order_of_the_machine(tmp_path):
     [
         (b"PNG", None, {}, "is not an idx file"),
         (idx(2, 3, body=b"\0"), None, {}, r"1 bytes follow the head, expected 6 for \[2, 3\]"),
-        (idx(0, 3), None, {}, "IdxImages finds no samples"),
+        (idx(0, 3), idx(0), {"labels": ["a"]}, "IdxImages finds no samples"),
         (idx(2, 3), idx(3), {}, r"2 images, but labels of the shape \[3\]"),
         (idx(2, 3), idx(2), {"labels": ["a"]}, "item 1 has the label 1, expected 0 to 0"),
     ],

@@ -17,6 +17,13 @@ def test_sides_are_files_or_columns(write):
     assert len(ParallelText([*sides, table], names=["en", "de", "all"])) == 2
 
 
+def test_a_carriage_return_ends_no_line_by_itself(tmp_path):
+    for name, text in {"a.en": b"a\rb\r\nc\r\n", "a.de": b"A\nC\n"}.items():
+        (tmp_path / name).write_bytes(text)
+    pipe = ParallelText([str(tmp_path / "a.en"), str(tmp_path / "a.de")])
+    assert list(pipe) == [{"source": "a\rb", "target": "A"}, {"source": "c", "target": "C"}]
+
+
 def test_an_empty_side_is_bad_unless_it_is_meant(write, capture_log):
     sides = [write("a.en", "a\n\n"), write("a.de", "A\nB\n")]
     with pytest.raises(AlchemyError, match=r"a\.en:2 the source is empty"):

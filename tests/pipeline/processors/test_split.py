@@ -25,7 +25,11 @@ def test_a_file_of_ids_splits_the_data(write):
 @pytest.mark.parametrize(
     ("ids", "options", "message"),
     [
-        ("b\nx\n", {}, r"ids:2 no sample has the id 'x'; the samples have such as '7'"),
+        (
+            "b\nx\n",
+            {},
+            r"ids:2 no sample has the id 'x'; the first sample has '7'; missing = true passes over such ids",
+        ),
         ("b\nb\n", {}, r"ids:2 the id 'b' stands in line 1 already"),
         ("\n", {}, "has no ids; it has one a line"),
         ("x\n", {"missing": True}, "SplitById keeps none of 3 samples"),
