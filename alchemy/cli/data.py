@@ -1,10 +1,11 @@
-"""`alchemy data`: what flows between the data pipes of a config."""
+"""`alchemy data`: what flows between the data pipes of a config, and the corpora that they read."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
+from alchemy.cli import corpora
 from alchemy.cli.options import Parser, add_configs, add_user_dir
 from alchemy.errors import AlchemyError, did_you_mean
 
@@ -20,9 +21,15 @@ def arguments(parser: Parser) -> None:
     peek.add_argument("--split", default="train", metavar="NAME", help="the split to look at (default: train)")
     peek.add_argument("-n", type=int, default=3, metavar="N", help="how many samples after each pipe (default: 3)")
     add_user_dir(peek)
+    corpora.add_build(actions)
+    corpora.add_info(actions)
 
 
 def main(args: argparse.Namespace) -> int:
+    return {"peek": _peek, "build": corpora.build, "info": corpora.info}[args.action](args)
+
+
+def _peek(args: argparse.Namespace) -> int:
     from alchemy.config.load import prepare_cfg
     from alchemy.context import Run
     from alchemy.data.loader import get_dataloader

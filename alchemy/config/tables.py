@@ -82,7 +82,7 @@ GIVEN = {
     "checkpoint": ("state_dir",),
 }
 
-# what torch's DataLoader takes, with the annotation to check against
+# what the loader takes: torch's arguments and our own, with the annotation to check against
 LOADER = {
     "batch_size": "int | None",
     "shuffle": "bool | None",
@@ -101,6 +101,13 @@ LOADER = {
     "pin_memory_device": "str",
     "in_order": "bool",
     "per_device": "bool",
+    "max_tokens": "int | None",
+    "max_sentences": "int | None",
+    "required_batch_size_multiple": "int",
+    "tokens_of": "str",
+    "length_of": "str",
+    "max_length": "int | None",
+    "too_long": "Literal['error', 'skip', 'truncate']",
 }
 
 # keys whose text is the import path of a function or class

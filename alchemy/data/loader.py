@@ -16,6 +16,7 @@ from loguru import logger
 from torch.utils.data import DataLoader, IterableDataset
 
 from alchemy.data.blame import blamed
+from alchemy.data.budget import OPTIONS, budgeted
 from alchemy.data.chain import (
     acting_as,
     counts_its_share,
@@ -29,7 +30,7 @@ from alchemy.data.chain import (
 from alchemy.data.device import batch_to_device
 from alchemy.data.digest import content_digest
 from alchemy.data.named import named
-from alchemy.data.order import UNKNOWN, WHOLE, Cut, Deal, Place, Single, Unpack
+from alchemy.data.order import UNKNOWN, WHOLE, Cut, Deal, Order, Place, Single, Unpack
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import plain
 from alchemy.seeds import derive, reseed
@@ -150,7 +151,7 @@ class Loader(DataLoader[Any]):
     def _start(self) -> Any:
         if (
             self.deal is not None
-            and isinstance(self.deal.batches, Cut)
+            and isinstance(self.deal.batches, Order)
             and not self.num_workers
             and not self.pin_memory
         ):
@@ -171,11 +172,15 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = WHOLE, **kwarg
 
     `sampler`, `batch_sampler`, `collate_fn` and `worker_init_fn` may be an import path or a table with a `type`.
     The order is a function of `seed` alone, for shuffling samplers and for shuffling pipes, with any number of workers;
-    whoever trains for several epochs gives each its own seed. Without `batch_size` a sample is a batch already.
+    whoever trains for several epochs gives each its own seed. Without `batch_size` a sample is a batch already, unless
+    `max_tokens` or `max_sentences` make batches of samples of like length (`alchemy.data.budget`).
     """
     options = {key: plain(value) for key, value in kwargs.items()}
     _check(dataset, options, place.ranks)
     per_device = options.pop("per_device", False)
+    budget = budgeted(dataset, options, shuffle=bool(options.get("shuffle")))
+    if "collate_fn" not in options and hasattr(dataset, "collate"):
+        options["collate_fn"] = dataset.collate
     seed, generator = _seeded(seed, options.get("generator"))
     options["generator"] = generator
     given = {"data_source": dataset, "dataset": dataset, "generator": generator, "seed": seed % 2**32}
@@ -194,8 +199,8 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = WHOLE, **kwarg
     loader.place = place._replace(per_device=per_device or loader.batch_size is None)
     share_out(dataset, place.rank, place.ranks)  # its length is that of the share
     if not isinstance(dataset, IterableDataset):
-        loader.deal = Deal(_batches(loader, options), loader.place, seed)
-        if loader.batch_size is None and options.get("batch_sampler") is None:
+        loader.deal = Deal(_batches(loader, options) if budget is None else budget, loader.place, seed)
+        if budget is None and loader.batch_size is None and options.get("batch_sampler") is None:
             loader.collate_fn = Unpack(loader.collate_fn)
     return loader
 
@@ -225,8 +230,8 @@ def _batches(loader: Loader, options: Mapping[str, Any]) -> Any:
 def _check(dataset: Any, options: Mapping[str, Any], ranks: int) -> None:
     """Everything that torch would accept and get wrong, or refuse without naming the argument."""
     for key in options:
-        if key not in (*ARGUMENTS, "per_device"):
-            hint = did_you_mean(key, [*ARGUMENTS, "per_device", "pipes"])
+        if key not in (*ARGUMENTS, *OPTIONS, "per_device"):
+            hint = did_you_mean(key, [*ARGUMENTS, *OPTIONS, "per_device", "pipes"])
             raise AlchemyError(f"the loader takes no {key!r}", hint=hint)
     _check_number(options, "batch_size", 1)
     _check_number(options, "num_workers", 0)
@@ -261,6 +266,10 @@ def _check(dataset: Any, options: Mapping[str, Any], ranks: int) -> None:
 
 
 def _check_iterable(dataset: Any, options: Mapping[str, Any], workers: int) -> None:
+    for key in ("max_tokens", "max_sentences"):
+        if options.get(key):
+            hint = "make a list of it with lst.ItrToLst, or batch it with the pipe alchemy.pipeline.itr.BucketBatch"
+            raise AlchemyError(f"{key} cannot be used with iterable data ({title(dataset)})", hint=hint)
     for key in ("shuffle", "sampler", "batch_sampler"):
         if options.get(key):
             raise AlchemyError(

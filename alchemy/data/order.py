@@ -49,8 +49,24 @@ class Ids(list[Any]):
         return cls(indices, seed)
 
 
-class Cut:
-    """The samples of an epoch in the order of its seed, cut into batches; any of them is found without a walk."""
+class Order:
+    """The batches of an epoch, as lists of sample numbers; any of them is found without a walk."""
+
+    total: int  # samples of the data set
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def left_out(self, seed: int) -> list[int]:
+        """The samples that are in no batch."""
+        raise NotImplementedError
+
+    def from_batch(self, start: int, seed: int) -> Iterator[list[int]]:
+        raise NotImplementedError
+
+
+class Cut(Order):
+    """The samples of an epoch in the order of its seed, cut into batches of one size."""
 
     def __init__(self, samples: int, size: int, *, shuffle: bool, drop_last: bool) -> None:
         self.total, self.size, self.shuffle, self.drop_last = samples, size, shuffle, drop_last
@@ -64,7 +80,9 @@ class Cut:
         return min(self.total, len(self) * self.size)
 
     def left_out(self, seed: int) -> list[int]:
-        """The samples that do not fill a last batch."""
+        """Those that do not fill a last batch."""
+        if not self.drop_last:
+            return []
         order = self._order(seed)
         return list(range(self.samples, self.total)) if order is None else order[self.samples :].tolist()
 
@@ -98,15 +116,15 @@ class Deal:
     another one has, marked as not real: it takes part in the update with a count of zero.
     """
 
-    def __init__(self, batches: Iterable[Iterable[Any]], place: Place, seed: int) -> None:
+    def __init__(self, batches: Order | Iterable[Iterable[Any]], place: Place, seed: int) -> None:
         self.batches, self.place, self.seed = batches, place, seed
         self.handed: deque[Handed] = deque()
 
     def whole(self) -> tuple[int | None, list[int]]:
         """How many samples there are, and which of them an epoch leaves out; None where a sampler chooses them."""
-        if not isinstance(self.batches, Cut):
+        if not isinstance(self.batches, Order):
             return None, []
-        return self.batches.total, self.batches.left_out(self.seed) if self.batches.drop_last else []
+        return self.batches.total, self.batches.left_out(self.seed)
 
     def new_pass(self, number: int) -> None:
         """A loader that is read a second time gives another order."""
@@ -119,7 +137,7 @@ class Deal:
 
     def __iter__(self) -> Iterator[Ids]:
         self.handed.clear()
-        if self.place.ranks == 1 and isinstance(self.batches, Cut):  # nothing to share, and all of them are numbers
+        if self.place.ranks == 1 and isinstance(self.batches, Order):  # nothing to share, and all of them are numbers
             for batch in self.batches.from_batch(self.place.start, self.seed):
                 self.handed.append(Handed(batch, batch, True))
                 yield Ids(batch, self.seed)
@@ -139,7 +157,7 @@ class Deal:
         return iter(lambda: list(itertools.islice(batches, ranks)), [])
 
     def _from(self, start: int) -> Iterator[Iterable[Any]]:
-        if isinstance(self.batches, Cut):
+        if isinstance(self.batches, Order):
             return self.batches.from_batch(start, self.seed)
         return itertools.islice(_drawn_apart(self.batches, derive(self.seed, "sampler")), start, None)
 

@@ -1,0 +1,108 @@
+"""What each process of a build does: lines become numbers, and numbers a file that waits to be joined."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from alchemy.data.corpus.layout import smallest
+from alchemy.data.corpus.sources import Piece, source_of
+
+LOCAL = np.dtype(np.uint32)  # ids of one process, before the vocabulary is known
+
+
+class Part(NamedTuple):
+    """What became of a piece."""
+
+    side: str
+    source: Path
+    path: Path
+    sentences: int
+    tokens: int
+    size: int  # bytes of the text
+
+
+class Growing(dict[str, int]):
+    """Ids by symbol; a new symbol gets the next one."""
+
+    def __missing__(self, symbol: str) -> int:
+        self[symbol] = number = len(self)
+        return number
+
+
+class Learner:
+    """Counts symbols and numbers them in the order of their first sight, so that text is read only once.
+
+    When all is read, the numbers are exchanged for those of the vocabulary that all processes share.
+    """
+
+    def __init__(self, kind: str, lower: bool) -> None:
+        self.kind, self.lower = kind, lower
+        self.ids = Growing()
+        self.counts = np.zeros(0, np.int64)
+
+    def encode_lines(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        lines = [line.lower() for line in lines] if self.lower else lines
+        rows: Any = [line.split() for line in lines] if self.kind == "words" else lines
+        lengths = np.fromiter(map(len, rows), np.int64, len(lines))
+        flat = np.fromiter(map(self.ids.__getitem__, chain.from_iterable(rows)), LOCAL, int(lengths.sum()))
+        seen = np.bincount(flat, minlength=len(self.ids))
+        seen[: len(self.counts)] += self.counts
+        self.counts = seen
+        return flat, lengths
+
+    def counter(self) -> Counter[str]:
+        return Counter(dict(zip(self.ids, self.counts.tolist(), strict=True)))
+
+
+class Encoder:
+    """The worker of a crew: encodes pieces into parts below `folder`."""
+
+    def __init__(self, folder: Path, tokenizers: Mapping[str, Any], *, eos: bool, field: str) -> None:
+        self.folder, self.tokenizers, self.eos, self.field = folder, dict(tokenizers), eos, field
+        self.parts: list[Part] = []
+
+    def encode(self, number: int, task: tuple[str, Piece]) -> Part:
+        """Reads a piece of a side and writes the ids and lengths of its sentences."""
+        side, piece = task
+        tokenizer = self.tokenizers[side]
+        flat, lengths = tokenizer.encode_lines(source_of(piece.path, self.field).read(piece))
+        path = self.folder / f"{number:08}"
+        lengths.tofile(path.with_suffix(".len"))
+        if not isinstance(tokenizer, Learner):
+            flat = _finished(flat, lengths, tokenizer, self.eos)
+        flat.tofile(path.with_suffix(".ids"))
+        part = Part(side, piece.path, path, len(lengths), len(flat), piece.size)
+        self.parts.append(part)
+        return part
+
+    def learnt(self) -> dict[str, Counter[str]]:
+        """What was counted, by side; sides that share a vocabulary share a learner."""
+        return {side: learner.counter() for side, learner in self.tokenizers.items()}
+
+    def settle(self, tokenizers: Mapping[str, Any]) -> None:
+        """Exchanges the numbers of this process for those of the tokenizers, in its own parts."""
+        tables: dict[int, np.ndarray] = {}
+        for part in self.parts:
+            learner, tokenizer = self.tokenizers[part.side], tokenizers[part.side]
+            if id(learner) not in tables:
+                tables[id(learner)] = np.fromiter(map(tokenizer.vocab.ids.__getitem__, learner.ids), LOCAL)
+            local, lengths = np.fromfile(part.path.with_suffix(".ids"), LOCAL), lengths_of(part.path)
+            ids = _finished(tables[id(learner)].take(local), lengths, tokenizer, self.eos)
+            ids.tofile(part.path.with_suffix(".ids"))
+
+
+def lengths_of(path: Path) -> np.ndarray:
+    """The lengths of the sentences of a part, without the ends that are added."""
+    return np.fromfile(path.with_suffix(".len"), np.int64)
+
+
+def _finished(flat: np.ndarray, lengths: np.ndarray, tokenizer: Any, eos: bool) -> np.ndarray:
+    """Ids as they stand in the corpus: in the smallest type, each sentence with its end."""
+    ids = flat.astype(smallest(tokenizer.size))
+    return np.insert(ids, lengths.cumsum(), tokenizer.eos) if eos else ids

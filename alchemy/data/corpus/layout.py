@@ -1,0 +1,92 @@
+"""A corpus on the disk: `NAME.bin` (ids), `NAME.idx` (offsets), and `NAME.json`, which is written last."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from alchemy.errors import AlchemyError
+from alchemy.files import write_atomic
+
+FORMAT = 1
+IDS, OFFSETS, MANIFEST = ".bin", ".idx", ".json"
+DTYPES = (np.uint8, np.uint16, np.uint32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What a corpus is made of, and of what."""
+
+    sentences: int
+    tokens: int
+    dtype: str
+    longest: int
+    unknown: int  # tokens that the vocabulary does not have
+    vocabulary: int  # ids are below this
+    pad: int | None
+    bos: int | None
+    eos: int | None
+    unk: int | None
+    tokenizer: dict[str, str]  # type, digest, and the folder it is saved in, seen from the corpus
+    sources: list[dict[str, Any]]  # path, bytes, sha256, lines
+    options: dict[str, Any]
+    format: int = FORMAT
+
+    def write(self, path: Path) -> None:
+        write_atomic(path, json.dumps(dataclasses.asdict(self), ensure_ascii=False, indent=1) + "\n")
+
+
+def beside(name: str | Path, suffix: str) -> Path:
+    """One of the files of a corpus; names may have dots of their own: `train.en`."""
+    return Path(f"{name}{suffix}")
+
+
+def smallest(size: int) -> np.dtype[Any]:
+    """The smallest kind of number that holds the ids of a vocabulary.
+
+    >>> [smallest(size).name for size in (256, 257, 65537)]
+    ['uint8', 'uint16', 'uint32']
+    """
+    return np.dtype(next(kind for kind in DTYPES if size - 1 <= np.iinfo(kind).max))
+
+
+def read_manifest(name: str | Path) -> Manifest:
+    """The manifest of a corpus whose files are as long as it says."""
+    path = beside(name, MANIFEST)
+    try:
+        fields = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise AlchemyError(f"there is no corpus {str(name)!r}: {path} is missing", hint=_hint(Path(name))) from None
+    except (OSError, ValueError) as error:
+        raise AlchemyError(f"{path} cannot be read: {error}", hint="build the corpus again") from error
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+        found = fields.get("format") if isinstance(fields, dict) else None
+        raise AlchemyError(f"{path} has the format {found!r}, expected {FORMAT}", hint="build the corpus again")
+    try:
+        manifest = Manifest(**fields)
+        _check_sizes(name, manifest)
+    except TypeError as error:
+        raise AlchemyError(f"{path} is no manifest of a corpus: {error}", hint="build the corpus again") from None
+    return manifest
+
+
+def _check_sizes(name: str | Path, manifest: Manifest) -> None:
+    wanted = {
+        IDS: manifest.tokens * np.dtype(manifest.dtype).itemsize,
+        OFFSETS: (manifest.sentences + 1) * np.dtype(np.uint64).itemsize,
+    }
+    for suffix, size in wanted.items():
+        path = beside(name, suffix)
+        found = path.stat().st_size if path.is_file() else None
+        if found != size:
+            what = "is missing" if found is None else f"has {found:,} bytes, expected {size:,}"
+            raise AlchemyError(f"{path} {what}", hint="a copy was cut short, or it was changed: build the corpus again")
+
+
+def _hint(name: Path) -> str:
+    there = sorted(path.name.removesuffix(MANIFEST) for path in name.parent.glob(f"*{MANIFEST}"))
+    return f"there are {', '.join(there[:8])}" if there else "make one with `alchemy data build`"

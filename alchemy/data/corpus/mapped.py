@@ -1,0 +1,106 @@
+"""A corpus as a list of sentences that stay on the disk until somebody looks at them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from alchemy.data.corpus.layout import IDS, OFFSETS, beside, read_manifest
+
+
+class Corpus(Sequence[np.ndarray]):
+    """Sentences as arrays of ids. Opening it costs the same for ten sentences and for a hundred million.
+
+    A sentence, and a slice of them, is a view of the file: nothing is copied. Workers, forked or spawned, map the file
+    themselves.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.manifest = read_manifest(path)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "manifest": self.manifest}  # what is mapped does not travel
+
+    @functools.cached_property
+    def ids(self) -> np.ndarray:
+        """All sentences, one after the other."""
+        return _mapped(beside(self.path, IDS), np.dtype(self.manifest.dtype), self.manifest.tokens)
+
+    @functools.cached_property
+    def offsets(self) -> np.ndarray:
+        """Where each sentence begins; one more number says where the last one ends."""
+        return _mapped(beside(self.path, OFFSETS), np.dtype(np.int64), self.manifest.sentences + 1)
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """How many tokens each sentence has."""
+        small = np.uint16 if self.manifest.longest < 2**16 else np.int64
+        return np.subtract(self.offsets[1:], self.offsets[:-1], dtype=np.int64).astype(small)
+
+    def __len__(self) -> int:
+        return self.manifest.sentences
+
+    @overload
+    def __getitem__(self, index: int) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[np.ndarray]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = index + len(self) if index < 0 else index
+        if not 0 <= number < len(self):
+            raise IndexError(f"sentence {index} of {len(self)}")
+        begin, end = self.offsets[number : number + 2].tolist()
+        return self.ids[begin:end]
+
+    def where(self, index: int) -> str:
+        """File and line that a sentence was made of."""
+        line = index
+        for source in self.manifest.sources:
+            if line < source["lines"]:
+                return f"{source['path']}:{line + 1}"
+            line -= source["lines"]
+        return f"{self.path}, sentence {index}"
+
+    def padded(
+        self,
+        indices: Sequence[int] | np.ndarray,
+        *,
+        pad: int = 0,
+        left: bool = False,
+        multiple: int = 1,
+        limit: int | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The sentences as rows `[sentences, longest]` of int64, filled up with `pad`, and their lengths.
+
+        `limit` cuts off what is longer, `multiple` rounds the width up.
+        """
+        rows = np.asarray(indices, dtype=np.int64)
+        begins, ends = self.offsets.take(rows), self.offsets.take(rows + 1)
+        lengths = ends - begins
+        if limit is not None:
+            lengths = np.minimum(lengths, limit)
+        width = int(lengths.max(initial=0))
+        width += -width % multiple
+        columns = np.arange(width)
+        if left:  # padding is what stands before the beginning
+            begins = begins + lengths - width
+            empty = columns < (width - lengths)[:, None]
+        else:
+            empty = columns >= lengths[:, None]
+        # one read for all rows; what lies outside of a sentence is read too, and painted over
+        found = self.ids.take(begins[:, None] + columns, mode="clip").astype(np.int64)
+        found[empty] = pad
+        return found, lengths
+
+
+def _mapped(path: Path, dtype: np.dtype[Any], count: int) -> np.ndarray:
+    if not count:  # an empty file cannot be mapped
+        return np.empty(0, dtype)
+    # a plain view: memmap's own class makes every slice of it three times as dear
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=(count,)))

@@ -1,0 +1,98 @@
+"""Corpora of `alchemy data build` as sources of a chain of pipes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from alchemy.data.corpus.mapped import Corpus
+from alchemy.errors import AlchemyError
+from alchemy.pipeline import DataPipeline, LstDataPipeline
+
+__all__ = ["Mapped", "Parallel"]
+
+
+class _Source(LstDataPipeline):
+    """Corpora side by side, sentence by sentence; a loader that asks for a batch of them gets padded rows at once."""
+
+    limit: int | None = None  # tokens of a sentence that are read; the loader sets it where longer ones are to be cut
+
+    def __init__(self, corpora: dict[str, Corpus], *, left: Sequence[str], multiple: int) -> None:
+        super().__init__()
+        self.corpora, self.left, self.multiple = corpora, left, multiple
+        if multiple < 1:
+            raise AlchemyError(f"multiple must be at least 1, not {multiple}")
+
+    def __len__(self) -> int:
+        return len(next(iter(self.corpora.values())))
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {name: corpus[index][: self.limit] for name, corpus in self.corpora.items()}
+
+    def __getitems__(self, indices: Sequence[int]) -> Sequence[int]:
+        """Nothing is read sentence by sentence: `collate` reads all of a batch in one go."""
+        return indices
+
+    def lengths(self) -> dict[str, np.ndarray]:
+        return {name: corpus.lengths for name, corpus in self.corpora.items()}
+
+    def where(self, index: int) -> str:
+        """File and line that a sample was made of."""
+        return next(iter(self.corpora.values())).where(index)
+
+    def collate(self, indices: Sequence[int]) -> dict[str, Tensor]:
+        batch: dict[str, Tensor] = {}
+        for name, corpus in self.corpora.items():
+            rows, lengths = corpus.padded(
+                indices,
+                pad=corpus.manifest.pad or 0,
+                left=name in self.left,
+                multiple=self.multiple,
+                limit=self.limit,
+            )
+            batch[name], batch[f"{name}_lengths"] = torch.from_numpy(rows), torch.from_numpy(lengths)
+        return batch
+
+
+@DataPipeline.register()
+class Mapped(_Source):
+    """The sentences of one corpus: `field`, rows padded on the right, or with `left` in front, and `field_lengths`."""
+
+    def __init__(self, path: str, *, field: str = "ids", left: bool = False, multiple: int = 1) -> None:
+        super().__init__({field: Corpus(path)}, left=(field,) if left else (), multiple=multiple)
+
+
+@DataPipeline.register()
+class Parallel(_Source):
+    """Two corpora, sentence by sentence: `source`, `target`, their lengths, and what a decoder is given to predict it.
+
+    `prev_output_tokens` is the target moved by one, with the end of the sentence before in front.
+    """
+
+    def __init__(self, source: str, target: str, *, left_source: bool = False, multiple: int = 1) -> None:
+        corpora = {"source": Corpus(source), "target": Corpus(target)}
+        super().__init__(corpora, left=("source",) if left_source else (), multiple=multiple)
+        one, other = map(len, corpora.values())
+        if one != other:
+            raise AlchemyError(
+                f"{source} has {one:,} sentences, and {target} {other:,}", hint="build both sides together"
+            )
+        eos = corpora["target"].manifest.eos
+        if eos is None:
+            raise AlchemyError(f"{target} has no token for the end of a sentence", hint="build it with one")
+        self.eos = eos
+
+    def collate(self, indices: Sequence[int]) -> dict[str, Tensor]:
+        batch = super().collate(indices)
+        before = batch["target"].roll(1, dims=1)
+        before[:, 0] = self.eos
+        # behind the last token that is predicted there is nothing to give
+        before[torch.arange(before.shape[1]) >= batch["target_lengths"][:, None]] = (
+            self.corpora["target"].manifest.pad or 0
+        )
+        batch["prev_output_tokens"] = before
+        return batch

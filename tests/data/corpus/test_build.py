@@ -1,0 +1,336 @@
+"""Building a corpus: the same bytes however it is cut, all or nothing when it is killed, one error for bad input."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import json
+import lzma
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from alchemy.data.corpus import sources
+from alchemy.data.corpus.build import Recipe, build
+from alchemy.data.corpus.mapped import Corpus
+from alchemy.data.corpus.sources import Piece, read_text, source_of
+from alchemy.errors import AlchemyError
+from alchemy.text.base import load_tokenizer
+
+TEXT = ["the dog barks", "", "a dog", "the the the", "ein Hund bellt ä", "x y z"]
+WORD = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1, max_size=4)
+LINES = st.lists(st.lists(WORD, max_size=6).map(" ".join), min_size=1, max_size=40)
+
+
+def written(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8", newline="")
+    return path
+
+
+def one(out: Path, *files: Path, workers: int = 1, **options: Any) -> Corpus:
+    build(Recipe(out, {"": files}, **options), workers=workers)
+    return Corpus(out)
+
+
+def texts(corpus: Corpus) -> list[str]:
+    """The sentences, read back by the tokenizer beside the corpus."""
+    tokenizer = load_tokenizer(corpus.path.with_name(corpus.manifest.tokenizer["folder"]))
+    return [tokenizer.decode(ids) for ids in corpus]
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix != ".lock"
+    }
+
+
+# -- what comes out
+
+
+@pytest.mark.parametrize("tokenizer", ["words", "characters", "bpe"])
+def test_what_was_built_is_the_text(tmp_path: Path, tokenizer: str) -> None:
+    corpus = one(tmp_path / "c", written(tmp_path / "t.txt", TEXT), tokenizer=tokenizer)
+    assert texts(corpus) == TEXT
+    assert all(ids[-1] == corpus.manifest.eos for ids in corpus)
+    assert (corpus.manifest.sentences, corpus.manifest.unknown) == (len(TEXT), 0)
+    assert corpus.manifest.sources[0]["lines"] == len(TEXT)
+
+
+def test_sentences_may_go_without_an_end(tmp_path: Path) -> None:
+    corpus = one(tmp_path / "c", written(tmp_path / "t.txt", TEXT), eos=False)
+    assert texts(corpus) == TEXT
+    assert [len(ids) for ids in corpus] == [len(line.split()) for line in TEXT]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@given(lines=LINES, piece=st.integers(1, 200), kind=st.sampled_from(["words", "characters"]), least=st.integers(1, 3))
+def test_the_bytes_do_not_depend_on_pieces_or_processes(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], piece: int, kind: str, least: int
+) -> None:
+    folder = tmp_path_factory.mktemp("same")
+    text = written(folder / "t.txt", lines)
+    one(folder / "1" / "c", text, tokenizer=kind, min_frequency=least)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "PIECE_BYTES", piece)
+        one(folder / "3" / "c", text, workers=3, tokenizer=kind, min_frequency=least)
+    assert files_below(folder / "1") == files_below(folder / "3")
+    if least == 1:
+        spaced = [" ".join(line.split()) if kind == "words" else line for line in lines]
+        assert texts(Corpus(folder / "3" / "c")) == spaced
+
+
+def test_rare_words_are_unknown_and_counted(tmp_path: Path) -> None:
+    corpus = one(tmp_path / "c", written(tmp_path / "t.txt", TEXT), min_frequency=2, multiple=8)
+    assert texts(corpus)[0] == "the dog <unk>"
+    assert corpus.manifest.unknown == 9
+    assert corpus.manifest.vocabulary == 8
+
+
+def test_sides_are_aligned_and_may_share_a_vocabulary(tmp_path: Path) -> None:
+    sides = {"en": [written(tmp_path / "t.en", ["a b", "c"])], "de": [written(tmp_path / "t.de", ["a", "d e f"])]}
+    apart = build(Recipe(tmp_path / "apart", sides))
+    joined = build(Recipe(tmp_path / "joined", sides, joined=True), workers=2)
+    assert [apart[side].vocabulary for side in sides] == [7, 8]
+    assert {joined[side].vocabulary for side in sides} == {10}
+    assert [texts(Corpus(tmp_path / f"joined.{side}")) for side in sides] == [["a b", "c"], ["a", "d e f"]]
+
+
+def test_a_dev_set_takes_the_tokenizer_of_the_training_set(tmp_path: Path) -> None:
+    train = one(tmp_path / "train", written(tmp_path / "t.txt", TEXT))
+    dev = one(
+        tmp_path / "dev", written(tmp_path / "d.txt", ["the new dog"]), tokenizer={"": tmp_path / "train.tokenizer"}
+    )
+    assert dev.manifest.tokenizer["digest"] == train.manifest.tokenizer["digest"]
+    assert texts(dev) == ["the <unk> dog"]
+    assert dev.manifest.unknown == 1
+
+
+# -- what goes in
+
+
+def packed(opener: Callable[..., Any]) -> Callable[[Path, bytes], None]:
+    def write(path: Path, data: bytes) -> None:
+        with opener(path, "wb") as file:
+            file.write(data)
+
+    return write
+
+
+def as_csv(path: Path, data: bytes, **options: Any) -> None:
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, **options)
+        writer.writerows([["id", "text"], *([str(i), line] for i, line in enumerate(data.decode().splitlines()))])
+
+
+def as_tsv(path: Path, data: bytes) -> None:
+    as_csv(path, data, delimiter="\t", quoting=csv.QUOTE_NONE, quotechar=None)
+
+
+def as_jsonl(path: Path, data: bytes) -> None:
+    path.write_text("\n".join(json.dumps({"text": line}) for line in data.decode().splitlines()), "utf-8")
+
+
+def as_parquet(path: Path, data: bytes) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"text": data.decode().splitlines()}), path)
+
+
+KINDS: dict[str, Callable[[Path, bytes], Any]] = {
+    "t.txt": lambda path, data: path.write_bytes(data),
+    "bom.txt": lambda path, data: path.write_bytes(b"\xef\xbb\xbf" + data),
+    "dos.txt": lambda path, data: path.write_bytes(data.replace(b"\n", b"\r\n")),
+    "unended.txt": lambda path, data: path.write_bytes(data.rstrip(b"\n")),
+    "t.gz": packed(gzip.open),
+    "t.xz": packed(lzma.open),
+    "t.bz2": packed(bz2.open),
+    "t.csv": as_csv,
+    "t.tsv": as_tsv,
+    "t.jsonl": as_jsonl,
+    "t.parquet": as_parquet,
+}
+
+
+@pytest.mark.parametrize("piece", [7, 2**20])
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_file_gives_the_same_sentences(
+    tmp_path: Path, name: str, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "PIECE_BYTES", piece)
+    monkeypatch.setattr(sources, "ROWS", 2)
+    KINDS[name](tmp_path / name, "".join(f"{line}\n" for line in TEXT).encode())
+    assert texts(one(tmp_path / "c", tmp_path / name)) == TEXT
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(
+    lines=st.lists(st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"])), min_size=1),
+    piece=st.integers(1, 30),
+)
+def test_pieces_of_a_file_are_its_lines(tmp_path_factory: pytest.TempPathFactory, lines: list[str], piece: int) -> None:
+    path = tmp_path_factory.mktemp("pieces") / "t.txt"
+    written(path, ["", *lines])  # a first line that is empty, so that nothing looks like a byte order mark
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "PIECE_BYTES", piece)
+        source = source_of(path, "text")
+        found = [line for cut in source.cut(path) for line in source.read(cut)]
+    assert found == ["", *lines]
+
+
+def test_several_files_follow_each_other(tmp_path: Path) -> None:
+    files = [written(tmp_path / f"{i}.txt", [line]) for i, line in enumerate(TEXT)]
+    corpus = one(tmp_path / "c", tmp_path / "*.txt")
+    assert texts(corpus) == TEXT
+    assert [corpus.where(i) for i in (0, 5)] == [f"{files[0]}:1", f"{files[5]}:1"]
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.txt", b"", "there is no sentence in .*t.txt; is the file empty"),
+        ("t.txt", b"a\nb\n\xff\n", r"t\.txt:3 .*is not utf-8 text: invalid start byte \(byte 0xff\)"),
+        ("t.jsonl", b'{"text": "a"}\n\n{"txt": "b"}\n', r"t\.jsonl:3 .*there is no field 'text', only 'txt'"),
+        ("t.jsonl", b'{"text": "a"}\n{"text": 3}\n', r"t\.jsonl:2 .*text is 3, not a text"),
+        ("t.jsonl", b"{\n", r"t\.jsonl:1 .*Expecting property name"),
+        ("t.csv", b"id,text\n1,a\n2\n", r"t\.csv:3 .*text is None, not a text"),
+        ("t.csv", b"id,txt\n1,a\n", r"t\.csv:1 .*there is no field 'text', only 'id', 'txt'"),
+        ("t.gz", b"no gzip", "t.gz' cannot be read: Not a gzipped file"),
+        ("t.parquet", b"no parquet", "is not a readable parquet file"),
+    ],
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bad_file_is_told_and_leaves_nothing_behind(
+    tmp_path: Path, name: str, content: bytes, message: str, workers: int
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(AlchemyError, match=message):
+        one(tmp_path / "out" / "c", tmp_path / name, workers=workers)
+    assert files_below(tmp_path / "out") == {}
+
+
+def test_sides_of_unequal_length_are_refused_with_the_line(tmp_path: Path) -> None:
+    sides = {"en": [written(tmp_path / "t.en", ["a"] * 3)], "de": [written(tmp_path / "t.de", ["a"] * 5)]}
+    with pytest.raises(AlchemyError, match="en has 3 lines and de 5: line 4 of de has no partner"):
+        build(Recipe(tmp_path / "out" / "c", sides))
+    assert files_below(tmp_path / "out") == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tokenizer": "word"}, "there is no tokenizer 'word'; did you mean 'words'"),
+        ({"min_frequency": 0}, "min_frequency must be at least 1, not 0"),
+        ({"size": 0}, "size must be at least 1, not 0"),
+    ],
+)
+def test_a_recipe_that_cannot_be_meant_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(AlchemyError, match=message):
+        Recipe(tmp_path / "c", {"": ["t.txt"]}, **options)
+    with pytest.raises(AlchemyError, match="nothing to build a corpus from"):
+        Recipe(tmp_path / "c", {})
+
+
+def test_an_error_far_into_a_file_has_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "PIECE_BYTES", 10)
+    (tmp_path / "t.txt").write_bytes(b"word\n" * 20 + b"b\xffd\n")
+    with pytest.raises(AlchemyError, match=r"t\.txt:21 "):
+        one(tmp_path / "c", tmp_path / "t.txt")
+    with pytest.raises(AlchemyError, match=r"t\.txt:8 "):
+        read_text(Piece(tmp_path / "t.txt", 7, 0, b"\xff"))
+
+
+# -- again, at once, and killed
+
+
+def test_nothing_is_done_when_nothing_has_changed(tmp_path: Path) -> None:
+    text = written(tmp_path / "t.txt", TEXT)
+    recipe = Recipe(tmp_path / "c", {"": [text]})
+    seen: list[Any] = []
+    first = build(recipe, tell=seen.append)
+    assert (build(recipe, tell=seen.append), len(seen)) == (first, 1)
+    build(recipe, force=True, tell=seen.append)
+    build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), tell=seen.append)
+    written(text, [*TEXT, "more"])
+    build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), tell=seen.append)
+    assert len(seen) == 4
+    (tmp_path / "c.bin").write_bytes(b"")
+    build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), tell=seen.append)
+    assert len(seen) == 5
+    assert len(Corpus(tmp_path / "c")) == len(TEXT) + 1
+
+
+def test_only_one_process_builds_a_name(tmp_path: Path) -> None:
+    text = written(tmp_path / "t.txt", TEXT)
+    told = []
+
+    def second(part: Any) -> None:
+        process = multiprocessing.get_context("fork").Process(target=one, args=(tmp_path / "c", text))
+        process.start()
+        process.join()
+        told.append(process.exitcode)
+
+    build(Recipe(tmp_path / "c", {"": [text]}), tell=second)
+    assert told == [1]  # refused
+    assert texts(Corpus(tmp_path / "c")) == TEXT
+
+
+BUILDER = """
+import sys
+from pathlib import Path
+from alchemy.data.corpus import sources
+from alchemy.data.corpus.build import Recipe, build
+sources.PIECE_BYTES = 2000
+print("ready", flush=True)
+build(Recipe(Path(sys.argv[1]), {"en": [sys.argv[2]], "de": [sys.argv[3]]}), workers=2, force=True)
+"""
+
+
+def test_a_build_that_is_killed_leaves_the_whole_or_nothing(tmp_path: Path) -> None:
+    """60 kills at random moments, of the whole build or only of the process that leads it; the next one sees to it."""
+    draw = random.Random(0)
+    lines = [" ".join(draw.choices(TEXT[0].split() + TEXT[4].split(), k=9)) for _ in range(3000)]
+    sides = {side: [written(tmp_path / f"t.{side}", lines[::step])] for side, step in (("en", 1), ("de", -1))}
+    out = tmp_path / "c" / "train"
+    whole = build(Recipe(out, sides))
+    files = files_below(tmp_path / "c")
+    begin = time.monotonic()
+    build(Recipe(out, sides), workers=2, force=True)
+    seconds = time.monotonic() - begin
+    gone = 0
+    for number in range(60):
+        command = [sys.executable, "-c", BUILDER, str(out), *(str(paths[0]) for paths in sides.values())]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(draw.uniform(0, 1.2 * seconds))
+        (os.killpg if number % 2 else os.kill)(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        for side in sides:
+            try:
+                corpus = Corpus(out.with_name(f"train.{side}"))
+            except AlchemyError:
+                gone += 1
+            else:
+                assert np.array_equal(corpus.ids, np.frombuffer(files[f"train.{side}.bin"], corpus.ids.dtype))
+    assert build(Recipe(out, sides), workers=2) == whole
+    assert files_below(tmp_path / "c") == files
+    assert gone < 120  # else no build was ever seen through

@@ -1,0 +1,173 @@
+"""A corpus that is read in place: views, not copies; any worker may read it; batches padded in one go."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alchemy.data.corpus.build import Recipe, build
+from alchemy.data.corpus.info import facts
+from alchemy.data.corpus.layout import beside
+from alchemy.data.corpus.mapped import Corpus
+from alchemy.data.loader import get_dataloader
+from alchemy.errors import AlchemyError
+from alchemy.pipeline.corpora import Mapped, Parallel
+
+LENGTHS = [3, 0, 5, 1, 4, 2, 7, 1, 1, 6]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpora")
+    for side, sizes in (("en", LENGTHS), ("de", LENGTHS[::-1])):
+        lines = [" ".join(f"{side}{n}" for n in range(size)) for size in sizes]
+        (folder / f"t.{side}").write_text("".join(f"{line}\n" for line in lines))
+    build(Recipe(folder / "t", {side: [folder / f"t.{side}"] for side in ("en", "de")}))
+    return folder / "t"
+
+
+@pytest.fixture(scope="module")
+def english(out: Path) -> Corpus:
+    return Corpus(f"{out}.en")
+
+
+def test_sentences_are_views_of_the_file(english: Corpus) -> None:
+    assert [len(ids) for ids in english] == [size + 1 for size in LENGTHS]
+    assert english.lengths.tolist() == [size + 1 for size in LENGTHS]
+    assert np.shares_memory(english[2], english.ids)
+    assert all(np.shares_memory(ids, english.ids) for ids in english[2:5])
+    assert english[-1].tolist() == english[len(LENGTHS) - 1].tolist()
+    assert [ids.tolist() for ids in english[::-4]] == [english[i].tolist() for i in (9, 5, 1)]
+    with pytest.raises(IndexError, match="sentence 10 of 10"):
+        english[10]
+
+
+def test_a_worker_gets_the_name_and_maps_the_file_itself(english: Corpus) -> None:
+    english.ids  # noqa: B018 (mapped)
+    text = pickle.dumps(english)
+    assert len(text) < 2000
+    assert [ids.tolist() for ids in pickle.loads(text)] == [ids.tolist() for ids in english]
+
+
+@given(
+    rows=st.lists(st.integers(0, len(LENGTHS) - 1), min_size=1, max_size=12),
+    left=st.booleans(),
+    multiple=st.integers(1, 5),
+    limit=st.integers(1, 9) | st.none(),
+    pad=st.integers(-1, 3),
+)
+def test_padded_rows_are_the_sentences(
+    english: Corpus, rows: list[int], left: bool, multiple: int, limit: int | None, pad: int
+) -> None:
+    found, lengths = english.padded(rows, pad=pad, left=left, multiple=multiple, limit=limit)
+    wanted = [english[row].tolist()[:limit] for row in rows]
+    width = -(-max(map(len, wanted)) // multiple) * multiple
+    fill = [[pad] * (width - len(row)) for row in wanted]
+    assert found.tolist() == [[*f, *row] if left else [*row, *f] for f, row in zip(fill, wanted)]
+    assert (found.dtype, lengths.tolist()) == (np.int64, [len(row) for row in wanted])
+
+
+# -- files that are not as they were
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content", "message"),
+    [
+        (".json", None, "there is no corpus '.*c': .*c.json is missing; make one with `alchemy data build`"),
+        (".json", b"{", "c.json cannot be read: .*; build the corpus again"),
+        (".json", b"[]", "c.json has the format None, expected 1"),
+        (".json", b'{"format": 1}', "c.json is no manifest of a corpus: .*missing .*'sentences'"),
+        (".bin", None, "c.bin is missing; a copy was cut short"),
+        (".bin", b"abc", "c.bin has 3 bytes, expected "),
+        (".idx", b"", "c.idx has 0 bytes, expected "),
+    ],
+)
+def test_a_damaged_corpus_is_refused(tmp_path: Path, suffix: str, content: bytes | None, message: str) -> None:
+    (tmp_path / "t.txt").write_text("a b\nc\n")
+    build(Recipe(tmp_path / "c", {"": [tmp_path / "t.txt"]}))
+    path = beside(tmp_path / "c", suffix)
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(AlchemyError, match=message):
+        Corpus(tmp_path / "c")
+
+
+def test_facts_are_counts_lengths_and_places(english: Corpus) -> None:
+    found = json.loads(json.dumps(facts(english)))
+    assert (found["sentences"], found["tokens"], found["unknown"]) == (10, 40, 0)
+    assert (found["mean"], found["median"]) == (4.0, 3.5)
+    assert sum(row["sentences"] for row in found["histogram"]) == 10
+    assert found["longest"][0] == {"sentence": 6, "tokens": 8, "where": f"{english.manifest.sources[0]['path']}:7"}
+
+
+# -- as data of a training
+
+
+def test_a_loader_gets_batches_that_fit_a_budget(out: Path) -> None:
+    data = Mapped(f"{out}.en")
+    batches = list(get_dataloader(data, max_tokens=12))
+    assert sum(len(batch["ids"]) for batch in batches) == len(LENGTHS)
+    for batch in batches:
+        assert batch["ids"].numel() <= 12
+        assert batch["ids"].shape[1] == int(batch["ids_lengths"].max())
+        assert batch["ids"].dtype == torch.int64
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_sides_are_read_together(out: Path, workers: int) -> None:
+    data = Parallel(f"{out}.en", f"{out}.de", left_source=True)
+    source, target = data.corpora["source"], data.corpora["target"]
+    loader = get_dataloader(data, seed=3, max_tokens=16, shuffle=True, num_workers=workers)
+    seen = []
+    for batch in loader:
+        assert loader.own is not None
+        seen += loader.own
+        for row, index in enumerate(loader.own):
+            words, wanted = batch["target"][row].tolist(), target[index].tolist()
+            assert words == [*wanted, *[0] * (len(words) - len(wanted))]
+            assert batch["prev_output_tokens"][row].tolist()[: len(wanted)] == [2, *wanted[:-1]]
+            assert not any(batch["prev_output_tokens"][row].tolist()[len(wanted) :])
+            assert batch["source"][row].tolist()[-len(source[index]) :] == source[index].tolist()
+    assert sorted(seen) == list(range(len(LENGTHS)))
+    assert data[0].keys() == {"source", "target"}
+
+
+def test_long_sentences_are_cut_where_that_is_asked_for(out: Path) -> None:
+    with pytest.raises(AlchemyError, match=r"t\.en:3 has 6 tokens, and no more than 5 are allowed; 2 others"):
+        get_dataloader(Mapped(f"{out}.en"), max_tokens=5)
+    data = Mapped(f"{out}.en")
+    batches = list(get_dataloader(data, max_tokens=5, too_long="truncate"))
+    assert sum(len(batch["ids"]) for batch in batches) == len(LENGTHS)
+    assert max(batch["ids"].shape[1] for batch in batches) == 5
+    skipped = list(get_dataloader(Mapped(f"{out}.en"), max_tokens=5, too_long="skip"))
+    assert sum(len(batch["ids"]) for batch in skipped) == len(LENGTHS) - 3
+
+
+def test_corpora_that_do_not_belong_together_are_refused(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("a\n")
+    build(Recipe(tmp_path / "c", {"": [tmp_path / "t.txt"]}))
+    with pytest.raises(AlchemyError, match=r"has 10 sentences, and .* 1; build both sides together"):
+        Parallel(f"{out}.en", str(tmp_path / "c"))
+    with pytest.raises(AlchemyError, match=r"there is no corpus '.*t\.fr': .* there are t\.de, t\.en"):
+        Mapped(f"{out}.fr")
+    with pytest.raises(AlchemyError, match="multiple must be at least 1, not 0"):
+        Mapped(f"{out}.en", multiple=0)
+
+
+def test_the_state_of_a_loader_is_a_position(out: Path) -> None:
+    def rows(start: int, **options: Any) -> list[Any]:
+        from alchemy.data.order import Place
+
+        loader = get_dataloader(Mapped(f"{out}.en"), 7, place=Place(start), max_tokens=12, shuffle=True, **options)
+        return [batch["ids"].tolist() for batch in loader]
+
+    assert rows(2) == rows(0)[2:] == rows(2, num_workers=2)
