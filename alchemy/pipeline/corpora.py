@@ -35,7 +35,8 @@ class _Source(LstDataPipeline):
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[int]:
         """Nothing is read sentence by sentence: `collate` reads all of a batch in one go."""
-        return indices
+        # plain numbers: those of the loader seed the random numbers of each sample, and nobody draws any here
+        return list.copy(indices) if isinstance(indices, list) else indices
 
     def lengths(self) -> dict[str, np.ndarray]:
         return {name: corpus.lengths for name, corpus in self.corpora.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -75,6 +76,7 @@ class Crew:
 
 def _serve(pipe: Connection, make: Callable[[], Any], others: list[Connection]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who is asked ends all of them
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core each: threads of their own would only get in the way
     for other in others:  # else no end of a pipe would ever be seen
         other.close()
     worker = make()

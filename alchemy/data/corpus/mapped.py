@@ -88,14 +88,13 @@ class Corpus(Sequence[np.ndarray]):
         width = int(lengths.max(initial=0))
         width += -width % multiple
         columns = np.arange(width)
-        if left:  # padding is what stands before the beginning
+        if left:
             begins = begins + lengths - width
-            empty = columns < (width - lengths)[:, None]
-        else:
-            empty = columns >= lengths[:, None]
         # one read for all rows; what lies outside of a sentence is read too, and painted over
         found = self.ids.take(begins[:, None] + columns, mode="clip").astype(np.int64)
-        found[empty] = pad
+        if int(lengths.min(initial=width)) < width:  # else there is nothing to fill up, as in most sorted batches
+            empty = columns < (width - lengths)[:, None] if left else columns >= lengths[:, None]
+            np.putmask(found, empty, pad)
         return found, lengths
 
 

@@ -1,10 +1,15 @@
 """What every processor promises: samples by index, fields declared, bad rows by file and line."""
 
+import contextlib
 import gzip
 import pickle
 import re
+import tempfile
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from alchemy.data.loader import get_dataloader
 from alchemy.errors import AlchemyError
@@ -131,3 +136,19 @@ def test_a_loader_shuffles_and_shares_out(write, part, name, options, text, bad,
     pipe = build(part, write(name, text), **options)
     batches = get_dataloader(pipe, batch_size=1, shuffle=True, num_workers=1, collate_fn=list, seed=1)
     assert sorted(map(str, (sample for batch in batches for sample in batch))) == sorted(map(str, pipe))
+
+
+LETTERS = st.text(st.sampled_from("aB-O \t\n\r,\"'{}[]:|<e1></2>0. \u3000\x00\u2028é"), max_size=60)
+
+
+@every_kind
+@settings(max_examples=60, deadline=None)
+@given(start=st.booleans(), text_more=LETTERS)
+def test_any_text_is_read_or_refused(part, name, options, text, bad, first, start, text_more):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_text(text * start + text_more, "utf-8", newline="")
+        for choice in ("error", "skip"):
+            with contextlib.suppress(AlchemyError):
+                pipe = build(part, str(path), bad=choice, **options)
+                assert all(isinstance(sample, dict) and set(sample) == set(first) for sample in pipe)
