@@ -35,16 +35,15 @@ class Labels:
     def __init__(self, names: Sequence[str], by: str = "name") -> None:
         self.names, self.by = list(names), by
         self.index = {name: number for number, name in enumerate(names)}
+        self.written = {str(number): number for number in range(len(names))} if by == "index" else self.index
 
     def number(self, cell: Any) -> int:
         text = name_of(cell)
-        if self.by == "index" and text.isdecimal() and int(text) < len(self.names):
-            return int(text)
+        if text in self.written:
+            return self.written[text]
         if self.by == "index":
             raise BadRow(f"label {text!r} is not an index from 0 to {len(self.names) - 1}")
-        if text not in self.index:
-            raise BadRow(f"there is no label {text!r}, expected {in_short(self.names)}{self._hint(text)}")
-        return self.index[text]
+        raise BadRow(f"there is no label {text!r}, expected {in_short(self.names)}{self._hint(text)}")
 
     def single(self, cell: Any) -> dict[str, Any]:
         number = self.number(cell)
@@ -98,7 +97,7 @@ def number_of(cell: Any) -> float:
     """The target of a regression."""
     try:
         number = math.nan if isinstance(cell, bool) else float(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise BadRow(f"the label is {cell!r}, expected a finite number")

@@ -97,6 +97,11 @@ def test_a_wrong_object_is_named(write, text, message):
         TextClassification(write("a.jsonl", text))
 
 
+def test_a_number_beyond_all_floats_is_no_target(write):
+    with pytest.raises(AlchemyError, match=r"a\.jsonl:1 the label is 9+, expected a finite number"):
+        TextClassification(write("a.jsonl", f'{{"text": "x", "label": {"9" * 400}}}\n'), kind="regression")
+
+
 WRONG_SETTINGS = {
     "column": ({"text": "txet"}, r"a\.csv:1 there is no column 'txet'; did you mean 'text'\?"),
     "label": (
