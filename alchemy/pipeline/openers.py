@@ -71,8 +71,7 @@ class CsvOpener(ItrDataPipeline):
     ) -> None:
         super().__init__(datapipe)
         check_sources(datapipe)
-        if len(delimiter) != 1 or len(quote) > 1:
-            raise AlchemyError(f"delimiter and quote are single characters, not {delimiter!r} and {quote!r}")
+        check_signs(delimiter, quote)
         self.delimiter, self.quote, self.header, self.fields = delimiter, quote, header, fields
         self.encoding, self.bad = encoding, check_bad(bad)
 
@@ -154,6 +153,11 @@ def check_bad(bad: str) -> str:
     if bad not in ("error", "skip"):
         raise AlchemyError(f"bad must be 'error' or 'skip', not {bad!r}")
     return bad
+
+
+def check_signs(delimiter: str, quote: str) -> None:
+    if len(delimiter) != 1 or len(quote) > 1:
+        raise AlchemyError(f"delimiter and quote are single characters, not {delimiter!r} and {quote!r}")
 
 
 def good(path: Path, rows: Iterable[tuple[int, Any]], bad: str) -> Iterator[Any]:

@@ -49,6 +49,8 @@ class TextClassification(LstDataPipeline):
         bad: Literal["error", "skip"] = "error",
     ) -> None:
         super().__init__()
+        if not separator:
+            raise AlchemyError("separator is empty", hint="give the sign that stands between the labels of a cell")
         self.path, self.text, self.pair, self.label = path, text, pair, label
         self.kind, self.separator = kind, separator
         self.known = read_labels(labels, label_by)

@@ -10,7 +10,7 @@ from typing import Any
 
 from alchemy.data.files import COMPRESSED
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.pipeline.openers import BadRow, csv_rows, json_rows
+from alchemy.pipeline.openers import BadRow, check_signs, csv_rows, json_rows
 from alchemy.pipeline.processors.samples import Rows, in_short, lines_of
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -25,6 +25,9 @@ class Layout:
     quote: str = '"'
     header: bool = True
     encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        check_signs(self.delimiter or ",", self.quote)
 
     def format_of(self, path: Path) -> str:
         if self.format in (*FORMATS.values(), "label text"):

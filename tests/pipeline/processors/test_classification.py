@@ -115,6 +115,8 @@ WRONG_SETTINGS = {
     "twice": ({"labels": ["a", "b", "a"]}, "labels has 'a' twice"),
     "none": ({"labels": []}, "labels is an empty list"),
     "no single column": ({"text": "twice"}, r"a\.csv:1 there are two columns 'twice'; give its number"),
+    "signs": ({"delimiter": "||"}, r"delimiter and quote are single characters, not '\|\|' and"),
+    "separator": ({"separator": ""}, "separator is empty; give the sign that stands between the labels"),
     "no header": ({"header": False}, "there is no column 'text'; it has no header: give the number of the column"),
 }
 
