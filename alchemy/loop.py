@@ -25,6 +25,8 @@ from alchemy.pace import Pace
 from alchemy.progress import Bar, Terminal
 from alchemy.seeds import Generators, derive, reseed
 
+BUDGETS = {"max_tokens": "tokens", "max_sentences": "samples"}
+
 
 class Left(Interrupted):
     """An evaluation was left after a batch, because a signal asked the run to end."""
@@ -348,6 +350,13 @@ def tell_left_out(run: Run) -> None:
         logger.warning("{} of {} updates were left out", skipped, run.model.backward.updates)
 
 
+def _batch_size(kwargs: Mapping[str, Any]) -> str:
+    if kwargs.get("batch_size"):
+        return f"{kwargs['batch_size']}{' for each process' if kwargs.get('per_device') else ''}"
+    budget = [f"{kwargs[key]:,} {what}" for key, what in BUDGETS.items() if kwargs.get(key)]
+    return f"at most {' and '.join(budget)} for each process" if budget else "made by the pipes"
+
+
 def announce(run: Run) -> None:
     """Says before the first step what is going to happen: examples, batch, accumulation, updates."""
     dataset, kwargs = run.task.dataset("train")
@@ -355,10 +364,8 @@ def announce(run: Run) -> None:
     period = getattr(getattr(run.model, "backward", None), "period", 1)
     size = kwargs.get("batch_size")
     rows = {
-        "examples": _length(dataset, 0) if size else None,
-        "batch size": f"{size}{' for each process' if kwargs.get('per_device') else ''}"
-        if size
-        else "made by the pipes",
+        "examples": _length(dataset, 0) if size or "max_tokens" in kwargs or "max_sentences" in kwargs else None,
+        "batch size": _batch_size(kwargs),
         "processes": run.group.size,
         "batch size of an update": size * period * (run.group.size if kwargs.get("per_device") else 1)
         if size

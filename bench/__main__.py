@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import checkpoint, loop, start, tracking
+from bench import checkpoint, data, loop, start, tracking
 from bench.measure import save
 
 BENCHMARKS = {
@@ -13,6 +13,7 @@ BENCHMARKS = {
     "loop": loop.figures,
     "tracking": tracking.figures,
     "checkpoint": checkpoint.figures,
+    "data": data.figures,
 }
 
 

@@ -52,6 +52,11 @@ def difference(name: str, pairs: Sequence[tuple[float, float]], bound: float) ->
     return _figure(name, [ours - other for ours, other in pairs], bound, "s")
 
 
+def measured(name: str, values: Sequence[float], bound: float, unit: str) -> Figure:
+    """A value that has nothing beside it."""
+    return _figure(name, list(values), bound, unit)
+
+
 def _figure(name: str, values: list[float], bound: float, unit: str) -> Figure:
     low, high = interval(values, statistics.median)
     return Figure(name, statistics.median(values), low, high, bound, unit, len(values), os.getloadavg()[0])

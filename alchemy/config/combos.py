@@ -100,7 +100,7 @@ def batched_twice(layout: Layout) -> Iterator[Problem]:
         batches = split.find("Batch", "BucketBatch", "TokenBatch")
         for pipe in batches[1:]:
             yield pipe.problem("the data is batched twice: a batch of batches", hint="remove one of the pipes")
-        for key in ("batch_size", "batch_sampler"):
+        for key in ("batch_size", "batch_sampler", "max_tokens", "max_sentences"):
             if batches and split.on(key):
                 text = f"{key} batches again what the pipe {batches[-1].name} has batched"
                 yield split.problem(text, key, f"remove {key} here, or the pipe")
@@ -110,7 +110,8 @@ def batch_of_one(layout: Layout) -> Iterator[Problem]:
     for split in splits_of(layout):
         ours = split.pipes and all(pipe.part is not None and pipe.part.ours for pipe in split.pipes)
         named = any("Batch" in pipe.name for pipe in split.pipes) or has(split.table, "batch_size")
-        if ours and not named and not split.on("batch_sampler") and _default_task(layout):
+        made = any(split.on(key) for key in ("batch_sampler", "max_tokens", "max_sentences"))
+        if ours and not named and not made and _default_task(layout):
             text = f"nothing makes batches of the split {split.name!r}: the model gets single samples"
             yield split.problem(text, "pipes", "end with alchemy.pipeline.itr.Batch, or give batch_size", error=False)
 

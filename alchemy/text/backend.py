@@ -11,9 +11,8 @@ from alchemy.errors import AlchemyError
 from alchemy.text.base import ROLES, Encoded, Tokenizer, flatten, package
 from alchemy.text.vocab import check_multiple
 
-BLOCK = (
-    512  # lines handed over at once: what they become on the other side is large, and small blocks stay in the cache
-)
+# lines handed over at once: what they become on the other side is large, and small blocks stay in the cache
+BLOCK = 512
 
 
 class Backend(Protocol):

@@ -27,6 +27,7 @@ from alchemy.files import hash_file, locked, sync_folder
 from alchemy.text.base import load_tokenizer
 
 KINDS = ("words", "characters", "bpe")
+BPE_SIZE = 8000  # symbols, where nobody says how many
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,13 @@ def _known(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Any]:
         if group not in trained:
             alike = [other for other in files if recipe.group(other) == group]
             lines = (line for other in alike for line in _all_lines(recipe, files[other]))
-            trained[group] = BPE.train(lines, size=recipe.size or 8000, min_frequency=recipe.min_frequency)
+            trained[group] = BPE.train(
+                lines,
+                size=recipe.size or BPE_SIZE,
+                min_frequency=recipe.min_frequency,
+                lower=recipe.lower,
+                multiple=recipe.multiple,
+            )
     return {side: trained[recipe.group(side)] for side in files}
 
 

@@ -1,0 +1,79 @@
+"""Training on a mapped corpus by a budget of tokens: every sample once an epoch, resumed to the bit, cut by ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+from torch.nn import functional
+
+from alchemy import resume
+from alchemy.data.corpus.build import Recipe, build
+from alchemy.model import AlchemyModel
+from alchemy.runner import run
+from alchemy.verify.equal import compare, last_update
+from alchemy.verify.ledger import check
+from tests.toy import config
+
+
+class Bag(AlchemyModel):
+    """Guesses the words of a sentence from the ones before, with dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Sequential(nn.Embedding(40, 8, padding_idx=0), nn.Dropout(0.2), nn.Linear(8, 40))
+
+    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
+        logits = self.model(batch["prev_output_tokens"])
+        target = batch["target"]
+        loss_sum = functional.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=0, reduction="sum")
+        count = int(batch["target_lengths"].sum())
+        loss = self.backward.backward(loss_sum, count=count, requires_grad=requires_grad)
+        return {"loss": loss, "loss_sum": loss_sum.detach(), "count": count}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    for side, factor in (("en", 3), ("de", 5)):
+        lines = [" ".join(f"{side}{(i * factor + n) % 30}" for n in range(1 + i * factor % 11)) for i in range(60)]
+        (folder / side).write_text("".join(f"{line}\n" for line in lines))
+    build(Recipe(folder / "c", {side: [folder / side] for side in ("en", "de")}))
+    return folder / "c"
+
+
+def training(corpus: Path, log_dir: Path, **changes: Any) -> dict[str, Any]:
+    cfg = config(log_dir)
+    pipe = {"type": "alchemy.pipeline.corpora.Parallel", "source": f"{corpus}.en", "target": f"{corpus}.de"}
+    split = {"max_tokens": 40, "required_batch_size_multiple": 2, "shuffle": True, "pipes": [pipe]}
+    cfg["task"]["datasets"] = {"train": split | changes}
+    cfg["task"].pop("evalpipes", None)
+    cfg["model"] = {"type": f"{__name__}.Bag"}
+    cfg["sched"] |= {"epochs": 3, "pipes": []}
+    return cfg
+
+
+def record_of(cfg: dict[str, Any]) -> Path:
+    (result,) = run([cfg], device=[-1], raise_errors=True)
+    return Path(result.record_dir)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_sample_is_seen_once_an_epoch(corpus: Path, tmp_path: Path, workers: int) -> None:
+    record = record_of(training(corpus, tmp_path, num_workers=workers))
+    report = check(record)
+    assert report.holds
+    assert [str(epoch).endswith("each once") for epoch in report.epochs] == [True] * 3
+
+
+def test_a_training_that_was_stopped_goes_on_to_the_same_bits(corpus: Path, tmp_path: Path) -> None:
+    whole = record_of(training(corpus, tmp_path / "whole"))
+    stopped = training(corpus, tmp_path / "stopped")
+    stopped["sched"]["pipes"] = [{"type": "tests.toy.SignalAt", "step": 16}]
+    record = record_of(stopped)
+    assert last_update(record) == 17
+    resume(record, device=[-1], raise_errors=True)
+    assert str(compare(whole, record)).startswith("equal: ")
+    assert check(record).holds
