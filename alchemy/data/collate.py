@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from alchemy.errors import AlchemyError
-from alchemy.registry import Registrable
+from alchemy.data.columns import Column, Padded, as_array, stack
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.registry import Registrable, build, construct
 
 
 class CollateFn(Registrable):
@@ -33,7 +34,7 @@ class DefaultCollateFn(CollateFn):
     def __call__(self, batch: list[Mapping[str, Any]]) -> dict[str, Any]:
         columns = _columns(batch)
         return {
-            name: stack(values) if isinstance(values[0], np.ndarray | Tensor) else values
+            name: stack(values, name=name) if isinstance(values[0], np.ndarray | Tensor) else values
             for name, values in columns.items()
         }
 
@@ -44,6 +45,7 @@ class Pad(CollateFn):
 
     `value` pads every field, `values` single ones: `{ type = "alchemy.data.collate.Pad", values = { labels = -100 } }`.
     `multiple` rounds lengths up, `left` puts the padding in front, and `lengths` names a field for the true lengths.
+    `fields` tells more about single ones: a table of `alchemy.data.columns.Padded`, or of the column that it names.
     """
 
     def __init__(
@@ -54,75 +56,55 @@ class Pad(CollateFn):
         multiple: int = 1,
         left: bool = False,
         lengths: str = "",
+        fields: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         super().__init__()
         if multiple < 1:
             raise AlchemyError(f"Pad: multiple must be at least 1, not {multiple}")
         self.value, self.values, self.multiple, self.left, self.lengths = value, values or {}, multiple, left, lengths
+        self.fields = {name: self._column(name, table) for name, table in (fields or {}).items()}
 
     def __call__(self, batch: list[Mapping[str, Any]]) -> dict[str, Any]:
+        columns = _columns(batch)
+        absent = [name for name in self.fields if name not in columns]
+        if absent:
+            hint = did_you_mean(absent[0], columns) or f"they have {', '.join(map(str, columns))}"
+            raise AlchemyError(f"Pad: the samples have no field {absent[0]!r}", hint=hint)
         out: dict[str, Any] = {}
-        for name, column in _columns(batch).items():
-            arrays = [as_array(item) for item in column]
-            if any(array is None for array in arrays):
-                out[name] = column
+        for name, column in columns.items():
+            if name not in self.fields:
+                out |= self._plain(name, column, out)
                 continue
-            out[name] = stack(
-                [array for array in arrays if array is not None],
-                value=self.values.get(name, self.value),
-                multiple=self.multiple,
-                left=self.left,
-            )
-            if self.lengths and self.lengths not in out and out[name].dim() > 1:
-                out[self.lengths] = torch.tensor([len(array) for array in arrays if array is not None])
+            made = self.fields[name](name, column)
+            twice = [key for key in made if key in out or (key != name and key in columns)]
+            if twice:
+                raise AlchemyError(f"Pad: the batch would have two fields {twice[0]!r}, one of them made of {name!r}")
+            out |= made
         return out
 
+    def _column(self, name: str, table: Any) -> Any:
+        """How a field is collated; a table of rows need not say what holds for all."""
+        if isinstance(table, Column):
+            return table
+        if "type" in table:
+            return build(Column, table, section=f"collate_fn.fields.{name}")
+        common = {"value": self.values.get(name, self.value), "multiple": self.multiple, "left": self.left}
+        return construct(Padded, {**common, **table}, section=f"collate_fn.fields.{name}")
 
-def as_array(item: Any) -> np.ndarray | None:
-    """Numbers, lists of numbers, arrays and tensors as an array; None for anything else (texts, ragged lists)."""
-    if isinstance(item, Tensor):
-        return item.detach().cpu().numpy()
-    if isinstance(item, np.ndarray):
-        return item if item.dtype.kind in "biufc" else None
-    if isinstance(item, bool | int | float | np.generic) or (isinstance(item, list | tuple) and _is_numeric(item)):
-        array = np.asarray(item)
-        if isinstance(item, list | tuple) and not item:
-            array = array.astype(np.int64)  # an empty list of ids must not turn its batch into floats
-        # torch's own default, so that a float in a sample becomes what a model's weights are
-        return array.astype(np.float32) if array.dtype == np.float64 and not isinstance(item, np.generic) else array
-    return None
-
-
-def stack(arrays: Sequence[np.ndarray | Tensor], *, value: float = 0, multiple: int = 1, left: bool = False) -> Tensor:
-    """One tensor of arrays that may differ in length along every dimension."""
-    tensors = [
-        array if isinstance(array, Tensor) else torch.from_numpy(np.ascontiguousarray(array)) for array in arrays
-    ]
-    # from_numpy of a 0-d contiguous array has one dimension
-    tensors = [t.reshape(np.shape(a)) if isinstance(a, np.ndarray) else t for t, a in zip(tensors, arrays, strict=True)]
-    if len({tensor.dim() for tensor in tensors}) > 1:
-        raise AlchemyError(
-            f"samples of one batch differ in dimensions: {[tuple(tensor.shape) for tensor in tensors][:4]}"
+    def _plain(self, name: str, column: list[Any], out: Mapping[str, Any]) -> dict[str, Any]:
+        arrays = [as_array(item) for item in column]
+        if any(array is None for array in arrays):
+            return {name: column}
+        rows = stack(
+            [array for array in arrays if array is not None],
+            value=self.values.get(name, self.value),
+            multiple=self.multiple,
+            left=self.left,
+            name=name,
         )
-    dtype = tensors[0].dtype
-    for tensor in tensors[1:]:
-        dtype = torch.promote_types(dtype, tensor.dtype)
-    shape = [max(sizes) for sizes in zip(*(t.shape for t in tensors), strict=True)]
-    if shape:
-        shape[0] += -shape[0] % multiple  # the length; other dimensions are features, and stay
-    out = torch.full((len(tensors), *shape), value, dtype=dtype)
-    for row, tensor in zip(out, tensors, strict=True):
-        window = tuple(slice(size - n, size) if left else slice(n) for n, size in zip(tensor.shape, shape, strict=True))
-        row[window] = tensor
-    return out
-
-
-def _is_numeric(items: Sequence[Any]) -> bool:
-    """Whether nested lists hold numbers only and are not ragged."""
-    if all(isinstance(item, bool | int | float | np.number) for item in items):
-        return True
-    inner = [item for item in items if isinstance(item, list | tuple)]
-    return len(inner) == len(items) and len({len(i) for i in inner}) == 1 and all(map(_is_numeric, inner))
+        if not self.lengths or self.lengths in out or rows.dim() < 2:
+            return {name: rows}
+        return {name: rows, self.lengths: torch.tensor([len(array) for array in arrays if array is not None])}
 
 
 def _columns(batch: Any) -> dict[str, list[Any]]:

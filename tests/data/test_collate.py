@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from alchemy.data.collate import CollateFn, DefaultCollateFn, Pad
+from alchemy.data.columns import Column, Padded, shifted
 from alchemy.errors import AlchemyError
 
 SAMPLES = [
@@ -61,7 +64,10 @@ def test_the_default_has_a_short_name():
         ([], "expects a list of samples"),
         ([[1], [2]], "expects a list of samples"),
         ([{"a": 1}, {"b": 1}], r"sample 1 of a batch differs from the first in the fields \['a', 'b'\]"),
-        ([{"x": np.zeros(2)}, {"x": np.zeros((2, 2))}], "samples of one batch differ in dimensions"),
+        (
+            [{"x": np.zeros(2)}, {"x": np.zeros((2, 2))}],
+            "samples of one batch differ in dimensions: the field 'x' of sample 1",
+        ),
     ],
 )
 def test_what_cannot_be_a_batch_is_said(batch, message):
@@ -72,3 +78,164 @@ def test_what_cannot_be_a_batch_is_said(batch, message):
 def test_a_collate_without_a_call_says_what_is_missing():
     with pytest.raises(NotImplementedError, match=r"CollateFn must define __call__"):
         CollateFn()([])
+
+
+def fields(samples, **tables):
+    return Pad(fields=tables)(samples)
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(0, 5), max_size=9), min_size=1, max_size=6),
+    value=st.integers(-2, 6),
+    left=st.booleans(),
+    multiple=st.sampled_from([1, 2, 3, 8]),
+    fixed=st.booleans(),
+    kind=st.sampled_from([list, tuple, np.array, lambda row: np.array(row, np.int32), torch.tensor]),
+)
+def test_without_the_padding_the_samples_are_there_again(rows, value, left, multiple, fixed, kind):
+    column = Padded(
+        value=value, left=left, multiple=multiple, max_length=24 * fixed, fixed=fixed,
+        lengths="n", mask="mask", causal="seen", previous="before", first=9,
+    )  # fmt: skip
+    # an empty list has no dtype of its own
+    batch = column("ids", [kind(row) if row else [] for row in rows])
+    ids, mask = batch["ids"], batch["mask"]
+    assert [row[keep].tolist() for row, keep in zip(ids, mask.bool(), strict=True)] == rows
+    assert (ids[mask == 0] == value).all()
+    assert (batch["before"][mask == 0] == value).all()
+    assert batch["n"].tolist() == mask.sum(1).tolist() == list(map(len, rows))
+    edge = mask.diff(dim=1)
+    assert (edge >= 0).all() if left else (edge <= 0).all()
+    longest = max(map(len, rows))
+    assert ids.shape[1] == (24 if fixed else longest + -longest % multiple)
+    assert [row[keep].tolist() for row, keep in zip(batch["before"], mask.bool(), strict=True)] == [
+        ([9, *row])[: len(row)] for row in rows
+    ]
+    for seen, keep in zip(batch["seen"], mask.bool(), strict=True):
+        assert torch.equal(seen[keep][:, keep], torch.ones(sum(keep), sum(keep)).tril().bool())
+        assert not seen[keep][:, ~keep].any()
+        assert seen.diagonal().all()
+
+
+def test_xlnet_is_padded_in_front_with_a_segment_of_its_own():
+    samples = [
+        {"input_ids": [7, 8, 4, 3], "token_type_ids": [0, 0, 0, 2], "e1_mask": [0, 1, 0, 0], "label": 1},
+        {"input_ids": [7, 3], "token_type_ids": [0, 2], "e1_mask": [1, 0], "label": 0},
+    ]
+    tables = {
+        "input_ids": {"value": 5, "mask": "attention_mask", "max_length": 6, "fixed": True},
+        "token_type_ids": {"value": 4, "max_length": 6, "fixed": True},
+    }
+    batch = Pad(left=True, fields=tables)(samples)
+    assert batch["input_ids"].tolist() == [[5, 5, 7, 8, 4, 3], [5, 5, 5, 5, 7, 3]]
+    assert batch["attention_mask"].tolist() == [[0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1]]
+    assert batch["token_type_ids"].tolist() == [[4, 4, 0, 0, 0, 2], [4, 4, 4, 4, 0, 2]]
+    assert batch["e1_mask"].tolist() == [[0, 1, 0, 0], [0, 0, 1, 0]]
+    assert batch["label"].tolist() == [1, 0]
+
+
+def test_a_mask_may_mark_the_padding():
+    samples = [{"ids": [1, 2]}, {"ids": [3]}]
+    batch = fields(samples, ids={"mask": "mask", "causal": "seen", "mask_padding_with_zero": False})
+    assert batch["mask"].tolist() == [[0, 0], [0, 1]]
+    assert batch["seen"].tolist() == [[[False, True], [False, False]], [[False, True], [False, False]]]
+
+
+def test_rows_that_are_too_long_are_refused_or_cut():
+    samples = [{"ids": [1]}, {"ids": [1, 2, 3]}]
+    with pytest.raises(AlchemyError, match=r"field 'ids' of sample 1 has 3 items, more than max_length = 2; encode it"):
+        fields(samples, ids={"max_length": 2})
+    batch = fields(samples, ids={"max_length": 2, "long": "cut", "lengths": "n"})
+    assert batch["ids"].tolist() == [[1, 0], [1, 2]]
+    assert batch["n"].tolist() == [1, 2]
+
+
+def test_fields_take_what_holds_for_all_and_may_say_otherwise():
+    samples = [{"ids": [1, 2, 3], "tags": [4], "hot": [1, 0, 1]}]
+    batch = Pad(value=-1, multiple=4, fields={"tags": {"value": -100}, "hot": {"multiple": 1}})(samples)
+    assert batch["ids"].tolist() == [[1, 2, 3, -1]]
+    assert batch["tags"].tolist() == [[4, -100, -100, -100]]
+    assert batch["hot"].tolist() == [[1, 0, 1]]
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 1), (2, 3, 3)])
+def test_images_become_floats_with_the_channels_first(shape):
+    image = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+    batch = fields([{"image": image}, {"image": image + 1}], image={"type": "alchemy.data.columns.Image"})["image"]
+    assert batch.dtype == torch.float32
+    assert batch.shape == (2, shape[2] if len(shape) == 3 else 1, 2, 3)
+    assert batch[1, 0, 1, 2].item() == pytest.approx((image.reshape(2, 3, -1)[1, 2, 0] + 1) / 255)
+
+
+def test_images_are_standardised_by_channel_and_floats_are_not_scaled():
+    table = {"type": "alchemy.data.columns.Image", "layout": "CHW", "mean": [1.0, 0.0], "std": [2.0, 1.0]}
+    batch = fields([{"image": np.full((2, 1, 1), 3.0)}], image=table)["image"]
+    assert batch.flatten().tolist() == [1.0, 3.0]
+
+
+def test_spans_are_filled_up_and_counted():
+    samples = [{"spans": [[0, 2, "PER"], [3, 4, "LOC"]]}, {"spans": []}, {"spans": [(1, 2, 0)]}]
+    table = {"type": "alchemy.data.columns.Spans", "labels": ["LOC", "PER"]}
+    batch = fields(samples, spans=table)
+    assert batch["spans"].tolist() == [[[0, 2, 1], [3, 4, 0]], [[-1] * 3] * 2, [[1, 2, 0], [-1] * 3]]
+    assert batch["spans_count"].tolist() == [2, 0, 1]
+    assert fields(samples[1:2], spans=table)["spans"].shape == (1, 0, 3)
+    assert fields(samples, spans={"type": "alchemy.data.columns.Kept"})["spans"] == [s["spans"] for s in samples]
+
+
+def test_read_only_arrays_of_a_mapped_file_are_taken(tmp_path):
+    np.save(tmp_path / "ids.npy", np.arange(6).reshape(2, 3))
+    mapped = np.load(tmp_path / "ids.npy", mmap_mode="r")
+    batch = Pad()([{"row": mapped[0], "table": mapped}, {"row": mapped[1][:2], "table": mapped[:1]}])
+    assert batch["row"].tolist() == [[0, 1, 2], [3, 4, 0]]
+    assert batch["table"][1].tolist() == [[0, 1, 2], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("samples", "table", "message"),
+    [
+        ([{"x": [1]}, {"x": "two"}], {}, "the field 'x' of sample 1 is no number and no row of numbers: 'two'"),
+        ([{"x": [1]}, {"x": [1, 2]}], {"value": 0.5}, "'x' is int64, which cannot hold the padding 0.5"),
+        ([{"x": [True]}, {"x": [True] * 2}], {"value": -100}, "'x' is bool, which cannot hold the padding -100"),
+        ([{"x": 1}], {"mask": "m"}, "the field 'x' holds single numbers, which have no mask"),
+        ([{"x": [1], "y": 1}], {"mask": "y"}, "two fields 'y', one of them made of 'x'"),
+        ([{"x": [1]}], {"max_length": 6, "multiple": 4}, "max_length = 6 is no multiple of 4"),
+        ([{"x": [1]}], {"fixed": True}, "fixed pads to max_length, which is not given"),
+        ([{"x": [1]}], {"long": "drop"}, "long must be 'refuse' or 'cut', not 'drop'"),
+        ([{"x": [1]}], {"previous": "p"}, "'previous' and 'first' go together"),
+        ([{"x": [1]}], {"maks": "m"}, r"\[collate_fn.fields.x\] Padded takes no 'maks'; did you mean 'mask'"),
+        ([{"xs": [1]}], {}, "the samples have no field 'x'; did you mean 'xs'"),
+        ([{"x": [1]}], {"type": "alchemy.data.columns.Image"}, r"'x' of sample 0 has the shape \(1,\)"),
+        (
+            [{"x": np.zeros((1, 2))}, {"x": np.zeros((2, 2))}],
+            {"type": "alchemy.data.columns.Image"},
+            r"'x' of sample 1 has the shape \(2, 2\), and the first one \(1, 2\)",
+        ),
+        (
+            [{"x": np.zeros((1, 2, 3))}],
+            {"type": "alchemy.data.columns.Image", "std": [1.0]},
+            "have 3 channels, and std has 1 numbers; is their layout HWC",
+        ),
+        ([{"x": [[1, 2]]}], {"type": "alchemy.data.columns.Spans"}, "'x' of sample 0 is no list of .start, end, label"),
+        (
+            [{"x": [[0, 1, "PRE"]]}],
+            {"type": "alchemy.data.columns.Spans", "labels": ["PER"]},
+            "'x' of sample 0 has the unknown label 'PRE'; did you mean 'PER'",
+        ),
+        ([{"x": 1}], {"type": "alchemy.data.columns.Image", "scale": 0}, "cannot be 0"),
+        ([{"x": 1}], {"type": "alchemy.data.columns.Image", "layout": "WHC"}, "must be 'HWC' or 'CHW', not 'WHC'"),
+    ],
+)
+def test_a_field_that_cannot_be_collated_is_named(samples, table, message):
+    with pytest.raises(AlchemyError, match=message):
+        fields(samples, x=table)
+
+
+def test_the_tokens_before_are_those_of_the_target():
+    assert shifted(np.array([5, 6, 2]), 2).tolist() == [2, 5, 6]
+    assert shifted(np.array([], np.int64), 2).tolist() == []
+
+
+def test_a_column_without_a_call_says_what_is_missing():
+    with pytest.raises(NotImplementedError, match=r"Column must define __call__"):
+        Column()("x", [])
