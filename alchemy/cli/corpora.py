@@ -83,7 +83,11 @@ def build(args: argparse.Namespace) -> int:
         return 0
     for side, manifest in manifests.items():
         print(_summary(recipe.name(side), manifest))
-    print(f"{built:,} lines in {seconds:.1f} s, {built / seconds:,.0f} a second" if built else "nothing has changed")
+    print(
+        f"{built:,} line{'s' * (built != 1)} in {seconds:.1f} s, {built / seconds:,.0f} a second"
+        if built
+        else "nothing has changed"
+    )
     return 0
 
 

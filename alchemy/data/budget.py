@@ -52,7 +52,7 @@ class Budget(Order):
         longest = np.maximum.reduce(self.keys)
         self._kept = _fitting(longest, limit, too_long, where)
         sizes = _column(lengths, tokens_of) if tokens_of else longest
-        order = self._sorted(np.arange(self.total) if self._kept is None else self._kept)
+        order = self._sorted(self._samples())
         self.ends = cut(
             sizes[order].astype(np.int64),
             max_tokens=max_tokens,
@@ -78,11 +78,18 @@ class Budget(Order):
 
     def from_batch(self, start: int, seed: int) -> Iterator[list[int]]:
         draw = np.random.Generator(np.random.PCG64(seed)) if self.shuffle else None
-        samples = np.arange(self.total) if self._kept is None else self._kept
-        order = self._sorted(samples if draw is None else draw.permutation(samples))
+        samples = self._samples()
+        if draw is not None:
+            draw.shuffle(samples)
+        order = self._sorted(samples)
         batches = range(len(self)) if draw is None else draw.permutation(len(self)).tolist()
         for batch in batches[start:]:
             yield order[self.ends[batch] : self.ends[batch + 1]].tolist()
+
+    def _samples(self) -> np.ndarray:
+        if self._kept is not None:
+            return self._kept.copy()
+        return np.arange(self.total, dtype=np.int32 if self.total < 2**31 else np.int64)  # half the memory
 
     def _sorted(self, samples: np.ndarray) -> np.ndarray:
         """Two stable sorts, as everybody does since the first NMT systems: by target, then by source."""

@@ -59,6 +59,8 @@ class Recipe:
                 raise AlchemyError(f"{name} must be at least 1, not {value}")
         if not self.sides:
             raise AlchemyError("there is nothing to build a corpus from", hint="name at least one file")
+        if not self.out.name or self.out.name == "..":
+            raise AlchemyError(f"{str(self.out)!r} is no name for a corpus", hint="give one, as corpus/train")
 
     def name(self, side: str) -> Path:
         """The name of a side's corpus: `train.en`."""
@@ -86,15 +88,27 @@ def build(
     The bytes do not depend on the number of workers. `tell` is called after each piece. Corpora that are there and were
     made of the same files in the same way are left as they are.
     """
-    files = {side: expand(list(paths)) for side, paths in recipe.sides.items()}
-    recipe.out.parent.mkdir(parents=True, exist_ok=True)
-    with locked(recipe.out.with_name(f".{recipe.out.name}.lock")) as free:
-        if not free:
-            hint = "wait for it, or build under another name"
-            raise AlchemyError(f"another process is building {recipe.out}", hint=hint)
-        with _workshop(recipe.out) as folder:
-            known = {} if force else _up_to_date(recipe, files)
-            return known or _built(recipe, files, folder, workers, tell)
+    files = {side: _files(paths) for side, paths in recipe.sides.items()}
+    try:
+        recipe.out.parent.mkdir(parents=True, exist_ok=True)
+        with locked(recipe.out.with_name(f".{recipe.out.name}.lock")) as free:
+            if not free:
+                hint = "wait for it, or build under another name"
+                raise AlchemyError(f"another process is building {recipe.out}", hint=hint)
+            with _workshop(recipe.out) as folder:
+                known = {} if force else _up_to_date(recipe, files)
+                return known or _built(recipe, files, folder, workers, tell)
+    except OSError as error:
+        hint = "nothing was left behind; is there room, and may you write there?"
+        raise AlchemyError(f"{recipe.out} cannot be built: {error}", hint=hint) from error
+
+
+def _files(paths: Sequence[str | Path]) -> list[Path]:
+    files = expand(list(paths))
+    for path in files:
+        if not path.is_file() and str(path) != os.devnull:  # it is read twice: once for its hash
+            raise AlchemyError(f"{str(path)!r} is no file that can be read again", hint="write it to a file first")
+    return files
 
 
 def _up_to_date(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Manifest]:
@@ -155,11 +169,11 @@ def _built(
     return manifests
 
 
-def _pieces(recipe: Recipe, files: Mapping[str, list[Path]]) -> Iterator[tuple[str, Piece]]:
+def _pieces(recipe: Recipe, files: Mapping[str, list[Path]]) -> Iterator[tuple[str, int, Piece]]:
     for side, paths in files.items():
-        for path in paths:
+        for number, path in enumerate(paths):
             for piece in source_of(path, recipe.field).cut(path):
-                yield side, piece
+                yield side, number, piece
 
 
 # -- tokenizers
@@ -285,12 +299,12 @@ def _joined(
 
 
 def _sources(files: Sequence[Path], parts: Sequence[Part], hashes: Mapping[Path, str]) -> list[dict[str, Any]]:
-    lines = Counter(dict.fromkeys(files, 0))
+    lines = Counter(dict.fromkeys(range(len(files)), 0))
     for part in parts:
         lines[part.source] += part.sentences
     return [
-        {"path": str(path), "bytes": path.stat().st_size, "sha256": hashes[path], "lines": lines[path]}
-        for path in files
+        {"path": str(path), "bytes": path.stat().st_size, "sha256": hashes[path], "lines": lines[number]}
+        for number, path in enumerate(files)
     ]
 
 

@@ -20,7 +20,7 @@ class Part(NamedTuple):
     """What became of a piece."""
 
     side: str
-    source: Path
+    source: int  # which of the side's files
     path: Path
     sentences: int
     tokens: int
@@ -67,9 +67,9 @@ class Encoder:
         self.folder, self.tokenizers, self.eos, self.field = folder, dict(tokenizers), eos, field
         self.parts: list[Part] = []
 
-    def encode(self, number: int, task: tuple[str, Piece]) -> Part:
+    def encode(self, number: int, task: tuple[str, int, Piece]) -> Part:
         """Reads a piece of a side and writes the ids and lengths of its sentences."""
-        side, piece = task
+        side, source, piece = task
         tokenizer = self.tokenizers[side]
         flat, lengths = tokenizer.encode_lines(source_of(piece.path, self.field).read(piece))
         path = self.folder / f"{number:08}"
@@ -77,7 +77,7 @@ class Encoder:
         if not isinstance(tokenizer, Learner):
             flat = _finished(flat, lengths, tokenizer, self.eos)
         flat.tofile(path.with_suffix(".ids"))
-        part = Part(side, piece.path, path, len(lengths), len(flat), piece.size)
+        part = Part(side, source, path, len(lengths), len(flat), piece.size)
         self.parts.append(part)
         return part
 

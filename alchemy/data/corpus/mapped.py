@@ -11,6 +11,8 @@ import numpy as np
 
 from alchemy.data.corpus.layout import IDS, OFFSETS, beside, read_manifest
 
+CHUNK = 2**20
+
 
 class Corpus(Sequence[np.ndarray]):
     """Sentences as arrays of ids. Opening it costs the same for ten sentences and for a hundred million.
@@ -39,8 +41,10 @@ class Corpus(Sequence[np.ndarray]):
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """How many tokens each sentence has."""
-        small = np.uint16 if self.manifest.longest < 2**16 else np.int64
-        return np.subtract(self.offsets[1:], self.offsets[:-1], dtype=np.int64).astype(small)
+        lengths = np.empty(len(self), np.uint16 if self.manifest.longest < 2**16 else np.int64)
+        for begin in range(0, len(self), CHUNK):  # of a large corpus the offsets alone would fill the memory
+            lengths[begin : begin + CHUNK] = np.diff(self.offsets[begin : begin + CHUNK + 1])
+        return lengths
 
     def __len__(self) -> int:
         return self.manifest.sentences

@@ -10,6 +10,7 @@ import lzma
 import multiprocessing
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -199,6 +200,13 @@ def test_several_files_follow_each_other(tmp_path: Path) -> None:
     assert [corpus.where(i) for i in (0, 5)] == [f"{files[0]}:1", f"{files[5]}:1"]
 
 
+def test_a_file_may_be_there_twice(tmp_path: Path) -> None:
+    text = written(tmp_path / "t.txt", TEXT)
+    corpus = one(tmp_path / "c", text, text)
+    assert texts(corpus) == TEXT * 2
+    assert [source["lines"] for source in corpus.manifest.sources] == [len(TEXT)] * 2
+
+
 # -- what is refused
 
 
@@ -246,6 +254,35 @@ def test_a_recipe_that_cannot_be_meant_is_refused(tmp_path: Path, options: dict[
         Recipe(tmp_path / "c", {"": ["t.txt"]}, **options)
     with pytest.raises(AlchemyError, match="nothing to build a corpus from"):
         Recipe(tmp_path / "c", {})
+    with pytest.raises(AlchemyError, match=r"'\.' is no name for a corpus; give one"):
+        Recipe(Path(), {"": ["t.txt"]})
+
+
+def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = written(tmp_path / "t.txt", TEXT)
+    with pytest.raises(
+        AlchemyError, match=r"t\.txt/c cannot be built: .*(File exists|Not a directory).*nothing was left"
+    ):
+        one(text / "c", text)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(AlchemyError, match="is no file that can be read again; write it to a file first"):
+        one(tmp_path / "c", tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, workers: int) -> None:
+    """A limit on the size of files stands in for a disk that is full; the same error comes of both."""
+    text = written(tmp_path / "t.txt", TEXT * 1000)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limit[1]))
+    try:
+        with pytest.raises(AlchemyError, match=r"cannot be built: .*; nothing was left behind"):
+            one(tmp_path / "out" / "c", text, workers=workers)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
+    assert files_below(tmp_path / "out") == {}
 
 
 def test_an_error_far_into_a_file_has_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
