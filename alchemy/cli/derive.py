@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.records.tokenizers import tokenizer_folder
 
 TESTER, INFERENCE = "alchemy.runner.Tester", "alchemy.runner.InferenceRunner"
 COLLECT = "alchemy.pipeline.output.Collect"
@@ -64,6 +65,29 @@ def best_checkpoint(record: Path, name: str = "best") -> Path:
         hint = offer if kept else "did the run end before its first save?"
         raise AlchemyError(f"{record} has no checkpoint {name!r}", hint=hint)
     return path
+
+
+def use_own_tokenizers(document: Document, record: Path) -> list[str]:
+    """Lets the pipes of a config encode with the copies that a record has; returns the fields that they make.
+
+    The folders that it names may be gone, or hold another vocabulary by now.
+    """
+    changed: list[str] = []
+    for table in _tables(document.peek("task")):
+        field = str(table.peek("to", "input_ids"))
+        folder = tokenizer_folder(record, field)
+        if table.peek("tokenizer") is not None and folder.is_dir():
+            table["tokenizer"] = str(folder)
+            changed += [field] if field not in changed else []
+    return changed
+
+
+def _tables(value: Any) -> Iterator[Table]:
+    """A table and all those inside it."""
+    if isinstance(value, Table):
+        yield value
+    for inner in value.entries() if isinstance(value, Table) else enumerate(value) if isinstance(value, list) else ():
+        yield from _tables(inner[1])
 
 
 def _derive(source: Document, runner: str, split: str, known_as: str, model_path: Path | None) -> Derived:

@@ -28,6 +28,7 @@ class Target(NamedTuple):
 
 def open_target(args: argparse.Namespace) -> Target:
     """Reads the config file, or the record, that `args.target` names."""
+    from alchemy.cli.derive import use_own_tokenizers
     from alchemy.config.load import prepare_cfg
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code}
@@ -38,6 +39,8 @@ def open_target(args: argparse.Namespace) -> Target:
     if not config.is_file():
         raise AlchemyError(f"{record} has no cfg.toml", hint="was it run without FileLogger's backup_cfg?")
     document = prepare_cfg(config, **options)
+    if not any("tokenizer" in text for text in args.overrides):
+        _say_own(use_own_tokenizers(document, record), record)
     if any(text.replace(" ", "").startswith("model.model_path=") for text in args.overrides):
         return Target(document, None, record)
     return Target(document, _weights(record, args.checkpoint), record)
@@ -52,6 +55,11 @@ def start_derived(target: Target, derived: Derived, args: argparse.Namespace, ve
     refuse_if_wrong(vet([derived.document], args))
     args.desc = args.desc or target.purpose(verb)
     return start([derived.document], args, **more)[1]
+
+
+def _say_own(fields: list[str], record: Path) -> None:
+    if fields:
+        print(f"encoded with the tokenizers of {record}: {', '.join(fields)}", file=sys.stderr)
 
 
 def _weights(record: Path, name: str | None) -> Path:

@@ -35,6 +35,7 @@ KINDS = {
     "average": ("alchemy.average.Average",),
     "ddp": ("alchemy.launch.group.Sharing",),
     "collate": ("alchemy.data.collate.CollateFn",),
+    "column": ("alchemy.data.columns.Column",),
     "tokenizer": ("alchemy.text.Tokenizer",),
 }
 FOREIGN = ("alchemy.", "torch.")  # what is not the project's own code

@@ -25,6 +25,8 @@ class Backend(Protocol):
 
     def decode(self, ids: list[int]) -> str: ...
 
+    def id_of(self, symbol: str) -> int | None: ...
+
 
 class Rust:
     """A tokenizer of the package tokenizers."""
@@ -42,6 +44,9 @@ class Rust:
 
     def decode(self, ids: list[int]) -> str:
         return self.inner.decode(ids, skip_special_tokens=False)
+
+    def id_of(self, symbol: str) -> int | None:
+        return self.inner.token_to_id(symbol)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Rust, (self.inner, self.parse_specials)  # what was set above is no part of its pickle
@@ -67,6 +72,10 @@ class Spm:
     def decode(self, ids: list[int]) -> str:
         return self.processor.decode(ids)
 
+    def id_of(self, symbol: str) -> int | None:
+        place: int = self.processor.piece_to_id(symbol)  # that of <unk> for any other
+        return place if self.processor.id_to_piece(place) == symbol else None
+
 
 class Backed(Tokenizer):
     """A tokenizer that hands its work to another program."""
@@ -88,6 +97,9 @@ class Backed(Tokenizer):
 
     def join(self, ids: list[int]) -> str:
         return self.backend.decode(ids)
+
+    def id_of(self, symbol: str) -> int | None:
+        return self.backend.id_of(symbol)
 
     def _rows(self, lines: Sequence[str]) -> list[list[int]]:
         try:

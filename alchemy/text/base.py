@@ -39,6 +39,9 @@ class Tokenizer(Registrable):
     unk: int | None = None
     hidden: frozenset[int] = frozenset()  # ids that decode leaves out: special tokens but `unk`, and fillers
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.size} ids)"
+
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without special tokens."""
         raise NotImplementedError
@@ -54,6 +57,10 @@ class Tokenizer(Registrable):
     def contents(self) -> dict[str, bytes]:
         """What it has read from files, by the names that they get in its folder."""
         raise NotImplementedError
+
+    def id_of(self, symbol: str) -> int | None:
+        """The id of a token by how it is spelt, special ones too; None where it has none."""
+        return None
 
     def encode_lines(self, lines: Sequence[str]) -> Encoded:
         """The ids of many lines in one array, and the number of ids of each."""

@@ -26,6 +26,9 @@ class Listed(Tokenizer):
         self.pad, self.bos, self.eos, self.unk = (self.vocab.special(role) for role in ROLES)
         self.hidden = frozenset(self.vocab.places[symbol] for symbol in self.vocab.specials.values()) - {self.unk}
 
+    def id_of(self, symbol: str) -> int | None:
+        return self.vocab.places.get(symbol)
+
     def contents(self) -> dict[str, bytes]:
         return {"vocab.txt": self.vocab.text().encode()}
 

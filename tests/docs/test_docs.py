@@ -78,9 +78,15 @@ PLACES = {
     "backward": "training.md", "loss": "training.md", "data pipe": "data.md", "collate": "data.md",
     "output pipe": "training.md", "eval pipe": "training.md", "sched pipe": "training.md", "stop rule": "stopping.md",
     "average": "precision.md", "precision": "precision.md", "checkpoint": "checkpoints.md", "tokenizer": "text.md",
+    "column": "batches.md",
 }  # fmt: skip
 # parts of these packages have a page of their own
-ROOMS = {"alchemy.pipeline.processors.": "processors.md", "alchemy.pipeline.corpora.": "corpora.md"}
+ROOMS = {
+    "alchemy.pipeline.processors.": "processors.md",
+    "alchemy.pipeline.corpora.": "corpora.md",
+    "alchemy.pipeline.encode.": "batches.md",
+    "alchemy.data.collate.": "batches.md",
+}
 WITHOUT_TYPE = ("precision", "checkpoint")  # tables that are one part each, which nobody names
 GIVEN = ("state_dir",)  # by the run, not by a config
 

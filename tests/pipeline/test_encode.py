@@ -1,0 +1,210 @@
+"""Texts become ids, with special tokens around them, no longer than a model can read."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alchemy.data.loader import get_dataloader
+from alchemy.data.peek import peek, render
+from alchemy.errors import AlchemyError
+from alchemy.pipeline import build_datapipes
+from alchemy.pipeline.encode import Encode, EncodeStream, shares
+from alchemy.pipeline.itr import Shuffle
+from alchemy.pipeline.lst import SequenceWrapper
+from alchemy.text import Tokenizer, Words, load_tokenizer
+from tests.text.kinds import LINES, every_kind, make
+
+WORDS = Words.train(LINES)  # <pad> 0, <bos> 1, <eos> 2, <unk> 3
+SAMPLES = [{"text": "the cat", "other": "a dog ran", "label": 1}, {"text": "", "other": "the dog", "label": 0}]
+
+
+def encode(samples=SAMPLES, kind=Encode, **options):
+    return list(kind(SequenceWrapper(samples), **{"tokenizer": WORDS, **options}))
+
+
+def words(ids):
+    return [WORDS.vocab.symbols[place] for place in ids]
+
+
+@pytest.mark.parametrize("kind", [Encode, EncodeStream])
+def test_a_field_becomes_ids_and_the_rest_stays(kind):
+    first, second = encode(kind=kind)
+    assert words(first["input_ids"]) == ["the", "cat"]
+    assert first["input_ids"].dtype == second["input_ids"].dtype == np.int64
+    assert second["input_ids"].tolist() == []
+    assert (first["text"], first["label"]) == ("the cat", 1)
+    assert "input_ids" not in SAMPLES[0]
+
+
+@pytest.mark.parametrize("kind", [Encode, EncodeStream])
+def test_a_pair_has_special_tokens_and_segments(kind):
+    template = "bos $A eos $B:1 <eos>:1"
+    sample = encode(kind=kind, pair="other", template=template, to="ids", segments="token_type_ids")[0]
+    assert words(sample["ids"]) == ["<bos>", "the", "cat", "<eos>", "a", "dog", "ran", "<eos>"]
+    assert sample["token_type_ids"].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_without_a_template_the_second_text_is_segment_1():
+    sample = encode(pair="other", segments="segments")[0]
+    assert sample["segments"].tolist() == [0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("template", ["[CLS] $A [SEP]", "bos $A eos"])
+def test_a_folder_of_bert_knows_its_tokens_by_name_and_by_role(template):
+    bert = make("vocab.txt")
+    ids = encode(tokenizer=bert, template=template)[0]["input_ids"].tolist()
+    assert ids == [bert.id_of("[CLS]"), *bert.encode("the cat"), bert.id_of("[SEP]")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "unknown"),
+    [("words", "<unk>"), ("subword-nmt", "<unk>"), ("sentencepiece", "<unk>"), ("vocab.txt", "[UNK]")],
+)
+def test_tokens_are_found_by_how_they_are_spelt(kind, unknown):
+    tokenizer = make(kind)
+    assert tokenizer.id_of(unknown) == tokenizer.unk is not None
+    with pytest.raises(AlchemyError, match=r"names '<mask>', which \w+ does not have; write a token as"):
+        encode(tokenizer=tokenizer, template="$A <mask>")
+
+
+@every_kind
+def test_what_is_no_token_has_no_id(kind):
+    assert make(kind).id_of("no such token") is None
+
+
+@pytest.mark.parametrize(
+    ("long", "expected"),
+    [
+        ("longest_first", ["<bos>", "the", "<eos>", "a"]),
+        ("only_second", ["<bos>", "the", "cat", "<eos>"]),
+    ],
+)
+def test_what_is_too_long_is_cut_and_keeps_its_special_tokens(long, expected):
+    options = {"pair": "other", "template": "bos $A eos $B", "long": long, "segments": "segments"}
+    sample = encode(SAMPLES[:1], max_length=4, **options)[0]
+    assert words(sample["input_ids"]) == expected
+    assert len(sample["segments"]) == 4
+
+
+@given(first=st.integers(0, 9), second=st.integers(0, 9), data=st.data())
+def test_the_longer_text_loses_a_token_each_time(first, second, data):
+    excess = data.draw(st.integers(0, first + second))
+    left = [first, second]
+    for _ in range(excess):
+        left[left[0] <= left[1]] -= 1
+    lost = shares(first, second, excess)
+    assert [first - lost[0], second - lost[1]] == left
+
+
+@pytest.mark.parametrize("kind", [Encode, EncodeStream])
+@given(
+    texts=st.lists(
+        st.lists(st.sampled_from(["the", "cat", "zebra"]), max_size=12).map(" ".join), min_size=1, max_size=3
+    ),
+    most=st.integers(3, 9),
+)
+def test_no_row_is_longer_than_asked_for(kind, texts, most):
+    samples = [{"text": text} for text in texts]
+    rows = encode(samples, kind, template="bos $A eos", max_length=most, long="only_first")
+    for text, row in zip(texts, rows, strict=True):
+        assert row["input_ids"].tolist() == [1, *WORDS.encode(text)[: most - 2], 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"template": "bos eos"}, r"the template has the texts none; it needs '\$A'"),
+        ({"template": "$A $B"}, r"the template has the texts \$A, \$B"),
+        ({"pair": "other", "template": "$A"}, r"the template has the texts \$A; it needs"),
+        ({"template": "[CLS] $A"}, r"names '\[CLS\]', which Words does not have.*one of pad, bos, eos, unk"),
+        ({"max_length": 2, "template": "bos $A eos"}, "max_length = 2 leaves no room for a text"),
+        ({"long": "only_first"}, "long = 'only_first' needs a max_length, not 0"),
+        ({"max_length": 3, "long": "only_second"}, "long = 'only_second' needs a second text"),
+        ({"max_length": 3, "long": "both"}, "long must be one of 'refuse', .*, not 'both'"),
+        ({"max_length": 1}, "a text has 2 tokens, more than max_length = 1; set long to one of 'longest_first'"),
+        ({"max_length": 1, "pair": "other", "long": "only_first"}, r"4 tokens too many, and \$A only 2"),
+        ({"field": "txet"}, "a sample has no field 'txet'"),
+        ({"field": "label"}, "the field 'label' is 1, which is no text"),
+        ({"tokenizer": "no/such/folder"}, "there is no folder 'no/such/folder'"),
+        ({"tokenizer": {"type": "alchemy.text.Word"}}, "has no Tokenizer named 'Word'"),
+        ({"tokenizer": {"vocab": "x"}}, "a Tokenizer needs a 'type'"),
+    ],
+)
+def test_what_cannot_be_encoded_is_said(options, message):
+    with pytest.raises(AlchemyError, match=message):
+        encode(**options)
+
+
+def test_a_stream_needs_the_pipe_for_streams():
+    with pytest.raises(AlchemyError, match=r"Encode needs data with an index, not .*Shuffle; .*EncodeStream"):
+        Encode(Shuffle(SequenceWrapper(SAMPLES)), tokenizer=WORDS)
+    assert len(EncodeStream(Shuffle(SequenceWrapper(SAMPLES)), tokenizer=WORDS)) == 2
+
+
+@pytest.fixture
+def chain(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    WORDS.save("words")
+    (tmp_path / "train.csv").write_text("label,text\nsport,the cat sat\nmoney,a dog\n")
+    return [
+        {"type": "alchemy.pipeline.processors.TextClassification", "path": "train.csv", "labels": ["sport", "money"]},
+        {"type": "alchemy.pipeline.lst.Take", "n": 2},
+        {"type": "alchemy.pipeline.encode.Encode", "tokenizer": "words", "template": "bos $A eos"},
+    ]
+
+
+def test_the_fields_of_a_chain_are_followed(chain):
+    text = render(peek(build_datapipes(chain)))
+    assert "takes text: str" in text
+    assert "gives text: str, label: str, label_id: int, input_ids: int64" in text
+    assert f"tokenizer = Words({WORDS.size} ids)" in text
+    chain[2]["field"] = "txt"
+    with pytest.raises(AlchemyError, match="takes the field 'txt', but it is given text: str, label: str"):
+        build_datapipes(chain)
+    build_datapipes([{"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": SAMPLES}, {**chain[2], "field": "x"}])
+
+
+@pytest.mark.parametrize("table", ["words", {"type": "alchemy.text.Words", "vocab": "words/vocab.txt"}])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_config_names_a_folder_or_a_table(chain, table, workers):
+    chain[2]["tokenizer"] = table
+    pad = {"type": "alchemy.data.collate.Pad", "fields": {"input_ids": {"mask": "attention_mask"}}}
+    (batch,) = get_dataloader(build_datapipes(chain), batch_size=2, collate_fn=pad, num_workers=workers)
+    assert words(batch["input_ids"][1]) == ["<bos>", "a", "dog", "<eos>", "<pad>"]
+    assert batch["attention_mask"].tolist() == [[1] * 5, [1] * 4 + [0]]
+
+
+def test_a_pipe_travels_to_a_worker():
+    for kind in ("words", "bpe", "sentencepiece", "vocab.txt"):
+        pipe = Encode(SequenceWrapper(SAMPLES), tokenizer=make(kind))
+        assert pickle.loads(pickle.dumps(pipe))[0]["input_ids"].tolist() == pipe[0]["input_ids"].tolist()
+
+
+def test_a_record_keeps_the_tokenizer_of_each_field(run, capture_log):
+    for _ in range(2):
+        encode(to="ids")
+    encode(to="pieces", tokenizer=make("bpe"))
+    assert load_tokenizer(run.record_dir / "tokenizer" / "ids").digest == WORDS.digest
+    assert load_tokenizer(run.record_dir / "tokenizer" / "pieces").digest == make("bpe").digest
+    assert capture_log.text == ""
+    encode(to="ids", tokenizer=make("bpe"))
+    assert "WARNING the tokenizer of 'ids' is another than the one in" in capture_log.text
+    assert load_tokenizer(run.record_dir / "tokenizer" / "ids").digest == WORDS.digest
+
+
+class Unsaved(Tokenizer):
+    """A tokenizer that does not say what it is made of."""
+
+    size = 1
+
+    def encode(self, text):
+        return [0] * len(text)
+
+
+def test_a_tokenizer_that_cannot_be_saved_is_told(run, capture_log):
+    assert encode(tokenizer=Unsaved())[0]["input_ids"].tolist() == [0] * 7
+    assert "Unsaved cannot be saved in the record: it defines no options() and contents()" in capture_log.text
+    assert not (run.record_dir / "tokenizer" / "input_ids").exists()
