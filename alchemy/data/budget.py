@@ -54,7 +54,7 @@ class Budget(Order):
         sizes = _column(lengths, tokens_of) if tokens_of else longest
         order = self._sorted(self._samples())
         self.ends = cut(
-            sizes[order].astype(np.int64),
+            sizes[order],
             max_tokens=max_tokens,
             max_sentences=max_sentences,
             multiple=required_batch_size_multiple,

@@ -39,12 +39,14 @@ class DataPipeline(Registrable):
 
     Pipes travel to loader workers: keep nothing in them that cannot be pickled, and no run.
     A pipe may declare the fields of the samples it `takes` and `gives`, each with a dtype or "" for any; chains are
-    checked when they are built. A pipe that `keeps` gives what it took. `splits` marks one that shares out the data.
+    checked when they are built. A pipe that `keeps` gives what it took. `splits` marks one that shares out the data,
+    `begins` one that reads files and no other pipe.
     """
 
     takes: ClassVar[Mapping[str, str] | None] = None
     gives: ClassVar[Mapping[str, str] | None] = None
     keeps: ClassVar[bool] = False
+    begins: ClassVar[bool] = False
     splits: ClassVar[bool] = False
 
     def __init__(self, datapipe: Any = None, **kwargs: Any) -> None:
@@ -169,6 +171,10 @@ def _build_pipe(table: Mapping[str, Any], before: Any, *, first: bool, section: 
         kind = DataPipeline.resolve_registered_module(table["type"])
     except AlchemyError as error:
         raise placed(error, where_of(table), section) from error
+    if not first and kind.begins:
+        hint = "put it first, or join chains with alchemy.pipeline.itr.Concat"
+        text = f"{table['type']} begins a chain: it reads files, and nothing from the pipe before it"
+        raise AlchemyError(text, where=where_of(table), section=section, hint=hint)
     try:
         pipe = construct(kind, table, given={} if first else {"datapipe": before}, section=section)
     except AlchemyError as error:

@@ -19,6 +19,7 @@ __all__ = ["Mapped", "Parallel"]
 class _Source(LstDataPipeline):
     """Corpora side by side, sentence by sentence; a loader that asks for a batch of them gets padded rows at once."""
 
+    begins = True
     limit: int | None = None  # tokens of a sentence that are read; the loader sets it where longer ones are to be cut
 
     def __init__(self, corpora: dict[str, Corpus], *, left: Sequence[str], multiple: int) -> None:

@@ -28,6 +28,7 @@ class TextClassification(LstDataPipeline):
     numbers from 0 for files without one. Without `label` the column is `label` or `labels`, if there is such a one.
     """
 
+    begins = True
     __getitem__, __len__ = sample_of, count_of
 
     def __init__(

@@ -23,6 +23,7 @@ class Fasta(LstDataPipeline):
     that number as `label`. A letter that is not in `alphabet` makes the row bad, or becomes `unknown`.
     """
 
+    begins = True
     __getitem__, __len__ = sample_of, count_of
 
     def __init__(

@@ -28,6 +28,7 @@ class ImageFolder(LstDataPipeline):
     or those in `labels`. `bad = "skip"` opens every file once, to leave out what is damaged.
     """
 
+    begins = True
     samples: list[dict[str, Any]]
     __len__ = count_of
 

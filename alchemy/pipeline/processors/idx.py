@@ -25,6 +25,8 @@ class IdxImages(LstDataPipeline):
     channel in front.
     """
 
+    begins = True
+
     def __init__(
         self, path: str, *, label_path: str = "", labels: list[str] | str | None = None, scale: bool = False
     ) -> None:

@@ -22,6 +22,7 @@ class ParallelText(LstDataPipeline):
     unless `empty = true`.
     """
 
+    begins = True
     __getitem__, __len__ = sample_of, count_of
 
     def __init__(

@@ -25,6 +25,7 @@ class Relation(LstDataPipeline):
     `indicators = ["$", "#"]` leaves one of these words on both sides of what was marked.
     """
 
+    begins = True
     __getitem__, __len__ = sample_of, count_of
 
     def __init__(

@@ -23,6 +23,7 @@ class Spans(LstDataPipeline):
     overlap.
     """
 
+    begins = True
     __getitem__, __len__ = sample_of, count_of
 
     def __init__(

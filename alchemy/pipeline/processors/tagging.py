@@ -36,6 +36,7 @@ class Tagging(LstDataPipeline):
     conlleval counts. Then they are counted in the log, and `tags` stay as they are unless `to` is given.
     """
 
+    begins = True
     __getitem__, __len__ = sample_of, count_of
 
     def __init__(

@@ -152,3 +152,11 @@ def test_any_text_is_read_or_refused(part, name, options, text, bad, first, star
             with contextlib.suppress(AlchemyError):
                 pipe = getattr(processors, part)(str(path), bad=choice, **options)  # a config hides other errors
                 assert all(isinstance(sample, dict) and set(sample) == set(first) for sample in pipe)
+
+
+def test_a_processor_that_is_not_first_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("label,text\na,b\n")
+    first = {"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": ["a"]}
+    second = {"type": "alchemy.pipeline.processors.TextClassification", "path": str(tmp_path / "t.csv")}
+    with pytest.raises(AlchemyError, match="begins a chain: it reads files, and nothing from"):
+        build_datapipes([first, second])
