@@ -10,7 +10,7 @@ from typing import Any
 from alchemy.config.modules import locate, read
 from alchemy.config.signature import literal
 from alchemy.config.source import KINDS, Gap, Part, look, project_words
-from alchemy.config.tables import DEFAULT_TYPES, LISTS, NAMES_CODE, NOT_PASSED, SECTIONS
+from alchemy.config.tables import DEFAULT_TYPES, INNER_TYPES, LISTS, NAMES_CODE, NOT_PASSED, SECTIONS
 from alchemy.errors import Problem
 
 
@@ -174,9 +174,19 @@ def _nested(layout: Layout, parent: Slot, skip: tuple[str, ...]) -> None:
             found = look(dotted, layout.roots)
             if isinstance(found, Part):
                 layout.slots.append(Slot(section, table, "", found, parent))
+                _untyped(layout, layout.slots[-1])
             elif found.reason != "unreadable":
                 sure = parent.kind == "" or (parent.part is not None and not parent.part.old_style)
                 layout.problems.append(_gap_problem(found, dotted, section, where(table, "type"), error=sure))
+
+
+def _untyped(layout: Layout, slot: Slot) -> None:
+    """Tables that need not say their type, since the part around them knows it."""
+    for (path, key), default in INNER_TYPES.items():
+        found, inner = look(default, layout.roots), entry(slot.table, key, None)
+        if entry(slot.table, "type") == path and isinstance(found, Part) and is_table(inner):
+            rows = [(name, table) for name, table in entries(inner) if is_table(table) and not has(table, "type")]
+            layout.slots += [Slot(f"{slot.section}.{key}.{name}", table, "", found, slot) for name, table in rows]
 
 
 def _named_code(layout: Layout, slot: Slot) -> None:

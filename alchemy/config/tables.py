@@ -110,6 +110,9 @@ LOADER = {
     "too_long": "Literal['error', 'skip', 'truncate']",
 }
 
+# tables inside a key of a part that are of this type, unless they name another
+INNER_TYPES = {("alchemy.data.collate.Pad", "fields"): "alchemy.data.columns.Padded"}
+
 # keys whose text is the import path of a function or class
 NAMES_CODE = ("fn", "collate_fn", "sampler", "batch_sampler", "worker_init_fn")
 
