@@ -83,7 +83,8 @@ def pieces_of_words(arguments: list[str], rounds: int) -> list[Figure]:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     import tokenizers
 
-    from alchemy.data.corpus.build import Recipe, build
+    from alchemy.data.corpus.build import build
+    from alchemy.data.corpus.recipe import Recipe
     from alchemy.text import BPE
 
     path = Path(arguments[1].partition("=")[2])

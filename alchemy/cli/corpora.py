@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
-    from alchemy.data.corpus.build import Recipe
     from alchemy.data.corpus.encoder import Part
     from alchemy.data.corpus.layout import Manifest
+    from alchemy.data.corpus.recipe import Recipe
 
 BUILD = """examples:
   alchemy data build corpus/news news/*.txt.gz                                # words, learnt from the text
@@ -92,7 +92,7 @@ def build(args: argparse.Namespace) -> int:
 
 
 def _recipe(args: argparse.Namespace) -> Recipe:
-    from alchemy.data.corpus.build import KINDS, Recipe
+    from alchemy.data.corpus.recipe import KINDS, Recipe
 
     sides: dict[str, list[str]] = {"": args.files} if args.files else {}
     for text in args.sides:

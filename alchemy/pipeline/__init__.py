@@ -168,7 +168,7 @@ def _build_pipe(table: Mapping[str, Any], before: Any, *, first: bool, section: 
     if not isinstance(table, Mapping) or "type" not in table:
         raise AlchemyError("a pipe needs a 'type'", where=where_of(table), section=section)
     try:
-        kind = DataPipeline.resolve_registered_module(table["type"])
+        kind: Any = DataPipeline.resolve_registered_module(table["type"])
     except AlchemyError as error:
         raise placed(error, where_of(table), section) from error
     if not first and kind.begins:

@@ -8,76 +8,21 @@ import glob
 import os
 import shutil
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from alchemy.data.corpus.crew import Crew
-from alchemy.data.corpus.encoder import Encoder, Learner, Part, lengths_of
-from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, Manifest, beside, read_manifest, smallest
+from alchemy.data.corpus.encoder import Encoder, Learner, Part
+from alchemy.data.corpus.join import Hashes, joined, put_in_place
+from alchemy.data.corpus.layout import MANIFEST, Manifest, beside, read_manifest
+from alchemy.data.corpus.recipe import BPE_SIZE, Recipe
 from alchemy.data.corpus.sources import Piece, source_of
 from alchemy.data.files import expand
-from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.files import hash_file, locked, sync_folder
+from alchemy.errors import AlchemyError
+from alchemy.files import hash_file, locked
 from alchemy.text.base import load_tokenizer
-
-KINDS = ("words", "characters", "bpe")
-BPE_SIZE = 8000  # symbols, where nobody says how many
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What a corpus is built from, and how.
-
-    `sides` names the files of each language, or `{"": files}` of one corpus alone; `tokenizer` is a kind that is learnt
-    from them (words, characters, bpe), or for each side the folder of one that is there.
-    """
-
-    out: Path
-    sides: Mapping[str, Sequence[str | Path]]
-    tokenizer: str | Mapping[str, str | Path] = "words"
-    joined: bool = False  # one vocabulary for all sides
-    lower: bool = False
-    min_frequency: int = 1
-    size: int | None = None
-    multiple: int = 1
-    eos: bool = True
-    field: str = "text"
-
-    def __post_init__(self) -> None:
-        if isinstance(self.tokenizer, str) and self.tokenizer not in KINDS:
-            hint = did_you_mean(self.tokenizer, KINDS) or f"it may be {', '.join(KINDS)}, or the folder of one"
-            raise AlchemyError(f"there is no tokenizer {self.tokenizer!r}", hint=hint)
-        for name in ("min_frequency", "multiple", "size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise AlchemyError(f"{name} must be at least 1, not {value}")
-        if not self.sides:
-            raise AlchemyError("there is nothing to build a corpus from", hint="name at least one file")
-        if not self.out.name or self.out.name == "..":
-            raise AlchemyError(f"{str(self.out)!r} is no name for a corpus", hint="give one, as corpus/train")
-
-    def name(self, side: str) -> Path:
-        """The name of a side's corpus: `train.en`."""
-        return self.out.with_name(f"{self.out.name}.{side}") if side else self.out
-
-    def group(self, side: str) -> str:
-        """Sides of the same group share a vocabulary."""
-        return "" if self.joined else side
-
-    def options(self, side: str) -> dict[str, Any]:
-        """What decides the ids of a side beside its files; a tokenizer that was there is known by its digest."""
-        options: dict[str, Any] = {"eos": self.eos, "field": self.field}
-        if isinstance(self.tokenizer, Mapping):
-            return options | {"tokenizer": load_tokenizer(self.tokenizer[side]).digest}
-        learnt = {name: getattr(self, name) for name in ("tokenizer", "lower", "min_frequency", "size", "multiple")}
-        alike = [other for other in self.sides if self.group(other) == self.group(side)]
-        return options | learnt | {"with": [other for other in alike if other != side]}
 
 
 def build(
@@ -117,9 +62,13 @@ def _up_to_date(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Ma
     for side, paths in files.items():
         if not beside(recipe.name(side), MANIFEST).exists():
             return {}
-        with contextlib.suppress(AlchemyError):  # damaged, or of another version: it is built again
-            found[side] = read_manifest(recipe.name(side))
-        if side not in found or found[side].options != recipe.options(side):
+        name = recipe.name(side)
+        try:
+            manifest = found[side] = read_manifest(name)
+            tokenizer = load_tokenizer(name.with_name(manifest.tokenizer["folder"]))
+        except AlchemyError:  # damaged, or of another version: it is built again
+            return {}
+        if manifest.options != recipe.options(side) or tokenizer.digest != manifest.tokenizer["digest"]:
             return {}
         if [source["sha256"] for source in found[side].sources] != [hash_file(path) for path in paths]:
             return {}
@@ -145,10 +94,10 @@ def _workshop(out: Path) -> Iterator[Path]:
 def _built(
     recipe: Recipe, files: Mapping[str, list[Path]], folder: Path, workers: int, tell: Callable[[Part], None]
 ) -> dict[str, Manifest]:
-    tokenizers = _known(recipe, files)
+    tokenizers, before = _known(recipe, files), _stamps(files)
     make = functools.partial(Encoder, folder, tokenizers or _learners(recipe), eos=recipe.eos, field=recipe.field)
     with Crew(workers, make) as crew:
-        hashes = _Hashes(files)  # its thread begins after the processes: a fork keeps no thread
+        hashes = Hashes(files)  # its thread begins after the processes: a fork keeps no thread
         parts: dict[int, Part] = {}
         for number, part in crew.work("encode", _pieces(recipe, files)):
             parts[number] = part
@@ -161,12 +110,25 @@ def _built(
     manifests = {}
     for side in files:
         own = [part for part in ordered if part.side == side]
-        manifests[side] = _joined(recipe, side, files[side], own, tokenizers[side], folder, hashes.wait())
+        manifests[side] = joined(recipe, side, files[side], own, tokenizers[side], folder, hashes.wait())
+    _check_unchanged(before, _stamps(files))
     for side in files:  # from here on there is no old corpus under the name
         beside(recipe.name(side), MANIFEST).unlink(missing_ok=True)
     for side, manifest in manifests.items():
-        _put_in_place(recipe, side, manifest, tokenizers[side], folder)
+        put_in_place(recipe, side, manifest, tokenizers[side], folder)
     return manifests
+
+
+def _stamps(files: Mapping[str, list[Path]]) -> dict[Path, tuple[int, int]]:
+    stats = {path: path.stat() for paths in files.values() for path in paths}
+    return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
+
+
+def _check_unchanged(before: Mapping[Path, tuple[int, int]], after: Mapping[Path, tuple[int, int]]) -> None:
+    """What was read in pieces must be one text, and that of the hash."""
+    changed = [str(path) for path in before if before[path] != after[path]]
+    if changed:
+        raise AlchemyError(f"{changed[0]} has changed while it was read", hint="build again when it is complete")
 
 
 def _pieces(recipe: Recipe, files: Mapping[str, list[Path]]) -> Iterator[tuple[str, int, Piece]]:
@@ -187,7 +149,12 @@ def _learners(recipe: Recipe) -> dict[str, Learner]:
 def _known(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Any]:
     """The tokenizers that are there before anything is encoded; none for those that encoding itself teaches."""
     if isinstance(recipe.tokenizer, Mapping):
-        return {side: load_tokenizer(recipe.tokenizer[side]) for side in recipe.sides}
+        loaded = {side: load_tokenizer(recipe.tokenizer[side]) for side in recipe.sides}
+        for side, tokenizer in loaded.items():
+            if recipe.eos and tokenizer.eos is None:
+                hint = "build without: --no-eos"
+                raise AlchemyError(f"{recipe.tokenizer[side]} has no token for the end of a sentence", hint=hint)
+        return loaded
     if recipe.tokenizer != "bpe":
         return {}
     from alchemy.text import BPE
@@ -256,94 +223,3 @@ def _check_aligned(files: Mapping[str, list[Path]], parts: Sequence[Part]) -> No
             f"line {counts[fewest] + 1:,} of {most} has no partner",
             hint="the files of parallel text must have the same number of lines",
         )
-
-
-def _joined(
-    recipe: Recipe,
-    side: str,
-    files: Sequence[Path],
-    parts: Sequence[Part],
-    tokenizer: Any,
-    folder: Path,
-    hashes: Mapping[Path, str],
-) -> Manifest:
-    """The parts of a side as one file of ids and one of offsets, still in the workshop."""
-    total = longest = unknown = 0
-    kind = smallest(tokenizer.size)
-    with _synced(folder / f"{side}{IDS}") as ids, _synced(folder / f"{side}{OFFSETS}") as offsets:
-        np.zeros(1, np.uint64).tofile(offsets)
-        for part in parts:
-            lengths, found = lengths_of(part.path) + recipe.eos, np.fromfile(part.path.with_suffix(".ids"), kind)
-            found.tofile(ids)
-            (lengths.cumsum() + total).astype(np.uint64).tofile(offsets)
-            total += len(found)
-            longest = max(longest, int(lengths.max(initial=0)))
-            unknown += int((found == tokenizer.unk).sum()) if tokenizer.unk is not None else 0
-            for suffix in (".ids", ".len"):
-                part.path.with_suffix(suffix).unlink()
-    return Manifest(
-        sentences=sum(part.sentences for part in parts),
-        tokens=total,
-        dtype=kind.name,
-        longest=longest,
-        unknown=unknown,
-        vocabulary=tokenizer.size,
-        pad=tokenizer.pad,
-        bos=tokenizer.bos,
-        eos=tokenizer.eos,
-        unk=tokenizer.unk,
-        tokenizer={"digest": tokenizer.digest, "folder": f"{recipe.name(side).name}.tokenizer"},
-        sources=_sources(files, parts, hashes),
-        options=recipe.options(side),
-    )
-
-
-def _sources(files: Sequence[Path], parts: Sequence[Part], hashes: Mapping[Path, str]) -> list[dict[str, Any]]:
-    lines = Counter(dict.fromkeys(range(len(files)), 0))
-    for part in parts:
-        lines[part.source] += part.sentences
-    return [
-        {"path": str(path), "bytes": path.stat().st_size, "sha256": hashes[path], "lines": lines[number]}
-        for number, path in enumerate(files)
-    ]
-
-
-@contextlib.contextmanager
-def _synced(path: Path) -> Iterator[Any]:
-    with open(path, "wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _put_in_place(recipe: Recipe, side: str, manifest: Manifest, tokenizer: Any, folder: Path) -> None:
-    name = recipe.name(side)
-    tokenizer.save(name.with_name(manifest.tokenizer["folder"]))
-    for suffix in (IDS, OFFSETS):
-        (folder / f"{side}{suffix}").replace(beside(name, suffix))
-    sync_folder(name.parent)
-    manifest.write(beside(name, MANIFEST))
-
-
-class _Hashes:
-    """The hashes of all files, computed beside the encoding."""
-
-    def __init__(self, files: Mapping[str, Sequence[Path]]) -> None:
-        self._found: dict[Path, str] = {}
-        self._error: OSError | None = None
-        self._paths = list(dict.fromkeys(path for paths in files.values() for path in paths))
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        try:
-            for path in self._paths:
-                self._found[path] = hash_file(path)
-        except OSError as error:
-            self._error = error
-
-    def wait(self) -> dict[Path, str]:
-        self._thread.join()
-        if self._error is not None:
-            raise AlchemyError(f"a source cannot be read: {self._error}") from self._error
-        return self._found

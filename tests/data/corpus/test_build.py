@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,11 +26,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from alchemy.data.corpus import sources
-from alchemy.data.corpus.build import Recipe, build
+from alchemy.data.corpus.build import build
 from alchemy.data.corpus.mapped import Corpus
+from alchemy.data.corpus.recipe import Recipe
 from alchemy.data.corpus.sources import Piece, read_text, source_of
 from alchemy.errors import AlchemyError
-from alchemy.text.base import load_tokenizer
+from alchemy.text import Words, load_tokenizer
 
 TEXT = ["the dog barks", "", "a dog", "the the the", "ein Hund bellt ä", "x y z"]
 WORD = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1, max_size=4)
@@ -311,7 +313,25 @@ def test_nothing_is_done_when_nothing_has_changed(tmp_path: Path) -> None:
     (tmp_path / "c.bin").write_bytes(b"")
     build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), tell=seen.append)
     assert len(seen) == 5
+    shutil.rmtree(tmp_path / "c.tokenizer")
+    build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), tell=seen.append)
+    assert len(seen) == 6
     assert len(Corpus(tmp_path / "c")) == len(TEXT) + 1
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    text = written(tmp_path / "t.txt", TEXT)
+    with pytest.raises(AlchemyError, match=r"t\.txt has changed while it was read; build again when it is complete"):
+        build(Recipe(tmp_path / "out" / "c", {"": [text]}), tell=lambda part: written(text, [*TEXT, "more"]) and None)
+    assert files_below(tmp_path / "out") == {}
+
+
+def test_a_tokenizer_without_an_end_is_refused_unless_none_is_asked_for(tmp_path: Path) -> None:
+    text = written(tmp_path / "t.txt", TEXT)
+    Words.train(TEXT, specials={"unk": "<unk>"}).save(tmp_path / "w")
+    with pytest.raises(AlchemyError, match="has no token for the end of a sentence; build without: --no-eos"):
+        one(tmp_path / "c", text, tokenizer={"": tmp_path / "w"})
+    assert texts(one(tmp_path / "c", text, tokenizer={"": tmp_path / "w"}, eos=False)) == TEXT
 
 
 def test_only_one_process_builds_a_name(tmp_path: Path) -> None:
@@ -333,7 +353,7 @@ BUILDER = """
 import sys
 from pathlib import Path
 from alchemy.data.corpus import sources
-from alchemy.data.corpus.build import Recipe, build
+from alchemy.data.corpus.build import build
 sources.PIECE_BYTES = 2000
 print("ready", flush=True)
 build(Recipe(Path(sys.argv[1]), {"en": [sys.argv[2]], "de": [sys.argv[3]]}), workers=2, force=True)

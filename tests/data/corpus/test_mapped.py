@@ -13,10 +13,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alchemy.data.corpus.build import Recipe, build
+from alchemy.data.corpus.build import build
 from alchemy.data.corpus.info import facts
 from alchemy.data.corpus.layout import beside
 from alchemy.data.corpus.mapped import Corpus
+from alchemy.data.corpus.recipe import Recipe
 from alchemy.data.loader import get_dataloader
 from alchemy.errors import AlchemyError
 from alchemy.pipeline.corpora import Mapped, Parallel

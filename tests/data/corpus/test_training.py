@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn import functional
 
 from alchemy import resume
-from alchemy.data.corpus.build import Recipe, build
+from alchemy.data.corpus.build import build
+from alchemy.data.corpus.recipe import Recipe
 from alchemy.model import AlchemyModel
 from alchemy.runner import run
 from alchemy.verify.equal import compare, last_update
