@@ -103,6 +103,13 @@ def hash_tree(root: str | Path, pattern: str = "*.py") -> str:
     return digest.hexdigest()
 
 
+def home() -> Path:
+    """The `.alchemy` folder of the project: that of the nearest ancestor that has one, else of the working folder."""
+    here = Path.cwd()
+    found = (folder / ".alchemy" for folder in (here, *here.parents) if (folder / ".alchemy").is_dir())
+    return next(found, here / ".alchemy")
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

@@ -100,6 +100,11 @@ def sample_rng() -> np.random.Generator:
     return _Sample.numbers
 
 
+def sample_has_drawn() -> bool:
+    """Whether the sample that is being loaded has asked for random numbers."""
+    return _Sample.numbers is not None
+
+
 @contextlib.contextmanager
 def unchanged_generators() -> Iterator[None]:
     """Whatever draws inside leaves the generators of Python, numpy and torch as they were."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from alchemy.cli import repaired
 from alchemy.errors import AlchemyError
-from alchemy.files import write_atomic
+from alchemy.files import home, write_atomic
 from alchemy.records.folder import is_alive, process_start
 
 
@@ -60,13 +60,6 @@ def stop(pid: int) -> dict[str, Any]:
             os.kill(pid, signal.SIGTERM)
             return dict(info)
     raise AlchemyError(f"there is no background run with pid {pid} in this project", hint="give the path of its record")
-
-
-def home() -> Path:
-    """The `.alchemy` folder of the project: that of the nearest ancestor that has one, else of the working folder."""
-    here = Path.cwd()
-    found = (folder / ".alchemy" for folder in (here, *here.parents) if (folder / ".alchemy").is_dir())
-    return next(found, here / ".alchemy")
 
 
 def scratch() -> Path:

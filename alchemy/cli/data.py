@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from alchemy.cli import corpora
+from alchemy.cli import cache, corpora
 from alchemy.cli.options import Parser, add_configs, add_user_dir
 from alchemy.errors import AlchemyError, did_you_mean
 
@@ -23,10 +23,11 @@ def arguments(parser: Parser) -> None:
     add_user_dir(peek)
     corpora.add_build(actions)
     corpora.add_info(actions)
+    cache.add_cache(actions)
 
 
 def main(args: argparse.Namespace) -> int:
-    return {"peek": _peek, "build": corpora.build, "info": corpora.info}[args.action](args)
+    return {"peek": _peek, "build": corpora.build, "info": corpora.info, "cache": cache.cache}[args.action](args)
 
 
 def _peek(args: argparse.Namespace) -> int:

@@ -86,6 +86,7 @@ ROOMS = {
     "alchemy.pipeline.corpora.": "corpora.md",
     "alchemy.pipeline.encode.": "batches.md",
     "alchemy.data.collate.": "batches.md",
+    "alchemy.pipeline.cache.": "cache.md",
 }
 WITHOUT_TYPE = ("precision", "checkpoint")  # tables that are one part each, which nobody names
 GIVEN = ("state_dir",)  # by the run, not by a config

@@ -1,0 +1,259 @@
+"""All that decides which samples leave a chain of pipes: data, options, code, tokenizers, versions."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import inspect
+import itertools
+import json
+import os
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from alchemy.data.cache.hashes import Hashes
+from alchemy.data.cache.sources import RUN, Sources, version
+from alchemy.data.chain import title, walk
+from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, beside
+from alchemy.data.corpus.mapped import Corpus
+from alchemy.files import hash_text
+from alchemy.text.base import Tokenizer
+
+PLAIN = (bytes, int, float, complex, type(None), type(Ellipsis))
+BUILT_IN = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+)
+OUTSIDE = ("_place", "ranks")  # where a config describes a pipe, and for whom it reads: not what it reads
+MOST_FILES = 10_000
+NAMED_FILES = 100  # more than these are told of by their folder
+ALWAYS = ("python", "numpy", "alchemy")
+TEXT = ("tokenizers", "sentencepiece")
+
+
+class Identity:
+    """`facts` by name, such as "the file train.jsonl"; `unknown` says of what it cannot be told what it does."""
+
+    def __init__(self, chain: list[str]) -> None:
+        self.chain = chain
+        self.facts: dict[str, str] = {}
+        self.unknown: list[str] = []
+        self.asks_run = False  # whether some module of the project reads from the run: its config matters then
+
+    @property
+    def key(self) -> str:
+        return hash_text(json.dumps([self.chain, sorted(self.facts.items())]))[:32]
+
+
+def identity_of(dataset: Any, hashes: Hashes, also: Sequence[str] = ()) -> Identity:
+    """Looks at every link of a chain; `also` are files, patterns of them, or words that matter too."""
+    links = [pipe for pipe in walk(dataset) if hasattr(pipe, "__dict__")][::-1]
+    look = _Look(links, hashes)
+    for number, pipe in enumerate(links):
+        look.pipe(f"pipe {number} ({title(pipe)})", pipe)
+    look.at = "'also' of the cache"
+    look.found.facts["'also' of the cache"] = look.digest(list(also))
+    for package in ALWAYS:
+        look.found.facts[f"the version of {package}"] = version(package)
+    look.gather()
+    return look.found
+
+
+class _Look:
+    """A walk over all that a chain consists of."""
+
+    def __init__(self, links: list[Any], hashes: Hashes) -> None:
+        self.links = {id(pipe): number for number, pipe in enumerate(links)}
+        self.hashes, self.sources = hashes, Sources()
+        self.found = Identity([title(pipe) for pipe in links])
+        self.files: dict[str, str] = {}
+        self.at = ""  # what is being looked at, as messages call it
+
+    def pipe(self, name: str, pipe: Any) -> None:
+        for key, value in vars(pipe).items():
+            if key not in OUTSIDE:
+                self.at = f"{key!r} of {name}"
+                self.found.facts[self.at] = self.digest(value)
+        self.at = name
+        self._class(type(pipe))
+
+    def gather(self) -> None:
+        """What was found on the way: files, sources, versions."""
+        for path in sorted(self.sources.files):
+            self._file(path)
+        self.found.facts |= self.sources.facts
+        self.found.asks_run = self.sources.asks_run
+        if len(self.files) <= NAMED_FILES:
+            self.found.facts |= {f"the file {path}": digest for path, digest in self.files.items()}
+            return
+        for folder, rows in itertools.groupby(sorted(self.files.items()), lambda row: os.path.dirname(row[0])):
+            self.found.facts[f"the files of {folder or '.'}"] = hash_text(json.dumps(list(rows)))
+
+    def digest(self, value: Any) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        self._add(digest, value, ())
+        return digest.hexdigest()
+
+    def _unknown(self, what: str) -> None:
+        self.found.unknown.append(f"{self.at}: {what}")
+
+    def _add(self, digest: Any, value: Any, above: tuple[int, ...]) -> None:
+        """`above` are the ids of what the value lies in: it may lie in itself."""
+        if isinstance(value, str | os.PathLike):
+            digest.update(f"{type(value).__name__} {os.fspath(value)!r}".encode())
+            self._path(os.fspath(value), len(above))
+        elif isinstance(value, PLAIN):
+            digest.update(f"{type(value).__name__} {value!r}".encode())
+        elif isinstance(value, Tensor | np.ndarray | np.generic):
+            self._numbers(digest, value, above)
+        elif id(value) in self.links:
+            digest.update(f"link {self.links[id(value)]}".encode())
+        elif id(value) in above:
+            digest.update(f"itself {above[::-1].index(id(value))}".encode())
+        else:
+            head, parts = self._opened(value, above)
+            digest.update(head.encode())
+            for part in parts:
+                self._add(digest, part, (*above, id(value)))
+
+    def _numbers(self, digest: Any, value: Any, above: tuple[int, ...]) -> None:
+        if isinstance(value, Tensor):
+            try:
+                value = value.detach().cpu().numpy()
+            except (TypeError, RuntimeError) as error:
+                self._unknown(str(error))
+                return
+        digest.update(f"array {value.dtype} {value.shape}".encode())
+        if value.dtype.hasobject:
+            self._add(digest, value.tolist(), above)
+        else:
+            digest.update(value.tobytes())
+
+    def _opened(self, value: Any, above: tuple[int, ...]) -> tuple[str, Sequence[Any]]:
+        """What stands for a container, a function or an object, and what it holds."""
+        if type(value) is dict:
+            return f"dict {len(value)}", list(itertools.chain.from_iterable(value.items()))
+        if type(value) in (list, tuple):
+            return f"{type(value).__name__} {len(value)}", value
+        if type(value) in (set, frozenset):  # in no order
+            return f"set {len(value)}", sorted(self.digest(item) for item in value)
+        if isinstance(value, types.ModuleType):
+            self._source(value.__name__)
+            return f"module {value.__name__}", ()
+        if isinstance(value, type):
+            self._class(value)
+            return f"class {value.__module__}.{value.__qualname__}", ()
+        if isinstance(value, types.FunctionType):
+            return self._function(value)
+        if isinstance(value, BUILT_IN):
+            owner = getattr(value, "__self__", None)
+            self._source(getattr(value, "__module__", None) or "")
+            return f"built in {value.__qualname__}", () if isinstance(owner, types.ModuleType) else (owner,)
+        if isinstance(value, Tokenizer):
+            self._class(type(value))
+            self.found.facts |= {f"the version of {name}": version(name) for name in TEXT}
+            self.found.facts[f"the tokenizer in {self.at}"] = value.digest
+            return f"tokenizer {value.digest}", ()
+        if isinstance(value, Corpus):
+            for ending in (IDS, OFFSETS, MANIFEST):
+                self._file(str(beside(value.path, ending)))
+            return f"corpus {value.path}", ()
+        return self._object(value)
+
+    def _object(self, value: Any) -> tuple[str, Sequence[Any]]:
+        """An object is what a copy of it would be made of."""
+        try:
+            made = value.__reduce_ex__(4)
+        except Exception as error:
+            self._unknown(f"a {title(value)} cannot be looked into: {error}")
+            return "unknown", ()
+        self._class(type(value))
+        if isinstance(made, str):  # a global name: that of a ufunc, or of a function with a cache
+            self._source(getattr(value, "__module__", None) or "")
+            return f"object {title(value)} {made}", [value.__wrapped__] if hasattr(value, "__wrapped__") else ()
+        parts = [list(part) if isinstance(part, Iterator) else part for part in made]
+        return f"object {title(value)}", parts
+
+    def _function(self, value: types.FunctionType) -> tuple[str, Sequence[Any]]:
+        name = f"{value.__module__}.{value.__qualname__}"
+        if "<lambda>" in name or "<locals>" in name:
+            self._unknown(f"{name} has no name of its own: it is a lambda, or stands inside of another function")
+            return "unknown", ()
+        for module in (value.__module__, value.__globals__.get("__name__", "")):  # they differ where it is decorated
+            self._source(module)
+        self._asks_run(value.__code__, name)
+        return f"function {name}", [*inspect.getclosurevars(value).nonlocals.values(), *vars(value).values()]
+
+    def _class(self, kind: type) -> None:
+        for base in kind.__mro__:
+            if "<locals>" in base.__qualname__:
+                self._unknown(f"the class {base.__qualname__} stands inside of a function")
+            self._source(base.__module__)
+            if not base.__module__.startswith("alchemy."):
+                for name, member in vars(base).items():
+                    function = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+                    code = getattr(function, "__code__", None)
+                    if code is not None and name != "__init__":
+                        self._asks_run(code, f"{base.__module__}.{base.__qualname__}.{name}")
+
+    def _asks_run(self, code: types.CodeType, name: str) -> None:
+        """What reads from the run while samples flow may depend on all of it."""
+        for inner in (code, *(item for item in code.co_consts if isinstance(item, types.CodeType))):
+            asked = [word for word in RUN if word in inner.co_names]
+            if asked:
+                self._unknown(f"{name} asks the run, by {asked[0]}()")
+
+    def _source(self, module: str) -> None:
+        if module != "pybind11_builtins" and not self.sources.add(module):  # the base of classes written in C++
+            self._unknown(f"the module {module} has no source")
+
+    # -- files
+
+    def _path(self, text: str | bytes, depth: int) -> None:
+        """A text that is the name of a file means what is in the file."""
+        if not isinstance(text, str) or not 0 < len(text) < 1024 or "\n" in text:
+            return
+        if os.path.isfile(text):
+            self._file(text)
+        elif depth <= 1 and glob.has_magic(text) and ("/" in text or "." in text):
+            self._all(path for path in sorted(glob.glob(text, recursive=True)) if os.path.isfile(path))
+        elif depth <= 1 and os.path.isdir(text) and not Path.cwd().is_relative_to(os.path.abspath(text)):
+            self._all(
+                os.path.join(folder, name)
+                for folder, folders, names in os.walk(text)
+                if not folders.sort()  # in an order of its own
+                for name in sorted(names)
+                if not name.startswith(".") and "__pycache__" not in folder
+            )
+
+    def _all(self, paths: Iterator[str] | Any) -> None:
+        for number, path in enumerate(paths):
+            if number >= MOST_FILES:
+                self._unknown(f"it names more than {MOST_FILES} files")
+                return
+            self._file(path)
+
+    def _file(self, path: str) -> None:
+        if path not in self.files:
+            try:
+                self.files[path] = self.hashes.of(path)
+            except OSError as error:
+                self._unknown(f"{path} cannot be read: {error.strerror}")
+
+
+def differences(facts: Mapping[str, str], before: Mapping[str, str]) -> list[str]:
+    """What has changed, in words."""
+    both = [name for name in facts if name in before]
+    return [
+        *(f"{name} has changed" for name in both if facts[name] != before[name]),
+        *(f"{name} is new" for name in facts if name not in before),
+        *(f"{name} is gone" for name in before if name not in facts),
+    ]

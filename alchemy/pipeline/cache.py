@@ -1,0 +1,209 @@
+"""A pipe that keeps the samples which reach it, and reads them in place while all that decides them is the same."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+from loguru import logger
+from torch.utils.data import IterableDataset
+
+from alchemy.context import sym_tbl
+from alchemy.data.cache.entries import (
+    Entry,
+    cache_folder,
+    entries,
+    keep,
+    launch,
+    nearest,
+    read_entry,
+    short,
+    told_age,
+    told_size,
+)
+from alchemy.data.cache.hashes import Hashes
+from alchemy.data.cache.identity import Identity, differences, identity_of
+from alchemy.data.cache.store import Unwritable
+from alchemy.data.cache.values import Unkept
+from alchemy.data.chain import Order, splits_by_worker, title, walk
+from alchemy.data.digest import content_digest
+from alchemy.errors import AlchemyError
+from alchemy.files import hash_text
+from alchemy.pipeline import DataPipeline, LstDataPipeline
+from alchemy.registry import plain
+from alchemy.seeds import Generators, at_sample, derive, reseed, sample_has_drawn
+
+__all__ = ["Cache"]
+
+SHOWN = 4  # reasons that are told of
+warned: set[str] = set()  # troubles with the disk that a warning has named
+
+
+@DataPipeline.register()
+class Cache(LstDataPipeline):
+    """Keeps the samples that reach it, once for all runs whose data, options, code and versions are the same.
+
+    Stands behind the pipes whose result is to be kept, a stream or a list. `also` names files, or words, that matter
+    and cannot be seen from the chain; `strict` makes an error of what keeps samples from being kept.
+    """
+
+    keeps = True
+
+    def __init__(
+        self,
+        datapipe: Any,
+        *,
+        overwrite_cache: bool = False,
+        also: list[str] | None = None,
+        strict: bool = False,
+        views: bool = False,
+    ) -> None:
+        super().__init__(datapipe)
+        if splits_by_worker(datapipe):
+            hint = "put SplitByWorker behind the cache"
+            raise AlchemyError("Cache stands behind a pipe that splits the data among workers", hint=hint)
+        self.overwrite_cache, self.also, self.strict, self.views = overwrite_cache, also or [], strict, views
+        self.samples: Sequence[Any] = self._kept()
+        if not len(self.samples):
+            hint = "is the file empty, or a filter too strict?"
+            raise AlchemyError(f"Cache: {title(datapipe)} yields nothing", hint=hint)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.samples[index]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def _kept(self) -> Sequence[Any]:
+        hashes = Hashes(cache_folder())
+        found = identity_of(self.datapipe, hashes, self.also)
+        if found.asks_run:
+            found.facts["the config of the run"] = hash_text(json.dumps(plain(_config()), default=repr))
+        if found.unknown:
+            return self._without(f"it cannot be told when they change: {_few(found.unknown)}", found.key)
+        if sym_tbl().try_get_global("no_file", False):
+            entry = None if self.overwrite_cache else read_entry(cache_folder() / found.key)
+            return self._without("nothing is to be written", found.key) if entry is None else self._read(entry)
+        try:
+            entry = self._entry(found)
+            with contextlib.suppress(OSError):
+                hashes.save()
+        except Unkept as error:
+            return self._without(f"they hold what cannot be written: {error}", found.key)
+        except Unwritable as error:
+            return self._without(f"the cache cannot be written: {error}", found.key, once=True)
+        return entry.open(views=self.views)
+
+    def _entry(self, found: Identity) -> Entry:
+        root = cache_folder()
+        entry = read_entry(root / found.key)
+        if entry is None or not self._accepts(entry):
+            _say_why(found, entry)
+            about = {"chain": found.chain, "facts": found.facts}
+            read = Reading(self.datapipe, found.key)
+            entry, made = keep(root, found.key, about, read, accept=self._accepts)
+            if made:
+                size = told_size(entry.bytes)
+                logger.info("cache {}: {:,} samples are kept, {}", short(entry.key), entry.samples, size)
+                read.say_drawn()
+                return entry
+        self._say_reused(entry)
+        entry.touch()
+        return entry
+
+    def _accepts(self, entry: Entry) -> bool:
+        """With `overwrite_cache` only what this start of the program has made, by whichever of its ranks."""
+        return not self.overwrite_cache or entry.launch == launch()
+
+    def _read(self, entry: Entry) -> Sequence[Any]:
+        self._say_reused(entry)
+        return entry.open(views=self.views)
+
+    def _say_reused(self, entry: Entry) -> None:
+        age, size = told_age(time.time() - entry.created), told_size(entry.bytes)
+        text = "cache {}: nothing has changed, {:,} samples are reused, {}, made {} ago"
+        logger.info(text, short(entry.key), entry.samples, size, age)
+
+    def _without(self, why: str, key: str, *, once: bool = False) -> Sequence[Any]:
+        """The samples without a cache: those of a list when they are asked for, those of a stream in memory."""
+        no_file = sym_tbl().try_get_global("no_file", False)
+        if self.strict and not no_file:
+            raise AlchemyError(f"the samples are not kept: {why}", hint="mend it, or leave out strict")
+        if no_file:
+            logger.info("cache: the samples are not kept: {}", why)
+        elif not once or why not in warned:
+            logger.warning("cache: the samples are not kept, but made anew: {}", why)
+            warned.update([why] if once else [])
+        return list(Reading(self.datapipe, key)()) if _is_stream(self.datapipe) else self.datapipe
+
+
+class Reading:
+    """Reads a chain from its start, as a function of the key alone: whatever it draws, nobody else sees it."""
+
+    def __init__(self, datapipe: Any, key: str) -> None:
+        self.datapipe, self.seed = datapipe, derive(0, "cache", key)
+        self.orders = [(pipe.order, pipe.order.passes) for pipe in walk(datapipe) if _is_ordered(pipe)]
+        self.drawn = False
+
+    def __call__(self) -> Generator[Any, None, None]:
+        generators = Generators()
+        outside = generators.state_dict()
+        for order, passes in self.orders:
+            order.passes = passes
+        reseed(self.seed)
+        fresh = content_digest(generators.state_dict())
+        try:
+            for number, sample in enumerate(self._samples()):
+                self.drawn |= sample_has_drawn()
+                yield sample
+                at_sample(self.seed, number + 1)
+            self.drawn |= content_digest(generators.state_dict()) != fresh
+        finally:
+            generators.load_state_dict(outside)
+            for order, passes in self.orders:
+                order.passes = passes
+
+    def _samples(self) -> Iterator[Any]:
+        at_sample(self.seed, 0)
+        if _is_stream(self.datapipe):
+            return iter(self.datapipe)
+        return (self.datapipe[index] for index in range(len(self.datapipe)))
+
+    def say_drawn(self) -> None:
+        if self.drawn:
+            logger.warning(
+                "cache: {} draws random numbers, or a pipe before it: they are kept as well, the same in every epoch; "
+                "put what draws behind the cache",
+                title(self.datapipe),
+            )
+
+
+def _say_why(found: Identity, entry: Entry | None) -> None:
+    if entry is not None:
+        logger.info("cache {}: it is made again, as overwrite_cache says", short(found.key))
+        return
+    near = nearest(found.chain, found.facts, entries(cache_folder()))
+    why = "nothing of this chain is kept yet"
+    if near is not None:
+        why = f"{short(near.key)} cannot be reused: {_few(differences(found.facts, near.facts))}"
+    logger.info("cache {}: {}; the samples are made", short(found.key), why)
+
+
+def _few(reasons: list[str]) -> str:
+    more = len(reasons) - SHOWN
+    return "; ".join(reasons[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _config() -> Any:
+    return getattr(sym_tbl(), "cfg", None)
+
+
+def _is_stream(datapipe: Any) -> bool:
+    return isinstance(datapipe, IterableDataset) or not hasattr(datapipe, "__getitem__")
+
+
+def _is_ordered(pipe: Any) -> bool:
+    return isinstance(getattr(pipe, "order", None), Order)
