@@ -17,6 +17,7 @@ from alchemy.checkpoint.keeper import OWN
 from alchemy.checkpoint.manifest import Manifest
 from alchemy.checkpoint.parts import Collected, collect
 from alchemy.context import Run
+from alchemy.data.chain import walk
 from alchemy.errors import AlchemyError, Refused
 from alchemy.files import hash_text, write_atomic
 from alchemy.pipeline.eval import LogBest, SaveBest
@@ -197,6 +198,17 @@ class Several:
             logger.warning("{} is not there any more: its state is dropped", name)
 
 
+# what is told of the training data, and the name by which another one is allowed
+KNOWN_BY = {
+    "samples": "data",
+    "contents": "data",
+    "stream": "data",
+    "num_workers": "num_workers",
+    "ranks": "ranks",
+    "window": "ranks",
+}
+
+
 class Source:
     """What the order of the data depends on: a state that was saved with another one is refused, unless allowed."""
 
@@ -211,6 +223,9 @@ class Source:
         return {
             "samples": len(dataset) if not stream and hasattr(dataset, "__len__") else None,
             "stream": stream,
+            "contents": [
+                digest[:12] for pipe in walk(dataset) if isinstance(digest := getattr(pipe, "digest", 0), str)
+            ],
             "num_workers": kwargs.get("num_workers", 0) if stream else None,
             "ranks": size if stream else None,
             "window": size * _period(self.run) if dealt else None,  # batches of an update
@@ -219,8 +234,8 @@ class Source:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         today = self.state_dict()
-        names = {"samples": "data", "stream": "data", "num_workers": "num_workers", "ranks": "ranks", "window": "ranks"}
-        for key, name in names.items():
+        state = {"contents": [], **state}  # an older version does not know them
+        for key, name in KNOWN_BY.items():
             if state[key] != today[key] and name not in self.run.allowed:
                 what = "batches in an update" if key == "window" else f"{key} ="
                 raise Refused(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
+from alchemy.files import hash_text
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 
 __all__ = ["Mapped", "Parallel"]
@@ -38,6 +39,11 @@ class _Source(LstDataPipeline):
         """Nothing is read sentence by sentence: `collate` reads all of a batch in one go."""
         # plain numbers: those of the loader seed the random numbers of each sample, and nobody draws any here
         return list.copy(indices) if isinstance(indices, list) else indices
+
+    @property
+    def digest(self) -> str:
+        """What a resume knows the data by: another one gives other samples under the same numbers."""
+        return hash_text(" ".join(corpus.manifest.digest for corpus in self.corpora.values()))
 
     def lengths(self) -> dict[str, np.ndarray]:
         return {name: corpus.lengths for name, corpus in self.corpora.items()}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from alchemy.errors import AlchemyError
-from alchemy.files import write_atomic
+from alchemy.files import hash_text, write_atomic
 
 FORMAT = 1
 IDS, OFFSETS, MANIFEST = ".bin", ".idx", ".json"
@@ -35,6 +35,12 @@ class Manifest:
     sources: list[dict[str, Any]]  # path, bytes, sha256, lines
     options: dict[str, Any]
     format: int = FORMAT
+
+    @property
+    def digest(self) -> str:
+        """A hash of what decides the ids: equal ones are the same corpus, wherever its files lie."""
+        sources = [source["sha256"] for source in self.sources]
+        return hash_text(json.dumps([self.tokens, self.sentences, self.tokenizer.get("digest"), sources, self.options]))
 
     def write(self, path: Path) -> None:
         write_atomic(path, json.dumps(dataclasses.asdict(self), ensure_ascii=False, indent=1) + "\n")

@@ -12,6 +12,7 @@ from torch.nn import functional
 from alchemy import resume
 from alchemy.data.corpus.build import build
 from alchemy.data.corpus.recipe import Recipe
+from alchemy.errors import AlchemyError
 from alchemy.model import AlchemyModel
 from alchemy.runner import run
 from alchemy.verify.equal import compare, last_update
@@ -77,4 +78,19 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_bits(corpus: Path, tmp_
     assert last_update(record) == 17
     resume(record, device=[-1], raise_errors=True)
     assert str(compare(whole, record)).startswith("equal: ")
+    assert check(record).holds
+
+
+def test_a_corpus_that_was_built_anew_from_other_text_is_refused(corpus: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "c"
+    files = {side: [corpus.parent / side] for side in ("en", "de")}
+    build(Recipe(copy, files))
+    cfg = training(copy, tmp_path / "records")
+    cfg["sched"]["pipes"] = [{"type": "tests.toy.SignalAt", "step": 5}]
+    record = record_of(cfg)
+    build(Recipe(copy, files | {"en": files["de"]}))  # as many sentences, and others
+    with pytest.raises(AlchemyError, match=r"the training data had contents = .* and now has .*--allow data"):
+        resume(record, device=[-1], raise_errors=True)
+    build(Recipe(copy, files))
+    resume(record, device=[-1], raise_errors=True)
     assert check(record).holds
