@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,7 +21,7 @@ from alchemy.registry import build
 from alchemy.text import Tokenizer, load_tokenizer
 from alchemy.text.base import ROLES
 
-__all__ = ["Encode", "EncodeStream"]
+__all__ = ["Encode", "EncodeStream", "EncodeWords", "EncodeWordsStream"]
 
 CUTS = ("refuse", "longest_first", "only_first", "only_second")
 
@@ -33,27 +34,34 @@ class Slot(NamedTuple):
     segment: int
 
 
-class Encoder:
-    """A tokenizer, and what it makes of the texts of a sample."""
+class Row(NamedTuple):
+    """What a template makes: ids, their segments, and which of them are of the first text."""
+
+    ids: np.ndarray
+    segments: np.ndarray
+    own: np.ndarray
+
+
+class Template:
+    """Where the special tokens stand around the ids of a text or two, and what is cut where all is too long."""
 
     def __init__(self, tokenizer: Tokenizer, *, template: str, pair: bool, max_length: int, long: str) -> None:
-        self.tokenizer, self.max_length, self.long = tokenizer, max_length, long
+        self.max_length, self.long = max_length, long
         self.slots = [_slot(word, tokenizer) for word in (template or ("$A $B:1" if pair else "$A")).split()]
         self._check(pair)
         self.room = max_length - sum(slot.token is not None for slot in self.slots)
         if max_length and self.room < 1:
             raise AlchemyError(f"max_length = {max_length} leaves no room for a text between the special tokens")
 
-    def __call__(self, text: str, second: str | None) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and segments of a text, or of a pair."""
-        rows = {"$A": self.tokenizer.encode(text)}
-        if second is not None:
-            rows["$B"] = self.tokenizer.encode(second)
+    def __call__(self, rows: dict[str, list[int]]) -> Row:
+        """Puts the ids of `$A`, and of `$B`, in their places."""
         if self.max_length and sum(map(len, rows.values())) > self.room:
             self._cut(rows)
         parts = [rows[slot.text] if slot.token is None else [slot.token] for slot in self.slots]
         ids = np.array([token for part in parts for token in part], np.int64)
-        return ids, np.repeat([slot.segment for slot in self.slots], list(map(len, parts)))
+        lengths = list(map(len, parts))
+        segments = np.repeat([slot.segment for slot in self.slots], lengths)
+        return Row(ids, segments, np.repeat([slot.text == "$A" and slot.token is None for slot in self.slots], lengths))
 
     def _cut(self, rows: dict[str, list[int]]) -> None:
         """Shortens the rows until all of them fit."""
@@ -86,8 +94,8 @@ class Encoder:
             raise AlchemyError(f"long = {self.long!r} needs a max_length, not {self.max_length}")
 
 
-class Encoding(DataPipeline):
-    """What both pipes are given, and what they do to a sample."""
+class Texts(DataPipeline):
+    """What both forms of Encode are given, and what they do to a sample."""
 
     def __init__(
         self,
@@ -102,37 +110,96 @@ class Encoding(DataPipeline):
         max_length: int = 0,
         long: Literal["refuse", "longest_first", "only_first", "only_second"] = "refuse",
     ) -> None:
-        super().__init__(datapipe)
-        self.check_source(datapipe)
+        super().__init__(checked(self, datapipe))
         self.field, self.to, self.pair, self.segments = field, to, pair, segments
         self.template, self.max_length, self.long = template, max_length, long
         self.tokenizer = tokenizer_of(tokenizer)
-        self.encoder = Encoder(self.tokenizer, template=template, pair=bool(pair), max_length=max_length, long=long)
+        self.places = Template(self.tokenizer, template=template, pair=bool(pair), max_length=max_length, long=long)
         keep(self.tokenizer, to)
-        self.takes = {name: "str" for name in (field, pair) if name}  # type: ignore[misc]
-        before = _given_by(datapipe)
-        if before is not None:  # else nobody can tell which fields a sample has besides those that are made here
-            self.gives = {**before, **{name: "int64" for name in (to, segments) if name}}  # type: ignore[misc]
-
-    def check_source(self, datapipe: Any) -> None:
-        """An error where the pipe before is of the wrong kind."""
+        declare(self, takes={field: "str", pair: "str"}, gives=(to, segments))
 
     def encoded(self, sample: Any) -> dict[str, Any]:
         """A sample with the ids of its text; the sample itself is left as it was."""
-        second = self._text(sample, self.pair) if self.pair else None
-        ids, segments = self.encoder(self._text(sample, self.field), second)
-        made = {**sample, self.to: ids}
-        return {**made, self.segments: segments} if self.segments else made
+        rows = {"$A": self._ids(sample, self.field)}
+        if self.pair:
+            rows["$B"] = self._ids(sample, self.pair)
+        row = self.places(rows)
+        made = {**sample, self.to: row.ids}
+        return {**made, self.segments: row.segments} if self.segments else made
 
-    def _text(self, sample: Any, name: str) -> str:
+    def _ids(self, sample: Any, name: str) -> list[int]:
         text = field_of(sample, name, self)
-        if not isinstance(text, str):
-            raise AlchemyError(f"{title(self)}: the field {name!r} is {text!r}, which is no text")
-        return text
+        if isinstance(text, str):
+            return self.tokenizer.encode(text)
+        hint = "lists of words are encoded by EncodeWords" if isinstance(text, list) else ""
+        raise AlchemyError(f"{title(self)}: the field {name!r} is {text!r}, which is no text", hint=hint)
+
+
+class Wordwise(DataPipeline):
+    """What both forms of EncodeWords are given, and what they do to a sample."""
+
+    def __init__(
+        self,
+        datapipe: Any,
+        *,
+        tokenizer: str | Path | dict[str, Any],
+        field: str = "tokens",
+        to: str = "input_ids",
+        template: str = "",
+        max_length: int = 0,
+        long: Literal["refuse", "only_first"] = "refuse",
+        blank: bool = False,
+        words: str = "",
+        align: dict[str, str] = {},
+        ignore: int = -100,
+        marks: dict[str, str] = {},
+    ) -> None:
+        super().__init__(checked(self, datapipe))
+        self.field, self.to, self.template, self.max_length, self.long = field, to, template, max_length, long
+        self.blank, self.words, self.align, self.ignore, self.marks = blank, words, align, ignore, marks
+        self.tokenizer = tokenizer_of(tokenizer)
+        self.places = Template(self.tokenizer, template=template, pair=False, max_length=max_length, long=long)
+        keep(self.tokenizer, to)
+        takes = dict.fromkeys((field, *align, *marks), "list")
+        declare(self, takes=takes, gives=(to, words, *align.values(), *marks.values()))
+
+    def encoded(self, sample: Any) -> dict[str, Any]:
+        """A sample with the ids of its words, and what was said of the words said of their tokens."""
+        pieces = [self._pieces(number, word) for number, word in enumerate(field_of(sample, self.field, self))]
+        row = self.places({"$A": list(itertools.chain.from_iterable(pieces))})
+        of_word = np.repeat(np.arange(len(pieces)), list(map(len, pieces)))
+        word_T = np.full(len(row.ids), -1)
+        word_T[row.own] = of_word[: row.own.sum()]
+        made = {self.to: row.ids, **({self.words: word_T} if self.words else {})}
+        made |= {to: self._aligned(sample, name, word_T, len(pieces)) for name, to in self.align.items()}
+        return {**sample, **made, **{to: self._mark(sample, name, word_T) for name, to in self.marks.items()}}
+
+    def _pieces(self, number: int, word: str) -> list[int]:
+        pieces = self.tokenizer.encode(f" {word}" if self.blank and number else word)
+        # a word that the tokenizer drops keeps its place, and its tag
+        return pieces or ([] if self.tokenizer.unk is None else [self.tokenizer.unk])
+
+    def _aligned(self, sample: Any, name: str, word_T: np.ndarray, count: int) -> np.ndarray:
+        """A number for each token: that of its word for the first of a word, `ignore` for all others."""
+        values = np.asarray(field_of(sample, name, self))
+        if values.shape != (count,) or (count and values.dtype.kind not in "iub"):
+            text = f"{title(self)}: the field {name!r} has the shape {values.shape}, and there are {count} words"
+            raise AlchemyError(text, hint="it must hold one whole number for each word")
+        first_T = (word_T >= 0) & (word_T != np.concatenate(([-1], word_T[:-1])))
+        return np.where(first_T, values[word_T], self.ignore) if count else np.full(len(word_T), self.ignore)
+
+    def _mark(self, sample: Any, name: str, word_T: np.ndarray) -> np.ndarray:
+        """Ones for the tokens of the words `[start, end)`, zeros for all others."""
+        start, end = field_of(sample, name, self)
+        mark_T = ((word_T >= start) & (word_T < end)).astype(np.int64)
+        if not mark_T.any():
+            hint = "set a larger max_length, or leave such samples out with a Filter"
+            raise AlchemyError(f"{title(self)}: {name} = [{start}, {end}] lies beyond the end of the row", hint=hint)
+        return mark_T
 
 
 @DataPipeline.register()
-class Encode(Encoding, LstDataPipeline):
+class Encode(Texts, LstDataPipeline):
     """The text in `field`, or with `pair` those of two fields, as ids in `to`, and their segments in `segments`.
 
     `tokenizer` is a folder, or a table such as `{ type = "alchemy.text.Words", vocab = "vocab.txt" }`. `template` tells
@@ -145,21 +212,53 @@ class Encode(Encoding, LstDataPipeline):
     def __len__(self) -> int:
         return len(self.datapipe)
 
-    def check_source(self, datapipe: Any) -> None:
-        if isinstance(datapipe, IterableDataset) or not hasattr(datapipe, "__getitem__"):
-            hint = "put alchemy.pipeline.lst.ItrToLst before it, or use alchemy.pipeline.encode.EncodeStream"
-            raise AlchemyError(f"Encode needs data with an index, not {title(datapipe)}", hint=hint)
+
+@DataPipeline.register()
+class EncodeWords(Wordwise, LstDataPipeline):
+    """The words in `field` as ids, each encoded by itself, so that it is known which token is of which word.
+
+    `align = { tag_ids = "labels" }` gives the first token of a word its tag, and others `ignore`;
+    `marks = { e1_tokens = "e1_mask" }` turns `[start, end]` in words into ones and zeros over the tokens.
+    """
+
+    def __getitem__(self, index: int) -> Any:
+        return self.encoded(self.datapipe[index])
+
+    def __len__(self) -> int:
+        return len(self.datapipe)
 
 
 @DataPipeline.register()
-class EncodeStream(Encoding, ItrDataPipeline):
-    """The same for a stream."""
+class EncodeStream(Texts, ItrDataPipeline):
+    """Encode for a stream."""
 
     def __iter__(self) -> Iterator[Any]:
         return map(self.encoded, self.datapipe)
 
     def __len__(self) -> int:
         return length_of(self)
+
+
+@DataPipeline.register()
+class EncodeWordsStream(Wordwise, ItrDataPipeline):
+    """EncodeWords for a stream."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.encoded, self.datapipe)
+
+    def __len__(self) -> int:
+        return length_of(self)
+
+
+def checked(pipe: Any, datapipe: Any) -> Any:
+    """The pipe before, which must have an index where this one has."""
+    if isinstance(pipe, LstDataPipeline) and (
+        isinstance(datapipe, IterableDataset) or not hasattr(datapipe, "__getitem__")
+    ):
+        name = type(pipe).__name__
+        hint = f"put alchemy.pipeline.lst.ItrToLst before it, or use alchemy.pipeline.encode.{name}Stream"
+        raise AlchemyError(f"{name} needs data with an index, not {title(datapipe)}", hint=hint)
+    return datapipe
 
 
 def shares(first: int, second: int, excess: int) -> tuple[int, int]:
@@ -198,6 +297,14 @@ def keep(tokenizer: Tokenizer, field: str) -> None:
             logger.warning(text, field, folder)
     except NotImplementedError:
         logger.warning("{} cannot be saved in the record: it defines no options() and contents()", title(tokenizer))
+
+
+def declare(pipe: Any, *, takes: Mapping[str, str], gives: Iterable[str]) -> None:
+    """Lets a pipe say which fields it takes and gives; a field without a name is none."""
+    pipe.takes = {name: kind for name, kind in takes.items() if name}
+    before = _given_by(pipe.datapipe)
+    if before is not None:  # else nobody can tell which fields a sample has besides those that are made here
+        pipe.gives = {**before, **{name: "int64" for name in gives if name}}
 
 
 def _given_by(pipe: Any) -> Mapping[str, str] | None:

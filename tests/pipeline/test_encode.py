@@ -11,7 +11,7 @@ from alchemy.data.loader import get_dataloader
 from alchemy.data.peek import peek, render
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import build_datapipes
-from alchemy.pipeline.encode import Encode, EncodeStream, shares
+from alchemy.pipeline.encode import Encode, EncodeStream, EncodeWords, EncodeWordsStream, shares
 from alchemy.pipeline.itr import Shuffle
 from alchemy.pipeline.lst import SequenceWrapper
 from alchemy.text import Tokenizer, Words, load_tokenizer
@@ -138,10 +138,74 @@ def test_what_cannot_be_encoded_is_said(options, message):
         encode(**options)
 
 
-def test_a_stream_needs_the_pipe_for_streams():
-    with pytest.raises(AlchemyError, match=r"Encode needs data with an index, not .*Shuffle; .*EncodeStream"):
-        Encode(Shuffle(SequenceWrapper(SAMPLES)), tokenizer=WORDS)
-    assert len(EncodeStream(Shuffle(SequenceWrapper(SAMPLES)), tokenizer=WORDS)) == 2
+@pytest.mark.parametrize(("kind", "streaming"), [(Encode, EncodeStream), (EncodeWords, EncodeWordsStream)])
+def test_a_stream_needs_the_pipe_for_streams(kind, streaming):
+    name, other = kind.__name__, streaming.__name__
+    with pytest.raises(AlchemyError, match=rf"{name} needs data with an index, not .*Shuffle; .*encode\.{other}"):
+        kind(Shuffle(SequenceWrapper(SAMPLES)), tokenizer=WORDS)
+    assert len(streaming(Shuffle(SequenceWrapper(SAMPLES)), tokenizer=WORDS)) == 2
+
+
+RELATION = {"tokens": ["the", "unheard", "cat"], "tag_ids": [0, 2, 1], "e1_tokens": [1, 2], "label": 3}
+
+
+@pytest.mark.parametrize("kind", [EncodeWords, EncodeWordsStream])
+def test_what_is_said_of_words_is_said_of_their_tokens(kind):
+    characters = make("characters")
+    options = {"words": "word", "align": {"tag_ids": "labels"}, "marks": {"e1_tokens": "e1_mask"}}
+    (sample,) = encode([RELATION], kind, tokenizer=characters, template="bos $A eos", **options)
+    assert characters.decode(sample["input_ids"]) == "theunheardcat"
+    assert sample["word"].tolist() == [-1, 0, 0, 0, *[1] * 7, 2, 2, 2, -1]
+    assert sample["labels"].tolist() == [-100, 0, -100, -100, 2, *[-100] * 6, 1, -100, -100, -100]
+    assert sample["e1_mask"].tolist() == [0, 0, 0, 0, *[1] * 7, 0, 0, 0, 0]
+    assert (sample["label"], sample["tokens"]) == (3, RELATION["tokens"])
+
+
+def test_words_of_a_byte_level_tokenizer_may_have_their_blanks():
+    bpe = make("bpe")
+    for blank, text in ((True, "the unheard cat"), (False, "theunheardcat")):
+        (sample,) = encode([RELATION], EncodeWords, tokenizer=bpe, blank=blank)
+        assert bpe.decode(sample["input_ids"]) == text
+
+
+def test_a_word_that_is_dropped_keeps_its_place():
+    (sample,) = encode([{"tokens": ["the", "\u200b", "cat"]}], EncodeWords, tokenizer=make("vocab.txt"), words="word")
+    assert sample["word"].tolist() == [0, 1, 2]
+    assert sample["input_ids"][1] == make("vocab.txt").unk
+
+
+@given(sizes=st.lists(st.integers(1, 4), max_size=6), most=st.integers(0, 12))
+def test_the_first_token_of_each_word_has_its_tag(sizes, most):
+    samples = [{"tokens": ["a" * size for size in sizes], "tags": list(range(len(sizes)))}]
+    limit = {"max_length": most + 3, "long": "only_first"}
+    options = {"tokenizer": make("characters"), "template": "bos $A eos", "align": {"tags": "labels"}, "ignore": -1}
+    (sample,) = encode(samples, EncodeWords, **options, **limit)
+    full = [tag for number, size in enumerate(sizes) for tag in [number, *[-1] * (size - 1)]]
+    assert sample["labels"].tolist() == [-1, *full[: most + 1], -1]
+
+
+@pytest.mark.parametrize(
+    ("sample", "options", "message"),
+    [
+        (
+            {"tag_ids": [1]},
+            {"align": {"tag_ids": "x"}},
+            r"'tag_ids' has the shape \(1,\), and there are 3 words",
+        ),
+        ({"tag_ids": ["O"] * 3}, {"align": {"tag_ids": "x"}}, "it must hold one whole number for each word"),
+        ({"e1_tokens": [2, 3]}, {"marks": {"e1_tokens": "x"}}, r"e1_tokens = \[2, 3\] lies beyond the end of the row"),
+        ({}, {"marks": {"e2_tokens": "x"}}, "a sample has no field 'e2_tokens'"),
+        ({}, {"long": "refuse"}, "a text has 3 tokens, more than max_length = 2"),
+    ],
+)
+def test_what_does_not_fit_the_words_is_said(sample, options, message):
+    with pytest.raises(AlchemyError, match=message):
+        encode([{**RELATION, **sample}], EncodeWords, **{"max_length": 2, "long": "only_first", **options})
+
+
+def test_words_are_not_taken_for_a_text():
+    with pytest.raises(AlchemyError, match="which is no text; lists of words are encoded by EncodeWords"):
+        encode([RELATION], field="tokens")
 
 
 @pytest.fixture
