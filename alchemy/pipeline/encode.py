@@ -262,15 +262,15 @@ def checked(pipe: Any, datapipe: Any) -> Any:
 
 
 def shares(first: int, second: int, excess: int) -> tuple[int, int]:
-    """How many tokens two texts lose when the longer one loses each time, the second where they are equal.
+    """How many tokens two texts lose: the longer one until they are equal, then both; as transformers does it.
 
     >>> shares(5, 2, 2), shares(5, 2, 4), shares(2, 5, 4), shares(3, 3, 3)
-    ((2, 0), (3, 1), (0, 4), (1, 2))
+    ((2, 0), (3, 1), (1, 3), (2, 1))
     """
-    from_longer = min(abs(first - second), excess)
-    rest = excess - from_longer
-    longer = (from_longer, 0) if first > second else (0, from_longer)
-    return longer[0] + rest // 2, longer[1] + rest - rest // 2
+    longer = min(abs(first - second), excess)
+    rest = excess - longer
+    # where an odd number is left to lose, the text that was shorter loses one more
+    return (longer + rest // 2, rest - rest // 2) if first > second else (rest - rest // 2, longer + rest // 2)
 
 
 def tokenizer_of(spec: Any) -> Tokenizer:
