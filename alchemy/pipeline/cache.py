@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -88,23 +89,24 @@ class Cache(LstDataPipeline):
             entry = None if self.overwrite_cache else read_entry(cache_folder() / found.key)
             return self._without("nothing is to be written", found.key) if entry is None else self._read(entry)
         try:
-            entry = self._entry(found)
+            entry = self._entry(found, hashes)
             with contextlib.suppress(OSError):
                 hashes.save()
         except Unkept as error:
-            return self._without(f"they hold what cannot be written: {error}", found.key)
+            return self._without(f"{error}", found.key)
         except Unwritable as error:
             return self._without(f"the cache cannot be written: {error}", found.key, once=True)
         return entry.open(views=self.views)
 
-    def _entry(self, found: Identity) -> Entry:
+    def _entry(self, found: Identity, hashes: Hashes) -> Entry:
         root = cache_folder()
         entry = read_entry(root / found.key)
         if entry is None or not self._accepts(entry):
             _say_why(found, entry)
             about = {"chain": found.chain, "facts": found.facts}
             read = Reading(self.datapipe, found.key)
-            entry, made = keep(root, found.key, about, read, accept=self._accepts)
+            unchanged = functools.partial(_check_unchanged, found, hashes)
+            entry, made = keep(root, found.key, about, read, accept=self._accepts, before_naming=unchanged)
             if made:
                 size = told_size(entry.bytes)
                 logger.info("cache {}: {:,} samples are kept, {}", short(entry.key), entry.samples, size)
@@ -179,6 +181,13 @@ class Reading:
                 "put what draws behind the cache",
                 title(self.datapipe),
             )
+
+
+def _check_unchanged(found: Identity, hashes: Hashes) -> None:
+    """Samples of files that have changed while they were read belong to no key."""
+    changed = found.changed(hashes)
+    if changed:
+        raise Unkept(f"{_few(changed)} changed while it was read")
 
 
 def _say_why(found: Identity, entry: Entry | None) -> None:

@@ -29,6 +29,7 @@ from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.itr import JsonlOpener, Map, Shuffle, SplitByWorker
 from alchemy.pipeline.lst import Map as ListMap
 from alchemy.pipeline.lst import SequenceWrapper
+from alchemy.registry import resolve
 from alchemy.seeds import sample_rng
 from alchemy.text import Words
 
@@ -41,6 +42,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     write("train.jsonl", '{"text": "a b"}\n{"text": "c"}\n')
+    write("stop.txt", "the")
     write("kept/__init__.py", "")
     write("kept/clean.py", "def clean(text):\n    return text\n")
     write("kept/words.py", WORDS)
@@ -61,8 +63,36 @@ def words(sample, sep=" "):
 
 @lru_cache
 def cached(text):
-    return text.upper()
+    return text.upper() if text in {"b", "a"} else sorted(text, key=lambda sign: -ord(sign))
+
+class Kind:
+    NAMES = ("a", 1)
+    def __init__(self):
+        self.x = [y for y in range(3)]
+    @property
+    def name(self):
+        return _model
+    @classmethod
+    def made(cls, x: int = 3):
+        return cls()
+
+_model, KNOWN = None, {}
+LOADED = None
+PAIRS = [1.5, "x", (2,)]
+
+def load():
+    global LOADED
+    LOADED = KNOWN["a"] = 1
+load()
 """
+
+
+PIPES: list[dict[str, Any]] = [
+    {"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": ["*.jsonl"]},
+    {"type": "alchemy.pipeline.itr.JsonlOpener"},
+    {"type": "alchemy.pipeline.itr.Map", "fn": "kept.words.words", "args": {"sep": " "}},
+    {"type": "alchemy.pipeline.cache.Cache"},
+]
 
 
 def forget() -> None:
@@ -79,15 +109,9 @@ def write(name: str, text: str) -> None:
 def built(**options: Any) -> Cache:
     """A chain as another process would build it."""
     forget()
-    if not Path("stop.txt").exists():
-        write("stop.txt", "the")
-    pipes = [
-        {"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": ["*.jsonl"]},
-        {"type": "alchemy.pipeline.itr.JsonlOpener"},
-        {"type": "alchemy.pipeline.itr.Map", "fn": "kept.words.words", "args": {"sep": options.pop("sep", " ")}},
-        {"type": "alchemy.pipeline.cache.Cache", **options},
-    ]
-    kept: Cache = build_datapipes(pipes)
+    first, opener, words, last = PIPES
+    words = {**words, "args": {"sep": options.pop("sep", " ")}}
+    kept: Cache = build_datapipes([first, opener, words, {**last, **options}])
     return kept
 
 
@@ -149,6 +173,60 @@ def test_a_touched_file_is_the_same(capture_log: Any) -> None:
     os.utime("train.jsonl", (1, 1))
     built()
     assert "nothing has changed" in capture_log.text
+
+
+def test_a_module_that_was_edited_after_its_import_is_not_believed(capture_log: Any) -> None:
+    built()
+    for name, text in (("words", f"{WORDS}\nLIMIT = 2\n"), ("clean", "def clean(text):\n    return text.upper()\n")):
+        write(f"kept/{name}.py", text)
+        kept = build_datapipes(PIPES)  # in the same process, with the code of before
+        assert [sample["words"] for sample in kept] == [["a", "b"], ["c"]]
+        assert f"the module kept.{name}: it was edited after it had been imported" in capture_log.text
+        write("kept/words.py", WORDS)
+    assert len(entries(cache_folder())) == 1
+
+
+def test_data_that_changes_while_it_is_read_is_not_kept(capture_log: Any) -> None:
+    write("grown.txt", "a")
+    assert list(Cache(Growing("grown.txt"))) == ["ab"]
+    assert "grown.txt changed while it was read" in capture_log.text
+    assert entries(cache_folder()) == []
+
+
+class Growing(ItrDataPipeline):
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.path = path
+
+    def __iter__(self) -> Iterator[str]:
+        Path(self.path).write_text("ab")
+        yield Path(self.path).read_text()
+
+
+class Later(ItrDataPipeline):
+    """Imports a function when it is read."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def __iter__(self) -> Iterator[Any]:
+        yield resolve(self.name)("a")
+
+
+def test_a_name_that_is_imported_later_counts(capture_log: Any) -> None:
+    assert list(Cache(Later("kept.clean.clean"))) == ["a"]
+    write("kept/clean.py", "def clean(text):\n    return text.upper()\n")
+    forget()
+    assert list(Cache(Later("kept.clean.clean"))) == ["A"]
+    assert "the source of kept.clean has changed" in capture_log.text
+
+
+def test_looking_imports_nothing() -> None:
+    write("kept/words.py", WORDS + "\ndef more():\n    from kept.danger import run\n    return 'kept.danger.run'\n")
+    write("kept/danger.py", "raise SystemExit('imported')\n")
+    assert len(built()) == 2
+    assert "the source of kept.danger" in entries(cache_folder())[0].facts
 
 
 # -- chains made in Python
@@ -273,8 +351,8 @@ def test_what_cannot_be_told_is_never_kept_in_silence(name: str, capture_log: An
 def test_samples_that_cannot_be_written_are_made_anew(capture_log: Any) -> None:
     kept = Cache(Map(names(), Upper))
     assert [type(sample) for sample in kept] == [Upper, Upper]
-    assert "they hold what cannot be written" in capture_log.text
-    with pytest.raises(AlchemyError, match="they hold what cannot be written"):
+    assert "a tests.pipeline.test_cache.Upper cannot be written" in capture_log.text
+    with pytest.raises(AlchemyError, match=r"test_cache\.Upper cannot be written"):
         Cache(Map(names(), Upper), strict=True)
 
 

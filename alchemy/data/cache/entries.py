@@ -121,10 +121,12 @@ def keep(
     samples: Callable[[], Generator[Any, None, None]],
     *,
     accept: Callable[[Entry], bool] = lambda entry: True,
+    before_naming: Callable[[], None] = lambda: None,
 ) -> tuple[Entry, bool]:
     """The entry of a key, and whether this process has made it: the first one does, the others wait for it.
 
-    `accept` may refuse one that is there. Raises Unwritable and Unkept where it cannot be made.
+    `accept` may refuse one that is there; `before_naming` is called when all is written, and may raise.
+    Raises Unwritable and Unkept where it cannot be made.
     """
     with writing():
         root.mkdir(parents=True, exist_ok=True)
@@ -135,10 +137,12 @@ def keep(
         with writing():
             clear(root, held=key)
         with contextlib.closing(samples()) as read:
-            return _filled(root, key, about, read), True
+            return _filled(root, key, about, read, before_naming), True
 
 
-def _filled(root: Path, key: str, about: dict[str, Any], samples: Iterable[Any]) -> Entry:
+def _filled(
+    root: Path, key: str, about: dict[str, Any], samples: Iterable[Any], before_naming: Callable[[], None]
+) -> Entry:
     with _workshop(root, key) as folder:
         with writing():
             writer = Writer(folder)
@@ -149,6 +153,7 @@ def _filled(root: Path, key: str, about: dict[str, Any], samples: Iterable[Any])
             with writing():
                 layout = writer.finish()
         manifest = {"format": FORMAT, "key": key, "created": time.time(), "launch": launch(), **about, "layout": layout}
+        before_naming()
         with writing():
             write_atomic(folder / MANIFEST, json.dumps(manifest, ensure_ascii=False) + "\n")
             _put(folder, root / key)

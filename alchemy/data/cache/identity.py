@@ -25,6 +25,7 @@ from alchemy.files import hash_text
 from alchemy.text.base import Tokenizer
 
 PLAIN = (bytes, int, float, complex, type(None), type(Ellipsis))
+NUMBERS = frozenset((int, float, bool, type(None)))
 BUILT_IN = (
     types.BuiltinFunctionType,
     types.MethodDescriptorType,
@@ -34,6 +35,7 @@ BUILT_IN = (
 )
 OUTSIDE = ("_place", "ranks")  # where a config describes a pipe, and for whom it reads: not what it reads
 MOST_FILES = 10_000
+MOST_PATTERNS = 1000  # a longer list with such signs is one of texts
 NAMED_FILES = 100  # more than these are told of by their folder
 ALWAYS = ("python", "numpy", "alchemy")
 TEXT = ("tokenizers", "sentencepiece")
@@ -46,7 +48,12 @@ class Identity:
         self.chain = chain
         self.facts: dict[str, str] = {}
         self.unknown: list[str] = []
+        self.files: dict[str, str] = {}  # the hash of each that is read
         self.asks_run = False  # whether some module of the project reads from the run: its config matters then
+
+    def changed(self, hashes: Hashes) -> list[str]:
+        """The files that are not as they were when they were looked at."""
+        return [path for path, digest in self.files.items() if not os.path.isfile(path) or hashes.of(path) != digest]
 
     @property
     def key(self) -> str:
@@ -75,6 +82,8 @@ class _Look:
         self.hashes, self.sources = hashes, Sources()
         self.found = Identity([title(pipe) for pipe in links])
         self.files: dict[str, str] = {}
+        self.texts: set[tuple[str | bytes, bool]] = set()  # that were looked at already
+        self.patterns = 0
         self.at = ""  # what is being looked at, as messages call it
 
     def pipe(self, name: str, pipe: Any) -> None:
@@ -89,6 +98,10 @@ class _Look:
         """What was found on the way: files, sources, versions."""
         for path in sorted(self.sources.files):
             self._file(path)
+        for module in self.sources.outdated:
+            self.at = f"the module {module}"
+            self._unknown("it was edited after it had been imported; start the program again")
+        self.found.files = dict(self.files)
         self.found.facts |= self.sources.facts
         self.found.asks_run = self.sources.asks_run
         if len(self.files) <= NAMED_FILES:
@@ -110,7 +123,7 @@ class _Look:
         if isinstance(value, str | os.PathLike):
             digest.update(f"{type(value).__name__} {os.fspath(value)!r}".encode())
             self._path(os.fspath(value), len(above))
-        elif isinstance(value, PLAIN):
+        elif isinstance(value, PLAIN) or (type(value) in (list, tuple) and NUMBERS.issuperset(map(type, value))):
             digest.update(f"{type(value).__name__} {value!r}".encode())
         elif isinstance(value, Tensor | np.ndarray | np.generic):
             self._numbers(digest, value, above)
@@ -219,11 +232,16 @@ class _Look:
 
     def _path(self, text: str | bytes, depth: int) -> None:
         """A text that is the name of a file means what is in the file."""
+        if (text, depth <= 1) in self.texts:
+            return
+        self.texts.add((text, depth <= 1))
         if not isinstance(text, str) or not 0 < len(text) < 1024 or "\n" in text:
             return
+        self.sources.mentioned(text)
         if os.path.isfile(text):
             self._file(text)
-        elif depth <= 1 and glob.has_magic(text) and ("/" in text or "." in text):
+        elif depth <= 1 and self.patterns < MOST_PATTERNS and glob.has_magic(text) and ("/" in text or "." in text):
+            self.patterns += 1
             self._all(path for path in sorted(glob.glob(text, recursive=True)) if os.path.isfile(path))
         elif depth <= 1 and os.path.isdir(text) and not Path.cwd().is_relative_to(os.path.abspath(text)):
             self._all(

@@ -68,7 +68,7 @@ class Writer:
                     kind, content = encode(values[name])
                 except Unkept as error:
                     where = "" if name is None else f", field {name!r}"
-                    raise Unkept(f"{error} (sample {self.count}{where})") from None
+                    raise Unkept(f"{error} cannot be written (sample {self.count}{where})") from None
                 column.add(self.kinds.setdefault(kind, len(self.kinds)), content, kind.alignment)
             else:
                 column.add(0, b"", 1)

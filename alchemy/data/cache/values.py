@@ -65,7 +65,7 @@ def encode(value: Any) -> tuple[Kind, bytes]:
     try:
         text = json.dumps(_tagged(value), ensure_ascii=False, separators=(",", ":"))
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, a list that lies in itself
-        raise Unkept(f"a {kind.__name__} cannot be written: {error}") from None
+        raise Unkept(f"a {kind.__name__} ({error})") from None
     return Kind("json"), text.encode("utf-8", "surrogatepass")
 
 
