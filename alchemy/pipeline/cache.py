@@ -6,7 +6,7 @@ import contextlib
 import functools
 import json
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from loguru import logger
@@ -102,9 +102,8 @@ class Cache(LstDataPipeline):
         root = cache_folder()
         entry = read_entry(root / found.key)
         if entry is None or not self._accepts(entry):
-            _say_why(found, entry)
             about = {"chain": found.chain, "facts": found.facts}
-            read = Reading(self.datapipe, found.key)
+            read = Reading(self.datapipe, found.key, functools.partial(_say_why, found, entry))
             unchanged = functools.partial(_check_unchanged, found, hashes)
             entry, made = keep(root, found.key, about, read, accept=self._accepts, before_naming=unchanged)
             if made:
@@ -145,12 +144,13 @@ class Cache(LstDataPipeline):
 class Reading:
     """Reads a chain from its start, as a function of the key alone: whatever it draws, nobody else sees it."""
 
-    def __init__(self, datapipe: Any, key: str) -> None:
-        self.datapipe, self.seed = datapipe, derive(0, "cache", key)
+    def __init__(self, datapipe: Any, key: str, begin: Callable[[], None] = lambda: None) -> None:
+        self.datapipe, self.seed, self.begin = datapipe, derive(0, "cache", key), begin
         self.orders = [(pipe.order, pipe.order.passes) for pipe in walk(datapipe) if _is_ordered(pipe)]
         self.drawn = False
 
     def __call__(self) -> Generator[Any, None, None]:
+        self.begin()  # those who wait for another process to do it never come here
         generators = Generators()
         outside = generators.state_dict()
         for order, passes in self.orders:

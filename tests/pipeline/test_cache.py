@@ -175,6 +175,47 @@ def test_a_touched_file_is_the_same(capture_log: Any) -> None:
     assert "nothing has changed" in capture_log.text
 
 
+CHAINS: dict[str, list[dict[str, Any]]] = {
+    "encode": [
+        {"type": "alchemy.pipeline.processors.TextClassification", "path": "a.tsv", "labels": ["x", "y"]},
+        {"type": "alchemy.pipeline.encode.Encode", "tokenizer": "words"},
+    ],
+    "tagging": [{"type": "alchemy.pipeline.processors.Tagging", "path": "a.conll", "scheme": "BIO"}],
+    "parallel": [{"type": "alchemy.pipeline.processors.ParallelText", "path": ["a.tsv", "a.tsv"]}],
+    "corpus": [{"type": "alchemy.pipeline.corpora.Mapped", "path": "corpus"}],
+    "concat": [
+        {"type": "alchemy.pipeline.itr.LineOpener", "datapipe": "a.tsv"},
+        {
+            "type": "alchemy.pipeline.itr.Concat",
+            "pipes": [[{"type": "alchemy.pipeline.itr.LineOpener", "datapipe": "a.tsv"}]],
+        },
+        {"type": "alchemy.pipeline.itr.Filter", "fn": "builtins.bool"},
+        {"type": "alchemy.pipeline.lst.ItrToLst"},
+        {"type": "alchemy.pipeline.lst.Map", "fn": "kept.words.cached"},
+    ],
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_our_own_pipes_can_be_told(name: str, capture_log: Any) -> None:
+    from alchemy.data.corpus.build import Recipe, build
+
+    write("a.tsv", "label\ttext\nx\ta b\ny\tc\n")
+    write("a.conll", "a B-X\nb I-X\n\nc O\n")
+    Words.train(["a b"]).save("words")
+    build(Recipe(Path("corpus"), {"": ["a.tsv"]}))
+    chain = [*CHAINS[name], {"type": "alchemy.pipeline.cache.Cache"}]
+    first, again = build_datapipes(chain), build_datapipes(chain)
+    assert repr(list(first)) == repr(list(again)) == repr(list(first.datapipe))
+    assert "WARNING" not in capture_log.text
+    assert "nothing has changed" in capture_log.text
+    write("a.tsv", "label\ttext\nx\tb b\ny\tc\n")
+    write("a.conll", "b B-X\nb I-X\n\nc O\n")
+    build(Recipe(Path("corpus"), {"": ["a.tsv"]}))
+    changed = build_datapipes(chain)
+    assert repr(list(changed)) == repr(list(changed.datapipe)) != repr(list(first))
+
+
 def test_a_module_that_was_edited_after_its_import_is_not_believed(capture_log: Any) -> None:
     built()
     for name, text in (("words", f"{WORDS}\nLIMIT = 2\n"), ("clean", "def clean(text):\n    return text.upper()\n")):
