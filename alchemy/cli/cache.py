@@ -84,10 +84,11 @@ def _row(entry: Entry) -> dict[str, Any]:
 def _remove(args: argparse.Namespace, found: list[Entry]) -> None:
     from alchemy.data.cache.entries import cache_folder, remove, told_size
 
-    chosen = _chosen(args, found)
-    if cache_folder().is_dir():
-        remove(cache_folder(), [entry.key for entry in chosen])
-    print(f"{len(chosen)} removed, {told_size(sum(entry.bytes for entry in chosen))}")
+    chosen = {entry.key: entry for entry in _chosen(args, found)}
+    removed = remove(cache_folder(), chosen) if cache_folder().is_dir() else []
+    print(f"{len(removed)} removed, {told_size(sum(chosen[key].bytes for key in removed))}")
+    if len(removed) < len(chosen):
+        print(f"{len(chosen) - len(removed)} stay: another process is writing them")
 
 
 def _chosen(args: argparse.Namespace, found: list[Entry]) -> list[Entry]:

@@ -87,7 +87,7 @@ def stored(folder: Path, rows: list[Any], *, views: bool = False) -> Stored:
     return Stored(folder, json.loads(json.dumps(layout)), views=views)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(samples, min_size=1, max_size=6))
 def test_samples_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]) -> None:
     read = stored(tmp_path_factory.mktemp("kept") / "a", rows)
@@ -246,7 +246,7 @@ def test_removing(tmp_path: Path) -> None:
     fill(tmp_path, some, key="ff")
     (tmp_path / f".{KEY}.building-abc-x").mkdir()
     (tmp_path / ".ff.old-abc").mkdir()
-    remove(tmp_path, ["ff"])
+    assert remove(tmp_path, ["ff"]) == ["ff"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [f".{KEY}.lock", KEY]
 
 
@@ -332,6 +332,7 @@ def test_who_waits_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     pid = forked(lambda: list(fill(tmp_path, lambda: slow(100, 0.4))[0].open()) == list(some(100)))
     while not list(tmp_path.glob(".*.building-*")):
         time.sleep(0.01)
+    assert remove(tmp_path, [KEY]) == []
     entry, made = fill(tmp_path, some)
     assert os.waitpid(pid, 0)[1] == 0
     assert (entry.samples, made) == (100, False)

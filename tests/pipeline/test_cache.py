@@ -348,6 +348,12 @@ def test_equal_options_are_the_same() -> None:
     assert CALLS == ["a", "b"]
 
 
+def test_a_cache_may_stand_behind_another() -> None:
+    for text in ("a", "a", "b"):
+        assert list(Cache(ListMap(Cache(ListMap(names(text), upper)), upper))) == [text.upper()]
+    assert CALLS == ["a", "A", "b", "B"]
+
+
 def test_texts_in_memory_are_data() -> None:
     assert [list(Cache(ListMap(names(text), upper))) for text in ("a", "b", "a")] == [["A"], ["B"], ["A"]]
     assert CALLS == ["a", "b"]

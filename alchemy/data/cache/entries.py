@@ -92,14 +92,20 @@ def entries(root: Path) -> list[Entry]:
     return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.created)
 
 
-def remove(root: Path, keys: Iterable[str]) -> None:
-    """Removes entries; whoever reads them goes on reading, since the files are mapped."""
+def remove(root: Path, keys: Iterable[str]) -> list[str]:
+    """Removes entries, and tells which: not those that another process is writing anew.
+
+    Whoever reads them goes on reading, since the files are mapped.
+    """
     clear(root)
+    removed = []
     for key in keys:
         with locked(_lock(root, key)) as free:
             if free:
                 _discard(root / key)
                 _lock(root, key).unlink(missing_ok=True)
+                removed.append(key)
+    return removed
 
 
 def clear(root: Path, held: str = "") -> None:
