@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from alchemy.data.cache.values import ABSENT, Decoder, Kind, Unkept, decoder, encode, kinds_of
+from alchemy.data.corpus.layout import mapped
 
 MOST_FIELDS = 64  # samples with more, and those that are no dicts, are kept as one value
 MOST_SHAPES = 1000
@@ -162,13 +163,13 @@ class Stored(Sequence[Any]):
         self.alignments = [kind.alignment for kind in kinds]
         self.decoders: list[Decoder] = [decoder(kind, views=self.views) for kind in kinds]
         self.shapes: list[list[str] | None] = self.layout["shapes"]
-        self.rows = _mapped(self.folder / ROWS, "<u2", count)
+        self.rows = mapped(self.folder / ROWS, "<u2", count)
         self.columns = {name: self._column(number, count) for number, name in enumerate(columns)}
 
     def _column(self, number: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         content, index, codes = column_files(self.folder, number)
         size = self.layout["files"][content.name]
-        return _mapped(content, "|u1", size), _mapped(index, "<i8", count + 1), _mapped(codes, "<u2", count)
+        return mapped(content, "|u1", size), mapped(index, "<i8", count + 1), mapped(codes, "<u2", count)
 
     def __len__(self) -> int:
         count: int = self.layout["samples"]
@@ -190,9 +191,3 @@ class Stored(Sequence[Any]):
         if begin < end:
             begin += -begin % self.alignments[code]
         return self.decoders[code](content, begin, end)
-
-
-def _mapped(path: Path, dtype: str, count: int) -> np.ndarray:
-    if not count:  # an empty file cannot be mapped
-        return np.empty(0, dtype)
-    return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=(count,)))

@@ -96,3 +96,11 @@ def _check_sizes(name: str | Path, manifest: Manifest) -> None:
 def _hint(name: Path) -> str:
     there = sorted(path.name.removesuffix(MANIFEST) for path in name.parent.glob(f"*{MANIFEST}"))
     return f"there are {', '.join(there[:8])}" if there else "make one with `alchemy data build`"
+
+
+def mapped(path: Path, dtype: np.dtype[Any] | str, count: int) -> np.ndarray:
+    """So many numbers of a file, read in place."""
+    if not count:  # an empty file cannot be mapped
+        return np.empty(0, dtype)
+    # a plain view: memmap's own class makes every slice of it three times as dear
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=(count,)))

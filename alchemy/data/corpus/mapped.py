@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from alchemy.data.corpus.layout import IDS, OFFSETS, beside, read_manifest
+from alchemy.data.corpus.layout import IDS, OFFSETS, beside, mapped, read_manifest
 
 CHUNK = 2**20
 
@@ -31,12 +31,12 @@ class Corpus(Sequence[np.ndarray]):
     @functools.cached_property
     def ids(self) -> np.ndarray:
         """All sentences, one after the other."""
-        return _mapped(beside(self.path, IDS), np.dtype(self.manifest.dtype), self.manifest.tokens)
+        return mapped(beside(self.path, IDS), np.dtype(self.manifest.dtype), self.manifest.tokens)
 
     @functools.cached_property
     def offsets(self) -> np.ndarray:
         """Where each sentence begins; one more number says where the last one ends."""
-        return _mapped(beside(self.path, OFFSETS), np.dtype(np.int64), self.manifest.sentences + 1)
+        return mapped(beside(self.path, OFFSETS), np.dtype(np.int64), self.manifest.sentences + 1)
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
@@ -100,10 +100,3 @@ class Corpus(Sequence[np.ndarray]):
             empty = columns < (width - lengths)[:, None] if left else columns >= lengths[:, None]
             np.putmask(found, empty, pad)
         return found, lengths
-
-
-def _mapped(path: Path, dtype: np.dtype[Any], count: int) -> np.ndarray:
-    if not count:  # an empty file cannot be mapped
-        return np.empty(0, dtype)
-    # a plain view: memmap's own class makes every slice of it three times as dear
-    return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=(count,)))
