@@ -99,13 +99,30 @@ class Backed(Tokenizer):
         return self.backend.decode(ids)
 
     def id_of(self, symbol: str) -> int | None:
-        return self.backend.id_of(symbol)
+        return self.backend.id_of(symbol) if _is_utf8(symbol) else None
 
     def _rows(self, lines: Sequence[str]) -> list[list[int]]:
         try:
             return self.backend.encode(lines)
         except TypeError as error:
-            raise AlchemyError(
-                f"{type(self).__name__} takes text that can be written as UTF-8: {error}",
-                hint="a lone surrogate cannot: read files with errors='strict' or 'replace'",
-            ) from error
+            wrong = [line for line in lines if not _is_utf8(line)]
+            if not wrong:
+                raise
+            raise no_utf8(type(self).__name__, wrong[0]) from error
+
+
+def no_utf8(name: str, what: object) -> AlchemyError:
+    """The error of a tokenizer that was given half a character, or no text at all."""
+    if isinstance(what, str):
+        at = next((place for place, sign in enumerate(what) if "\ud800" <= sign <= "\udfff"), 0)
+        what = what[max(at - 20, 0) : at + 20]  # a line may be a whole book
+    hint = "a lone surrogate cannot: read files with errors='strict' or 'replace'"
+    return AlchemyError(f"{name} takes text that can be written as UTF-8, not {what!r}", hint=hint)
+
+
+def _is_utf8(line: Any) -> bool:
+    try:
+        str.encode(line, "utf-8")
+    except (TypeError, UnicodeEncodeError):
+        return False
+    return True

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from alchemy.errors import AlchemyError
-from alchemy.text.backend import Backed, Rust
+from alchemy.text.backend import Backed, Rust, no_utf8
 from alchemy.text.base import Tokenizer, content_of, package
 from alchemy.text.vocab import SPECIALS
 
@@ -55,7 +55,10 @@ class BPE(Backed):
             initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )
-        inner.train_from_iterator(lines, trainer)
+        try:
+            inner.train_from_iterator(lines, trainer)
+        except UnicodeEncodeError as error:
+            raise no_utf8(cls.__name__, error.object) from error
         return cls(file=inner.to_str(pretty=True).encode(), specials=specials, multiple=multiple)
 
 

@@ -31,7 +31,15 @@ def test_lower_case_and_other_special_symbols() -> None:
     [
         (lambda: BPE.train([], size=259), "size = 259 leaves no room for 256 bytes and 4 special symbols"),
         (lambda: BPE(file=b"{}"), "BPE cannot read its tokenizer.json: "),
-        (lambda: BPE.train([], size=260).encode("\ud800"), "BPE takes text that can be written as UTF-8"),
+        (
+            lambda: BPE.train([], size=260).encode("a \ud800"),
+            r"BPE takes text that can be written as UTF-8, not 'a \ud800'",
+        ),
+        (
+            lambda: BPE.train(["a", "bad \ud83d half"], size=260),
+            r"UTF-8, not 'bad \ud83d half'; a lone surrogate cannot: ",
+        ),
+        (lambda: BPE.train([], size=260).encode_lines(["a", 3]), "BPE takes text that can be written as UTF-8, not 3"),
         (lambda: BPE(file="none.json"), "'none.json' cannot be read: No such file"),
         (lambda: BPE(file=BPE.train([], size=260).content, specials={"pad": "[PAD]"}), "finds no special symbol [PAD]"),
     ],
