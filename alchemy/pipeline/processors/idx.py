@@ -15,6 +15,7 @@ from alchemy.pipeline.processors.labels import read_labels
 from alchemy.pipeline.processors.samples import declare
 
 DTYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+CUT = "the file is cut or damaged: fetch it again"
 
 
 @DataPipeline.register()
@@ -70,12 +71,16 @@ def read_idx(path: str | Path) -> np.ndarray[Any, Any]:
             raise AlchemyError(
                 f"{str(path)!r} is not an idx file", hint="it would begin with two zero bytes and a type"
             )
-        shape = [int.from_bytes(file.read(4), "big") for _ in range(head[3])]
+        axes = file.read(4 * head[3])
         body = file.read()
+    if len(axes) < 4 * head[3]:
+        text = f"the head ends after {4 + len(axes)} bytes, expected {4 + 4 * head[3]} for {head[3]} axes"
+        raise AlchemyError(text, where=str(path), hint=CUT)
+    shape = [int.from_bytes(axes[begin : begin + 4], "big") for begin in range(0, len(axes), 4)]
     dtype = np.dtype(DTYPES[head[2]])
     if len(body) != math.prod(shape) * dtype.itemsize:
         text = f"{len(body)} bytes follow the head, expected {math.prod(shape) * dtype.itemsize} for {shape}"
-        raise AlchemyError(text, where=str(path), hint="the file is cut or damaged: fetch it again")
+        raise AlchemyError(text, where=str(path), hint=CUT)
     array = np.frombuffer(body, dtype).reshape(shape)
     return array.astype(dtype.newbyteorder("="), copy=False)
 

@@ -45,6 +45,8 @@ def test_wide_numbers_are_read_in_the_order_of_the_machine(tmp_path):
     [
         (b"PNG", None, {}, "is not an idx file"),
         (idx(2, 3, body=b"\0"), None, {}, r"1 bytes follow the head, expected 6 for \[2, 3\]"),
+        (b"\0\0\x08\3\0\0\0\2", None, {}, "the head ends after 8 bytes, expected 16 for 3 axes; the file is cut"),
+        (idx(2, 3)[:10], None, {}, "the head ends after 10 bytes, expected 12 for 2 axes"),
         (idx(0, 3), idx(0), {"labels": ["a"]}, "IdxImages finds no samples"),
         (idx(2, 3), idx(3), {}, r"2 images, but labels of the shape \[3\]"),
         (idx(2, 3), idx(2), {"labels": ["a"]}, "item 1 has the label 1, expected 0 to 0"),
