@@ -16,6 +16,8 @@ from alchemy.data.files import COMPRESSED, expand, open_bytes, open_text, read_l
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline
 
+LONGEST = 2**31 - 1  # characters of a csv cell: Python's own limit is 131,072, less than a long document has
+
 
 class BadRow(Exception):
     """A row that is not what its format promises."""
@@ -199,10 +201,13 @@ def json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
                 yield number, json.loads(line)
             except ValueError as error:
                 yield number, BadRow(f"is not JSON: {error}")
+            except RecursionError:
+                yield number, BadRow("is JSON that is nested too deep to be read")
 
 
 def csv_rows(path: Path, delimiter: str, quote: str, encoding: str) -> Iterator[tuple[int, Any]]:
     """`(line, cells)` of a csv file, header included; empty lines are passed over."""
+    csv.field_size_limit(LONGEST)  # Python keeps one for all readers, and others may have set it
     quoting = {"quotechar": quote, "quoting": csv.QUOTE_MINIMAL} if quote else {"quoting": csv.QUOTE_NONE}
     with open_text(path, encoding=encoding, newline="") as file:
         reader = csv.reader(file, delimiter=delimiter, strict=True, **quoting)

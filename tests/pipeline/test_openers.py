@@ -71,6 +71,7 @@ BAD = {
     "quote": ("csv", 'a,b\n"x"y,2\n4,5\n', r"bad\.csv:2 is not csv", 1),
     "lines": ("csv", 'a,b\n"1\n2",2\n3\n', r"bad\.csv:4 1 cells", 1),
     "json": ("jsonl", '{"a": 1}\n{"a": \n{"a": 2}\n', r"bad\.jsonl:2 is not JSON", 2),
+    "deep": ("jsonl", '{"a": 1}\n' + "[" * 100_000 + "\n", r"bad\.jsonl:2 is JSON that is nested too deep", 1),
 }
 
 
@@ -82,6 +83,13 @@ def test_a_bad_row_is_an_error_or_counted(tmp_path, capture_log, kind, text, mes
         list(OPENERS[kind]([path]))
     assert len(list(OPENERS[kind]([path], bad="skip"))) == good
     assert "1 bad rows were skipped, the first at line" in capture_log.text
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_a_cell_may_be_a_whole_document(tmp_path, kind):
+    path = tmp_path / f"long.{kind}"
+    path.write_text("text\n" + "x" * 200_000 + "\n", "utf-8")
+    assert [len(row["text"]) for row in OPENERS[kind]([path])] == [200_000]
 
 
 @pytest.mark.parametrize("kind", OPENERS)
