@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,9 @@ def read_labels(labels: list[str] | str | None, by: str = "name", *, what: str =
         return AnyLabel()
     if isinstance(labels, str | Path):
         return Labels(_names_in(check_file(labels)), by)
+    if not isinstance(labels, Iterable):
+        hint = f'give {what} = ["good", "bad"], or the name of a file with one a line'
+        raise AlchemyError(f"{what} is {labels!r}, expected a list of names", hint=hint)
     names = [str(name) for name in labels]
     if not names or len(set(names)) < len(names):
         twice = next((name for name in names if names.count(name) > 1), None)

@@ -114,6 +114,7 @@ WRONG_SETTINGS = {
     "index": ({"label_by": "index"}, 'label_by = "index" needs the names of the labels'),
     "twice": ({"labels": ["a", "b", "a"]}, "labels has 'a' twice"),
     "none": ({"labels": []}, "labels is an empty list"),
+    "a number": ({"labels": 3}, r'labels is 3, expected a list of names; give labels = \["good", "bad"\], or the name'),
     "no single column": ({"text": "twice"}, r"a\.csv:1 there are two columns 'twice'; give its number"),
     "signs": ({"delimiter": "||"}, r"delimiter and quote are single characters, not '\|\|' and"),
     "separator": ({"separator": ""}, "separator is empty; give the sign that stands between the labels"),
