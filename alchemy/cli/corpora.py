@@ -28,6 +28,7 @@ INFO = """examples:
   alchemy data info corpus/train.en
   alchemy data info corpus/train.en --json"""
 MOST_WORKERS = 16
+LEARNING = {"joined": False, "lower": False, "min_frequency": 1, "size": None, "multiple": 1}
 
 
 def add_build(actions: Any) -> None:
@@ -109,6 +110,10 @@ def _recipe(args: argparse.Namespace) -> Recipe:
         tokenizer = {side: f"{args.like}{f'.{side}' if side else ''}.tokenizer" for side in sides}
     elif args.tokenizer not in KINDS and os.path.isdir(args.tokenizer):
         tokenizer = dict.fromkeys(sides, args.tokenizer)
+    learning = [f"--{name.replace('_', '-')}" for name, value in LEARNING.items() if getattr(args, name) != value]
+    if not isinstance(tokenizer, str) and learning:
+        hint = "leave it out: what is learnt is learnt already"
+        raise AlchemyError(f"{learning[0]} is for a tokenizer that is learnt from the text", hint=hint)
     return Recipe(
         out=Path(args.out),
         sides=sides,

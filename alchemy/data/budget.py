@@ -46,7 +46,8 @@ class Budget(Order):
     ) -> None:
         limit = min((number for number in (max_tokens, max_length) if number), default=None)
         if too_long == "truncate" and limit is not None:
-            lengths = {name: np.minimum(column, limit) for name, column in lengths.items()}
+            # no more than the longest: a small type of number does not hold every limit
+            lengths = {name: np.minimum(c, min(limit, int(c.max(initial=0)))) for name, c in lengths.items()}
         self.keys = [_small(column) for column in lengths.values()]
         self.total, self.shuffle = len(self.keys[0]), shuffle
         longest = np.maximum.reduce(self.keys)
@@ -131,8 +132,16 @@ def lengths_of(dataset: Any, field: str = "") -> Lengths:
     if not field:
         hint = "name the field whose length counts: length_of = 'tokens'"
         raise AlchemyError("max_tokens needs to know how long the samples are", hint=hint)
-    samples = (dataset[index] for index in range(len(dataset)))
-    return {field: np.fromiter((len(sample[field]) for sample in samples), np.int64, len(dataset))}
+    return {field: np.fromiter((_length(dataset[i], i, field) for i in range(len(dataset))), np.int64, len(dataset))}
+
+
+def _length(sample: Any, index: int, field: str) -> int:
+    try:
+        return len(sample[field])
+    except (KeyError, TypeError, IndexError) as error:
+        what = f"has {', '.join(map(str, sample))}" if isinstance(sample, dict) else f"is a {type(sample).__name__}"
+        hint = "it must be a field with a length, as a list of tokens is"
+        raise AlchemyError(f"length_of = {field!r}: sample {index} {what}", hint=hint) from error
 
 
 def _small(lengths: np.ndarray) -> np.ndarray:
@@ -189,6 +198,8 @@ def _check(given: dict[str, Any], options: dict[str, Any]) -> None:
         raise AlchemyError(f"too_long must be 'error', 'skip' or 'truncate', not {given['too_long']!r}")
     if "max_tokens" not in given and "max_sentences" not in given:
         raise AlchemyError(f"{next(iter(given))} needs a budget", hint="give max_tokens, or max_sentences")
+    if given.get("too_long") == "truncate" and not given.keys() & {"max_tokens", "max_length"}:
+        raise AlchemyError('too_long = "truncate" needs to know at what length', hint="give max_length")
     clash = [key for key in ("batch_size", "batch_sampler", "sampler", "drop_last") if options.get(key)]
     if clash:
         hint = "remove one or the other; max_sentences limits the samples of a batch"

@@ -181,6 +181,9 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = WHOLE, **kwarg
     budget = budgeted(dataset, options, shuffle=bool(options.get("shuffle")))
     if "collate_fn" not in options and hasattr(dataset, "collate"):
         options["collate_fn"] = dataset.collate
+        if budget is None and not options.get("batch_size") and options.get("batch_sampler") is None:
+            hint = "give max_tokens, max_sentences or batch_size"
+            raise AlchemyError(f"nothing says how large a batch of {title(dataset)} is", hint=hint)
     seed, generator = _seeded(seed, options.get("generator"))
     options["generator"] = generator
     given = {"data_source": dataset, "dataset": dataset, "generator": generator, "seed": seed % 2**32}

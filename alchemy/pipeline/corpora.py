@@ -23,11 +23,17 @@ class _Source(LstDataPipeline):
     begins = True
     limit: int | None = None  # tokens of a sentence that are read; the loader sets it where longer ones are to be cut
 
-    def __init__(self, corpora: dict[str, Corpus], *, left: Sequence[str], multiple: int) -> None:
+    def __init__(self, corpora: dict[str, Corpus], *, left: Sequence[str], multiple: int, pad: int | None) -> None:
         super().__init__()
         self.corpora, self.left, self.multiple = corpora, left, multiple
         if multiple < 1:
             raise AlchemyError(f"multiple must be at least 1, not {multiple}")
+        own = {name: corpus.manifest.pad if pad is None else pad for name, corpus in corpora.items()}
+        lacking = [str(corpora[name].path) for name, value in own.items() if value is None]
+        if lacking:
+            hint = "say what rows are filled up with: pad = 0, if the model looks at the lengths"
+            raise AlchemyError(f"the tokenizer of {lacking[0]} has no token for padding", hint=hint)
+        self.pads: dict[str, Any] = own
 
     def __len__(self) -> int:
         return len(next(iter(self.corpora.values())))
@@ -46,7 +52,11 @@ class _Source(LstDataPipeline):
         return hash_text(" ".join(corpus.manifest.digest for corpus in self.corpora.values()))
 
     def lengths(self) -> dict[str, np.ndarray]:
-        return {name: corpus.lengths for name, corpus in self.corpora.items()}
+        """As they are in a batch: rounded up to the multiple."""
+        lengths = {name: corpus.lengths for name, corpus in self.corpora.items()}
+        if self.multiple == 1:
+            return lengths
+        return {name: -(-column.astype(np.int64) // self.multiple) * self.multiple for name, column in lengths.items()}
 
     def where(self, index: int) -> str:
         """File and line that a sample was made of."""
@@ -57,7 +67,7 @@ class _Source(LstDataPipeline):
         for name, corpus in self.corpora.items():
             rows, lengths = corpus.padded(
                 indices,
-                pad=corpus.manifest.pad or 0,
+                pad=self.pads[name],
                 left=name in self.left,
                 multiple=self.multiple,
                 limit=self.limit,
@@ -70,8 +80,10 @@ class _Source(LstDataPipeline):
 class Mapped(_Source):
     """The sentences of one corpus: `field`, rows padded on the right, or with `left` in front, and `field_lengths`."""
 
-    def __init__(self, path: str, *, field: str = "ids", left: bool = False, multiple: int = 1) -> None:
-        super().__init__({field: Corpus(path)}, left=(field,) if left else (), multiple=multiple)
+    def __init__(
+        self, path: str, *, field: str = "ids", left: bool = False, multiple: int = 1, pad: int | None = None
+    ) -> None:
+        super().__init__({field: Corpus(path)}, left=(field,) if left else (), multiple=multiple, pad=pad)
 
 
 @DataPipeline.register()
@@ -81,9 +93,11 @@ class Parallel(_Source):
     `prev_output_tokens` is the target moved by one, with the end of the sentence before in front.
     """
 
-    def __init__(self, source: str, target: str, *, left_source: bool = False, multiple: int = 1) -> None:
+    def __init__(
+        self, source: str, target: str, *, left_source: bool = False, multiple: int = 1, pad: int | None = None
+    ) -> None:
         corpora = {"source": Corpus(source), "target": Corpus(target)}
-        super().__init__(corpora, left=("source",) if left_source else (), multiple=multiple)
+        super().__init__(corpora, left=("source",) if left_source else (), multiple=multiple, pad=pad)
         one, other = map(len, corpora.values())
         if one != other:
             raise AlchemyError(
@@ -97,10 +111,8 @@ class Parallel(_Source):
     def collate(self, indices: Sequence[int]) -> dict[str, Tensor]:
         batch = super().collate(indices)
         before = batch["target"].roll(1, dims=1)
-        before[:, 0] = self.eos
+        before[:, :1] = self.eos
         # behind the last token that is predicted there is nothing to give
-        before[torch.arange(before.shape[1]) >= batch["target_lengths"][:, None]] = (
-            self.corpora["target"].manifest.pad or 0
-        )
+        before[torch.arange(before.shape[1]) >= batch["target_lengths"][:, None]] = self.pads["target"]
         batch["prev_output_tokens"] = before
         return batch

@@ -85,7 +85,7 @@ class Tokenizer(Registrable):
     def save(self, folder: str | Path) -> None:
         """Writes a folder that `load_tokenizer` reads; one that is there is replaced at once, never half."""
         target = Path(folder).resolve()
-        _check_ours(target)
+        check_ours(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_folder(target, self._write)
 
@@ -177,7 +177,7 @@ def _check_whole(folder: Path, hashes: Mapping[str, str]) -> None:
             raise AlchemyError(f"{name} is not as it was saved", where=str(folder), hint=hint)
 
 
-def _check_ours(target: Path) -> None:
+def check_ours(target: Path) -> None:
     """A folder with anything else in it is not replaced: corpora may lie beside a tokenizer."""
     if not target.exists():
         return

@@ -56,6 +56,7 @@ def test_info_tells_what_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
         (["c", "t.en", "--workers", "0"], "--workers 0; give 1 or more"),
         (["c", "t.en", "--like", "d", "--tokenizer", "bpe"], "--like brings its tokenizers along"),
         (["c", "t.en", "--like", "d"], "there is no folder 'd.tokenizer'"),
+        (["c", "t.en", "--like", "d", "--lower"], "--lower is for a tokenizer that is learnt from the text"),
         (["c", "t.en", "--tokenizer", "chars"], "there is no tokenizer 'chars'; did you mean 'characters'"),
     ],
 )

@@ -145,6 +145,11 @@ def test_samples_that_are_too_long_are_left_out_and_counted(warned: list[str]) -
         Budget({"x": np.array([9])}, max_tokens=5, too_long="skip")
 
 
+def test_a_limit_may_be_larger_than_any_length() -> None:
+    lengths = {"x": np.array([3, 2], np.uint16)}
+    assert list(Budget(lengths, max_tokens=100_000, too_long="truncate").from_batch(0, 0)) == [[1, 0]]
+
+
 def test_the_loader_takes_a_budget_for_any_list() -> None:
     samples = [{"tokens": list(range(length))} for length in (4, 1, 3, 2, 4, 1)]
     loader = get_dataloader(samples, max_tokens=8, length_of="tokens", collate_fn=lambda batch: batch)
@@ -163,6 +168,8 @@ def test_the_loader_takes_a_budget_for_any_list() -> None:
         ({"too_long": "skip"}, "too_long needs a budget; give max_tokens, or max_sentences"),
         ({"max_tokens": 8}, "max_tokens needs to know how long the samples are; name the field"),
         ({"max_tokens": 8, "length_of": "x", "too_long": "truncate"}, "is for corpora that are read in place"),
+        ({"max_tokens": 8, "length_of": "y"}, "length_of = 'y': sample 0 has x; it must be a field with a length"),
+        ({"max_sentences": 8, "length_of": "x", "too_long": "truncate"}, "needs to know at what length"),
         ({"max_token": 8}, "the loader takes no 'max_token'; did you mean 'max_tokens'"),
     ],
 )

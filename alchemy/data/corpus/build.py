@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import glob
+import json
 import os
 import shutil
 import tempfile
@@ -16,13 +17,13 @@ from typing import Any
 from alchemy.data.corpus.crew import Crew
 from alchemy.data.corpus.encoder import Encoder, Learner, Part
 from alchemy.data.corpus.join import Hashes, joined, put_in_place
-from alchemy.data.corpus.layout import MANIFEST, Manifest, beside, read_manifest
+from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, TOKENIZER, Manifest, beside, read_manifest
 from alchemy.data.corpus.recipe import BPE_SIZE, Recipe
 from alchemy.data.corpus.sources import Piece, source_of
 from alchemy.data.files import expand
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_file, locked
-from alchemy.text.base import load_tokenizer
+from alchemy.text.base import check_ours, load_tokenizer
 
 
 def build(
@@ -36,13 +37,10 @@ def build(
     files = {side: _files(paths) for side, paths in recipe.sides.items()}
     try:
         recipe.out.parent.mkdir(parents=True, exist_ok=True)
-        with locked(recipe.out.with_name(f".{recipe.out.name}.lock")) as free:
-            if not free:
-                hint = "wait for it, or build under another name"
-                raise AlchemyError(f"another process is building {recipe.out}", hint=hint)
-            with _workshop(recipe.out) as folder:
-                known = {} if force else _up_to_date(recipe, files)
-                return known or _built(recipe, files, folder, workers, tell)
+        _check_free(recipe, files)
+        with _reserved(recipe), _workshop(recipe.out) as folder:
+            known = {} if force else _up_to_date(recipe, files)
+            return known or _built(recipe, files, folder, workers, tell)
     except OSError as error:
         hint = "nothing was left behind; is there room, and may you write there?"
         raise AlchemyError(f"{recipe.out} cannot be built: {error}", hint=hint) from error
@@ -54,6 +52,43 @@ def _files(paths: Sequence[str | Path]) -> list[Path]:
         if not path.is_file() and str(path) != os.devnull:  # it is read twice: once for its hash
             raise AlchemyError(f"{str(path)!r} is no file that can be read again", hint="write it to a file first")
     return files
+
+
+def _check_free(recipe: Recipe, files: Mapping[str, list[Path]]) -> None:
+    """What would be replaced must be a corpus, or the rest of one: neither a source nor a file of somebody else."""
+    sources = {path.resolve() for paths in files.values() for path in paths}
+    for side in files:
+        name = recipe.name(side)
+        check_ours(name.with_name(f"{name.name}{TOKENIZER}").resolve())
+        for suffix in (IDS, OFFSETS, MANIFEST):
+            path = beside(name, suffix)
+            if path.resolve() in sources:
+                raise AlchemyError(f"{path} would be replaced by the corpus made of it", hint="give another name")
+            if path.exists() and not (_is_manifest(beside(name, MANIFEST)) or _lock_of(name).exists()):
+                raise AlchemyError(f"{path} is there, and no part of a corpus", hint="give another name, or remove it")
+
+
+def _is_manifest(path: Path) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        fields = json.loads(path.read_bytes())
+        return isinstance(fields, dict) and {"format", "sentences", "tokens"} <= fields.keys()
+    return False
+
+
+def _lock_of(name: Path) -> Path:
+    """Stays behind: it also says that what lies under the name comes from a build."""
+    return name.with_name(f".{name.name}.lock")
+
+
+@contextlib.contextmanager
+def _reserved(recipe: Recipe) -> Iterator[None]:
+    """Nobody else builds a corpus of these names meanwhile."""
+    with contextlib.ExitStack() as stack:
+        for name in sorted({recipe.out, *map(recipe.name, recipe.sides)}):
+            if not stack.enter_context(locked(_lock_of(name))):
+                hint = "wait for it, or build under another name"
+                raise AlchemyError(f"another process is building {name}", hint=hint)
+        yield
 
 
 def _up_to_date(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Manifest]:
@@ -134,7 +169,7 @@ def _check_unchanged(before: Mapping[Path, tuple[int, int]], after: Mapping[Path
 def _pieces(recipe: Recipe, files: Mapping[str, list[Path]]) -> Iterator[tuple[str, int, Piece]]:
     for side, paths in files.items():
         for number, path in enumerate(paths):
-            for piece in source_of(path, recipe.field).cut(path):
+            for piece in source_of(path, recipe.field, strict=len(files) > 1).cut(path):
                 yield side, number, piece
 
 

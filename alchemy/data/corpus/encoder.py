@@ -65,13 +65,14 @@ class Encoder:
 
     def __init__(self, folder: Path, tokenizers: Mapping[str, Any], *, eos: bool, field: str) -> None:
         self.folder, self.tokenizers, self.eos, self.field = folder, dict(tokenizers), eos, field
+        self.strict = len(tokenizers) > 1
         self.parts: list[Part] = []
 
     def encode(self, number: int, task: tuple[str, int, Piece]) -> Part:
         """Reads a piece of a side and writes the ids and lengths of its sentences."""
         side, source, piece = task
         tokenizer = self.tokenizers[side]
-        flat, lengths = tokenizer.encode_lines(source_of(piece.path, self.field).read(piece))
+        flat, lengths = tokenizer.encode_lines(source_of(piece.path, self.field, self.strict).read(piece))
         path = self.folder / f"{number:08}"
         lengths.tofile(path.with_suffix(".len"))
         if not isinstance(tokenizer, Learner):

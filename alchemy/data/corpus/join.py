@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from alchemy.data.corpus.encoder import Part, lengths_of
-from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, Manifest, beside, smallest
+from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, TOKENIZER, Manifest, beside, smallest
 from alchemy.data.corpus.recipe import Recipe
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_file, sync_folder
@@ -53,7 +53,7 @@ def joined(
         bos=tokenizer.bos,
         eos=tokenizer.eos,
         unk=tokenizer.unk,
-        tokenizer={"digest": tokenizer.digest, "folder": f"{recipe.name(side).name}.tokenizer"},
+        tokenizer={"digest": tokenizer.digest, "folder": f"{recipe.name(side).name}{TOKENIZER}"},
         sources=_sources(files, parts, hashes),
         options=recipe.options(side),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from alchemy.errors import AlchemyError
 from alchemy.files import hash_text, write_atomic
 
 FORMAT = 1
-IDS, OFFSETS, MANIFEST = ".bin", ".idx", ".json"
+IDS, OFFSETS, MANIFEST, TOKENIZER = ".bin", ".idx", ".json", ".tokenizer"
+AGAIN = "a copy was cut short, or it was changed: build the corpus again"
 DTYPES = (np.uint8, np.uint16, np.uint32)
 
 
@@ -74,10 +76,22 @@ def read_manifest(name: str | Path) -> Manifest:
         raise AlchemyError(f"{path} has the format {found!r}, expected {FORMAT}", hint="build the corpus again")
     try:
         manifest = Manifest(**fields)
-        _check_sizes(name, manifest)
+        _check_types(manifest)
     except TypeError as error:
         raise AlchemyError(f"{path} is no manifest of a corpus: {error}", hint="build the corpus again") from None
+    _check_sizes(name, manifest)
     return manifest
+
+
+def _check_types(manifest: Manifest) -> None:
+    counts = ("sentences", "tokens", "longest", "unknown", "vocabulary")
+    for key, value in vars(manifest).items():
+        expected: Any = {"dtype": str, "tokenizer": dict, "sources": list, "options": dict}.get(key, int)
+        fits = isinstance(value, expected) or (value is None and key not in counts and expected is int)
+        if not fits or isinstance(value, bool) or (key in counts and value < 0):
+            raise TypeError(f"{key} is {value!r}")
+    if manifest.dtype not in [np.dtype(kind).name for kind in DTYPES]:
+        raise TypeError(f"dtype is {manifest.dtype!r}")
 
 
 def _check_sizes(name: str | Path, manifest: Manifest) -> None:
@@ -90,7 +104,12 @@ def _check_sizes(name: str | Path, manifest: Manifest) -> None:
         found = path.stat().st_size if path.is_file() else None
         if found != size:
             what = "is missing" if found is None else f"has {found:,} bytes, expected {size:,}"
-            raise AlchemyError(f"{path} {what}", hint="a copy was cut short, or it was changed: build the corpus again")
+            raise AlchemyError(f"{path} {what}", hint=AGAIN)
+    with open(beside(name, OFFSETS), "rb") as file:
+        file.seek(-8, os.SEEK_END)
+        last = int.from_bytes(file.read(8), "little")
+    if last != manifest.tokens:
+        raise AlchemyError(f"{beside(name, OFFSETS)} ends with {last:,}, expected {manifest.tokens:,}", hint=AGAIN)
 
 
 def _hint(name: Path) -> str:

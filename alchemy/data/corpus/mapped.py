@@ -10,6 +10,8 @@ from typing import Any, overload
 import numpy as np
 
 from alchemy.data.corpus.layout import IDS, OFFSETS, beside, mapped, read_manifest
+from alchemy.data.corpus.sources import has_lines
+from alchemy.errors import AlchemyError
 
 CHUNK = 2**20
 
@@ -29,21 +31,33 @@ class Corpus(Sequence[np.ndarray]):
         return {"path": self.path, "manifest": self.manifest}  # what is mapped does not travel
 
     @functools.cached_property
+    def _files(self) -> tuple[np.ndarray, np.ndarray]:
+        """Both at once, and only if they still belong to the manifest: somebody may have built it anew meanwhile."""
+        ids = mapped(beside(self.path, IDS), np.dtype(self.manifest.dtype), self.manifest.tokens)
+        offsets = mapped(beside(self.path, OFFSETS), np.dtype(np.int64), self.manifest.sentences + 1)
+        if read_manifest(self.path) != self.manifest:
+            raise AlchemyError(f"{self.path} was built anew since it was opened", hint="start again")
+        return ids, offsets
+
+    @property
     def ids(self) -> np.ndarray:
         """All sentences, one after the other."""
-        return mapped(beside(self.path, IDS), np.dtype(self.manifest.dtype), self.manifest.tokens)
+        return self._files[0]
 
-    @functools.cached_property
+    @property
     def offsets(self) -> np.ndarray:
         """Where each sentence begins; one more number says where the last one ends."""
-        return mapped(beside(self.path, OFFSETS), np.dtype(np.int64), self.manifest.sentences + 1)
+        return self._files[1]
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """How many tokens each sentence has."""
         lengths = np.empty(len(self), np.uint16 if self.manifest.longest < 2**16 else np.int64)
         for begin in range(0, len(self), CHUNK):  # of a large corpus the offsets alone would fill the memory
-            lengths[begin : begin + CHUNK] = np.diff(self.offsets[begin : begin + CHUNK + 1])
+            steps = np.diff(self.offsets[begin : begin + CHUNK + 1])
+            if steps.min(initial=0) < 0 or steps.max(initial=0) > self.manifest.longest:
+                raise AlchemyError(f"{beside(self.path, OFFSETS)} is damaged", hint="build the corpus again")
+            lengths[begin : begin + CHUNK] = steps
         return lengths
 
     def __len__(self) -> int:
@@ -63,11 +77,12 @@ class Corpus(Sequence[np.ndarray]):
         return self.ids[begin:end]
 
     def where(self, index: int) -> str:
-        """File and line that a sentence was made of."""
+        """File and line that a sentence was made of; of files with fields the number of the sentence there."""
         line = index
         for source in self.manifest.sources:
             if line < source["lines"]:
-                return f"{source['path']}:{line + 1}"
+                lines = has_lines(Path(source["path"]))
+                return f"{source['path']}:{line + 1}" if lines else f"{source['path']}, sentence {line + 1}"
             line -= source["lines"]
         return f"{self.path}, sentence {index}"
 
@@ -84,7 +99,12 @@ class Corpus(Sequence[np.ndarray]):
 
         `limit` cuts off what is longer, `multiple` rounds the width up.
         """
-        rows = np.asarray(indices, dtype=np.int64)
+        rows = np.asarray(indices)
+        if rows.dtype.kind not in "iu" and rows.size:
+            raise TypeError(f"sentences are numbered by whole numbers, not {rows.dtype}")
+        if rows.size and not -len(self) <= rows.min() <= rows.max() < len(self):
+            raise IndexError(f"sentences {rows.min()} to {rows.max()} of {len(self)}")
+        rows = rows.astype(np.int64) % max(len(self), 1)
         begins, ends = self.offsets.take(rows), self.offsets.take(rows + 1)
         lengths = ends - begins
         if limit is not None:

@@ -16,6 +16,7 @@ from alchemy.errors import AlchemyError
 
 PIECE_BYTES = 2**20  # large enough that handing one over costs nothing, small enough for many of them in memory
 ROWS = 8192  # of a table, in a piece
+BLANK = "there is nothing in this row, and the sides of parallel text must have as many"
 
 
 class Piece(NamedTuple):
@@ -41,18 +42,30 @@ class Source(NamedTuple):
     read: Callable[[Piece], list[str]]
 
 
-def source_of(path: Path, field: str) -> Source:
-    """By the ending of a name: `.jsonl`, `.csv`, `.tsv` and `.parquet` have fields, anything else has lines."""
-    kind = Path(path.name.lower()).with_suffix("") if path.suffix.lower() in COMPRESSED else Path(path.name.lower())
-    match kind.suffix:
+def source_of(path: Path, field: str, strict: bool = False) -> Source:
+    """By the ending of a name: `.jsonl`, `.csv`, `.tsv` and `.parquet` have fields, anything else has lines.
+
+    Empty rows are passed over; with `strict` they are errors: in one of two sides they would part the pairs below them.
+    """
+    match kind := _kind(path):
         case ".jsonl" | ".ndjson":
-            return Source(_lines, functools.partial(_read_json, field=field))
+            return Source(_lines, functools.partial(_read_json, field=field, strict=strict))
         case ".csv" | ".tsv":
-            return Source(functools.partial(_rows, field=field, tab=kind.suffix == ".tsv"), _handed)
+            return Source(functools.partial(_rows, field=field, strict=strict, tab=kind == ".tsv"), _handed)
         case ".parquet":
             return Source(functools.partial(_columns, field=field), _handed)
         case _:
             return Source(_lines, read_text)
+
+
+def has_lines(path: Path) -> bool:
+    """Whether each line is a sentence, so that the number of one is that of the other."""
+    return _kind(path) not in (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+
+
+def _kind(path: Path) -> str:
+    name = Path(path.name.lower())
+    return name.with_suffix("").suffix if name.suffix in COMPRESSED else name.suffix
 
 
 def text_bytes(path: Path) -> int | None:
@@ -75,7 +88,8 @@ def _ranges(path: Path) -> Iterator[Piece]:
         while end < size:
             begin = end
             file.seek(min(begin + PIECE_BYTES, size) - 1)
-            file.readline()
+            if not file.readline():  # it has become shorter meanwhile, which the build finds out in the end
+                return
             end = file.tell()
             yield Piece(path, begin, end)
 
@@ -125,15 +139,17 @@ def _first_line(piece: Piece) -> int:
         return file.read(piece.begin).count(b"\n") + 1
 
 
-def _read_json(piece: Piece, field: str) -> list[str]:
+def _read_json(piece: Piece, field: str, strict: bool) -> list[str]:
     found = []
     for number, line in enumerate(read_text(piece)):
-        if line.strip():
-            try:
+        try:
+            if line.strip():
                 found.append(_text(json.loads(line), field))
-            except ValueError as error:
-                where = f"{piece.path}:{_first_line(piece) + number}"
-                raise AlchemyError(str(error), where=where, hint="mend the line") from error
+            elif strict:
+                raise ValueError(BLANK)
+        except (ValueError, RecursionError) as error:
+            where = f"{piece.path}:{_first_line(piece) + number}"
+            raise AlchemyError(str(error), where=where, hint="mend the line") from error
     return found
 
 
@@ -150,24 +166,30 @@ def _text(row: Any, field: str) -> str:
 # -- tables, which only their beginning explains
 
 
-def _rows(path: Path, field: str, tab: bool) -> Iterator[Piece]:
+def _rows(path: Path, field: str, strict: bool, tab: bool) -> Iterator[Piece]:
+    csv.field_size_limit(2**31 - 1)  # a text may be longer than what csv takes for a mistake
     quoting: Any = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tab else {"strict": True}
     with open_text(path, newline="") as file, readable(path, 1, "utf-8"):
-        reader = csv.DictReader(file, **quoting)
+        reader = csv.reader(file, **quoting)
         texts: list[str] = []
-        done = 0
+        names, done, line = None, 0, 1
         while True:
-            line = reader.line_num + 1
             try:
-                row = next(reader, None)
-                if row is not None:
-                    texts.append(_text(row, field))
+                cells = next(reader, None)
+                if cells and names is None:
+                    names = cells
+                    _text(dict.fromkeys(names, ""), field)  # says it where there is none
+                elif cells and names is not None:
+                    texts.append(_text(dict(zip(names, [*cells, *[None] * len(names)])), field))
+                elif cells is not None and strict and names is not None:
+                    raise ValueError(BLANK)
             except (ValueError, csv.Error) as error:
                 raise AlchemyError(str(error), where=f"{path}:{line}", hint="mend the row") from error
-            if len(texts) == ROWS or (row is None and texts):
+            line = reader.line_num + 1
+            if len(texts) == ROWS or (cells is None and texts):
                 yield Piece(path, done, 0, texts)
                 done, texts = done + len(texts), []
-            if row is None:
+            if cells is None:
                 return
 
 

@@ -10,6 +10,7 @@ import lzma
 import multiprocessing
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -296,7 +297,63 @@ def test_an_error_far_into_a_file_has_its_line(tmp_path: Path, monkeypatch: pyte
         read_text(Piece(tmp_path / "t.txt", 7, 0, b"\xff"))
 
 
+def test_empty_rows_are_passed_over_but_never_in_parallel_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text\none\n\nthree\n")
+    (tmp_path / "a.jsonl").write_text('{"text": "eins"}\n\n{"text": "drei"}\n')
+    for name in ("a.csv", "a.jsonl"):
+        assert len(one(tmp_path / f"c-{name}", tmp_path / name)) == 2
+        other = written(tmp_path / "b.txt", ["x", "y"])
+        with pytest.raises(AlchemyError, match=rf"{re.escape(name)}:[23] there is nothing in this row"):
+            build(Recipe(tmp_path / "c", {"en": [tmp_path / name], "de": [other]}))
+
+
+def test_a_text_may_be_longer_than_csv_expects(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f'text\n"{"word " * 50_000}"\n')
+    assert len(one(tmp_path / "c", tmp_path / "a.csv")[0]) == 50_001
+
+
+@pytest.mark.parametrize("name", ["c.json", "c.bin", "c.idx"])
+def test_no_file_of_somebody_else_is_replaced(tmp_path: Path, name: str) -> None:
+    text = written(tmp_path / "t.txt", TEXT)
+    (tmp_path / name).write_text("precious\n")
+    with pytest.raises(AlchemyError, match=f"{name} is there, and no part of a corpus; give another name"):
+        one(tmp_path / "c", text)
+    with pytest.raises(AlchemyError, match=f"{name} would be replaced by the corpus made of it"):
+        one(tmp_path / "c", tmp_path / name)
+    assert (tmp_path / name).read_text() == "precious\n"
+
+
+def test_a_rebuild_that_is_refused_keeps_the_old_corpus(tmp_path: Path) -> None:
+    text = written(tmp_path / "t.txt", TEXT)
+    one(tmp_path / "c", text)
+    (tmp_path / "c.tokenizer" / "notes.txt").write_text("mine")
+    with pytest.raises(AlchemyError, match=r"is not replaced by a tokenizer: it holds notes\.txt"):
+        one(tmp_path / "c", written(text, [*TEXT, "more"]))
+    assert len(Corpus(tmp_path / "c")) == len(TEXT)
+
+
 # -- again, at once, and killed
+
+
+def test_a_file_that_becomes_shorter_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "PIECE_BYTES", 10)
+    text = written(tmp_path / "t.txt", TEXT * 20)
+    with pytest.raises(AlchemyError, match="has changed while it was read"):
+        build(Recipe(tmp_path / "c", {"": [text]}), tell=lambda part: os.truncate(text, 30))
+
+
+def test_a_side_and_a_corpus_of_its_name_are_not_built_at_once(tmp_path: Path) -> None:
+    text = written(tmp_path / "t.txt", TEXT)
+    told = []
+
+    def second(part: Any) -> None:
+        process = multiprocessing.get_context("fork").Process(target=one, args=(tmp_path / "c.en", text))
+        process.start()
+        process.join()
+        told.append(process.exitcode)
+
+    build(Recipe(tmp_path / "c", {"en": [text]}), tell=second)
+    assert told == [1]  # refused
 
 
 def test_nothing_is_done_when_nothing_has_changed(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from alchemy.data.corpus.recipe import Recipe
 from alchemy.data.loader import get_dataloader
 from alchemy.errors import AlchemyError
 from alchemy.pipeline.corpora import Mapped, Parallel
+from alchemy.text import Words
 
 LENGTHS = [3, 0, 5, 1, 4, 2, 7, 1, 1, 6]
 
@@ -76,7 +77,37 @@ def test_padded_rows_are_the_sentences(
     assert (found.dtype, lengths.tolist()) == (np.int64, [len(row) for row in wanted])
 
 
+def test_rows_are_counted_from_the_end_too(english: Corpus) -> None:
+    assert english.padded([-1, 0])[0].tolist() == english.padded([9, 0])[0].tolist()
+    assert english.padded([])[0].shape == (0, 0)
+    with pytest.raises(IndexError, match="sentences 0 to 10 of 10"):
+        english.padded([0, 10])
+    with pytest.raises(TypeError, match="numbered by whole numbers, not float64"):
+        english.padded([0.5])
+
+
 # -- files that are not as they were
+
+
+def test_offsets_that_run_backwards_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("a b\nc\n")
+    build(Recipe(tmp_path / "c", {"": [tmp_path / "t.txt"]}))
+    np.array([0, 7, 5], np.uint64).tofile(tmp_path / "c.idx")
+    with pytest.raises(AlchemyError, match=r"c\.idx is damaged; build the corpus again"):
+        Corpus(tmp_path / "c").lengths  # noqa: B018 (computed)
+
+
+def test_a_corpus_that_is_built_anew_is_never_mixed_with_the_old_one(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("a b c\n" * 4)
+    build(Recipe(tmp_path / "c", {"": [tmp_path / "t.txt"]}))
+    opened, read = Corpus(tmp_path / "c"), Mapped(str(tmp_path / "c"))
+    batches = [batch["ids"].tolist() for batch in get_dataloader(read, max_sentences=2, num_workers=2)]
+    (tmp_path / "t.txt").write_text("z y x z y x q\n" * 6)
+    build(Recipe(tmp_path / "c", {"": [tmp_path / "t.txt"]}))
+    again = get_dataloader(read, max_sentences=2, num_workers=2)
+    assert [batch["ids"].tolist() for batch in again] == batches
+    with pytest.raises(AlchemyError, match="was built anew since it was opened; start again"):
+        opened[0]
 
 
 @pytest.mark.parametrize(
@@ -86,6 +117,10 @@ def test_padded_rows_are_the_sentences(
         (".json", b"{", "c.json cannot be read: .*; build the corpus again"),
         (".json", b"[]", "c.json has the format None, expected 1"),
         (".json", b'{"format": 1}', "c.json is no manifest of a corpus: .*missing .*'sentences'"),
+        (".json", b'{"tokens": "x"}', "tokens is 'x'"),
+        (".json", b'{"longest": null}', "longest is None"),
+        (".json", b'{"dtype": "float64"}', "dtype is 'float64'"),
+        (".idx", np.array([0, 3, 9], np.uint64).tobytes(), "c.idx ends with 9, expected 5"),
         (".bin", None, "c.bin is missing; a copy was cut short"),
         (".bin", b"abc", "c.bin has 3 bytes, expected "),
         (".idx", b"", "c.idx has 0 bytes, expected "),
@@ -95,7 +130,10 @@ def test_a_damaged_corpus_is_refused(tmp_path: Path, suffix: str, content: bytes
     (tmp_path / "t.txt").write_text("a b\nc\n")
     build(Recipe(tmp_path / "c", {"": [tmp_path / "t.txt"]}))
     path = beside(tmp_path / "c", suffix)
+    whole = path.read_bytes()
     path.unlink()
+    if content is not None and content[:2] == b'{"' and b"format" not in content:  # one wrong field
+        content = json.dumps(json.loads(whole) | json.loads(content)).encode()
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(AlchemyError, match=message):
@@ -151,6 +189,29 @@ def test_long_sentences_are_cut_where_that_is_asked_for(out: Path) -> None:
     assert max(batch["ids"].shape[1] for batch in batches) == 5
     skipped = list(get_dataloader(Mapped(f"{out}.en"), max_tokens=5, too_long="skip"))
     assert sum(len(batch["ids"]) for batch in skipped) == len(LENGTHS) - 3
+
+
+def test_padding_to_a_multiple_is_part_of_the_budget(out: Path) -> None:
+    batches = list(get_dataloader(Mapped(f"{out}.en", multiple=4), max_tokens=16))
+    assert [batch["ids"].numel() <= 16 for batch in batches] == [True] * len(batches)
+    assert sum(len(batch["ids"]) for batch in batches) == len(LENGTHS)
+
+
+def test_what_rows_are_filled_up_with_must_be_known(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("a b\nc\n\n")
+    Words.train(["a b c"], specials={"unk": "<unk>", "eos": "<eos>"}).save(tmp_path / "w")
+    build(Recipe(tmp_path / "c", {"": [tmp_path / "t.txt"]}, tokenizer={"": tmp_path / "w"}, eos=False))
+    with pytest.raises(AlchemyError, match="has no token for padding; say what rows are filled up with: pad = 0"):
+        Mapped(str(tmp_path / "c"))
+    (batch,) = get_dataloader(Mapped(str(tmp_path / "c"), pad=9), batch_size=3)
+    assert batch["ids"].tolist() == [[2, 3], [4, 9], [9, 9]]
+    single = get_dataloader(Parallel(str(tmp_path / "c"), str(tmp_path / "c"), pad=9), batch_size=1)
+    assert [batch["prev_output_tokens"].tolist() for batch in single] == [[[1, 2]], [[1]], [[]]]
+
+
+def test_a_loader_must_be_told_how_large_a_batch_is(out: Path) -> None:
+    with pytest.raises(AlchemyError, match=r"nothing says how large a batch of .* is; give max_tokens"):
+        get_dataloader(Mapped(f"{out}.en"))
 
 
 def test_corpora_that_do_not_belong_together_are_refused(out: Path, tmp_path: Path) -> None:
