@@ -17,12 +17,13 @@ from alchemy.data.feed import Feed
 from alchemy.data.loader import Loader, get_dataloader
 from alchemy.data.order import WHOLE, Place
 from alchemy.data.peek import describe, shortened
-from alchemy.errors import RunFailed
+from alchemy.errors import AlchemyError, RunFailed
 from alchemy.launch.signals import Interrupted
 from alchemy.metrics.numbers import numbers_in
 from alchemy.metrics.stack import Scope
 from alchemy.pace import Pace
 from alchemy.progress import Bar, Terminal
+from alchemy.registry import placed, where_of
 from alchemy.seeds import Generators, derive, reseed
 
 BUDGETS = {"max_tokens": "tokens", "max_sentences": "samples"}
@@ -188,7 +189,7 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
     """Scores a split with the current model and returns the numbers, the mean loss among them."""
     run = current_run()
     task, model = run.task, run.model
-    loader = _loader(run, split, derive(run.seed, "eval", split))
+    loader = loader_of(run, split, derive(run.seed, "eval", split))
     begin, tells_itself = time.perf_counter(), False
     with (
         _as_if_never_begun(),
@@ -237,7 +238,7 @@ def _as_if_never_begun() -> Iterator[None]:
 
 def infer(run: Run, split: str = "inference") -> Iterator[tuple[Any, Any]]:
     """`(batch, what the output pipes gave)` for every batch of a split; nothing is scored."""
-    loader = _loader(run, split, derive(run.seed, "eval", split))
+    loader = loader_of(run, split, derive(run.seed, "eval", split))
     run.model.eval()
     with torch.no_grad(), progress_bar(run, split, _length(loader, run.max_batches)) as bar:
         for batch in _limited(loader, run.max_batches):
@@ -276,19 +277,26 @@ def open_feed(run: Run, epoch: int) -> Feed:
     dataset, kwargs = run.task.dataset("train")
     dealt = bool(kwargs.get("per_device")) or kwargs.get("batch_size") is None
     start = done * group.size if dealt and group.size > 1 and not isinstance(dataset, IterableDataset) else done
-    loader = _loader(run, "train", seed, Place(start, group.rank, group.size))
+    loader = loader_of(run, "train", seed, Place(start, group.rank, group.size))
     feed = Feed(loader, group, limit=run.overfit or run.max_batches)
     run.epoch_steps = feed.total
     return feed
 
 
-def _loader(run: Run, split: str, seed: int, place: Place = WHOLE) -> Loader:
+def loader_of(run: Run, split: str, seed: int = 0, place: Place = WHOLE) -> Loader:
+    """The loader of a split, as the run uses it; what is wrong with its keys is told at their table."""
     dataset, kwargs = run.task.dataset(split)
     if run.device is not None and run.device.type == "cpu":
         kwargs.setdefault("pin_memory", False)  # a GPU that this run does not use is no reason to pin
     if "seed" in kwargs:  # a seed of the split's own, which must not undo the change from epoch to epoch
         seed = derive(kwargs.pop("seed"), seed)
-    return get_dataloader(dataset, seed=seed, place=place, **kwargs)
+    try:
+        return get_dataloader(dataset, seed=seed, place=place, **kwargs)
+    except AlchemyError as error:
+        if type(error) is not AlchemyError:
+            raise
+        table = (run.table("task").get("datasets") or {}).get(split)
+        raise placed(error, where_of(table), f"task.datasets.{split}") from error
 
 
 def _limited(loader: Iterable[Any], limit: int) -> Iterable[Any]:

@@ -279,8 +279,12 @@ def where_of(table: Any, key: str = "") -> str:
 def placed(error: AlchemyError, where: str, section: str) -> AlchemyError:
     """The same error with a place, where it does not say one itself."""
     problem = error.problem
+    elsewhere = bool(problem.section) and not problem.section.startswith(section)  # not on a line of this table
     return AlchemyError(
-        problem.message, where=problem.where or where, section=problem.section or section, hint=problem.hint
+        problem.message,
+        where=problem.where or ("" if elsewhere else where),
+        section=problem.section or section,
+        hint=problem.hint,
     )
 
 

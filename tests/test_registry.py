@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from alchemy.errors import AlchemyError
-from alchemy.registry import Registrable, build, resolve
+from alchemy.registry import Registrable, build, placed, resolve
 
 
 class Kind(Registrable):
@@ -118,3 +118,9 @@ def test_resolve_names_what_a_module_lacks() -> None:
     assert resolve("math.sqrt")(4) == 2
     with pytest.raises(AlchemyError, match="has no 'sqr'; did you mean 'sqrt'"):
         resolve("math.sqr")
+
+
+def test_an_error_of_another_table_is_not_put_on_a_line_of_this_one() -> None:
+    there = AlchemyError("no", section="task.datasets.train")
+    assert str(placed(there, "a.toml:9", "sched")) == "[task.datasets.train] no"
+    assert str(placed(there, "a.toml:9", "task")) == "a.toml:9 [task.datasets.train] no"

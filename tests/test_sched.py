@@ -144,6 +144,18 @@ def test_fault_3_misspelt_keys_are_refused() -> None:
         ours("step", 1, type="alchemy.sched.Cosine", epochs=3, t_max=3, restarts=1)
 
 
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [({"max_tokens": 9}, "max_tokens excludes batch_size"), ({"batch_sise": 2}, "the loader takes no 'batch_sise'")],
+)
+def test_wrong_keys_of_the_loader_are_not_told_of_the_schedule(keys: dict[str, Any], message: str) -> None:
+    with training({"type": "alchemy.sched.Constant", "num_training_steps": 3}) as run:
+        run.task._datasets["train"][1].update(keys)
+        run.cfg["sched"] = {"type": "alchemy.sched.LineWarmup", "epochs": 3}
+        with pytest.raises(AlchemyError, match=rf"\[task\.datasets\.train\] {message}"):
+            build_sched(run)
+
+
 def test_a_warm_up_below_one_is_a_share() -> None:
     rates = ours("step", 7, type="alchemy.sched.LineWarmup", epochs=3, num_warmup_steps=0.5)
     assert rates[6] == max(rates) == 0.5

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from torch import Tensor
 
 from alchemy.context import Run, current_run
-from alchemy.data.loader import get_dataloader
 from alchemy.data.order import Place
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.loop import loader_of
 from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipeline, EndStepPipeline, SchedPipeline
 from alchemy.registry import Registrable, build, filled_from, parameters
 
@@ -302,10 +302,9 @@ def _is_plain(value: Any) -> bool:
 
 
 def _steps_per_epoch(run: Run) -> int | None:
-    dataset, kwargs = run.task.dataset("train")
     place = Place(rank=run.group.rank, ranks=run.group.size)
     try:
-        steps = len(get_dataloader(dataset, place=place, **kwargs))
+        steps = len(loader_of(run, "train", place=place))
     except (TypeError, NotImplementedError):
         return None
     limit = run.overfit or run.max_batches
