@@ -23,11 +23,10 @@ from torch.utils.data import Dataset, IterableDataset
 from alchemy.config.tree import Document
 from alchemy.context import Run
 from alchemy.data.chain import seed_chain, share_out
-from alchemy.data.loader import get_dataloader
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.launch.device import alloc1
 from alchemy.launch.signals import Interrupted
-from alchemy.loop import train
+from alchemy.loop import loader_of, train
 from alchemy.precision import Precision
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, run_task
 from alchemy.sched import build_sched
@@ -35,6 +34,7 @@ from alchemy.seeds import derive, reseed
 from alchemy.verify.trial import Ended, Job, Tell, ended, finished, go, only_training
 
 ONE_BY_ONE = 16  # samples up to which each of them is made a step
+BATCHING = ("batch_size", "batch_sampler", "max_tokens", "max_sentences")  # who of them makes batches of samples
 MEANS = (
     "this model hands over mean losses, without a count: each step of an update weighs the same, so the gradient is "
     "only approximate where steps differ in size; call backward(loss_sum, count=n) for the exact one"
@@ -260,9 +260,11 @@ class Cuts(AlchemyTrainer):
     def _data(self, period: int, ranks: int) -> tuple[list[Any], dict[str, Any], str]:
         """The samples of the first update, or where pipes make the batches, enough of these to share out."""
         dataset, options = self.context.task.dataset("train")
-        kept = {"collate_fn": options["collate_fn"]} if options.get("collate_fn") is not None else {}
+        collate = options.get("collate_fn", getattr(dataset, "collate", None))
+        kept = {} if collate is None else {"collate_fn": collate}
         size, seed = options.get("batch_size"), derive(self.context.seed, "order", 0)
-        batches = size is None and options.get("batch_sampler") is None
+        batches = not any(options.get(key) for key in BATCHING)
+        loader = loader_of(self.context, "train", seed)
         number = -(-max(period, 2 * ranks) // ranks) * ranks if batches else period
         reseed(seed)
         if isinstance(dataset, IterableDataset):
@@ -270,14 +272,13 @@ class Cuts(AlchemyTrainer):
             share_out(dataset, 0, 1)
             samples = list(itertools.islice(dataset, number * (size or 1)))
         else:
-            drop = ("seed", "num_workers", "prefetch_factor", "persistent_workers", "timeout", "per_device")
-            loader = get_dataloader(dataset, seed, **{key: options[key] for key in options if key not in drop})
             assert loader.deal is not None
-            samples = [dataset[index] for ids in itertools.islice(loader.deal, number) for index in ids]
+            fetch = getattr(dataset, "__getitems__", lambda ids: [dataset[index] for index in ids])
+            samples = [sample for ids in itertools.islice(loader.deal, number) for sample in fetch(ids)]
         unit = "batch" if batches else "sample"
         if len(samples) < 2 * (ranks if batches else 1):
             text = f"an update has {_several(len(samples), unit, 'es' if batches else 's')}: there is nothing to cut"
-            raise AlchemyError(text, section="task.datasets.train", hint="give it a larger batch_size, or more data")
+            raise AlchemyError(text, section="task.datasets.train", hint="give it larger batches, or more data")
         return samples[: len(samples) // ranks * ranks] if batches else samples, kept, unit
 
     def _update(self) -> Gradients:

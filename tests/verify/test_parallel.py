@@ -65,6 +65,22 @@ def test_streams_are_cut_as_well(size: int | None) -> None:
     assert report.equal
 
 
+@pytest.mark.parametrize("limit", [{"max_tokens": 20}, {"max_sentences": 4}, {"batch_size": 4}])
+def test_batches_of_a_budget_are_cut_and_made_by_the_data_set_itself(limit: dict[str, int]) -> None:
+    from promises import config
+
+    cfg = config()
+    cfg["task"]["datasets"]["train"] = {"pipes": [{"type": "promises.Gathered"}], "shuffle": True, **limit}
+    report = check(prepare_cfg(cfg), ranks=1)
+    assert report.equal, str(report)
+    assert " samples, float64" in report.head and len(report.rows) >= 1
+
+
+def test_keys_of_the_loader_that_cannot_be_are_told_at_their_table() -> None:
+    with pytest.raises(AlchemyError, match=r"^code \[task\.datasets\.train\] max_tokens excludes batch_size"):
+        checked(train={"max_tokens": 9, "length_of": "words"})
+
+
 def test_each_of_several_optimisers_has_its_own_count() -> None:
     from tests.gan import config
 
@@ -74,7 +90,7 @@ def test_each_of_several_optimisers_has_its_own_count() -> None:
 
 
 def test_an_update_of_one_sample_cannot_be_cut() -> None:
-    with pytest.raises(AlchemyError, match=r"an update has 1 sample: there is nothing to cut; give it a larger"):
+    with pytest.raises(AlchemyError, match=r"an update has 1 sample: there is nothing to cut; give it larger"):
         checked(train={"batch_size": 1})
 
 

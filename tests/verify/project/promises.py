@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from alchemy import AlchemyModel
+from alchemy.data.collate import Pad
 from alchemy.nn.losses import CrossEntropy
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline
 
@@ -36,6 +38,20 @@ class Sentences(LstDataPipeline):
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         return sentence(index)
+
+
+@DataPipeline.register()
+class Gathered(Sentences):
+    """The same, made into batches by a collate of its own, which is given no more than numbers."""
+
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        return list(indices)
+
+    def lengths(self) -> dict[str, Any]:
+        return {"words": np.array([len(self[index]["words"]) for index in range(self.count)])}
+
+    def collate(self, indices: list[int]) -> Any:
+        return Pad(values={"tags": -100})([self[index] for index in indices])
 
 
 @DataPipeline.register()
