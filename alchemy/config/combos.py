@@ -110,10 +110,11 @@ def batch_of_one(layout: Layout) -> Iterator[Problem]:
     for split in splits_of(layout):
         ours = split.pipes and all(pipe.part is not None and pipe.part.ours for pipe in split.pipes)
         named = any("Batch" in pipe.name for pipe in split.pipes) or has(split.table, "batch_size")
-        made = any(split.on(key) for key in ("batch_sampler", "max_tokens", "max_sentences"))
+        made = split.on("batch_sampler") or _budgets(split)
         if ours and not named and not made and _default_task(layout):
             text = f"nothing makes batches of the split {split.name!r}: the model gets single samples"
-            yield split.problem(text, "pipes", "end with alchemy.pipeline.itr.Batch, or give batch_size", error=False)
+            hint = "end with alchemy.pipeline.itr.Batch, or give batch_size or max_tokens"
+            yield split.problem(text, "pipes", hint, error=False)
 
 
 def _default_task(layout: Layout) -> bool:
@@ -131,7 +132,7 @@ def loader_options(layout: Layout) -> Iterator[Problem]:
             for key in ("batch_size", "shuffle", "sampler", "drop_last"):
                 if split.on(key):
                     yield split.problem(f"batch_sampler excludes {key}", key, "remove one or the other")
-        elif split.on("drop_last") and not split.on("batch_size"):
+        elif split.on("drop_last") and not split.on("batch_size") and not _budgets(split):
             yield split.problem("drop_last needs batch_size", "drop_last", "give it to the pipe that makes the batches")
         if split.on("sampler") and split.on("shuffle"):
             yield split.problem(
@@ -142,6 +143,24 @@ def loader_options(layout: Layout) -> Iterator[Problem]:
                 value = entry(split.table, key)
                 if isinstance(value, int) and not isinstance(value, bool):
                     yield split.problem(f"{key} must be at least {least}, not {value}", key, "")
+
+
+def budget_options(layout: Layout) -> Iterator[Problem]:
+    """A budget of tokens makes the batches: nothing else may, and what is cut must be cut somewhere."""
+    for split in splits_of(layout):
+        for budget in _budgets(split)[:1]:
+            for key in ("batch_size", "batch_sampler", "sampler", "drop_last"):
+                if split.on(key):
+                    hint = "remove one or the other; max_sentences limits the samples of a batch"
+                    yield split.problem(f"{budget} excludes {key}", key, hint)
+        cuts = entry(split.table, "too_long", None) == "truncate"
+        if cuts and not split.on("max_tokens") and not split.on("max_length"):
+            text = 'too_long = "truncate" needs to know at what length'
+            yield split.problem(text, "too_long", "give max_length, or max_tokens")
+
+
+def _budgets(split: Split) -> list[str]:
+    return [key for key in ("max_tokens", "max_sentences") if split.on(key)]
 
 
 def chain_starts(layout: Layout) -> Iterator[Problem]:
@@ -315,8 +334,8 @@ def two_seeds(layout: Layout) -> Iterator[Problem]:
 
 
 RULES: tuple[Rule, ...] = (
-    shuffled_stream, workers_without_split, split_twice, batched_twice, batch_of_one, loader_options, chain_starts,
-    fields_flow, out_of_range, not_finite, no_end, bad_rates, long_warmup, evaluated_splits, never_evaluated,
-    untrained_test, repeated_plugins, plugin_order, two_seeds, watched_splits, empty_times, bad_modes,
+    shuffled_stream, workers_without_split, split_twice, batched_twice, batch_of_one, loader_options, budget_options,
+    chain_starts, fields_flow, out_of_range, not_finite, no_end, bad_rates, long_warmup, evaluated_splits,
+    never_evaluated, untrained_test, repeated_plugins, plugin_order, two_seeds, watched_splits, empty_times, bad_modes,
     homeless_checkpoints,
 )  # fmt: skip
