@@ -21,7 +21,7 @@ class Part(NamedTuple):
 
     side: str
     source: int  # which of the side's files
-    path: Path
+    number: int  # what its files are called
     sentences: int
     tokens: int
     size: int  # bytes of the text
@@ -73,12 +73,11 @@ class Encoder:
         side, source, piece = task
         tokenizer = self.tokenizers[side]
         flat, lengths = tokenizer.encode_lines(source_of(piece.path, self.field, self.strict).read(piece))
-        path = self.folder / f"{number:08}"
-        lengths.tofile(path.with_suffix(".len"))
+        lengths.tofile(file_of(self.folder, number, ".len"))
         if not isinstance(tokenizer, Learner):
             flat = _finished(flat, lengths, tokenizer, self.eos)
-        flat.tofile(path.with_suffix(".ids"))
-        part = Part(side, source, path, len(lengths), len(flat), piece.size)
+        flat.tofile(file_of(self.folder, number, ".ids"))
+        part = Part(side, source, number, len(lengths), len(flat), piece.size)
         self.parts.append(part)
         return part
 
@@ -93,14 +92,19 @@ class Encoder:
             learner, tokenizer = self.tokenizers[part.side], tokenizers[part.side]
             if id(learner) not in tables:
                 tables[id(learner)] = np.fromiter(map(tokenizer.vocab.ids.__getitem__, learner.ids), LOCAL)
-            local, lengths = np.fromfile(part.path.with_suffix(".ids"), LOCAL), lengths_of(part.path)
+            path = file_of(self.folder, part.number, ".ids")
+            local, lengths = np.fromfile(path, LOCAL), lengths_of(self.folder, part.number)
             ids = _finished(tables[id(learner)].take(local), lengths, tokenizer, self.eos)
-            ids.tofile(part.path.with_suffix(".ids"))
+            ids.tofile(path)
 
 
-def lengths_of(path: Path) -> np.ndarray:
+def file_of(folder: Path, number: int, suffix: str) -> Path:
+    return folder / f"{number:08}{suffix}"
+
+
+def lengths_of(folder: Path, number: int) -> np.ndarray:
     """The lengths of the sentences of a part, without the ends that are added."""
-    return np.fromfile(path.with_suffix(".len"), np.int64)
+    return np.fromfile(file_of(folder, number, ".len"), np.int64)
 
 
 def _finished(flat: np.ndarray, lengths: np.ndarray, tokenizer: Any, eos: bool) -> np.ndarray:

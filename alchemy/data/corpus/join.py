@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from alchemy.data.corpus.encoder import Part, lengths_of
+from alchemy.data.corpus.encoder import Part, file_of, lengths_of
 from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, TOKENIZER, Manifest, beside, smallest
 from alchemy.data.corpus.recipe import Recipe
 from alchemy.errors import AlchemyError
@@ -34,14 +34,15 @@ def joined(
     with _synced(folder / f"{side}{IDS}") as ids, _synced(folder / f"{side}{OFFSETS}") as offsets:
         np.zeros(1, np.uint64).tofile(offsets)
         for part in parts:
-            lengths, found = lengths_of(part.path) + recipe.eos, np.fromfile(part.path.with_suffix(".ids"), kind)
+            lengths = lengths_of(folder, part.number) + recipe.eos
+            found = np.fromfile(file_of(folder, part.number, ".ids"), kind)
             found.tofile(ids)
             (lengths.cumsum() + total).astype(np.uint64).tofile(offsets)
             total += len(found)
             longest = max(longest, int(lengths.max(initial=0)))
             unknown += int((found == tokenizer.unk).sum()) if tokenizer.unk is not None else 0
             for suffix in (".ids", ".len"):
-                part.path.with_suffix(suffix).unlink()
+                file_of(folder, part.number, suffix).unlink()
     return Manifest(
         sentences=sum(part.sentences for part in parts),
         tokens=total,
