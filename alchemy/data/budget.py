@@ -28,7 +28,8 @@ class Budget(Order):
 
     They are sorted by the length of their fields, the first field leading; samples of the same lengths, and the
     batches, are shuffled anew by each seed. So the lengths of the batches are the same in every epoch, and their number
-    is known beforehand. `required_batch_size_multiple` cuts a batch down to a multiple, if it has as many samples.
+    is known beforehand. `required_batch_size_multiple` cuts a batch down to a multiple, if it has as many samples;
+    `multiple` is that of tokens, to which rows are padded.
     """
 
     def __init__(
@@ -41,10 +42,11 @@ class Budget(Order):
         tokens_of: str = "",
         max_length: int | None = None,
         too_long: Literal["error", "skip", "truncate"] = "error",
+        multiple: int = 1,
         shuffle: bool = False,
         where: Callable[[int], str] = "sample {}".format,
     ) -> None:
-        limit = min((number for number in (max_tokens, max_length) if number), default=None)
+        limit = limit_of(max_tokens, max_length, multiple)
         if too_long == "truncate" and limit is not None:
             # no more than the longest: a small type of number does not hold every limit
             lengths = {name: np.minimum(c, min(limit, int(c.max(initial=0)))) for name, c in lengths.items()}
@@ -53,6 +55,8 @@ class Budget(Order):
         longest = np.maximum.reduce(self.keys)
         self._kept = _fitting(longest, limit, too_long, where)
         sizes = _column(lengths, tokens_of) if tokens_of else longest
+        if multiple > 1:  # as wide as they are padded
+            sizes = -(-sizes.astype(np.int64) // multiple) * multiple
         order = self._sorted(self._samples())
         self.ends = cut(
             sizes[order],
@@ -112,10 +116,10 @@ def cut(
     most = min(max_sentences or count, count)
     numbers, begin, ends = np.arange(1, most + 1), 0, [0]
     while begin < count:
-        room = min(most, budget // max(int(sizes[begin]), 1), count - begin)
+        room = max(1, min(most, budget // max(int(sizes[begin]), 1), count - begin))
         # what a batch of the first 1, 2, 3.. samples would take; it only grows, so a search finds the last that fits
         padded = np.maximum.accumulate(sizes[begin : begin + room]) * numbers[:room]
-        size = int(padded.searchsorted(budget, side="right"))
+        size = max(1, int(padded.searchsorted(budget, side="right")))
         if begin + size < count and size > multiple:
             size -= size % multiple
         begin += size
@@ -180,13 +184,23 @@ def budgeted(dataset: Any, options: dict[str, Any], *, shuffle: bool) -> Budget 
         return None
     _check(given, options)
     lengths = lengths_of(dataset, given.pop("length_of", ""))
-    if given.get("too_long") == "truncate":
-        if not hasattr(dataset, "limit"):
-            hint = 'cut them with a pipe of your own, or set too_long = "skip"'
-            raise AlchemyError('too_long = "truncate" is for corpora that are read in place', hint=hint)
-        dataset.limit = min(given[key] for key in ("max_tokens", "max_length") if key in given)
+    if given.get("too_long") == "truncate" and not hasattr(dataset, "limit"):
+        hint = 'cut them with a pipe of your own, or set too_long = "skip"'
+        raise AlchemyError('too_long = "truncate" is for corpora that are read in place', hint=hint)
+    multiple = getattr(dataset, "multiple", 1)
+    if hasattr(dataset, "limit"):
+        limit = limit_of(given.get("max_tokens"), given.get("max_length"), multiple)
+        dataset.limit = limit if given.get("too_long") == "truncate" else None
     where = getattr(dataset, "where", None)
-    return Budget(lengths, shuffle=shuffle, **given, **({} if where is None else {"where": where}))
+    return Budget(lengths, shuffle=shuffle, multiple=multiple, **given, **({} if where is None else {"where": where}))
+
+
+def limit_of(max_tokens: int | None, max_length: int | None, multiple: int) -> int | None:
+    """The most tokens that a sample may have: padded to a multiple, it must fit into a batch of its own."""
+    if max_tokens is not None and max_tokens < multiple:
+        raise AlchemyError(f"max_tokens = {max_tokens} is less than multiple = {multiple}", hint="raise max_tokens")
+    whole = None if max_tokens is None else max_tokens // multiple * multiple
+    return min((number for number in (whole, max_length) if number), default=None)
 
 
 def _check(given: dict[str, Any], options: dict[str, Any]) -> None:

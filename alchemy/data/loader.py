@@ -27,6 +27,7 @@ from alchemy.data.chain import (
     title,
     walk,
 )
+from alchemy.data.collate import Pad
 from alchemy.data.device import batch_to_device
 from alchemy.data.digest import content_digest
 from alchemy.data.named import named
@@ -179,8 +180,14 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = WHOLE, **kwarg
     _check(dataset, options, place.ranks)
     per_device = options.pop("per_device", False)
     budget = budgeted(dataset, options, shuffle=bool(options.get("shuffle")))
-    if "collate_fn" not in options and hasattr(dataset, "collate"):
-        options["collate_fn"] = dataset.collate
+    own = getattr(dataset, "collate", None)
+    if own is not None and options.get("collate_fn") not in (None, own):
+        hint = "leave out collate_fn, or put a pipe after it, as alchemy.pipeline.lst.Map, to get samples"
+        raise AlchemyError(f"{title(dataset)} makes its batches itself", hint=hint)
+    if budget is not None and own is None:
+        options.setdefault("collate_fn", Pad())  # samples of a budget differ in length
+    if "collate_fn" not in options and own is not None:
+        options["collate_fn"] = own
         if budget is None and not options.get("batch_size") and options.get("batch_sampler") is None:
             hint = "give max_tokens, max_sentences or batch_size"
             raise AlchemyError(f"nothing says how large a batch of {title(dataset)} is", hint=hint)

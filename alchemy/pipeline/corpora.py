@@ -39,7 +39,8 @@ class _Source(LstDataPipeline):
         return len(next(iter(self.corpora.values())))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return {name: corpus[index][: self.limit] for name, corpus in self.corpora.items()}
+        # int64, as in a batch: small numbers would be taken for masks by whoever indexes with them
+        return {name: corpus.padded([index], limit=self.limit)[0][0] for name, corpus in self.corpora.items()}
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[int]:
         """Nothing is read sentence by sentence: `collate` reads all of a batch in one go."""
@@ -52,11 +53,7 @@ class _Source(LstDataPipeline):
         return hash_text(" ".join(corpus.manifest.digest for corpus in self.corpora.values()))
 
     def lengths(self) -> dict[str, np.ndarray]:
-        """As they are in a batch: rounded up to the multiple."""
-        lengths = {name: corpus.lengths for name, corpus in self.corpora.items()}
-        if self.multiple == 1:
-            return lengths
-        return {name: -(-column.astype(np.int64) // self.multiple) * self.multiple for name, column in lengths.items()}
+        return {name: corpus.lengths for name, corpus in self.corpora.items()}
 
     def where(self, index: int) -> str:
         """File and line that a sample was made of."""
@@ -104,8 +101,9 @@ class Parallel(_Source):
                 f"{source} has {one:,} sentences, and {target} {other:,}", hint="build both sides together"
             )
         eos = corpora["target"].manifest.eos
-        if eos is None:
-            raise AlchemyError(f"{target} has no token for the end of a sentence", hint="build it with one")
+        if eos is None or not corpora["target"].has_ends:
+            hint = "build it without --no-eos: a model learns from it where to stop"
+            raise AlchemyError(f"the sentences of {target} have no token for their end", hint=hint)
         self.eos = eos
 
     def collate(self, indices: Sequence[int]) -> dict[str, Tensor]:

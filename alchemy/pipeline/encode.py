@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -118,6 +119,10 @@ class Texts(DataPipeline):
         keep(self.tokenizer, to)
         declare(self, takes={field: "str", pair: "str"}, gives=(to, segments))
 
+    @property
+    def digest(self) -> str:
+        return known_as(self.tokenizer)
+
     def encoded(self, sample: Any) -> dict[str, Any]:
         """A sample with the ids of its text; the sample itself is left as it was."""
         rows = {"$A": self._ids(sample, self.field)}
@@ -162,6 +167,10 @@ class Wordwise(DataPipeline):
         keep(self.tokenizer, to)
         takes = dict.fromkeys((field, *align, *marks), "list")
         declare(self, takes=takes, gives=(to, words, *align.values(), *marks.values()))
+
+    @property
+    def digest(self) -> str:
+        return known_as(self.tokenizer)
 
     def encoded(self, sample: Any) -> dict[str, Any]:
         """A sample with the ids of its words, and what was said of the words said of their tokens."""
@@ -281,6 +290,13 @@ def tokenizer_of(spec: Any) -> Tokenizer:
         return load_tokenizer(Path(spec).expanduser())
     tokenizer: Tokenizer = build(Tokenizer, spec, section="tokenizer")
     return tokenizer
+
+
+def known_as(tokenizer: Tokenizer) -> str:
+    """What a resume knows a tokenizer by: with another one the same weights would be given other ids."""
+    with contextlib.suppress(NotImplementedError):  # a project's own, which cannot tell
+        return tokenizer.digest
+    return ""
 
 
 def keep(tokenizer: Tokenizer, field: str) -> None:

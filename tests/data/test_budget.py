@@ -152,6 +152,8 @@ def test_a_limit_may_be_larger_than_any_length() -> None:
 
 def test_the_loader_takes_a_budget_for_any_list() -> None:
     samples = [{"tokens": list(range(length))} for length in (4, 1, 3, 2, 4, 1)]
+    shapes = [tuple(batch["tokens"].shape) for batch in get_dataloader(samples, max_tokens=8, length_of="tokens")]
+    assert shapes == [(3, 2), (2, 4), (1, 4)]  # padded, unless a collate_fn does otherwise
     loader = get_dataloader(samples, max_tokens=8, length_of="tokens", collate_fn=lambda batch: batch)
     assert [[len(sample["tokens"]) for sample in batch] for batch in loader] == [[1, 1, 2], [3, 4], [4]]
     assert len(loader) == 3

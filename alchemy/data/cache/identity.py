@@ -173,8 +173,13 @@ class _Look:
         if isinstance(value, Tokenizer):
             self._class(type(value))
             self.found.facts |= {f"the version of {name}": version(name) for name in TEXT}
-            self.found.facts[f"the tokenizer in {self.at}"] = value.digest
-            return f"tokenizer {value.digest}", ()
+            try:
+                digest = value.digest
+            except NotImplementedError:
+                self._unknown(f"{title(value)} defines no options() and contents()")
+                return "unknown", ()
+            self.found.facts[f"the tokenizer in {self.at}"] = digest
+            return f"tokenizer {digest}", ()
         if isinstance(value, Corpus):
             for ending in (IDS, OFFSETS, MANIFEST):
                 self._file(str(beside(value.path, ending)))

@@ -242,6 +242,24 @@ def _vocabularies(recipe: Recipe, learnt: Sequence[Mapping[str, Counter[str]]]) 
 # -- joining
 
 
+def _check_files(files: Mapping[str, list[Path]], parts: Sequence[Part]) -> None:
+    """File by file, where the sides have as many: what is too much in one must not be made up for by the next."""
+    counts: Counter[tuple[str, int]] = Counter()
+    for part in parts:
+        counts[part.side, part.source] += part.sentences
+    first = next(iter(files))
+    for side in files:
+        for number, path in enumerate(files[side]):
+            one, other = counts[first, number], counts[side, number]
+            if one != other:
+                fewer, more = (files[first][number], path) if one < other else (path, files[first][number])
+                raise AlchemyError(
+                    f"{fewer} has {min(one, other):,} lines and {more} {max(one, other):,}: "
+                    f"line {min(one, other) + 1:,} of {more} has no partner",
+                    hint="the files of parallel text must have the same number of lines",
+                )
+
+
 def _check_aligned(files: Mapping[str, list[Path]], parts: Sequence[Part]) -> None:
     """Sides must have as many sentences, or none of them belongs to its neighbour."""
     counts = dict.fromkeys(files, 0)
@@ -251,6 +269,8 @@ def _check_aligned(files: Mapping[str, list[Path]], parts: Sequence[Part]) -> No
     if empty:
         names = ", ".join(map(str, files[empty[0]]))
         raise AlchemyError(f"there is no sentence in {names}", hint="is the file empty, or the wrong one?")
+    if len({len(paths) for paths in files.values()}) == 1:
+        _check_files(files, parts)
     fewest, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
     if counts[fewest] != counts[most]:
         raise AlchemyError(

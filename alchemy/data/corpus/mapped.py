@@ -97,7 +97,7 @@ class Corpus(Sequence[np.ndarray]):
     ) -> tuple[np.ndarray, np.ndarray]:
         """The sentences as rows `[sentences, longest]` of int64, filled up with `pad`, and their lengths.
 
-        `limit` cuts off what is longer, `multiple` rounds the width up.
+        `limit` cuts off what is longer but for its end, `multiple` rounds the width up.
         """
         rows = np.asarray(indices)
         if rows.dtype.kind not in "iu" and rows.size:
@@ -107,6 +107,7 @@ class Corpus(Sequence[np.ndarray]):
         rows = rows.astype(np.int64) % max(len(self), 1)
         begins, ends = self.offsets.take(rows), self.offsets.take(rows + 1)
         lengths = ends - begins
+        cut = np.flatnonzero(lengths > limit) if limit is not None else ()
         if limit is not None:
             lengths = np.minimum(lengths, limit)
         width = int(lengths.max(initial=0))
@@ -119,4 +120,12 @@ class Corpus(Sequence[np.ndarray]):
         if int(lengths.min(initial=width)) < width:  # else there is nothing to fill up, as in most sorted batches
             empty = columns < (width - lengths)[:, None] if left else columns >= lengths[:, None]
             np.putmask(found, empty, pad)
+        eos = self.manifest.eos if self.has_ends else None
+        if eos is not None and len(cut):
+            found[cut, -1 if left else lengths[cut] - 1] = eos
         return found, lengths
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether each sentence has a token for its end."""
+        return bool(self.manifest.options.get("eos"))

@@ -180,7 +180,9 @@ def _rows(path: Path, field: str, strict: bool, tab: bool) -> Iterator[Piece]:
                     names = cells
                     _text(dict.fromkeys(names, ""), field)  # says it where there is none
                 elif cells and names is not None:
-                    texts.append(_text(dict(zip(names, [*cells, *[None] * len(names)])), field))
+                    if len(cells) != len(names):
+                        raise ValueError(f"{len(cells)} cells, expected {len(names)} ({', '.join(names)})")
+                    texts.append(_text(dict(zip(names, cells)), field))
                 elif cells is not None and strict and names is not None:
                     raise ValueError(BLANK)
             except (ValueError, csv.Error) as error:

@@ -36,7 +36,9 @@ class Layout:
             offer = did_you_mean(self.format, FORMATS.values()) or "it may be csv, tsv, jsonl or 'label text'"
             raise AlchemyError(f"there is no format {self.format!r}", hint=offer)
         plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-        found = "csv" if self.delimiter else FORMATS.get(plain.suffix.lower())
+        found = FORMATS.get(plain.suffix.lower())
+        if self.delimiter and found not in ("csv", "tsv"):
+            found = "tsv" if self.delimiter == "\t" else "csv"
         if found is None:
             hint = "set format = 'csv', 'tsv', 'jsonl' or 'label text'"
             raise AlchemyError(f"the ending of {path.name!r} does not say how it is written", hint=hint)

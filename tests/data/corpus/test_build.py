@@ -221,7 +221,8 @@ def test_a_file_may_be_there_twice(tmp_path: Path) -> None:
         ("t.jsonl", b'{"text": "a"}\n\n{"txt": "b"}\n', r"t\.jsonl:3 .*there is no field 'text', only 'txt'"),
         ("t.jsonl", b'{"text": "a"}\n{"text": 3}\n', r"t\.jsonl:2 .*text is 3, not a text"),
         ("t.jsonl", b"{\n", r"t\.jsonl:1 .*Expecting property name"),
-        ("t.csv", b"id,text\n1,a\n2\n", r"t\.csv:3 .*text is None, not a text"),
+        ("t.csv", b"id,text\n1,a\n2\n", r"t\.csv:3 .*1 cells, expected 2 \(id, text\)"),
+        ("t.csv", b"id,text\n1,a, b\n", r"t\.csv:2 .*3 cells, expected 2 \(id, text\)"),
         ("t.csv", b"id,txt\n1,a\n", r"t\.csv:1 .*there is no field 'text', only 'id', 'txt'"),
         ("t.gz", b"no gzip", "t.gz' cannot be read: Not a gzipped file"),
         ("t.parquet", b"no parquet", "is not a readable parquet file"),
@@ -239,8 +240,13 @@ def test_a_bad_file_is_told_and_leaves_nothing_behind(
 
 def test_sides_of_unequal_length_are_refused_with_the_line(tmp_path: Path) -> None:
     sides = {"en": [written(tmp_path / "t.en", ["a"] * 3)], "de": [written(tmp_path / "t.de", ["a"] * 5)]}
-    with pytest.raises(AlchemyError, match="en has 3 lines and de 5: line 4 of de has no partner"):
+    with pytest.raises(AlchemyError, match=r"t\.en has 3 lines and .*t\.de 5: line 4 of .*t\.de has no partner"):
         build(Recipe(tmp_path / "out" / "c", sides))
+    more = {"en": [*sides["en"], sides["de"][0]], "de": [*sides["de"], sides["en"][0]]}  # 8 lines each
+    with pytest.raises(AlchemyError, match=r"line 4 of .*t\.de has no partner"):
+        build(Recipe(tmp_path / "out" / "c", more))
+    with pytest.raises(AlchemyError, match="de has 5 lines and en 6: line 6 of en has no partner"):
+        build(Recipe(tmp_path / "out" / "c", sides | {"en": sides["en"] * 2}))
     assert files_below(tmp_path / "out") == {}
 
 

@@ -70,7 +70,8 @@ def test_padded_rows_are_the_sentences(
     english: Corpus, rows: list[int], left: bool, multiple: int, limit: int | None, pad: int
 ) -> None:
     found, lengths = english.padded(rows, pad=pad, left=left, multiple=multiple, limit=limit)
-    wanted = [english[row].tolist()[:limit] for row in rows]
+    whole = [english[row].tolist() for row in rows]
+    wanted = [row if limit is None or len(row) <= limit else [*row[: limit - 1], 2] for row in whole]
     width = -(-max(map(len, wanted)) // multiple) * multiple
     fill = [[pad] * (width - len(row)) for row in wanted]
     assert found.tolist() == [[*f, *row] if left else [*row, *f] for f, row in zip(fill, wanted)]
@@ -205,8 +206,23 @@ def test_what_rows_are_filled_up_with_must_be_known(tmp_path: Path) -> None:
         Mapped(str(tmp_path / "c"))
     (batch,) = get_dataloader(Mapped(str(tmp_path / "c"), pad=9), batch_size=3)
     assert batch["ids"].tolist() == [[2, 3], [4, 9], [9, 9]]
-    single = get_dataloader(Parallel(str(tmp_path / "c"), str(tmp_path / "c"), pad=9), batch_size=1)
-    assert [batch["prev_output_tokens"].tolist() for batch in single] == [[[1, 2]], [[1]], [[]]]
+    with pytest.raises(AlchemyError, match="have no token for their end; build it without --no-eos"):
+        Parallel(str(tmp_path / "c"), str(tmp_path / "c"), pad=9)
+
+
+def test_a_corpus_makes_its_batches_itself(out: Path) -> None:
+    with pytest.raises(AlchemyError, match="makes its batches itself; leave out collate_fn, or put a pipe after it"):
+        get_dataloader(Mapped(f"{out}.en"), max_tokens=12, collate_fn=list)
+
+
+def test_the_limit_is_that_of_the_loader_that_asks(out: Path) -> None:
+    data = Mapped(f"{out}.en", multiple=4)
+    widths = [batch["ids"].shape[1] for batch in get_dataloader(data, max_tokens=10, too_long="truncate")]
+    assert max(widths) == 8
+    assert max(batch["ids"].shape[1] for batch in get_dataloader(data, max_tokens=30)) == 8
+    assert max(len(data[i]["ids"]) for i in range(len(data))) == 8
+    with pytest.raises(AlchemyError, match="max_tokens = 3 is less than multiple = 4"):
+        get_dataloader(data, max_tokens=3)
 
 
 def test_a_loader_must_be_told_how_large_a_batch_is(out: Path) -> None:
