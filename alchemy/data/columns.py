@@ -129,6 +129,10 @@ class Image(Column):
                 text = f"{_place(name, number)} has the shape {array.shape}, and the first one {arrays[0].shape}"
                 raise AlchemyError(text, hint="bring images to one size in a pipe before")
         images = np.stack(arrays)
+        kinds = {array.dtype for array in arrays}
+        if len(kinds) > 1 or images.dtype.kind == "c":
+            told = ", ".join(sorted(map(str, kinds)))
+            raise AlchemyError(f"the images of {name!r} are {told}", hint="bring them to one type in a pipe before")
         floats = images.astype(np.float32)
         if images.dtype == np.uint8:
             floats /= self.scale

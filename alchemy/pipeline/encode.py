@@ -174,14 +174,19 @@ class Wordwise(DataPipeline):
 
     def encoded(self, sample: Any) -> dict[str, Any]:
         """A sample with the ids of its words, and what was said of the words said of their tokens."""
-        pieces = [self._pieces(number, word) for number, word in enumerate(field_of(sample, self.field, self))]
+        words = field_of(sample, self.field, self)
+        if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+            text = f"{title(self)}: the field {self.field!r} is {str(words)[:40]!r}"
+            raise AlchemyError(text, hint="it must be a list of words; a text is for alchemy.pipeline.encode.Encode")
+        pieces = [self._pieces(number, word) for number, word in enumerate(words)]
         row = self.places({"$A": list(itertools.chain.from_iterable(pieces))})
         of_word = np.repeat(np.arange(len(pieces)), list(map(len, pieces)))
         word_T = np.full(len(row.ids), -1)
         word_T[row.own] = of_word[: row.own.sum()]
         made = {self.to: row.ids, **({self.words: word_T} if self.words else {})}
         made |= {to: self._aligned(sample, name, word_T, len(pieces)) for name, to in self.align.items()}
-        return {**sample, **made, **{to: self._mark(sample, name, word_T) for name, to in self.marks.items()}}
+        marks = {to: self._mark(sample, name, word_T, len(pieces)) for name, to in self.marks.items()}
+        return {**sample, **made, **marks}
 
     def _pieces(self, number: int, word: str) -> list[int]:
         pieces = self.tokenizer.encode(f" {word}" if self.blank and number else word)
@@ -194,17 +199,22 @@ class Wordwise(DataPipeline):
         if values.shape != (count,) or (count and values.dtype.kind not in "iub"):
             text = f"{title(self)}: the field {name!r} has the shape {values.shape}, and there are {count} words"
             raise AlchemyError(text, hint="it must hold one whole number for each word")
+        values = values.astype(np.int64)  # small or unsigned numbers would wrap `ignore` around
         first_T = (word_T >= 0) & (word_T != np.concatenate(([-1], word_T[:-1])))
         return np.where(first_T, values[word_T], self.ignore) if count else np.full(len(word_T), self.ignore)
 
-    def _mark(self, sample: Any, name: str, word_T: np.ndarray) -> np.ndarray:
+    def _mark(self, sample: Any, name: str, word_T: np.ndarray, count: int) -> np.ndarray:
         """Ones for the tokens of the words `[start, end)`, zeros for all others."""
-        start, end = field_of(sample, name, self)
-        mark_T = ((word_T >= start) & (word_T < end)).astype(np.int64)
-        if not mark_T.any():
+        mark = field_of(sample, name, self)
+        whole = isinstance(mark, list | tuple) and len(mark) == 2 and {type(place) for place in mark} == {int}
+        if not whole or not 0 <= mark[0] < mark[1] <= count:
+            hint = "it must be [start, end] in words, the end not included"
+            raise AlchemyError(f"{title(self)}: {name} is {mark!r}, and there are {count} words", hint=hint)
+        start, end = mark
+        if word_T.max(initial=-1) < end - 1:
             hint = "set a larger max_length, or leave such samples out with a Filter"
             raise AlchemyError(f"{title(self)}: {name} = [{start}, {end}] lies beyond the end of the row", hint=hint)
-        return mark_T
+        return ((word_T >= start) & (word_T < end)).astype(np.int64)
 
 
 @DataPipeline.register()

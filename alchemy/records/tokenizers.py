@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
+from urllib.parse import quote
 
 
 def tokenizer_folder(record: str | Path, field: str) -> Path:
     """The folder of the tokenizer of a field.
 
     >>> tokenizer_folder("records/x", "src/ids").as_posix()
-    'records/x/tokenizer/src_ids'
+    'records/x/tokenizer/src%2Fids'
     """
-    return Path(record) / "tokenizer" / re.sub(r"[^\w-]", "_", field)
+    return Path(record) / "tokenizer" / quote(field, safe="")

@@ -207,6 +207,11 @@ def test_read_only_arrays_of_a_mapped_file_are_taken(tmp_path):
         ([{"xs": [1]}], {}, "the samples have no field 'x'; did you mean 'xs'"),
         ([{"x": [1]}], {"type": "alchemy.data.columns.Image"}, r"'x' of sample 0 has the shape \(1,\)"),
         (
+            [{"x": np.zeros((1, 1), np.uint8)}, {"x": np.zeros((1, 1), np.float32)}],
+            {"type": "alchemy.data.columns.Image"},
+            "the images of 'x' are float32, uint8; bring them to one type",
+        ),
+        (
             [{"x": np.zeros((1, 2))}, {"x": np.zeros((2, 2))}],
             {"type": "alchemy.data.columns.Image"},
             r"'x' of sample 1 has the shape \(2, 2\), and the first one \(1, 2\)",

@@ -311,6 +311,26 @@ class Folder(ItrDataPipeline):
         return (path.read_text() for path in sorted(Path(self.root).iterdir()))
 
 
+class Held:
+    def __init__(self, root: str) -> None:
+        self.inner = {"root": [root]}
+
+
+class Option(Folder):
+    """Reads the folder `texts`, and has an option that names one."""
+
+    def __init__(self, option: Any) -> None:
+        super().__init__("texts")
+        self.option = option
+
+
+@pytest.mark.parametrize("option", [Held("texts"), "."])
+def test_a_folder_that_cannot_be_told_is_never_kept_in_silence(option: Any, capture_log: Any) -> None:
+    write("texts/a", "1")
+    assert list(Cache(Option(option))) == ["1"]
+    assert "the samples are not kept, but made anew: it cannot be told when they change" in capture_log.text
+
+
 def test_a_folder_counts_with_its_files(capture_log: Any) -> None:
     write("texts/a", "1")
     assert list(Cache(Folder("texts"))) == ["1"]

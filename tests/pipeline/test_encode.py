@@ -211,6 +211,12 @@ def test_the_first_token_of_each_word_has_its_tag(sizes, most):
         ),
         ({"tag_ids": ["O"] * 3}, {"align": {"tag_ids": "x"}}, "it must hold one whole number for each word"),
         ({"e1_tokens": [2, 3]}, {"marks": {"e1_tokens": "x"}}, r"e1_tokens = \[2, 3\] lies beyond the end of the row"),
+        ({"e1_tokens": [0, 3]}, {"marks": {"e1_tokens": "x"}}, r"e1_tokens = \[0, 3\] lies beyond the end of the row"),
+        ({"e1_tokens": [-1, 2]}, {"marks": {"e1_tokens": "x"}}, r"e1_tokens is \[-1, 2\], and there are 3 words"),
+        ({"e1_tokens": [1, 1]}, {"marks": {"e1_tokens": "x"}}, r"it must be \[start, end\] in words"),
+        ({"e1_tokens": None}, {"marks": {"e1_tokens": "x"}}, "e1_tokens is None, and there are 3 words"),
+        ({"tokens": "the bank"}, {}, "the field 'tokens' is 'the bank'; it must be a list of words"),
+        ({"tokens": ["a", None]}, {}, "it must be a list of words"),
         ({}, {"marks": {"e2_tokens": "x"}}, "a sample has no field 'e2_tokens'"),
         ({}, {"long": "refuse"}, "a text has 3 tokens, more than max_length = 2"),
     ],
@@ -218,6 +224,13 @@ def test_the_first_token_of_each_word_has_its_tag(sizes, most):
 def test_what_does_not_fit_the_words_is_said(sample, options, message):
     with pytest.raises(AlchemyError, match=message):
         encode([{**RELATION, **sample}], EncodeWords, **{"max_length": 2, "long": "only_first", **options})
+
+
+def test_small_numbers_do_not_wrap_what_is_ignored():
+    tags = np.array([0, 1, 255], np.uint8)
+    sample = encode([{**RELATION, "tag": tags}], EncodeWords, align={"tag": "y"}, template="bos $A eos")[0]
+    assert (sample["y"][0], sample["y"].dtype) == (-100, np.int64)
+    assert 255 in sample["y"]
 
 
 def test_words_are_not_taken_for_a_text():

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from alchemy.data.cache.hashes import Hashes
 from alchemy.data.cache.sources import RUN, Sources, version
+from alchemy.data.cache.store import Stored
 from alchemy.data.chain import title, walk
 from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, beside
 from alchemy.data.corpus.mapped import Corpus
@@ -180,6 +181,8 @@ class _Look:
                 return "unknown", ()
             self.found.facts[f"the tokenizer in {self.at}"] = digest
             return f"tokenizer {digest}", ()
+        if isinstance(value, Stored):  # of a cache before this one: its folder is called by what it is made of
+            return f"kept {value.folder.name}", ()
         if isinstance(value, Corpus):
             for ending in (IDS, OFFSETS, MANIFEST):
                 self._file(str(beside(value.path, ending)))
@@ -245,13 +248,17 @@ class _Look:
         self.sources.mentioned(text)
         if os.path.isfile(text):
             self._file(text)
+        elif depth > 1 and os.path.isdir(text):
+            self._unknown(f"it names the folder {text!r} deep inside of an option; name it in `also` too, or higher up")
+        elif os.path.isdir(text) and Path.cwd().is_relative_to(os.path.abspath(text)):
+            self._unknown(f"it names the folder {text!r}, which holds everything here; name the files in it")
         elif depth <= 1 and self.patterns < MOST_PATTERNS and glob.has_magic(text) and ("/" in text or "." in text):
             self.patterns += 1
             self._all(path for path in sorted(glob.glob(text, recursive=True)) if os.path.isfile(path))
-        elif depth <= 1 and os.path.isdir(text) and not Path.cwd().is_relative_to(os.path.abspath(text)):
+        elif os.path.isdir(text):
             self._all(
                 os.path.join(folder, name)
-                for folder, folders, names in os.walk(text)
+                for folder, folders, names in os.walk(text, followlinks=True)
                 if not folders.sort()  # in an order of its own
                 for name in sorted(names)
                 if not name.startswith(".") and "__pycache__" not in folder
