@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Parser, add_user_dir, record_name
+from alchemy.cli.options import Parser, add_user_dir, print_json, record_name
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _ls(args: argparse.Namespace) -> int:
     state = _state(args.record)
     rows = [_row(folder) for folder in checkpoints(state)]
     if args.json:
-        _print_json(rows)
+        print_json(rows)
         return 0
     titles = ("checkpoint", "update", "epoch", "kind", "why", "metric", "size", "age", "links")
     _print_table(titles, [_cells(row) for row in rows])
@@ -181,7 +181,7 @@ def _show(args: argparse.Namespace) -> int:
     tensors = _tensors(folder, list(manifest.files))
     counters = _counters(folder)
     if args.json:
-        _print_json({**_row(folder), "counters": counters, "tensors": tensors})
+        print_json({**_row(folder), "counters": counters, "tensors": tensors})
         return 0
     score = f", {manifest.metric} {manifest.value:.5g}" if manifest.value is not None else ""
     print(
@@ -379,12 +379,6 @@ def _bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
     with Bar(what, total, Console(stderr=True)) as bar:
         yield bar.step
         bar.finish()
-
-
-def _print_json(value: Any) -> None:
-    import json
-
-    print(json.dumps(value, ensure_ascii=False, indent=1))
 
 
 def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

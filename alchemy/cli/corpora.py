@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from alchemy.cli.options import print_json
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def build(args: argparse.Namespace) -> int:
         manifests = build_corpus(recipe, workers=workers, force=args.force, tell=count)
     seconds = time.perf_counter() - begin
     if args.json:
-        _print_json({str(recipe.name(side)): _plain(manifest) for side, manifest in manifests.items()})
+        print_json({str(recipe.name(side)): _plain(manifest) for side, manifest in manifests.items()})
         return 0
     for side, manifest in manifests.items():
         print(_summary(recipe.name(side), manifest))
@@ -173,7 +174,7 @@ def info(args: argparse.Namespace) -> int:
 
     found = facts(Corpus(args.corpus))
     if args.json:
-        _print_json(found)
+        print_json(found)
     else:
         print("\n".join(_told(found)))
     return 0
@@ -200,9 +201,3 @@ def _plain(manifest: Manifest) -> dict[str, Any]:
     import dataclasses
 
     return dataclasses.asdict(manifest)
-
-
-def _print_json(value: Any) -> None:
-    import json
-
-    print(json.dumps(value, ensure_ascii=False, indent=1))

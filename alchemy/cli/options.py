@@ -159,3 +159,10 @@ def record_name(text: str) -> str:
         hint = f"give {folder or '.'}" if inside else auto if config else "give the path of a record folder"
         raise AlchemyError(f"{text} is a file, and a record is a folder", hint=hint)
     return text
+
+
+def print_json(value: Any) -> None:
+    """What a command answers to `--json`."""
+    import json
+
+    print(json.dumps(value, ensure_ascii=False, indent=1))

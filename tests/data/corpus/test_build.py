@@ -7,21 +7,14 @@ import csv
 import gzip
 import json
 import lzma
-import multiprocessing
 import os
-import random
 import re
 import resource
-import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -32,36 +25,7 @@ from alchemy.data.corpus.mapped import Corpus
 from alchemy.data.corpus.recipe import Recipe
 from alchemy.data.corpus.sources import Piece, read_text, source_of
 from alchemy.errors import AlchemyError
-from alchemy.text import Words, load_tokenizer
-
-TEXT = ["the dog barks", "", "a dog", "the the the", "ein Hund bellt ä", "x y z"]
-WORD = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1, max_size=4)
-LINES = st.lists(st.lists(WORD, max_size=6).map(" ".join), min_size=1, max_size=40)
-
-
-def written(path: Path, lines: list[str]) -> Path:
-    path.write_text("".join(f"{line}\n" for line in lines), "utf-8", newline="")
-    return path
-
-
-def one(out: Path, *files: Path, workers: int = 1, **options: Any) -> Corpus:
-    build(Recipe(out, {"": files}, **options), workers=workers)
-    return Corpus(out)
-
-
-def texts(corpus: Corpus) -> list[str]:
-    """The sentences, read back by the tokenizer beside the corpus."""
-    tokenizer = load_tokenizer(corpus.path.with_name(corpus.manifest.tokenizer["folder"]))
-    return [tokenizer.decode(ids) for ids in corpus]
-
-
-def files_below(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.suffix != ".lock"
-    }
-
+from tests.data.corpus.texts import LINES, TEXT, files_below, one, texts, written
 
 # -- what comes out
 
@@ -336,121 +300,3 @@ def test_a_rebuild_that_is_refused_keeps_the_old_corpus(tmp_path: Path) -> None:
     with pytest.raises(AlchemyError, match=r"is not replaced by a tokenizer: it holds notes\.txt"):
         one(tmp_path / "c", written(text, [*TEXT, "more"]))
     assert len(Corpus(tmp_path / "c")) == len(TEXT)
-
-
-# -- again, at once, and killed
-
-
-def test_a_file_that_becomes_shorter_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "PIECE_BYTES", 10)
-    text = written(tmp_path / "t.txt", TEXT * 20)
-    with pytest.raises(AlchemyError, match="has changed while it was read"):
-        build(Recipe(tmp_path / "c", {"": [text]}), tell=lambda part: os.truncate(text, 30))
-
-
-def test_a_side_and_a_corpus_of_its_name_are_not_built_at_once(tmp_path: Path) -> None:
-    text = written(tmp_path / "t.txt", TEXT)
-    told = []
-
-    def second(part: Any) -> None:
-        process = multiprocessing.get_context("fork").Process(target=one, args=(tmp_path / "c.en", text))
-        process.start()
-        process.join()
-        told.append(process.exitcode)
-
-    build(Recipe(tmp_path / "c", {"en": [text]}), tell=second)
-    assert told == [1]  # refused
-
-
-def test_nothing_is_done_when_nothing_has_changed(tmp_path: Path) -> None:
-    text = written(tmp_path / "t.txt", TEXT)
-    recipe = Recipe(tmp_path / "c", {"": [text]})
-    seen: list[Any] = []
-    first = build(recipe, tell=seen.append)
-    assert (build(recipe, tell=seen.append), len(seen)) == (first, 1)
-    build(recipe, force=True, tell=seen.append)
-    build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), tell=seen.append)
-    written(text, [*TEXT, "more"])
-    build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), tell=seen.append)
-    assert len(seen) == 4
-    (tmp_path / "c.bin").write_bytes(b"")
-    build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), tell=seen.append)
-    assert len(seen) == 5
-    shutil.rmtree(tmp_path / "c.tokenizer")
-    build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), tell=seen.append)
-    assert len(seen) == 6
-    assert len(Corpus(tmp_path / "c")) == len(TEXT) + 1
-
-
-def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
-    text = written(tmp_path / "t.txt", TEXT)
-    with pytest.raises(AlchemyError, match=r"t\.txt has changed while it was read; build again when it is complete"):
-        build(Recipe(tmp_path / "out" / "c", {"": [text]}), tell=lambda part: written(text, [*TEXT, "more"]) and None)
-    assert files_below(tmp_path / "out") == {}
-
-
-def test_a_tokenizer_without_an_end_is_refused_unless_none_is_asked_for(tmp_path: Path) -> None:
-    text = written(tmp_path / "t.txt", TEXT)
-    Words.train(TEXT, specials={"unk": "<unk>"}).save(tmp_path / "w")
-    with pytest.raises(AlchemyError, match="has no token for the end of a sentence; build without: --no-eos"):
-        one(tmp_path / "c", text, tokenizer={"": tmp_path / "w"})
-    assert texts(one(tmp_path / "c", text, tokenizer={"": tmp_path / "w"}, eos=False)) == TEXT
-
-
-def test_only_one_process_builds_a_name(tmp_path: Path) -> None:
-    text = written(tmp_path / "t.txt", TEXT)
-    told = []
-
-    def second(part: Any) -> None:
-        process = multiprocessing.get_context("fork").Process(target=one, args=(tmp_path / "c", text))
-        process.start()
-        process.join()
-        told.append(process.exitcode)
-
-    build(Recipe(tmp_path / "c", {"": [text]}), tell=second)
-    assert told == [1]  # refused
-    assert texts(Corpus(tmp_path / "c")) == TEXT
-
-
-BUILDER = """
-import sys
-from pathlib import Path
-from alchemy.data.corpus import sources
-from alchemy.data.corpus.build import build
-sources.PIECE_BYTES = 2000
-print("ready", flush=True)
-build(Recipe(Path(sys.argv[1]), {"en": [sys.argv[2]], "de": [sys.argv[3]]}), workers=2, force=True)
-"""
-
-
-def test_a_build_that_is_killed_leaves_the_whole_or_nothing(tmp_path: Path) -> None:
-    """60 kills at random moments, of the whole build or only of the process that leads it; the next one sees to it."""
-    draw = random.Random(0)
-    lines = [" ".join(draw.choices(TEXT[0].split() + TEXT[4].split(), k=9)) for _ in range(3000)]
-    sides = {side: [written(tmp_path / f"t.{side}", lines[::step])] for side, step in (("en", 1), ("de", -1))}
-    out = tmp_path / "c" / "train"
-    whole = build(Recipe(out, sides))
-    files = files_below(tmp_path / "c")
-    begin = time.monotonic()
-    build(Recipe(out, sides), workers=2, force=True)
-    seconds = time.monotonic() - begin
-    gone = 0
-    for number in range(60):
-        command = [sys.executable, "-c", BUILDER, str(out), *(str(paths[0]) for paths in sides.values())]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(draw.uniform(0, 1.2 * seconds))
-        (os.killpg if number % 2 else os.kill)(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        for side in sides:
-            try:
-                corpus = Corpus(out.with_name(f"train.{side}"))
-            except AlchemyError:
-                gone += 1
-            else:
-                assert np.array_equal(corpus.ids, np.frombuffer(files[f"train.{side}.bin"], corpus.ids.dtype))
-    assert build(Recipe(out, sides), workers=2) == whole
-    assert files_below(tmp_path / "c") == files
-    assert gone < 120  # else no build was ever seen through

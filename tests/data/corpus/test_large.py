@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from alchemy.data.corpus.mapped import Corpus
+from bench.data import MIB, anonymous
 from tests.toy import config
 
-GIB, MIB = 2**30, 2**20
+GIB = 2**30
 BUILDING, TRAINING = 400 * MIB, 1200 * MIB  # the most anonymous memory, of all processes; torch alone has 300
 
 
@@ -32,20 +33,9 @@ def written(path: Path, size: int) -> int:
     return 100_000 * times
 
 
-def anonymous(pid: int) -> int:
-    """Anonymous memory of a process and all below it."""
-    try:
-        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:  # it has ended meanwhile
-        return 0
-    own = sum(int(line.split()[1]) * 1024 for line in rollup if line.startswith("Anonymous:"))
-    return own + sum(anonymous(int(child)) for child in children)
-
-
-def peak_of(command: list[str], folder: Path) -> int:
+def peak_of(command: list[str], folder: Path) -> float:
     process = subprocess.Popen([sys.executable, "-m", "alchemy", *command], cwd=folder, stdout=subprocess.DEVNULL)
-    peak = 0
+    peak = 0.0
     while process.poll() is None:
         peak = max(peak, anonymous(process.pid))
         time.sleep(0.05)
