@@ -1,0 +1,1 @@
+"""Models ready to train."""

@@ -1,0 +1,177 @@
+"""Encoders that are trained from nothing: rows of ids become a vector for each token."""
+
+# B batch, T tokens, D features
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from alchemy.errors import AlchemyError
+from alchemy.models.vectors import read_vectors
+from alchemy.nn.recurrent import BiRNN
+from alchemy.nn.rows import Rows, States
+from alchemy.registry import Registrable
+from alchemy.text import Tokenizer
+
+
+class Encoder(nn.Module, Registrable):
+    """Gives a vector of `width` numbers for each token; whatever stands at padding, it never changes one of them.
+
+    The rows have their real tokens in front. An encoder is handed the `tokenizer` of the task, if its constructor
+    names it.
+    """
+
+    width: int
+    longest: int | None = None  # tokens that it can take; None: any number
+
+    def __init__(self) -> None:  # without it the **kwargs of nn.Module would be taken for keys of the config
+        super().__init__()
+
+    def forward(self, rows: Rows) -> States:
+        raise NotImplementedError(f"{type(self).__name__} must define forward(rows) -> States")
+
+
+class Lookup(nn.Module):
+    """The vectors of ids: random, or read from a file of word vectors; zero at padding."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        dim: int,
+        vectors: str = "",
+        frozen: bool = False,
+        dropout: float = 0.0,
+        word_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.table = nn.Embedding(tokenizer.size, dim)
+        nn.init.normal_(self.table.weight, std=dim**-0.5)
+        if vectors:
+            read_vectors(vectors, tokenizer, self.table.weight.data)
+        if frozen:
+            self.table.weight.requires_grad = False
+        if word_dropout and tokenizer.unk is None:
+            raise AlchemyError("word_dropout puts the unknown word in place of others, and the tokenizer has none")
+        self.unk, self.word_dropout = tokenizer.unk or 0, word_dropout
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, rows: Rows) -> Tensor:
+        ids_BT = rows.ids_BT
+        if self.training and self.word_dropout:
+            ids_BT = torch.where(torch.rand_like(ids_BT, dtype=torch.float) < self.word_dropout, self.unk, ids_BT)
+        return self.dropout(self.table(ids_BT)) * rows.real_BT[..., None]
+
+
+@Encoder.register()
+class Embedding(Encoder):
+    """The vector of each id, and nothing more: what TextCNN or a mean of words begin with.
+
+    `vectors` is a file of word vectors (`word 0.1 0.2 ..` a line), `frozen` leaves them as they are, `dropout` zeroes
+    numbers, `word_dropout` puts the unknown word in the place of a share of the words.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        dim: int = 300,
+        vectors: str = "",
+        frozen: bool = False,
+        dropout: float = 0.0,
+        word_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.width = dim
+        self.embed = Lookup(
+            tokenizer, dim=dim, vectors=vectors, frozen=frozen, dropout=dropout, word_dropout=word_dropout
+        )
+
+    def forward(self, rows: Rows) -> States:
+        return States(self.embed(rows), rows.real_BT)
+
+
+@Encoder.register()
+class Recurrent(Encoder):
+    """Embeddings, and over them an LSTM or a GRU in both directions, of `hidden` numbers each."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        kind: Literal["lstm", "gru"] = "lstm",
+        dim: int = 300,
+        hidden: int = 128,
+        layers: int = 1,
+        dropout: float = 0.5,
+        vectors: str = "",
+        frozen: bool = False,
+        word_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if kind not in ("lstm", "gru"):
+            raise AlchemyError(f"kind must be 'lstm' or 'gru', not {kind!r}")
+        self.embed = Lookup(
+            tokenizer, dim=dim, vectors=vectors, frozen=frozen, dropout=dropout, word_dropout=word_dropout
+        )
+        self.rnn = BiRNN(kind, dim, hidden, layers=layers, dropout=dropout)
+        self.dropout = nn.Dropout(dropout)
+        self.width = self.rnn.width
+
+    def forward(self, rows: Rows) -> States:
+        states, last = self.rnn(self.embed(rows), rows.lengths_B)
+        return States(self.dropout(states), rows.real_BT, self.dropout(last))
+
+
+@Encoder.register()
+class Transformer(Encoder):
+    """Embeddings with places, and over them layers of self-attention; layer norm stands in front of each sublayer."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        dim: int = 256,
+        heads: int = 4,
+        layers: int = 2,
+        inner: int = 1024,
+        dropout: float = 0.1,
+        max_length: int = 512,
+        vectors: str = "",
+        frozen: bool = False,
+        word_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if dim % heads:
+            raise AlchemyError(f"dim = {dim} is no multiple of heads = {heads}", hint="each head takes an equal share")
+        self.width, self.longest = dim, max_length
+        self.embed = Lookup(tokenizer, dim=dim, vectors=vectors, frozen=frozen, dropout=0.0, word_dropout=word_dropout)
+        self.places_TD: Tensor
+        self.register_buffer("places_TD", waves(max_length, dim), persistent=False)
+        self.dropout = nn.Dropout(dropout)
+        layer = nn.TransformerEncoderLayer(dim, heads, inner, dropout, "gelu", batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, layers, nn.LayerNorm(dim), enable_nested_tensor=False)
+        for param in self.layers.parameters():  # torch copies the first layer: all would begin with the same numbers
+            if param.dim() > 1:
+                nn.init.xavier_uniform_(param)
+
+    def forward(self, rows: Rows) -> States:
+        # as large as the places: the table begins with a variance of 1 / dim
+        states_BTD = self.embed(rows) * math.sqrt(self.width) + self.places_TD[: rows.ids_BT.shape[1]]
+        states_BTD = self.layers(self.dropout(states_BTD), src_key_padding_mask=~rows.real_BT)
+        return States(states_BTD * rows.real_BT[..., None], rows.real_BT)
+
+
+def waves(length: int, dim: int) -> Tensor:
+    """Places as sines and cosines of falling frequency: any two places differ, and near ones are alike.
+
+    >>> waves(2, 4)[0].tolist()
+    [0.0, 0.0, 1.0, 1.0]
+    """
+    rates = torch.exp(torch.arange(0, dim, 2) * (-math.log(10000.0) / dim))
+    angles_TD = torch.arange(length)[:, None] * rates
+    return torch.cat((angles_TD.sin(), angles_TD.cos()), dim=1)[:, :dim]

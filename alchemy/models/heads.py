@@ -1,0 +1,182 @@
+"""Heads: the vectors of a text's tokens become one vector of the text."""
+
+# B batch, T tokens, D features of a token, F features of a text, K width of a filter
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from alchemy.errors import AlchemyError
+from alchemy.nn.recurrent import BiRNN
+from alchemy.nn.rows import States, at, max_of, mean_of
+from alchemy.registry import Registrable
+
+
+class Head(nn.Module, Registrable):
+    """Gives a vector of `width` numbers for each text; what stands at padding never changes it.
+
+    The real tokens stand in front. The first parameter of a head is `inputs`: how many numbers a token has.
+    """
+
+    width: int
+
+    def __init__(self) -> None:  # without it the **kwargs of nn.Module would be taken for keys of the config
+        super().__init__()
+
+    def forward(self, encoded: States) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} must define forward(encoded) -> vectors of texts")
+
+
+@Head.register()
+class Pool(Head):
+    """No layers of its own: what the encoder says of the whole text, or its first or last token, the mean, the maximum.
+
+    `how = "encoder"` takes what the encoder has made for the whole text (BERT's pooler, the last states of an LSTM),
+    and the mean where it makes nothing.
+    """
+
+    def __init__(self, inputs: int, *, how: Literal["encoder", "first", "last", "mean", "max"] = "encoder") -> None:
+        super().__init__()
+        if how not in ("encoder", "first", "last", "mean", "max"):
+            raise AlchemyError(f"how must be 'encoder', 'first', 'last', 'mean' or 'max', not {how!r}")
+        self.width, self.how = inputs, how
+
+    def forward(self, encoded: States) -> Tensor:
+        states_BTD, real_BT, pooled_BD = encoded
+        match self.how:
+            case "encoder" if pooled_BD is not None:
+                return pooled_BD
+            case "first":
+                return states_BTD[:, 0]
+            case "last":
+                return at(states_BTD, encoded.lengths_B - 1)
+            case "max":
+                return max_of(states_BTD, real_BT)
+        return mean_of(states_BTD, real_BT)
+
+
+@Head.register()
+class CNN(Head):
+    """TextCNN (Kim 2014): filters of several sizes over the tokens, and the maximum of each."""
+
+    def __init__(self, inputs: int, *, filter_sizes: list[int] = [3, 4, 5], filter_num: int = 256) -> None:
+        super().__init__()
+        if not filter_sizes or min(filter_sizes) < 1:
+            raise AlchemyError(f"filter_sizes is {filter_sizes!r}", hint="give whole numbers of at least 1: [3, 4, 5]")
+        self.sizes = filter_sizes
+        self.convs = nn.ModuleList(nn.Conv1d(inputs, filter_num, size) for size in filter_sizes)
+        self.width = filter_num * len(filter_sizes)
+
+    def forward(self, encoded: States) -> Tensor:
+        states_BDT = (encoded.states_BTD * encoded.real_BT[..., None]).mT
+        # zeros behind the end: a window begins at each real token, so that a short text has one too
+        windows = [conv(F.pad(states_BDT, (0, size - 1))) for size, conv in zip(self.sizes, self.convs)]
+        return torch.cat([max_of(F.relu(windows_BFT).mT, encoded.real_BT) for windows_BFT in windows], dim=-1)
+
+
+class _Recurrent(Head):
+    """What the LSTM and the GRU head share: the last states of both directions."""
+
+    def __init__(self, rnn: BiRNN, dropout: float) -> None:
+        super().__init__()
+        self.rnn, self.width, self.dropout = rnn, rnn.width, nn.Dropout(dropout)
+
+    def forward(self, encoded: States) -> Tensor:
+        return self.dropout(self.rnn(encoded.states_BTD, encoded.lengths_B)[1])
+
+
+@Head.register()
+class LSTM(_Recurrent):
+    """The last states of an LSTM in both directions."""
+
+    def __init__(
+        self, inputs: int, *, lstm_hidden_size: int = 300, lstm_layers: int = 2, lstm_dropout: float = 0.5
+    ) -> None:
+        super().__init__(
+            BiRNN("lstm", inputs, lstm_hidden_size, layers=lstm_layers, dropout=lstm_dropout), lstm_dropout
+        )
+
+
+@Head.register()
+class GRU(_Recurrent):
+    """The last states of a GRU in both directions."""
+
+    def __init__(
+        self, inputs: int, *, gru_hidden_size: int = 300, gru_layers: int = 2, gru_dropout: float = 0.5
+    ) -> None:
+        super().__init__(BiRNN("gru", inputs, gru_hidden_size, layers=gru_layers, dropout=gru_dropout), gru_dropout)
+
+
+@Head.register()
+class RCNN(Head):
+    """TextRCNN (Lai et al. 2015): each token with what an LSTM read before and behind it, and the maximum of that."""
+
+    def __init__(self, inputs: int, *, hidden: int = 256, layers: int = 1, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.rnn = BiRNN("lstm", inputs, hidden, layers=layers, dropout=dropout)
+        self.mix = nn.Linear(inputs + self.rnn.width, self.rnn.width)
+        self.width = self.rnn.width
+
+    def forward(self, encoded: States) -> Tensor:
+        context, _ = self.rnn(encoded.states_BTD, encoded.lengths_B)
+        return max_of(torch.tanh(self.mix(torch.cat((encoded.states_BTD, context), dim=-1))), encoded.real_BT)
+
+
+@Head.register()
+class Attention(Head):
+    """A mean of the tokens, weighted by how much each matters (Zhou et al. 2016)."""
+
+    def __init__(self, inputs: int, *, hidden: int = 0) -> None:
+        super().__init__()
+        self.width = inputs
+        self.score = nn.Sequential(nn.Linear(inputs, hidden or inputs), nn.Tanh(), nn.Linear(hidden or inputs, 1))
+
+    def forward(self, encoded: States) -> Tensor:
+        scores_BT = self.score(encoded.states_BTD)[..., 0].masked_fill(~encoded.real_BT, -torch.inf)
+        return (scores_BT.softmax(-1)[:, None] @ encoded.states_BTD)[:, 0]
+
+
+@Head.register()
+class DPCNN(Head):
+    """Deep pyramid CNN (Johnson and Zhang 2017): a text is halved between convolutions until one token is left."""
+
+    def __init__(self, inputs: int, *, filter_num: int = 250, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.width = filter_num
+        self.region = nn.Conv1d(inputs, filter_num, 3, padding=1)
+        self.first = nn.ModuleList(nn.Conv1d(filter_num, filter_num, 3, padding=1) for _ in range(2))
+        # the same in every block: a longer text has more of them
+        self.block = nn.ModuleList(nn.Conv1d(filter_num, filter_num, 3, padding=1) for _ in range(2))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, encoded: States) -> Tensor:
+        real_BT = encoded.real_BT
+        region_BFT = self.region((encoded.states_BTD * real_BT[..., None]).mT) * real_BT[:, None]
+        states_BFT = self._twice(self.first, region_BFT, real_BT) + region_BFT
+        while states_BFT.shape[-1] > 1:
+            half_BFT, half_BT = _halved(states_BFT, real_BT)
+            deeper = self._twice(self.block, half_BFT, half_BT) + half_BFT
+            # a text of one token is done, however long the others of its batch are
+            done_B11 = (real_BT.sum(1) == 1)[:, None, None]
+            states_BFT, real_BT = torch.where(done_B11, half_BFT, deeper), half_BT
+        return self.dropout(states_BFT[..., 0])
+
+    @staticmethod
+    def _twice(convs: nn.ModuleList, states_BFT: Tensor, real_BT: Tensor) -> Tensor:
+        for conv in convs:
+            states_BFT = conv(F.relu(states_BFT)) * real_BT[:, None]
+        return states_BFT
+
+
+def _halved(states_BFT: Tensor, real_BT: Tensor) -> tuple[Tensor, Tensor]:
+    """The maximum of every three tokens, two apart; a text of one token stays what it is."""
+    size = states_BFT.shape[-1]
+    odd = size % 2
+    open_BFT = F.pad(states_BFT.masked_fill(~real_BT[:, None], -torch.inf), (0, 1 + odd), value=-torch.inf)
+    half_BT = F.pad(real_BT, (0, odd))[:, ::2]
+    half_BFT = F.max_pool1d(open_BFT, 3, stride=2)
+    return half_BFT.masked_fill(~half_BT[:, None], 0.0), half_BT

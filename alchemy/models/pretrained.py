@@ -1,0 +1,117 @@
+"""Encoders with weights that others have trained: folders of the transformers library."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.models.encoders import Encoder
+from alchemy.nn.rows import Rows, States, at
+from alchemy.text import Tokenizer
+from alchemy.text.base import package
+
+# places that a position table keeps for padding, and no text can have
+RESERVED = {"roberta": 2, "xlm-roberta": 2, "camembert": 2}
+
+
+@Encoder.register()
+class Pretrained(Encoder):
+    """Any model of a local folder: bert, albert, xlnet, roberta, distilbert, electra..
+
+    `kind` names the architecture where `config.json` does not say it, as in folders of 2019. `weights = false` takes
+    the architecture alone and begins with random numbers; `options` are set in its configuration, such as
+    `{ hidden_dropout_prob = 0.2 }`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        tokenizer: Tokenizer | None = None,
+        kind: str = "",
+        weights: bool = True,
+        options: dict[str, Any] = {},
+    ) -> None:
+        super().__init__()
+        transformers = package("transformers", "a pretrained encoder")
+        config = _configuration(transformers, Path(path).expanduser(), kind, options)
+        if tokenizer is not None and tokenizer.size > config.vocab_size:
+            hint = "take the tokenizer of the same folder"
+            raise AlchemyError(
+                f"the tokenizer has {tokenizer.size} ids, and {path} knows {config.vocab_size}", hint=hint
+            )
+        self.kind: str = config.model_type
+        self.inner = _model(transformers, Path(path).expanduser(), config, weights)
+        self.width = config.hidden_size
+        self.longest = _longest(config)
+        takes = inspect.signature(self.inner.forward).parameters
+        # the RoBERTa family has a table of one segment, others have none
+        self.segments = "token_type_ids" in takes and (
+            getattr(config, "type_vocab_size", 1) > 1 or self.kind == "xlnet"
+        )
+
+    def forward(self, rows: Rows) -> States:
+        given: dict[str, Any] = {"input_ids": rows.ids_BT, "attention_mask": rows.real_BT.long()}
+        if self.segments and rows.segments_BT is not None:
+            given["token_type_ids"] = rows.segments_BT
+        made = self.inner(**given, return_dict=True)
+        return States(made.last_hidden_state, rows.real_BT, self._pooled(made, rows))
+
+    def _pooled(self, made: Any, rows: Rows) -> Tensor:
+        pooled: Tensor | None = getattr(made, "pooler_output", None)
+        if pooled is not None:
+            return pooled
+        states: Tensor = made.last_hidden_state
+        # XLNet reads a text up to its end, where its [CLS] stands
+        return at(states, rows.lengths_B - 1) if self.kind == "xlnet" else states[:, 0]
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes a folder that `AutoModel.from_pretrained` reads."""
+        self.inner.save_pretrained(folder)
+
+
+def _configuration(transformers: Any, folder: Path, kind: str, options: dict[str, Any]) -> Any:
+    file = folder / "config.json"
+    if not file.is_file():
+        raise AlchemyError(
+            f"there is no {str(file)!r}", hint="give a folder on this machine: nothing is downloaded from a hub"
+        )
+    try:
+        told = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise AlchemyError(f"it is no JSON: {error}", where=str(file)) from error
+    known = transformers.models.auto.configuration_auto.CONFIG_MAPPING
+    kind = kind or told.get("model_type", "")
+    if kind not in known:
+        what = f"the architecture {kind!r} is not known" if kind else "it does not say what architecture it is"
+        hint = did_you_mean(kind, list(known)) or 'name it: kind = "bert"'
+        raise AlchemyError(what, where=str(file), hint=hint)
+    config = known[kind].from_pretrained(str(folder))
+    odd = [name for name in options if not hasattr(config, name)]
+    if odd:
+        hint = did_you_mean(odd[0], list(config.to_dict()))
+        raise AlchemyError(f"the configuration of {kind} has no {odd[0]!r}", hint=hint)
+    config.update(options)
+    return config
+
+
+def _model(transformers: Any, folder: Path, config: Any, weights: bool) -> Any:
+    if not weights:
+        return transformers.AutoModel.from_config(config)
+    try:
+        return transformers.AutoModel.from_pretrained(str(folder), config=config, dtype=torch.float32)
+    except (OSError, ValueError, RuntimeError) as error:
+        hint = "it needs model.safetensors or pytorch_model.bin; weights = false begins with random numbers"
+        raise AlchemyError(f"the weights of {str(folder)!r} cannot be read: {error}", hint=hint) from error
+
+
+def _longest(config: Any) -> int | None:
+    places = getattr(config, "max_position_embeddings", None)
+    # XLNet counts from one token to another, and has no last place
+    return None if places is None or places < 0 else int(places) - RESERVED.get(config.model_type, 0)

@@ -1,0 +1,96 @@
+"""A linear chain of tags: how likely whole rows of tags are, and the best of them."""
+
+# B batch, T tokens, C tags
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+# in place of minus infinity, whose gradient is not a number
+NEVER = -1e4
+
+
+class CRF(nn.Module):
+    """Scores of tags next to each other, learnt beside the scores of the tags of each token.
+
+    `begins`, `follows` and `ends` tell which tags may begin a row, follow each other (`follows[before][behind]`), and
+    end a row: others are never found, and training knows that they cannot be. Real tokens stand in front.
+    """
+
+    begins: Tensor
+    follows: Tensor
+    ends: Tensor
+
+    def __init__(
+        self,
+        tags: int,
+        *,
+        begins: Sequence[bool] | None = None,
+        follows: Sequence[Sequence[bool]] | None = None,
+        ends: Sequence[bool] | None = None,
+    ) -> None:
+        super().__init__()
+        self.start = nn.Parameter(torch.empty(tags).uniform_(-0.1, 0.1))
+        self.step = nn.Parameter(torch.empty(tags, tags).uniform_(-0.1, 0.1))
+        self.stop = nn.Parameter(torch.empty(tags).uniform_(-0.1, 0.1))
+        for name, allowed, shape in (
+            ("begins", begins, (tags,)),
+            ("follows", follows, (tags, tags)),
+            ("ends", ends, (tags,)),
+        ):
+            known = torch.ones(shape, dtype=torch.bool) if allowed is None else torch.tensor(allowed, dtype=torch.bool)
+            self.register_buffer(name, known, persistent=False)
+
+    def forward(self, scores_BTC: Tensor, tags_BT: Tensor, real_BT: Tensor) -> Tensor:
+        """The negative log-likelihood of the tags of each row."""
+        scores_BTC = scores_BTC.float()
+        return self._partition(scores_BTC, real_BT) - self._path(scores_BTC, tags_BT, real_BT)
+
+    def _rules(self) -> tuple[Tensor, Tensor, Tensor]:
+        return (
+            self.start.masked_fill(~self.begins, NEVER),
+            self.step.masked_fill(~self.follows, NEVER),
+            self.stop.masked_fill(~self.ends, NEVER),
+        )
+
+    def _path(self, scores_BTC: Tensor, tags_BT: Tensor, real_BT: Tensor) -> Tensor:
+        """The score of given tags."""
+        start, step, stop = self._rules()
+        tags_BT = torch.where(real_BT, tags_BT, 0)  # what stands at padding may be no tag
+        own_BT = scores_BTC.gather(2, tags_BT[..., None])[..., 0]
+        moves_BT = step[tags_BT[:, :-1], tags_BT[:, 1:]]
+        last_B = tags_BT.gather(1, (real_BT.sum(1) - 1)[:, None])[:, 0]
+        inner = (own_BT * real_BT).sum(1) + (moves_BT * real_BT[:, 1:]).sum(1)
+        return inner + start[tags_BT[:, 0]] + stop[last_B]
+
+    def _partition(self, scores_BTC: Tensor, real_BT: Tensor) -> Tensor:
+        """The log of the sum over all rows of tags."""
+        start, step, stop = self._rules()
+        total_BC = start + scores_BTC[:, 0]
+        for place in range(1, scores_BTC.shape[1]):
+            after_BC = torch.logsumexp(total_BC[:, :, None] + step, dim=1) + scores_BTC[:, place]
+            total_BC = torch.where(real_BT[:, place, None], after_BC, total_BC)
+        return torch.logsumexp(total_BC + stop, dim=1)
+
+    @torch.no_grad()
+    def decode(self, scores_BTC: Tensor, real_BT: Tensor) -> list[list[int]]:
+        """The best tags of each row (Viterbi): as many as it has real tokens."""
+        start, step, stop = self._rules()
+        scores_BTC = scores_BTC.float()
+        best_BC, origins = start + scores_BTC[:, 0], []
+        stay_C = torch.arange(len(start), device=scores_BTC.device)
+        for place in range(1, scores_BTC.shape[1]):
+            score_BC, origin_BC = (best_BC[:, :, None] + step).max(dim=1)
+            open_B1 = real_BT[:, place, None]
+            best_BC = torch.where(open_B1, score_BC + scores_BTC[:, place], best_BC)
+            origins.append(torch.where(open_B1, origin_BC, stay_C))
+        tag_B = (best_BC + stop).argmax(dim=1)
+        path = [tag_B]
+        for origin_BC in reversed(origins):
+            tag_B = origin_BC.gather(1, tag_B[:, None])[:, 0]
+            path.append(tag_B)
+        tags_BT = torch.stack(path[::-1], dim=1).tolist()
+        return [row[:length] for row, length in zip(tags_BT, real_BT.sum(1).tolist())]

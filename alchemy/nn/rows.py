@@ -1,0 +1,72 @@
+"""Rows of different lengths in one tensor, and what is said of their tokens."""
+
+# B batch, T tokens, D features
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Rows(NamedTuple):
+    """Ids of tokens, which of them are real, and the segments that they belong to, where there are any."""
+
+    ids_BT: Tensor
+    real_BT: Tensor
+    segments_BT: Tensor | None = None
+
+    @property
+    def lengths_B(self) -> Tensor:
+        return self.real_BT.sum(1)
+
+
+class States(NamedTuple):
+    """A vector for each token, which of them are real, and one that the encoder itself made for the whole text."""
+
+    states_BTD: Tensor
+    real_BT: Tensor
+    pooled_BD: Tensor | None = None
+
+    @property
+    def lengths_B(self) -> Tensor:
+        return self.real_BT.sum(1)
+
+
+def in_front(rows: Rows) -> tuple[Rows, Tensor]:
+    """The rows with their real tokens in front, wherever the padding was, and the place where each token was.
+
+    An empty row becomes a row of one token of padding: there is nothing to attend to, and nothing to average, in none.
+
+    >>> rows, places = in_front(Rows(torch.tensor([[0, 7, 8]]), torch.tensor([[False, True, True]])))
+    >>> rows.ids_BT.tolist(), rows.real_BT.tolist(), places.tolist()
+    ([[7, 8, 0]], [[True, True, False]], [[1, 2, 0]])
+    """
+    places_BT = rows.real_BT.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
+    real_BT = rows.real_BT.gather(1, places_BT)
+    real_BT[:, :1] = True
+    segments_BT = None if rows.segments_BT is None else rows.segments_BT.gather(1, places_BT)
+    return Rows(rows.ids_BT.gather(1, places_BT), real_BT, segments_BT), places_BT
+
+
+def back(states_BTD: Tensor, places_BT: Tensor) -> Tensor:
+    """Vectors of tokens that `in_front` has moved, where the tokens were before."""
+    index = places_BT[..., None].expand_as(states_BTD)
+    return torch.zeros_like(states_BTD).scatter(1, index, states_BTD)
+
+
+def mean_of(states_BTD: Tensor, real_BT: Tensor) -> Tensor:
+    """The mean of the vectors of the real tokens; zeros where there is none."""
+    weights_BT1 = real_BT[..., None].to(states_BTD.dtype)
+    return (states_BTD * weights_BT1).sum(1) / weights_BT1.sum(1).clamp_min(1)
+
+
+def max_of(states_BTD: Tensor, real_BT: Tensor) -> Tensor:
+    """The largest number of each feature among the real tokens."""
+    return states_BTD.masked_fill(~real_BT[..., None], -torch.inf).amax(1)
+
+
+def at(states_BTD: Tensor, place_B: Tensor) -> Tensor:
+    """The vector of one token of each row."""
+    return states_BTD[torch.arange(len(place_B), device=place_B.device), place_B]
