@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from alchemy.context import Run, current_run, sym_tbl
 from alchemy.data.blame import blamed, put_place
-from alchemy.data.chain import seed_chain
+from alchemy.data.chain import seed_chain, sources
 from alchemy.errors import AlchemyError
 from alchemy.registry import Registrable, construct, placed, where_of
 
@@ -31,6 +31,8 @@ __all__ = [
     "OutputPipeline",
     "SchedPipeline",
     "build_datapipes",
+    "where_before",
+    "where_in",
 ]
 
 
@@ -53,6 +55,11 @@ class DataPipeline(Registrable):
         super().__init__()
         self.datapipe = datapipe
         _say_unused(self, kwargs)
+
+    def padding(self) -> dict[str, int]:
+        """What rows of a field are filled up with, as far as the pipes know it: those before, unless one says more."""
+        answers = [getattr(source, "padding", None) for source in reversed(sources(self))]
+        return {name: value for ask in answers if callable(ask) for name, value in ask().items()}
 
 
 class ItrDataPipeline(DataPipeline, IterableDataset[Any]):
@@ -141,6 +148,17 @@ class BeginStepPipeline(SchedPipeline):
 
 class EndStepPipeline(SchedPipeline):
     """Called after a training step with the model's `outputs`."""
+
+
+def where_in(dataset: Any, number: int) -> str:
+    """File and line of a sample of a data set, if it can tell; else its number."""
+    ask = getattr(dataset, "where", None)
+    return ask(number) if callable(ask) else f"sample {number}"
+
+
+def where_before(self: Any, index: int) -> str:
+    """The `where` of a pipe whose samples have the numbers that they had before it."""
+    return where_in(self.datapipe, range(len(self))[index])
 
 
 def build_datapipes(pipes: Sequence[Mapping[str, Any]], *, section: str = "", seed: int | None = None) -> Any:
