@@ -1,98 +1,37 @@
-"""Texts become ids: the pipes that apply a tokenizer, and the special tokens that they put around a text."""
+"""Texts become ids: the pipes that apply a tokenizer, and say of the tokens what was said of the words."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from torch.utils.data import IterableDataset
 
-from alchemy.data.chain import title
+from alchemy.data.chain import reader_share, title, walk
 from alchemy.errors import AlchemyError
-from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline
+from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline, where_before
 from alchemy.pipeline.itr import field_of, length_of
+from alchemy.pipeline.template import Template
 from alchemy.pipeline.tokenizers import keep, known_as, tokenizer_of
-from alchemy.text import Tokenizer
-from alchemy.text.base import ROLES
 
 __all__ = ["Encode", "EncodeStream", "EncodeWords", "EncodeWordsStream"]
 
-CUTS = ("refuse", "longest_first", "only_first", "only_second")
 
+class Made(NamedTuple):
+    """A field that a pipe makes, one number for each token: the parameter that names it, its name, its padding."""
 
-class Slot(NamedTuple):
-    """One word of a template: a text (`$A`, `$B`) or the id of a token, and the segment it belongs to."""
-
-    text: str
-    token: int | None
-    segment: int
-
-
-class Row(NamedTuple):
-    """What a template makes: ids, their segments, and which of them are of the first text."""
-
-    ids: np.ndarray
-    segments: np.ndarray
-    own: np.ndarray
-
-
-class Template:
-    """Where the special tokens stand around the ids of a text or two, and what is cut where all is too long."""
-
-    def __init__(self, tokenizer: Tokenizer, *, template: str, pair: bool, max_length: int, long: str) -> None:
-        self.max_length, self.long = max_length, long
-        self.slots = [_slot(word, tokenizer) for word in (template or ("$A $B:1" if pair else "$A")).split()]
-        self._check(pair)
-        self.room = max_length - sum(slot.token is not None for slot in self.slots)
-        if max_length and self.room < 1:
-            raise AlchemyError(f"max_length = {max_length} leaves no room for a text between the special tokens")
-
-    def __call__(self, rows: dict[str, list[int]]) -> Row:
-        """Puts the ids of `$A`, and of `$B`, in their places."""
-        if self.max_length and sum(map(len, rows.values())) > self.room:
-            self._cut(rows)
-        parts = [rows[slot.text] if slot.token is None else [slot.token] for slot in self.slots]
-        ids = np.array([token for part in parts for token in part], np.int64)
-        lengths = list(map(len, parts))
-        segments = np.repeat([slot.segment for slot in self.slots], lengths)
-        return Row(ids, segments, np.repeat([slot.text == "$A" and slot.token is None for slot in self.slots], lengths))
-
-    def _cut(self, rows: dict[str, list[int]]) -> None:
-        """Shortens the rows until all of them fit."""
-        first, second = (len(rows.get(key, ())) for key in ("$A", "$B"))
-        excess = first + second - self.room
-        if self.long == "refuse":
-            raise AlchemyError(
-                f"a text has {self.max_length + excess} tokens, more than max_length = {self.max_length}",
-                hint=f"set long to one of {', '.join(map(repr, CUTS[1:]))}, or a larger max_length",
-            )
-        lost = shares(first, second, excess) if self.long == "longest_first" else (excess, excess)
-        for key, count in zip(("$A", "$B"), lost):
-            if (self.long, key) in (("only_first", "$B"), ("only_second", "$A")) or key not in rows:
-                continue
-            if count > len(rows[key]):
-                text = f"a text has {excess} tokens too many, and {key} only {len(rows[key])}: {self.long} cannot do"
-                raise AlchemyError(text, hint='set long = "longest_first"')
-            rows[key] = rows[key][: len(rows[key]) - count]
-
-    def _check(self, pair: bool) -> None:
-        words = [slot.text for slot in self.slots if slot.token is None]
-        if sorted(words) != (["$A", "$B"] if pair else ["$A"]):
-            hint = "it needs '$A', and '$B' where `pair` is given, once each: 'bos $A eos $B:1 eos:1'"
-            raise AlchemyError(f"the template has the texts {', '.join(words) or 'none'}", hint=hint)
-        if self.long not in CUTS:
-            raise AlchemyError(f"long must be one of {', '.join(map(repr, CUTS))}, not {self.long!r}")
-        if self.long == "only_second" and not pair:
-            raise AlchemyError("long = 'only_second' needs a second text", hint="give `pair`, or cut 'only_first'")
-        if self.max_length < 0 or (self.long != "refuse" and not self.max_length):
-            raise AlchemyError(f"long = {self.long!r} needs a max_length, not {self.max_length}")
+    parameter: str
+    name: str
+    pad: int | None
 
 
 class Texts(DataPipeline):
     """What both forms of Encode are given, and what they do to a sample."""
+
+    makes: list[Made]
 
     def __init__(
         self,
@@ -111,13 +50,18 @@ class Texts(DataPipeline):
         self.field, self.to, self.pair, self.segments = field, to, pair, segments
         self.template, self.max_length, self.long = template, max_length, long
         self.tokenizer = tokenizer_of(tokenizer)
-        self.places = Template(self.tokenizer, template=template, pair=bool(pair), max_length=max_length, long=long)
+        makes = [Made("to", to, self.tokenizer.pad), *([Made("segments", segments, 0)] if segments else [])]
+        declare(self, takes={"field": field, **({"pair": pair} if pair else {})}, kind="str", makes=makes)
+        cuts = ("refuse", "longest_first", "only_first", "only_second")
+        self.places = Template(self.tokenizer, template, pair=bool(pair), max_length=max_length, long=long, cuts=cuts)
         keep(self.tokenizer, to)
-        declare(self, takes={field: "str", pair: "str"}, gives=(to, segments))
 
     @property
     def digest(self) -> str:
         return known_as(self.tokenizer)
+
+    def padding(self) -> dict[str, int]:
+        return super().padding() | {made.name: made.pad for made in self.makes if made.pad is not None}
 
     def encoded(self, sample: Any) -> dict[str, Any]:
         """A sample with the ids of its text; the sample itself is left as it was."""
@@ -125,8 +69,7 @@ class Texts(DataPipeline):
         if self.pair:
             rows["$B"] = self._ids(sample, self.pair)
         row = self.places(rows)
-        made = {**sample, self.to: row.ids}
-        return {**made, self.segments: row.segments} if self.segments else made
+        return joined(self, sample, {self.to: row.ids, **({self.segments: row.segments} if self.segments else {})})
 
     def _ids(self, sample: Any, name: str) -> list[int]:
         text = field_of(sample, name, self)
@@ -138,6 +81,8 @@ class Texts(DataPipeline):
 
 class Wordwise(DataPipeline):
     """What both forms of EncodeWords are given, and what they do to a sample."""
+
+    makes: list[Made]
 
     def __init__(
         self,
@@ -158,15 +103,25 @@ class Wordwise(DataPipeline):
         super().__init__(checked(self, datapipe))
         self.field, self.to, self.template, self.max_length, self.long = field, to, template, max_length, long
         self.blank, self.words, self.align, self.ignore, self.marks = blank, words, align, ignore, marks
+        if type(ignore) is not int:
+            raise AlchemyError(f"ignore must be a whole number, not {ignore!r}")
         self.tokenizer = tokenizer_of(tokenizer)
-        self.places = Template(self.tokenizer, template=template, pair=False, max_length=max_length, long=long)
+        makes = [Made("to", to, self.tokenizer.pad), *([Made("words", words, -1)] if words else [])]
+        makes += [Made(f"align.{name}", made, ignore) for name, made in align.items()]
+        makes += [Made(f"marks.{name}", made, 0) for name, made in marks.items()]
+        said = {f"the key {name} of {what}": name for what in ("align", "marks") for name in getattr(self, what)}
+        declare(self, takes={"field": field, **said}, kind="list", makes=makes)
+        self.places = Template(
+            self.tokenizer, template, pair=False, max_length=max_length, long=long, cuts=("refuse", "only_first")
+        )
         keep(self.tokenizer, to)
-        takes = dict.fromkeys((field, *align, *marks), "list")
-        declare(self, takes=takes, gives=(to, words, *align.values(), *marks.values()))
 
     @property
     def digest(self) -> str:
         return known_as(self.tokenizer)
+
+    def padding(self) -> dict[str, int]:
+        return super().padding() | {made.name: made.pad for made in self.makes if made.pad is not None}
 
     def encoded(self, sample: Any) -> dict[str, Any]:
         """A sample with the ids of its words, and what was said of the words said of their tokens."""
@@ -182,12 +137,16 @@ class Wordwise(DataPipeline):
         made = {self.to: row.ids, **({self.words: word_T} if self.words else {})}
         made |= {to: self._aligned(sample, name, word_T, len(pieces)) for name, to in self.align.items()}
         marks = {to: self._mark(sample, name, word_T, len(pieces)) for name, to in self.marks.items()}
-        return {**sample, **made, **marks}
+        return joined(self, sample, made | marks)
 
     def _pieces(self, number: int, word: str) -> list[int]:
         pieces = self.tokenizer.encode(f" {word}" if self.blank and number else word)
-        # a word that the tokenizer drops keeps its place, and its tag
-        return pieces or ([] if self.tokenizer.unk is None else [self.tokenizer.unk])
+        if pieces:
+            return pieces
+        if self.tokenizer.unk is None:
+            text = f"{title(self)}: the tokenizer leaves nothing of word {number}, {word!r}, and knows no unknown one"
+            raise AlchemyError(text, hint="leave it out, or change it, in a pipe before")
+        return [self.tokenizer.unk]  # a word that is dropped keeps its place, and its tag
 
     def _aligned(self, sample: Any, name: str, word_T: np.ndarray, count: int) -> np.ndarray:
         """A number for each token: that of its word for the first of a word, `ignore` for all others."""
@@ -221,8 +180,10 @@ class Encode(Texts, LstDataPipeline):
     where special tokens stand: `"bos $A eos"`, `"[CLS] $A [SEP] $B:1 [SEP]:1"`.
     """
 
+    where = where_before
+
     def __getitem__(self, index: int) -> Any:
-        return self.encoded(self.datapipe[index])
+        return told(self, self.datapipe[index], lambda: self.where(index))
 
     def __len__(self) -> int:
         return len(self.datapipe)
@@ -236,8 +197,10 @@ class EncodeWords(Wordwise, LstDataPipeline):
     `marks = { e1_tokens = "e1_mask" }` turns `[start, end]` in words into ones and zeros over the tokens.
     """
 
+    where = where_before
+
     def __getitem__(self, index: int) -> Any:
-        return self.encoded(self.datapipe[index])
+        return told(self, self.datapipe[index], lambda: self.where(index))
 
     def __len__(self) -> int:
         return len(self.datapipe)
@@ -248,7 +211,8 @@ class EncodeStream(Texts, ItrDataPipeline):
     """Encode for a stream."""
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self.encoded, self.datapipe)
+        for number, sample in numbered(self):
+            yield told(self, sample, f"sample {number}".__str__)
 
     def __len__(self) -> int:
         return length_of(self)
@@ -259,7 +223,8 @@ class EncodeWordsStream(Wordwise, ItrDataPipeline):
     """EncodeWords for a stream."""
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self.encoded, self.datapipe)
+        for number, sample in numbered(self):
+            yield told(self, sample, f"sample {number}".__str__)
 
     def __len__(self) -> int:
         return length_of(self)
@@ -276,43 +241,52 @@ def checked(pipe: Any, datapipe: Any) -> Any:
     return datapipe
 
 
-def shares(first: int, second: int, excess: int) -> tuple[int, int]:
-    """How many tokens two texts lose: the longer one until they are equal, then both; as transformers does it.
-
-    >>> shares(5, 2, 2), shares(5, 2, 4), shares(2, 5, 4), shares(3, 3, 3)
-    ((2, 0), (3, 1), (1, 3), (2, 1))
-    """
-    longer = min(abs(first - second), excess)
-    rest = excess - longer
-    # where an odd number is left to lose, the text that was shorter loses one more
-    return (longer + rest // 2, rest - rest // 2) if first > second else (rest - rest // 2, longer + rest // 2)
-
-
-def declare(pipe: Any, *, takes: Mapping[str, str], gives: Iterable[str]) -> None:
-    """Lets a pipe say which fields it takes and gives; a field without a name is none."""
-    pipe.takes = {name: kind for name, kind in takes.items() if name}
-    before = _given_by(pipe.datapipe)
+def declare(pipe: Any, *, takes: Mapping[str, str], kind: str, makes: list[Made]) -> None:
+    """Lets a pipe say which fields it takes, by the parameters that name them, and gives; those it makes are new."""
+    named = {name: parameter for parameter, name in takes.items()}
+    before = given_by(pipe.datapipe)
+    for parameter, name, _ in makes:
+        if name in named or not name:
+            text = f"{named[name]} and {parameter} both name the field {name!r}" if name else f"{parameter} is empty"
+            raise AlchemyError(text, hint="each field that is made needs a name of its own")
+        if name in (before or ()):
+            raise taken(name, f"{parameter} = {name!r}")
+        named[name] = parameter
+    pipe.makes, pipe.takes = makes, dict.fromkeys(takes.values(), kind)
     if before is not None:  # else nobody can tell which fields a sample has besides those that are made here
-        pipe.gives = {**before, **{name: "int64" for name in gives if name}}
+        pipe.gives = {**before, **{made.name: "int64" for made in makes}}
 
 
-def _given_by(pipe: Any) -> Mapping[str, str] | None:
+def given_by(pipe: Any) -> Mapping[str, str] | None:
     """The fields that a pipe declares, or hands on."""
     gives = getattr(pipe, "gives", None)
-    return gives if gives is not None or not getattr(pipe, "keeps", False) else _given_by(pipe.datapipe)
+    return gives if gives is not None or not getattr(pipe, "keeps", False) else given_by(pipe.datapipe)
 
 
-def _slot(word: str, tokenizer: Tokenizer) -> Slot:
-    name, colon, segment = word.rpartition(":")
-    if not (colon and name and segment.isdecimal()):
-        name, segment = word, "0"
-    if name in ("$A", "$B"):
-        return Slot(name, None, int(segment))
-    token = getattr(tokenizer, name) if name in ROLES else tokenizer.id_of(name)
-    if token is None:
-        there = ", ".join(role for role in ROLES if getattr(tokenizer, role) is not None)
-        raise AlchemyError(
-            f"the template names {name!r}, which {type(tokenizer).__name__} does not have",
-            hint=f"write a token as the tokenizer spells it, or one of {there}; the text is $A",
-        )
-    return Slot(name, token, int(segment))
+def joined(pipe: Any, sample: Mapping[str, Any], made: dict[str, Any]) -> dict[str, Any]:
+    """A sample with the fields that were made of it, none of which it had."""
+    twice = made.keys() & sample.keys()
+    if twice:
+        raise taken(min(twice), title(pipe))
+    return {**sample, **made}
+
+
+def taken(name: str, by: str) -> AlchemyError:
+    hint = "give the new field another name, or the old one with alchemy.pipeline.itr.Fields"
+    return AlchemyError(f"{by} would replace the field {name!r} that samples have already", hint=hint)
+
+
+def told(pipe: Any, sample: Any, where: Callable[[], str]) -> dict[str, Any]:
+    """An encoded sample; an error says which it was."""
+    try:
+        made: dict[str, Any] = pipe.encoded(sample)
+    except AlchemyError as error:
+        raise AlchemyError(f"{where()}: {error.problem.message}", hint=error.problem.hint) from error
+    return made
+
+
+def numbered(pipe: Any) -> Iterator[tuple[int, Any]]:
+    """The samples of a stream, each with a number that no other has, whichever worker reads it."""
+    splitter = next((above for above in walk(pipe.datapipe) if getattr(above, "splits", False)), None)
+    reader, readers = (0, 1) if splitter is None else reader_share(splitter)
+    return zip(itertools.count(reader, readers), pipe.datapipe)

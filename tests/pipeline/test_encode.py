@@ -12,9 +12,10 @@ from alchemy.data.loader import get_dataloader
 from alchemy.data.peek import peek, render
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import build_datapipes
-from alchemy.pipeline.encode import Encode, EncodeStream, EncodeWords, EncodeWordsStream, shares
+from alchemy.pipeline.encode import Encode, EncodeStream, EncodeWords, EncodeWordsStream
 from alchemy.pipeline.itr import Shuffle
 from alchemy.pipeline.lst import SequenceWrapper
+from alchemy.pipeline.template import shares
 from alchemy.text import Tokenizer, Words, load_tokenizer
 from tests.text.kinds import LINES, every_kind, make, wordpiece
 
@@ -141,7 +142,10 @@ def test_no_row_is_longer_than_asked_for(kind, texts, most):
         ({"long": "only_first"}, "long = 'only_first' needs a max_length, not 0"),
         ({"max_length": 3, "long": "only_second"}, "long = 'only_second' needs a second text"),
         ({"max_length": 3, "long": "both"}, "long must be one of 'refuse', .*, not 'both'"),
-        ({"max_length": 1}, "a text has 2 tokens, more than max_length = 1; set long to one of 'longest_first'"),
+        (
+            {"max_length": 1},
+            "a text has 2 tokens, more than max_length = 1; set long to 'longest_first' or 'only_first', or a",
+        ),
         ({"max_length": 1, "pair": "other", "long": "only_first"}, r"4 tokens too many, and \$A only 2"),
         ({"field": "txet"}, "a sample has no field 'txet'"),
         ({"field": "label"}, "the field 'label' is 1, which is no text"),

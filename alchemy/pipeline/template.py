@@ -1,0 +1,118 @@
+"""Where special tokens stand around the ids of a text or two, and what is cut where all is too long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from alchemy.errors import AlchemyError
+from alchemy.pipeline.itr import at_least
+from alchemy.text import Tokenizer
+from alchemy.text.base import ROLES
+
+
+class Slot(NamedTuple):
+    """One word of a template: a text (`$A`, `$B`) or the id of a token, and the segment it belongs to."""
+
+    text: str
+    token: int | None
+    segment: int
+
+
+class Row(NamedTuple):
+    """What a template makes: ids, their segments, and which of them are of the first text."""
+
+    ids: np.ndarray
+    segments: np.ndarray
+    own: np.ndarray
+
+
+class Template:
+    """Puts special tokens around texts; `cuts` are the ways to shorten them that the pipe knows, `refuse` first."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, template: str, *, pair: bool, max_length: int, long: str, cuts: Sequence[str]
+    ) -> None:
+        self.max_length, self.long, self.cuts = at_least(0, max_length, "max_length"), long, tuple(cuts)
+        self.slots = [_slot(word, tokenizer) for word in (template or ("$A $B:1" if pair else "$A")).split()]
+        self._check(pair)
+        self.room = max_length - sum(slot.token is not None for slot in self.slots)
+        if max_length and self.room < 1:
+            raise AlchemyError(f"max_length = {max_length} leaves no room for a text between the special tokens")
+
+    def __call__(self, rows: dict[str, list[int]]) -> Row:
+        """Puts the ids of `$A`, and of `$B`, in their places."""
+        if self.max_length and sum(map(len, rows.values())) > self.room:
+            self._cut(rows)
+        parts = [rows[slot.text] if slot.token is None else [slot.token] for slot in self.slots]
+        ids = np.array([token for part in parts for token in part], np.int64)
+        lengths = list(map(len, parts))
+        segments = np.repeat([slot.segment for slot in self.slots], lengths)
+        return Row(ids, segments, np.repeat([slot.text == "$A" and slot.token is None for slot in self.slots], lengths))
+
+    @property
+    def around(self) -> tuple[int, int]:
+        """How many special tokens stand before the first text, and how many behind it."""
+        place = next(place for place, slot in enumerate(self.slots) if slot.token is None)
+        return place, len(self.slots) - place - 1
+
+    def _cut(self, rows: dict[str, list[int]]) -> None:
+        """Shortens the rows until all of them fit."""
+        first, second = (len(rows.get(key, ())) for key in ("$A", "$B"))
+        excess = first + second - self.room
+        if self.long == "refuse":
+            cuts = [cut for cut in self.cuts[1:] if "$B" in rows or cut != "only_second"]
+            raise AlchemyError(
+                f"a text has {self.max_length + excess} tokens, more than max_length = {self.max_length}",
+                hint=f"set long to {' or '.join(map(repr, cuts))}, or a larger max_length",
+            )
+        lost = shares(first, second, excess) if self.long == "longest_first" else (excess, excess)
+        for key, count in zip(("$A", "$B"), lost):
+            if (self.long, key) in (("only_first", "$B"), ("only_second", "$A")) or key not in rows:
+                continue
+            if count > len(rows[key]):
+                text = f"a text has {excess} tokens too many, and {key} only {len(rows[key])}: {self.long} cannot do"
+                raise AlchemyError(text, hint='set long = "longest_first"')
+            rows[key] = rows[key][: len(rows[key]) - count]
+
+    def _check(self, pair: bool) -> None:
+        words = [slot.text for slot in self.slots if slot.token is None]
+        if sorted(words) != (["$A", "$B"] if pair else ["$A"]):
+            hint = "it needs '$A', and '$B' where `pair` is given, once each: 'bos $A eos $B:1 eos:1'"
+            raise AlchemyError(f"the template has the texts {', '.join(words) or 'none'}", hint=hint)
+        if self.long not in self.cuts:
+            raise AlchemyError(f"long must be one of {', '.join(map(repr, self.cuts))}, not {self.long!r}")
+        if self.long == "only_second" and not pair:
+            raise AlchemyError("long = 'only_second' needs a second text", hint="give `pair`, or cut 'only_first'")
+        if self.long != "refuse" and not self.max_length:
+            raise AlchemyError(f"long = {self.long!r} needs a max_length, not {self.max_length}")
+
+
+def shares(first: int, second: int, excess: int) -> tuple[int, int]:
+    """How many tokens two texts lose: the longer one until they are equal, then both; as transformers does it.
+
+    >>> shares(5, 2, 2), shares(5, 2, 4), shares(2, 5, 4), shares(3, 3, 3)
+    ((2, 0), (3, 1), (1, 3), (2, 1))
+    """
+    longer = min(abs(first - second), excess)
+    rest = excess - longer
+    # where an odd number is left to lose, the text that was shorter loses one more
+    return (longer + rest // 2, rest - rest // 2) if first > second else (rest - rest // 2, longer + rest // 2)
+
+
+def _slot(word: str, tokenizer: Tokenizer) -> Slot:
+    name, colon, segment = word.rpartition(":")
+    if not (colon and name and segment.isdecimal()):
+        name, segment = word, "0"
+    if name in ("$A", "$B"):
+        return Slot(name, None, int(segment))
+    token = getattr(tokenizer, name) if name in ROLES else tokenizer.id_of(name)
+    if token is None:
+        there = ", ".join(role for role in ROLES if getattr(tokenizer, role) is not None)
+        raise AlchemyError(
+            f"the template names {name!r}, which {type(tokenizer).__name__} does not have",
+            hint=f"write a token as the tokenizer spells it, or one of {there}; the text is $A",
+        )
+    return Slot(name, token, int(segment))
