@@ -11,11 +11,12 @@ from loguru import logger
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import BadRow
-from alchemy.pipeline.processors.labels import number_of, read_labels
-from alchemy.pipeline.processors.samples import Rows, count_of, fill, sample_of, tried
+from alchemy.pipeline.processors.labels import keep, number_of, read_labels
+from alchemy.pipeline.processors.samples import Rows, count_of, fill, sample_of, tried, where_of
 from alchemy.pipeline.processors.tables import Layout, Table, open_table
 
 Fields = Callable[[Any], dict[str, Any]]
+LABELS = ("label", "labels")  # the columns in which labels are looked for
 
 
 @DataPipeline.register()
@@ -29,7 +30,7 @@ class TextClassification(LstDataPipeline):
     """
 
     begins = True
-    __getitem__, __len__ = sample_of, count_of
+    __getitem__, __len__, where = sample_of, count_of, where_of
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class TextClassification(LstDataPipeline):
         separator: str = ",",
         format: Literal["", "csv", "tsv", "jsonl", "label text"] = "",
         delimiter: str = "",
-        quote: str = '"',
+        quote: str | None = None,
         header: bool | None = None,
         encoding: str = "utf-8",
         bad: Literal["error", "skip"] = "error",
@@ -60,15 +61,14 @@ class TextClassification(LstDataPipeline):
         self.layout = Layout(format, delimiter, quote, header, encoding)
         self._targets()  # an unknown kind is told before a file is read
         fill(self, path, self._read, bad)
+        keep(self.labels, "label_ids" if kind == "multi" else "label_id")
 
     def _read(self, path: Path) -> Rows:
         table = open_table(path, self.layout)
         parts = [text_field("text", table.cell(self.text))]
         if self.pair != "":
             parts.append(text_field("pair", table.cell(self.pair)))
-        if (column := label_column(table, self.label)) != "":
-            cell, fields = table.cell(column), self._targets()
-            parts.append(lambda row: fields(cell(row)))
+        parts.append(label_fields(table, self.label, self._targets()))
         return tried(table.rows, lambda row: {key: value for part in parts for key, value in part(row).items()})
 
     def _targets(self) -> Fields:
@@ -103,10 +103,26 @@ def text_field(name: str, cell: Callable[[Any], Any]) -> Fields:
     return field
 
 
+def label_fields(table: Table, label: str | int | None, fields: Fields) -> Fields:
+    """Takes the label out of a row, where the file has labels and they are wanted."""
+    if (column := label_column(table, label)) == "":
+        return _unlabelled if label is None and table.keyed else lambda row: {}
+    cell = table.cell(column)
+    return lambda row: fields(cell(row))
+
+
+def _unlabelled(row: Any) -> dict[str, Any]:
+    """The first object of a file decides whether it has labels: those of a later one are not dropped in silence."""
+    found = next((name for name in LABELS if name in row), "")
+    if found:
+        raise BadRow(f"has a {found!r}, and the first row has none: give label = {found!r}, or label = ''")
+    return {}
+
+
 def label_column(table: Table, label: str | int | None) -> str | int:
     """The column of the labels; "" where there is none, or none is wanted."""
     if label is None:
-        found = next((name for name in ("label", "labels") if table.has(name)), "")
+        found = next((name for name in LABELS if table.has(name)), "")
         if not found:
             logger.info("{} has no column 'label' or 'labels': its samples have no label", table.path)
         return found

@@ -10,7 +10,7 @@ from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.labels import number_of
-from alchemy.pipeline.processors.samples import Rows, count_of, fill, lines_of, sample_of
+from alchemy.pipeline.processors.samples import Rows, count_of, fill, lines_of, sample_of, where_of
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 
@@ -24,7 +24,7 @@ class Fasta(LstDataPipeline):
     """
 
     begins = True
-    __getitem__, __len__ = sample_of, count_of
+    __getitem__, __len__, where = sample_of, count_of, where_of
 
     def __init__(
         self,

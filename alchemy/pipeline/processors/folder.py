@@ -14,7 +14,7 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import check_bad
 from alchemy.pipeline.processors.idx import scaled
-from alchemy.pipeline.processors.labels import Labels, read_labels
+from alchemy.pipeline.processors.labels import Labels, keep, read_labels
 from alchemy.pipeline.processors.samples import count_of, declare, hold, in_short
 
 
@@ -53,6 +53,7 @@ class ImageFolder(LstDataPipeline):
         samples = [sample for folder in folders for sample in self._samples(folder, known)]
         hold(self, samples if check_bad(bad) == "error" else self._sound(samples), [path])
         declare(self, self[0])
+        keep(self.labels, "label_id")
 
     def _samples(self, folder: Path, known: Labels) -> Iterator[dict[str, Any]]:
         if folder.name not in known.index:
@@ -93,6 +94,9 @@ class ImageFolder(LstDataPipeline):
         sample = self.samples[index]
         image = self._image(sample["file"])
         return {"image": scaled(image) if self.scale else image, **sample}
+
+    def where(self, index: int) -> str:
+        return str(self.samples[index]["file"])
 
 
 def folders_in(path: str) -> list[Path]:

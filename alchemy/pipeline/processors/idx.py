@@ -11,7 +11,7 @@ import numpy as np
 from alchemy.data.files import check_file, open_bytes, readable
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.processors.labels import read_labels
+from alchemy.pipeline.processors.labels import keep, read_labels
 from alchemy.pipeline.processors.samples import declare
 
 DTYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
@@ -39,6 +39,7 @@ class IdxImages(LstDataPipeline):
         self.labels = list(read_labels(labels).names)
         self.targets = self._targets(label_path) if label_path else [{}] * len(self.images)
         declare(self, self[0])
+        keep(self.labels, "label_id")
 
     def _targets(self, path: str) -> list[dict[str, Any]]:
         found = read_idx(path)
@@ -60,6 +61,9 @@ class IdxImages(LstDataPipeline):
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def where(self, index: int) -> str:
+        return f"{self.path} item {range(len(self))[index]}"
 
 
 def read_idx(path: str | Path) -> np.ndarray[Any, Any]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from loguru import logger
+
+from alchemy.context import sym_tbl
 from alchemy.data.files import check_file, read_lines
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.files import write_atomic
 from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.samples import in_short
+from alchemy.records.labels import labels_file, read_names
 
 
 class AnyLabel:
@@ -68,7 +74,7 @@ class Labels:
 
 
 def read_labels(labels: list[str] | str | None, by: str = "name", *, what: str = "labels") -> Labels | AnyLabel:
-    """The labels of a list, or of a file with one a line."""
+    """The labels of a list, or of a file: one a line, or JSON as a record keeps it."""
     if by not in ("name", "index"):
         raise AlchemyError(f"label_by must be 'name' or 'index', not {by!r}")
     if labels is None and by == "index":
@@ -76,15 +82,31 @@ def read_labels(labels: list[str] | str | None, by: str = "name", *, what: str =
     if labels is None:
         return AnyLabel()
     if isinstance(labels, str | Path):
-        return Labels(_names_in(check_file(labels)), by)
+        file = check_file(labels)
+        labels = _names_in(file) if file.suffix != ".json" else read_names(file)
     if not isinstance(labels, Iterable):
         hint = f'give {what} = ["good", "bad"], or the name of a file with one a line'
         raise AlchemyError(f"{what} is {labels!r}, expected a list of names", hint=hint)
-    names = [str(name) for name in labels]
-    if not names or len(set(names)) < len(names):
-        twice = next((name for name in names if names.count(name) > 1), None)
-        raise AlchemyError(f"{what} is an empty list" if twice is None else f"{what} has {twice!r} twice")
+    names = [str(name).strip() for name in labels]  # as those of a file, and of its rows
+    if not all(names) or not names or len(set(names)) < len(names):
+        twice = next((name for name in names if name and names.count(name) > 1), None)
+        empty = f"{what} has an empty name" if names else f"{what} is an empty list"
+        raise AlchemyError(empty if twice is None else f"{what} has {twice!r} twice")
     return Labels(names, by)
+
+
+def keep(names: Sequence[str], field: str) -> None:
+    """Puts the names that the numbers of a field stand for into the record of the current run."""
+    record = sym_tbl().record_dir
+    if record is None or not names:
+        return
+    file = labels_file(record, field)
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(file, json.dumps(list(names), ensure_ascii=False, indent=1) + "\n")
+    elif (there := read_names(file)) != list(names):
+        text = "the labels of {!r} are {}, and {} has {}: the same number may stand for another label"
+        logger.warning(text, field, in_short(names), file, in_short(there))
 
 
 def name_of(cell: Any) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from alchemy.data.files import check_file
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow, check_bad, good
-from alchemy.pipeline.processors.samples import Rows, count_of, fill, hold, lines_of, sample_of, tried
-from alchemy.pipeline.processors.tables import Layout, open_table
+from alchemy.pipeline.openers import BadRow, check_bad
+from alchemy.pipeline.processors.samples import Rows, count_of, fill, lines_of, sample_of, take, tried, where_of
+from alchemy.pipeline.processors.tables import Layout, Table, open_table
 
 
 @DataPipeline.register()
@@ -19,11 +20,11 @@ class ParallelText(LstDataPipeline):
     """Files that belong together line by line, `path = ["train.en", "train.de"]`, or one table with a column a side.
 
     A sample has a text for each of `names`. The sides must have equally many lines. An empty side makes a row bad
-    unless `empty = true`.
+    unless `empty = true`. Without `columns` the sides are the columns of these `names`, or else the first ones.
     """
 
     begins = True
-    __getitem__, __len__ = sample_of, count_of
+    __getitem__, __len__, where = sample_of, count_of, where_of
 
     def __init__(
         self,
@@ -40,22 +41,31 @@ class ParallelText(LstDataPipeline):
     ) -> None:
         super().__init__()
         self.path, self.names, self.columns, self.empty, self.encoding = path, names, columns, empty, encoding
-        places: Sequence[str | int] = columns or range(len(names))
-        sides = len(path) if isinstance(path, list) else len(places)
+        sides = len(path) if isinstance(path, list) else len(columns or names)
         if sides != len(names) or sides < 2 or len(set(names)) < sides:
             hint = "give a list of files with one for each side, and a name for each"
             raise AlchemyError(f"{sides} sides have the names {', '.join(map(repr, names))}", hint=hint)
         if isinstance(path, list):
             files = [check_file(file) for file in path]
-            rows = tried(aligned(files, encoding), self._sample)
-            hold(self, list(good(files[0], rows, check_bad(bad))), files)
+            take(self, files[:1], lambda _: tried(aligned(files, encoding), self._sample), check_bad(bad))
         else:
-            header = not all(isinstance(place, int) for place in places) if header is None else header
-            layout = Layout(format, delimiter, header=header, encoding=encoding)
-            fill(self, path, lambda file: self._table(file, layout, places), bad)
+            layout = Layout(format, delimiter, encoding=encoding)
+            fill(self, path, lambda file: self._table(*self._opened(file, layout, header)), bad)
 
-    def _table(self, path: Path, layout: Layout, places: Sequence[str | int]) -> Rows:
-        table = open_table(path, layout)
+    def _opened(self, path: Path, layout: Layout, header: bool | None) -> tuple[Table, Sequence[str | int]]:
+        """A table, and which of its columns are the sides."""
+        if self.columns:
+            named = not all(isinstance(place, int) for place in self.columns)
+            return open_table(path, replace(layout, header=named if header is None else header)), self.columns
+        first = open_table(path, replace(layout, header=header is not False))
+        if first.keyed or all(map(first.has, self.names)):
+            return first, self.names
+        if header is None and layout.format_of(path) == "csv":
+            hint = "give the columns of the sides, or header = false where the first row is no header"
+            raise AlchemyError(f"there are no columns {' and '.join(self.names)}", where=f"{path}:1", hint=hint)
+        return open_table(path, replace(layout, header=bool(header))), range(len(self.names))
+
+    def _table(self, table: Table, places: Sequence[str | int]) -> Rows:
         cells = [table.cell(place) for place in places]
         return tried(table.rows, lambda row: self._sample([cell(row) for cell in cells]))
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import BadRow
-from alchemy.pipeline.processors.classification import label_column, text_field
-from alchemy.pipeline.processors.labels import read_labels
-from alchemy.pipeline.processors.samples import Rows, count_of, fill, sample_of, tried
+from alchemy.pipeline.processors.classification import label_fields, text_field
+from alchemy.pipeline.processors.labels import keep, read_labels
+from alchemy.pipeline.processors.samples import Rows, count_of, fill, sample_of, tried, where_of
 from alchemy.pipeline.processors.tables import Layout, open_table
 
 
@@ -22,11 +22,12 @@ class Relation(LstDataPipeline):
 
     A sample has `text` without the marks, its words as `tokens`, for each mark `e1` and `e2` the characters
     `[start, end)` that it stands around, as `e1_tokens` and `e2_tokens` the words, and `label`, `label_id`.
-    `indicators = ["$", "#"]` leaves one of these words on both sides of what was marked.
+    `indicators = ["$", "#"]` leaves one of these words on both sides of what was marked. `tokens = "characters"` is for
+    Chinese and the like: every character but a blank is a token, and an indicator is one.
     """
 
     begins = True
-    __getitem__, __len__ = sample_of, count_of
+    __getitem__, __len__, where = sample_of, count_of, where_of
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class Relation(LstDataPipeline):
         label_by: Literal["name", "index"] = "name",
         marks: list[str] = ["e1", "e2"],
         indicators: list[str] | None = None,
+        tokens: Literal["words", "characters"] = "words",
         format: Literal["", "csv", "tsv", "jsonl", "label text"] = "",
         delimiter: str = "",
         header: bool | None = None,
@@ -45,26 +47,27 @@ class Relation(LstDataPipeline):
         bad: Literal["error", "skip"] = "error",
     ) -> None:
         super().__init__()
+        if not marks or len(set(marks)) < len(marks):
+            raise AlchemyError(f"marks is {marks!r}, expected names that differ", hint='give marks = ["e1", "e2"]')
         if indicators is not None and len(indicators) != len(marks):
             raise AlchemyError(f"{len(indicators)} indicators for {len(marks)} marks", hint="give one for each mark")
         self.path, self.label, self.text, self.marks, self.indicators = path, label, text, marks, indicators
+        if tokens not in ("words", "characters"):
+            raise AlchemyError(f"tokens must be 'words' or 'characters', not {tokens!r}")
+        whole = "".join(f"{re.escape(word)}|" for word in indicators or ())
+        self.tokens, self.token = tokens, re.compile(r"\S+" if tokens == "words" else rf"{whole}\S")
         self.known = read_labels(labels, label_by)
         self.labels = list(self.known.names)
         self.mark = re.compile(rf"(\s*)<(/?)({'|'.join(map(re.escape, marks))})>(\s*)")
         header = not isinstance(text, int) if header is None else header
-        self.layout = Layout(format, delimiter, '"', header, encoding)
+        self.layout = Layout(format, delimiter, header=header, encoding=encoding)
         fill(self, path, self._read, bad)
+        keep(self.labels, "label_id")
 
     def _read(self, path: Path) -> Rows:
         table = open_table(path, self.layout)
-        text, column = text_field("text", table.cell(self.text)), label_column(table, self.label)
-        label = table.cell(column) if column != "" else None
-
-        def sample(row: Any) -> dict[str, Any]:
-            fields = self._unmarked(text(row)["text"])
-            return fields if label is None else fields | self.known.single(label(row))
-
-        return tried(table.rows, sample)
+        text, label = text_field("text", table.cell(self.text)), label_fields(table, self.label, self.known.single)
+        return tried(table.rows, lambda row: self._unmarked(text(row)["text"]) | label(row))
 
     def _unmarked(self, text: str) -> dict[str, Any]:
         plain, place = "", 0
@@ -75,7 +78,7 @@ class Relation(LstDataPipeline):
             plain, ends[match[2] + match[3]] = self._joint(plain, match, ends)
         plain = (plain + text[place:]).rstrip()
         spans = {name: self._span(ends, name) for name in self.marks}
-        words = list(re.finditer(r"\S+", plain))
+        words = list(self.token.finditer(plain))
         tokens = {f"{name}_tokens": list(_covered(words, *span)) for name, span in spans.items()}
         return {"text": plain, "tokens": [word[0] for word in words], **spans, **tokens}
 
@@ -88,7 +91,8 @@ class Relation(LstDataPipeline):
         # blanks inside the marks belong to them, those outside to the text; but a word ends before another begins
         outer, inner = (after, before) if closes else (before, after)
         beyond = match.string[match.end() :][:1] if closes else plain[-1:]
-        blank = " " if word or outer or (inner and beyond.isalnum()) else ""
+        stuck = inner and beyond.isalnum() and self.tokens == "words"
+        blank = " " if word or outer or stuck else ""
         if closes:
             return f"{plain} {word}{blank}" if word else plain + blank, len(plain)
         plain = f"{plain}{blank}{word}{' ' * bool(word)}".lstrip()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from alchemy.data.files import expand, open_text, readable
 from alchemy.errors import AlchemyError
@@ -23,17 +27,63 @@ def count_of(self: Any) -> int:
     return len(self.samples)
 
 
+def where_of(self: Any, index: int) -> str:
+    """The `where` of a pipe that holds its samples: file and line of one."""
+    return self.origin.of(index)
+
+
+class Origin:
+    """The file and the line of each sample: numbers only, as there may be millions."""
+
+    def __init__(self, files: Sequence[Any], lines: Sequence[Sequence[int]]) -> None:
+        self.files = [str(file) for file in files]
+        self.ends = list(accumulate(map(len, lines)))
+        self.lines = np.array([line for each in lines for line in each], np.uint32)
+
+    def of(self, index: int) -> str:
+        index = range(len(self.lines))[index]
+        return f"{self.files[bisect(self.ends, index)]}:{self.lines[index]}"
+
+
 def fill(pipe: Any, path: Any, read: Callable[[Path], Rows], bad: str) -> None:
     """Reads the samples of a pipe from its files, and declares the fields that they have."""
     check_bad(bad)
-    files = expand(path)
-    hold(pipe, [sample for file in files for sample in good(file, read(file), bad)], files)
+    take(pipe, expand(path), read, bad)
+
+
+def take(pipe: Any, files: Sequence[Path], read: Callable[[Path], Rows], bad: str) -> None:
+    """As `fill`, for files that are known: one after the other."""
+    samples: list[Any] = []
+    lines: list[list[int]] = []
+    for file in files:
+        lines.append([])
+        for line, sample in good(file, _numbered(read(file)), bad):
+            lines[-1].append(line)
+            samples.append(sample)
+        _check_alike(samples, file, lines[-1])
+    hold(pipe, samples, files)
+    pipe.origin = Origin(files, lines)
+
+
+def _check_alike(samples: list[Any], file: Path, lines: list[int]) -> None:
+    """The samples of a file have the fields that those of the files before have, as labels."""
+    own, others = set(samples[-len(lines)] if lines else ()), set(samples[0] if samples else ())
+    if lines and own != others:
+        more, fewer = ", ".join(sorted(own - others)) or "nothing", ", ".join(sorted(others - own)) or "nothing"
+        hint = "read files of different kinds with pipes of their own"
+        raise AlchemyError(
+            f"unlike the first file it has {more} and lacks {fewer}", where=f"{file}:{lines[0]}", hint=hint
+        )
+
+
+def _numbered(rows: Rows) -> Rows:
+    return ((line, row if isinstance(row, BadRow) else (line, row)) for line, row in rows)
 
 
 def hold(pipe: Any, samples: list[Any], files: Iterable[Any]) -> None:
     """Gives a pipe its samples; a pipe without any is an error here, not in the middle of a training."""
     if not samples:
-        named = ", ".join(map(str, files))
+        named = ", ".join(map(str, files)) or "an empty list of files"
         raise AlchemyError(f"{type(pipe).__name__} finds no samples in {named}", hint="is the file empty?")
     pipe.samples = samples
     declare(pipe, samples[0])

@@ -110,12 +110,3 @@ class Scheme:
 
     def _expected(self) -> str:
         return ", ".join(["O", *(f"{letter}-TYPE" for letter in PLAIN[self.name])])
-
-
-def convert(tags: Sequence[str], scheme: Scheme, to: Scheme) -> list[str]:
-    """Tags of one scheme as those of another.
-
-    >>> convert(["B-PER", "I-PER", "O"], Scheme("BIO"), Scheme("BIOES"))
-    ['B-PER', 'E-PER', 'O']
-    """
-    return to.tags(scheme.spans(tags), len(tags))

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.classification import text_field
-from alchemy.pipeline.processors.labels import name_of, read_labels
-from alchemy.pipeline.processors.samples import Rows, count_of, fill, sample_of, tried
+from alchemy.pipeline.processors.labels import keep, name_of, read_labels
+from alchemy.pipeline.processors.samples import Rows, count_of, fill, sample_of, tried, where_of
 from alchemy.pipeline.processors.schemes import Scheme
 from alchemy.pipeline.processors.tables import Layout, open_table
 
@@ -24,7 +24,7 @@ class Spans(LstDataPipeline):
     """
 
     begins = True
-    __getitem__, __len__ = sample_of, count_of
+    __getitem__, __len__, where = sample_of, count_of, where_of
 
     def __init__(
         self,
@@ -45,6 +45,8 @@ class Spans(LstDataPipeline):
         all_tags = self.target.all_tags(self.labels) if self.target and self.labels else None
         self.tags = read_labels(all_tags)
         fill(self, path, self._read, bad)
+        keep(self.labels, "label_ids")
+        keep(self.tags.names, "tag_ids")
 
     def _read(self, path: Path) -> Rows:
         table = open_table(path, Layout("jsonl", encoding=self.encoding))

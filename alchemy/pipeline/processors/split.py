@@ -50,6 +50,10 @@ class SplitById(LstDataPipeline):
     def __len__(self) -> int:
         return len(self.kept)
 
+    def where(self, index: int) -> str:
+        ask = getattr(self.datapipe, "where", "sample {}".format)
+        return ask(self.kept[index])
+
 
 def read_ids(path: str) -> dict[str, int]:
     """The ids of a file, each with its line; one that stands there twice is an error."""

@@ -22,12 +22,12 @@ class Layout:
 
     format: str = ""
     delimiter: str = ""
-    quote: str = '"'
+    quote: str | None = None
     header: bool = True
     encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
-        check_signs(self.delimiter or ",", self.quote)
+        check_signs(self.delimiter or ",", self.quote or "")
 
     def format_of(self, path: Path) -> str:
         if self.format in (*FORMATS.values(), "label text"):
@@ -88,10 +88,11 @@ def open_table(path: Path, layout: Layout) -> Table:
             return Table(path, _objects(rows), list(first) if isinstance(first, dict) else None, keyed=True)
         case "label text":
             return Table(path, _label_text(path, layout.encoding), ["label", "text"])
-        case "tsv":  # marks of quotation are text there
-            cells = csv_rows(path, layout.delimiter or "\t", "", layout.encoding)
+        case "tsv":  # marks of quotation are text there, unless one is named
+            cells = csv_rows(path, layout.delimiter or "\t", layout.quote or "", layout.encoding)
         case _:
-            cells = csv_rows(path, layout.delimiter or ",", layout.quote, layout.encoding)
+            quote = '"' if layout.quote is None else layout.quote
+            cells = csv_rows(path, layout.delimiter or ",", quote, layout.encoding)
     first, rows = _peeked(cells)
     if first is None:
         return Table(path, rows, keyed=True)  # empty: no column can be missed
@@ -122,8 +123,8 @@ def _objects(rows: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
 def _label_text(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(lines_of(path, encoding), 1):
         if line.strip():
-            label, _, text = line.strip().partition(" ")
-            yield number, [label, text.strip()] if text else BadRow("has no text, expected 'label text'")
+            label, *text = line.split(None, 1)  # a blank or a tab: both are common
+            yield number, [label, text[0].strip()] if text else BadRow("has no text, expected 'label text'")
 
 
 def _cell(row: Any, key: str | int) -> Any:

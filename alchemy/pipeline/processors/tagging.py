@@ -12,8 +12,8 @@ from loguru import logger
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import BadRow
-from alchemy.pipeline.processors.labels import read_labels
-from alchemy.pipeline.processors.samples import Rows, count_of, fill, in_short, lines_of, sample_of
+from alchemy.pipeline.processors.labels import keep, read_labels
+from alchemy.pipeline.processors.samples import Rows, count_of, fill, in_short, lines_of, sample_of, where_of
 from alchemy.pipeline.processors.schemes import Scheme
 
 
@@ -37,7 +37,7 @@ class Tagging(LstDataPipeline):
     """
 
     begins = True
-    __getitem__, __len__ = sample_of, count_of
+    __getitem__, __len__, where = sample_of, count_of, where_of
 
     def __init__(
         self,
@@ -69,6 +69,7 @@ class Tagging(LstDataPipeline):
         self.seen: set[str] = set()
         self.broken: list[str] = []
         fill(self, path, self._read, bad)
+        keep(self.tags, "tag_ids")
         if self.broken:
             text = "{} tags break the rules of {}, the first at {}"
             logger.warning(text, len(self.broken), scheme, self.broken[0])
@@ -147,10 +148,10 @@ class Tagging(LstDataPipeline):
 
 
 def sentences(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """`(number of its first line, lines)` of every sentence; the marks of documents in CoNLL files are none."""
+    """`(number of its first line, lines)` of every sentence; the mark of a document in CoNLL files ends one too."""
     start = 0
     for place, line in enumerate([*lines, ""]):
-        if not line or line.isspace():
-            if start < place and not lines[start].startswith("-DOCSTART-"):
+        if not line or line.isspace() or line.startswith("-DOCSTART-"):
+            if start < place:
                 yield start + 1, lines[start:place]
             start = place + 1

@@ -18,6 +18,9 @@ ONE = {"text": "x", "label": "a"}
         ("a.csv", "head,head\nx,a\n", {"text": 0, "label": 1, "header": True}),
         ("a.txt", "text;label\n'x';a\n", {"delimiter": ";", "quote": "'"}),
         ("a.txt", "a x\n", {"format": "label text"}),
+        ("a.txt", "a\tx\n", {"format": "label text"}),
+        ("a.tsv", "text\tlabel\n'x'\ta\n", {"quote": "'"}),
+        ("a.csv", "text,label\nx,a\n", {"quote": ""}),
         ("a.ndjson", '{"label": "a", "text": "x"}\n', {}),
     ],
 )
@@ -31,6 +34,28 @@ def test_pairs_numbers_and_files_without_labels(write, capture_log):
     assert list(TextClassification(path, label="")) == [{"text": "x"}]
     assert list(TextClassification(write("b.csv", "text\nx\n"))) == [{"text": "x"}]
     assert "b.csv has no column 'label' or 'labels': its samples have no label" in capture_log.text
+
+
+def test_marks_of_quotation_are_text_in_tsv_unless_they_are_named(write):
+    path = write("a.tsv", 'text\tlabel\n"x"\ta\n')
+    assert TextClassification(path)[0]["text"] == '"x"'
+    assert TextClassification(path, quote='"')[0]["text"] == "x"
+
+
+def test_files_of_different_kinds_are_not_mixed(write):
+    files = [write("a.csv", "text,label\nx,a\n"), write("b.csv", "text\n\ny\n")]
+    with pytest.raises(
+        AlchemyError, match=r"b\.csv:3 unlike the first file it has nothing and lacks label; read files"
+    ):
+        TextClassification(files)
+    with pytest.raises(AlchemyError, match=r"a\.csv:2 unlike the first file it has label and lacks nothing"):
+        TextClassification(files[::-1])
+    with pytest.raises(AlchemyError, match="TextClassification finds no samples in an empty list of files"):
+        TextClassification([])
+
+
+def test_names_of_labels_are_compared_without_blanks(write):
+    assert TextClassification(write("a.csv", "text,label\nx, a \n"), labels=["a "])[0]["label"] == "a"
 
 
 def test_several_labels_of_a_cell(write):
@@ -87,6 +112,10 @@ WRONG_JSON = {
     "no object": ("[1]\n", r"a\.jsonl:1 is a list, expected an object"),
     "no text": ('{"text": "x", "label": "a"}\n{"label": "a"}\n', r"a\.jsonl:2 has no column 'text'"),
     "no label": ('{"text": "x", "label": "a"}\n{"text": "y"}\n', r"a\.jsonl:2 has no column 'label'"),
+    "labels from the second row on": (
+        '{"text": "x"}\n{"text": "y", "labels": "a"}\n',
+        r"a\.jsonl:2 has a 'labels', and the first row has none: give label = 'labels', or label = ''",
+    ),
     "a strange label": ('{"text": "x", "label": [1]}\n', r"a\.jsonl:1 the label is \[1\], expected a text"),
 }
 
@@ -113,6 +142,7 @@ WRONG_SETTINGS = {
     "label_by": ({"label_by": "number"}, "label_by must be 'name' or 'index', not 'number'"),
     "index": ({"label_by": "index"}, 'label_by = "index" needs the names of the labels'),
     "twice": ({"labels": ["a", "b", "a"]}, "labels has 'a' twice"),
+    "empty": ({"labels": ["a", " "]}, "labels has an empty name"),
     "none": ({"labels": []}, "labels is an empty list"),
     "a number": ({"labels": 3}, r'labels is 3, expected a list of names; give labels = \["good", "bad"\], or the name'),
     "no single column": ({"text": "twice"}, r"a\.csv:1 there are two columns 'twice'; give its number"),

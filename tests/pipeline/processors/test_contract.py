@@ -102,6 +102,24 @@ def test_samples_are_a_list(write, part, name, options, text, bad, first):
 
 
 @every_kind
+def test_every_sample_knows_its_file_and_line(write, part, name, options, text, bad, first):
+    files = [write(f"{number}{name}", text) for number in range(2)]
+    pattern = files[0].replace(f"0{name}", f"[01]{name}")
+    pipe = build(part, pattern, **options)
+    lines = {"a.csv": (2, 4), "a.txt": (1, 4), "a.fasta": (1, 4)}.get(name, (1, 2))
+    assert [pipe.where(place) for place in range(4)] == [f"{file}:{line}" for file in files for line in lines]
+    assert pipe.where(-1) == pipe.where(3) == pickle.loads(pickle.dumps(pipe)).where(3)
+    with pytest.raises(IndexError, match="out of range"):
+        pipe.where(4)
+
+
+@every_kind
+def test_a_skipped_row_shifts_no_line(write, part, name, options, text, bad, first):
+    places = [build(part, write(name, more), bad="skip", **options).where(1) for more in (text, text + bad[0])]
+    assert places[0] == places[1]
+
+
+@every_kind
 def test_packed_files_and_patterns(tmp_path, part, name, options, text, bad, first):
     for number in range(2):
         (tmp_path / f"{number}{name}.gz").write_bytes(gzip.compress(f"\ufeff{text}".encode()))

@@ -31,7 +31,7 @@ def test_idx_files_are_arrays(mnist):
     assert named[0]["label"] == "yes" and named.gives == {"image": "ndarray", "label": "str", "label_id": "int"}
     assert named[1]["image"].shape == (1, 3, 2) and named[1]["image"].dtype == np.float32
     assert named[1]["image"].max() == np.float32(11 / 255)
-    assert list(IdxImages(images)[0]) == ["image"]
+    assert list(IdxImages(images)[0]) == ["image"] and named.where(-1) == f"{images} item 1"
 
 
 def test_wide_numbers_are_read_in_the_order_of_the_machine(tmp_path):
@@ -72,6 +72,7 @@ def images(tmp_path):
 
 def test_folders_are_labels(images):
     pipe = ImageFolder(str(images))
+    assert pipe.where(0) == pipe[0]["file"]
     assert [(sample["label"], sample["label_id"]) for sample in pipe] == [("cat", 0), ("cat", 0), ("dog", 1)]
     assert pipe[2]["image"].shape == (4, 2, 3) and pipe[2]["image"].max() == 200
     assert pipe[0]["file"].endswith("a.jpg") and set(pipe.gives) == {"image", "label", "label_id", "file"}

@@ -17,6 +17,40 @@ def test_sides_are_files_or_columns(write):
     assert len(ParallelText([*sides, table], names=["en", "de", "all"])) == 2
 
 
+NAMED = [{"en": "a", "de": "A"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options"),
+    [
+        ("a.csv", "de,id,en\nA,1,a\n", {}),
+        ("a.tsv", "de\ten\nA\ta\n", {}),
+        ("a.tsv", "a\tA\n", {}),
+        ("a.tsv", "english\tgerman\na\tA\n", {"header": True}),
+        ("a.csv", "a,A\n", {"header": False}),
+        ("a.jsonl", '{"de": "A", "en": "a"}\n', {}),
+    ],
+)
+def test_a_header_is_no_sample(write, name, text, options):
+    assert list(ParallelText(write(name, text), names=["en", "de"], **options)) == NAMED
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "a.csv",
+            "english,german\na,A\n",
+            r"a\.csv:1 there are no columns en and de; give the columns of the sides, or",
+        ),
+        ("a.jsonl", '{"english": "a", "de": "A"}\n', r"a\.jsonl:1 there is no column 'en'; it has english, de"),
+    ],
+)
+def test_sides_that_cannot_be_told_are_refused(write, name, text, message):
+    with pytest.raises(AlchemyError, match=message):
+        ParallelText(write(name, text), names=["en", "de"])
+
+
 def test_a_carriage_return_ends_no_line_by_itself(tmp_path):
     for name, text in {"a.en": b"a\rb\r\nc\r\n", "a.de": b"A\nC\n"}.items():
         (tmp_path / name).write_bytes(text)

@@ -3,7 +3,9 @@
 import pytest
 
 from alchemy.errors import AlchemyError
+from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.processors import Relation
+from alchemy.text import Characters
 
 MARKED = {
     "blanks inside": ("A <e1> b c </e1>, (<e2> d </e2>)!", "A b c, (d)!", "b c", "d", [1, 3], [3, 4]),
@@ -29,6 +31,36 @@ def test_indicators_stand_around_what_was_marked(write):
     assert sample["text"][slice(*sample["e2"])] == "c" and sample["label_id"] == 0
 
 
+def test_characters_are_the_tokens_of_chinese(write):
+    path = write("a.tsv", "r\t<e1>王明</e1>在<e2> 北京 </e2>工作 ok\n")
+    sample = Relation(path, tokens="characters")[0]
+    assert sample["text"] == "王明在北京工作 ok" and sample["tokens"] == list("王明在北京工作ok")
+    assert sample["e1"] == sample["e1_tokens"] == [0, 2] and sample["e2_tokens"] == [3, 5]
+    marked = Relation(path, tokens="characters", indicators=["[A]", "[B]"])[0]
+    assert marked["tokens"] == ["[A]", "王", "明", "[A]", "在", "[B]", "北", "京", "[B]", "工", "作", "o", "k"]
+    assert marked["e1_tokens"] == [1, 3] and marked["text"][slice(*marked["e2"])] == "北京"
+    with pytest.raises(AlchemyError, match="tokens must be 'words' or 'characters', not 'signs'"):
+        Relation(path, tokens="signs")
+
+
+def test_marks_of_chinese_reach_the_tokens_of_a_model(write):
+    chain = [
+        {
+            "type": "alchemy.pipeline.processors.Relation",
+            "path": write("a.tsv", "r\t<e1>王明</e1>在<e2>北京</e2>\n"),
+            "tokens": "characters",
+        },
+        {
+            "type": "alchemy.pipeline.encode.EncodeWords",
+            "tokenizer": Characters.train(["王明在北京"]),
+            "template": "bos $A eos",
+            "marks": {"e1_tokens": "e1_mask", "e2_tokens": "e2_mask"},
+        },
+    ]
+    sample = build_datapipes(chain)[0]
+    assert sample["e1_mask"].tolist() == [0, 1, 1, 0, 0, 0, 0] and sample["e2_mask"].tolist() == [0, 0, 0, 0, 1, 1, 0]
+
+
 def test_relations_by_name_with_other_marks_and_without_labels(write):
     path = write("a.jsonl", '{"text": "<head>a</head> <tail>b</tail>"}\n')
     sample = Relation(path, text="text", label=None, marks=["head", "tail"])[0]
@@ -50,5 +82,7 @@ def test_wrong_marks_are_named(write, text, message):
 
 
 def test_an_indicator_for_each_mark(write):
+    with pytest.raises(AlchemyError, match=r"marks is \[\], expected names that differ"):
+        Relation(write("a.tsv", "r\tx\n"), marks=[])
     with pytest.raises(AlchemyError, match="1 indicators for 2 marks; give one for each mark"):
         Relation(write("a.tsv", "r\tx\n"), indicators=["$"])

@@ -5,7 +5,7 @@ import pytest
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.lst import SequenceWrapper
-from alchemy.pipeline.processors import SplitById
+from alchemy.pipeline.processors import SplitById, TextClassification
 
 SAMPLES = [{"id": 7, "n": 0}, {"id": "b", "n": 1}, {"id": "c", "n": 2}]
 
@@ -20,6 +20,12 @@ def test_a_file_of_ids_splits_the_data(write):
     assert list(SplitById(SequenceWrapper(SAMPLES), ids=ids, exclude=True)) == [SAMPLES[1]]
     assert list(SplitById(SequenceWrapper(SAMPLES), ids=write("places", "1"), id="")) == [SAMPLES[1]]
     assert len(SplitById(SequenceWrapper(SAMPLES), ids=write("more", "b\nx\n"), missing=True)) == 1
+
+
+def test_a_part_of_the_data_knows_its_lines(write):
+    path = write("a.jsonl", '{"text": "x"}\n{"text": "y"}\n')
+    part = SplitById(TextClassification(path), ids=write("places", "1"), id="")
+    assert part.where(0) == f"{path}:2"
 
 
 @pytest.mark.parametrize(

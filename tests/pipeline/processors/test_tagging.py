@@ -7,9 +7,14 @@ from hypothesis import strategies as st
 from alchemy.errors import AlchemyError
 from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors import Spans, Tagging
-from alchemy.pipeline.processors.schemes import LETTERS, Scheme, convert
+from alchemy.pipeline.processors.schemes import LETTERS, Scheme
 
 schemes = st.sampled_from(sorted(LETTERS))
+
+
+def convert(tags, scheme, to):
+    """What Tagging does with `to`."""
+    return to.tags(scheme.spans(tags), len(tags))
 
 
 @st.composite
@@ -94,6 +99,13 @@ def test_columns_documents_and_blank_tokens(write):
     assert Tagging(path, scheme="BIO")[1] == {"tokens": ["Peter"], "tags": ["B-PER"], "spans": [[0, 1, "PER"]]}
     assert Tagging(path, tagged=False)[0] == {"tokens": ["EU", "rejects"]}
     assert Tagging(write("b.txt", "a O\n\u3000 O\n"), delimiter=" ")[0]["tokens"] == ["a", "\u3000"]
+
+
+@pytest.mark.parametrize(
+    "text", ["-DOCSTART- O\nx O\n\ny O\n", "x O\n-DOCSTART- O\ny O\n", "-DOCSTART- O\n-DOCSTART- O\nx O\n\ny O\n"]
+)
+def test_the_mark_of_a_document_takes_no_sentence_with_it(write, text):
+    assert [sample["tokens"] for sample in Tagging(write("a.conll", text))] == [["x"], ["y"]]
 
 
 def test_tags_of_a_list_or_file_have_numbers(write):

@@ -1,0 +1,91 @@
+"""Labels: a record keeps their names, and reads them again."""
+
+import json
+
+import pytest
+
+from alchemy.config.tree import Document
+from alchemy.context import Run
+from alchemy.errors import AlchemyError
+from alchemy.pipeline import processors
+from alchemy.records.labels import labels_file
+
+# part: (file, text, options, what the record has)
+KINDS = {
+    "TextClassification": ("a.csv", "text,label\nx,好\n", {"labels": ["坏", "好"]}, {"label_id": ["坏", "好"]}),
+    "Relation": ("a.tsv", "r\t<e1>a</e1> <e2>b</e2>\n", {"labels": ["q", "r"]}, {"label_id": ["q", "r"]}),
+    "Tagging": ("a.txt", "x B-P\n", {"scheme": "BIO", "types": ["P"]}, {"tag_ids": ["O", "B-P", "I-P"]}),
+    "Spans": (
+        "a.jsonl",
+        '{"text": "x", "spans": []}\n',
+        {"labels": ["P"], "scheme": "BIO"},
+        {"label_ids": ["P"], "tag_ids": ["O", "B-P", "I-P"]},
+    ),
+}
+every_kind = pytest.mark.parametrize(
+    ("part", "name", "text", "options", "kept"), [(part, *rest) for part, rest in KINDS.items()], ids=KINDS
+)
+
+
+@pytest.fixture
+def record(tmp_path):
+    with Run(Document({"tag": "t"})) as run:
+        run.record_dir = tmp_path / "record"
+        yield run.record_dir
+
+
+def kept_in(record):
+    return {file.stem: json.loads(file.read_text("utf-8")) for file in (record / "labels").glob("*")}
+
+
+@every_kind
+def test_a_record_keeps_the_names_of_labels(write, record, part, name, text, options, kept):
+    getattr(processors, part)(write(name, text), **options)
+    assert kept_in(record) == kept
+
+
+def test_what_has_no_numbers_leaves_no_names(write, record):
+    processors.TextClassification(write("a.csv", "text,label\nx,1\n"), kind="regression")
+    processors.TextClassification(write("a.csv", "text,label\nx,a\n"))
+    assert not record.exists()
+    processors.TextClassification(write("a.csv", "text,label\nx,a\n"), kind="multi", labels=["a"])
+    assert kept_in(record) == {"label_ids": ["a"]}
+
+
+def test_the_kept_file_can_be_named_as_labels(write, record):
+    path = write("a.csv", "text,label\nx,b\n")
+    processors.TextClassification(path, labels=["a", "b"])
+    again = processors.TextClassification(path, labels=str(labels_file(record, "label_id")))
+    assert again.labels == ["a", "b"] and again[0]["label_id"] == 1
+
+
+def test_other_numbers_for_the_same_labels_are_told(write, record, capture_log):
+    path = write("a.csv", "text,label\nx,a\n")
+    processors.TextClassification(path, labels=["a", "b"])
+    assert "label_id" not in capture_log.text
+    processors.TextClassification(path, labels=["b", "a"])
+    assert "the labels of 'label_id' are b, a, and " in capture_log.text and "has a, b: " in capture_log.text
+    assert kept_in(record) == {"label_id": ["a", "b"]}
+
+
+def test_a_label_that_training_does_not_know_is_named_or_counted(write, capture_log):
+    path = write("dev.csv", "text,label\nx,a\ny,new\n")
+    with pytest.raises(AlchemyError, match=r"dev\.csv:3 there is no label 'new', expected a, b"):
+        processors.TextClassification(path, labels=["a", "b"])
+    assert len(processors.TextClassification(path, labels=["a", "b"], bad="skip")) == 1
+    assert "dev.csv: 1 bad rows were skipped, the first at line 3" in capture_log.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[", r"l\.json is not JSON"),
+        ('{"a": 0}', r'l\.json is no list of names; write \["good", "bad"\]'),
+        ("[1]", "is no list of names"),
+        ('["a", "a"]', "labels has 'a' twice"),
+        ("[]", "labels is an empty list"),
+    ],
+)
+def test_a_damaged_list_of_names_is_refused(write, text, message):
+    with pytest.raises(AlchemyError, match=message):
+        processors.TextClassification(write("a.csv", "text,label\nx,a\n"), labels=write("l.json", text))
