@@ -236,7 +236,7 @@ def checked(pipe: Any, datapipe: Any) -> Any:
         isinstance(datapipe, IterableDataset) or not hasattr(datapipe, "__getitem__")
     ):
         name = type(pipe).__name__
-        hint = f"put alchemy.pipeline.lst.ItrToLst before it, or use alchemy.pipeline.encode.{name}Stream"
+        hint = f"put alchemy.pipeline.lst.ItrToLst before it, or use {title(pipe)}Stream"
         raise AlchemyError(f"{name} needs data with an index, not {title(datapipe)}", hint=hint)
     return datapipe
 
