@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from alchemy.data.columns import Column, Padded, as_array, stack
+from alchemy.data.columns import Column, Kept, Padded
+from alchemy.data.rows import numbers_if_any, stack
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable, build, construct
 
 
 class CollateFn(Registrable):
     """Makes a batch of a list of samples; named in a config as `collate_fn = { type = "..." }`."""
+
+    multiple = 1  # to which lengths are rounded up: a budget of tokens counts it
 
     def __call__(self, batch: list[Any]) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define __call__(self, batch)")
@@ -32,18 +35,21 @@ class DefaultCollateFn(CollateFn):
         super().__init__()
 
     def __call__(self, batch: list[Mapping[str, Any]]) -> dict[str, Any]:
-        columns = _columns(batch)
-        return {
-            name: stack(values, name=name) if isinstance(values[0], np.ndarray | Tensor) else values
-            for name, values in columns.items()
-        }
+        return {name: self._stacked(name, values) for name, values in _columns(batch).items()}
+
+    def _stacked(self, name: str, values: list[Any]) -> Any:
+        if not any(isinstance(value, np.ndarray | Tensor) for value in values):
+            return values
+        arrays = numbers_if_any(name, values)
+        return values if arrays is None else stack(arrays, name=name)
 
 
 @CollateFn.register()
 class Pad(CollateFn):
     """Numbers become a vector; lists and arrays of numbers are padded to the longest; the rest stays a list.
 
-    `value` pads every field, `values` single ones: `{ type = "alchemy.data.collate.Pad", values = { labels = -100 } }`.
+    `value` pads every field, `values` single ones: `{ type = "alchemy.data.collate.Pad", values = { labels = -100 } }`;
+    without them the padding is what the `dataset`, which a loader hands over, answers as `padding()`, and else 0.
     `multiple` rounds lengths up, `left` puts the padding in front, and `lengths` names a field for the true lengths.
     `fields` tells more about single ones: a table of `alchemy.data.columns.Padded`, or of the column that it names.
     """
@@ -51,18 +57,22 @@ class Pad(CollateFn):
     def __init__(
         self,
         *,
-        value: float = 0,
+        value: float | None = None,
         values: dict[str, float] | None = None,
         multiple: int = 1,
         left: bool = False,
         lengths: str = "",
         fields: dict[str, dict[str, Any]] | None = None,
+        dataset: Any = None,
     ) -> None:
         super().__init__()
-        if multiple < 1:
-            raise AlchemyError(f"Pad: multiple must be at least 1, not {multiple}")
-        self.value, self.values, self.multiple, self.left, self.lengths = value, values or {}, multiple, left, lengths
-        self.fields = {name: self._column(name, table) for name, table in (fields or {}).items()}
+        told = getattr(dataset, "padding", None)
+        self.padding = told() if callable(told) and value is None else {}
+        self.common: dict[str, Any] = {"value": 0 if value is None else value, "multiple": multiple, "left": left}
+        self.lengths = lengths
+        tables = _merged(values or {}, fields or {})
+        self.fields = {name: self._column(name, table) for name, table in tables.items()}
+        self.multiple = max(column.multiple for column in (Padded(**self.common), *self.fields.values()))
 
     def __call__(self, batch: list[Mapping[str, Any]]) -> dict[str, Any]:
         columns = _columns(batch)
@@ -71,40 +81,55 @@ class Pad(CollateFn):
             hint = did_you_mean(absent[0], columns) or f"they have {', '.join(map(str, columns))}"
             raise AlchemyError(f"Pad: the samples have no field {absent[0]!r}", hint=hint)
         out: dict[str, Any] = {}
-        for name, column in columns.items():
-            if name not in self.fields:
-                out |= self._plain(name, column, out)
-                continue
-            made = self.fields[name](name, column)
-            twice = [key for key in made if key in out or (key != name and key in columns)]
-            if twice:
-                raise AlchemyError(f"Pad: the batch would have two fields {twice[0]!r}, one of them made of {name!r}")
+        further: dict[str, Any] = {}
+        for name, values in columns.items():
+            column, values = self._column_of(name, values)
+            made = column(name, values)
+            _check_new(made.keys() - {name}, [*columns, *out], f"made of {name!r}")
             out |= made
-        return out
+            if self.lengths and not further and isinstance(column, Padded) and made[name].dim() > 1:
+                lengths = torch.tensor([len(value) for value in values])
+                further = {self.lengths: lengths.clamp(max=made[name].shape[1])}  # of rows that are cut
+        _check_new(further, out, "which `lengths` names")
+        return out | further
 
-    def _column(self, name: str, table: Any) -> Any:
-        """How a field is collated; a table of rows need not say what holds for all."""
+    def _column_of(self, name: str, values: list[Any]) -> tuple[Column, list[Any]]:
+        """How a field is collated, and its values, as arrays if they are numbers."""
+        if name in self.fields:
+            return self.fields[name], values
+        arrays = numbers_if_any(name, values)
+        return (Kept(), values) if arrays is None else (Padded(**self._common(name)), arrays)
+
+    def _column(self, name: str, table: Any) -> Column:
+        """The column of a table, which need not say what holds for all."""
         if isinstance(table, Column):
             return table
         if "type" in table:
             return build(Column, table, section=f"collate_fn.fields.{name}")
-        common = {"value": self.values.get(name, self.value), "multiple": self.multiple, "left": self.left}
-        return construct(Padded, {**common, **table}, section=f"collate_fn.fields.{name}")
+        return construct(Padded, {**self._common(name), **table}, section=f"collate_fn.fields.{name}")
 
-    def _plain(self, name: str, column: list[Any], out: Mapping[str, Any]) -> dict[str, Any]:
-        arrays = [as_array(item) for item in column]
-        if any(array is None for array in arrays):
-            return {name: column}
-        rows = stack(
-            [array for array in arrays if array is not None],
-            value=self.values.get(name, self.value),
-            multiple=self.multiple,
-            left=self.left,
-            name=name,
-        )
-        if not self.lengths or self.lengths in out or rows.dim() < 2:
-            return {name: rows}
-        return {name: rows, self.lengths: torch.tensor([len(array) for array in arrays if array is not None])}
+    def _common(self, name: str) -> dict[str, Any]:
+        return self.common | ({"value": self.padding[name]} if name in self.padding else {})
+
+
+def _merged(values: Mapping[str, float], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of single fields: `values` is the short way to write the `value` of some of them."""
+    tables: dict[str, Any] = {name: {"value": value} for name, value in values.items()}
+    for name, table in fields.items():
+        if not isinstance(table, Mapping | Column):
+            raise AlchemyError(f"Pad: fields.{name} must be a table, not {table!r}")
+        if name in values and (isinstance(table, Column) or table.keys() & {"type", "value"}):
+            hint = f"say it in fields.{name} alone"
+            raise AlchemyError(f"Pad: values and fields.{name} both say how {name!r} is padded", hint=hint)
+        tables[name] = table if isinstance(table, Column) else {**tables.get(name, {}), **table}
+    return tables
+
+
+def _check_new(names: Iterable[str], taken: Collection[str], whence: str) -> None:
+    """No field takes the place of another."""
+    twice = [name for name in names if name in taken]
+    if twice:
+        raise AlchemyError(f"Pad: the batch would have two fields {twice[0]!r}, one of them {whence}", hint="rename it")
 
 
 def _columns(batch: Any) -> dict[str, list[Any]]:
@@ -118,5 +143,6 @@ def _columns(batch: Any) -> dict[str, list[Any]]:
     for number, sample in enumerate(batch):
         if sample.keys() != batch[0].keys():
             odd = sorted(set(sample) ^ set(names), key=str)
-            raise AlchemyError(f"sample {number} of a batch differs from the first in the fields {odd}")
+            hint = "give every sample the same fields in a pipe before"
+            raise AlchemyError(f"sample {number} of a batch differs from the first in the fields {odd}", hint=hint)
     return {name: [sample[name] for sample in batch] for name in names}

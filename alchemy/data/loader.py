@@ -185,7 +185,7 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = WHOLE, **kwarg
         hint = "leave out collate_fn, or put a pipe after it, as alchemy.pipeline.lst.Map, to get samples"
         raise AlchemyError(f"{title(dataset)} makes its batches itself", hint=hint)
     if budget is not None and own is None:
-        options.setdefault("collate_fn", Pad())  # samples of a budget differ in length
+        options.setdefault("collate_fn", Pad(dataset=dataset))  # samples of a budget differ in length
     if "collate_fn" not in options and own is not None:
         options["collate_fn"] = own
         if budget is None and not options.get("batch_size") and options.get("batch_sampler") is None:

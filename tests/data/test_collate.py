@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from alchemy.data.collate import CollateFn, DefaultCollateFn, Pad
 from alchemy.data.columns import Column, Padded, shifted
+from alchemy.data.loader import get_dataloader
 from alchemy.errors import AlchemyError
 
 SAMPLES = [
@@ -198,7 +199,21 @@ def test_read_only_arrays_of_a_mapped_file_are_taken(tmp_path):
         ([{"x": [1]}, {"x": [1, 2]}], {"value": 0.5}, "'x' is int64, which cannot hold the padding 0.5"),
         ([{"x": [True]}, {"x": [True] * 2}], {"value": -100}, "'x' is bool, which cannot hold the padding -100"),
         ([{"x": 1}], {"mask": "m"}, "the field 'x' holds single numbers, which have no mask"),
-        ([{"x": [1], "y": 1}], {"mask": "y"}, "two fields 'y', one of them made of 'x'"),
+        ([{"x": [1], "y": 1}], {"mask": "y"}, "two fields 'y', one of them made of 'x'; rename it"),
+        ([{"y": 1, "x": [1]}], {"lengths": "y"}, "two fields 'y', one of them made of 'x'"),
+        ([{"x": [1]}], {"mask": "x"}, "the field itself and mask have the same name 'x'; rename one of them"),
+        ([{"x": [1]}], {"mask": "m", "lengths": "m"}, "lengths and mask have the same name 'm'"),
+        (
+            [{"x": []}],
+            {"type": "alchemy.data.columns.Spans", "count": "x"},
+            "the field itself and count have the same name 'x'",
+        ),
+        (
+            [{"x": [], "y": 1}],
+            {"type": "alchemy.data.columns.Spans", "count": "y"},
+            "two fields 'y', one of them made of",
+        ),
+        ([{"x": []}], 5, "fields.x must be a table, not 5"),
         ([{"x": [1]}], {"max_length": 6, "multiple": 4}, "max_length = 6 is no multiple of 4"),
         ([{"x": [1]}], {"fixed": True}, "fixed pads to max_length, which is not given"),
         ([{"x": [1]}], {"long": "drop"}, "long must be 'refuse' or 'cut', not 'drop'"),
@@ -244,3 +259,100 @@ def test_the_tokens_before_are_those_of_the_target():
 def test_a_column_without_a_call_says_what_is_missing():
     with pytest.raises(NotImplementedError, match=r"Column must define __call__"):
         Column()("x", [])
+
+
+@pytest.mark.parametrize("name", ["ids", "y"])
+def test_the_lengths_take_the_place_of_no_field(name):
+    with pytest.raises(AlchemyError, match=f"two fields {name!r}, one of them which `lengths` names"):
+        Pad(lengths=name)([{"ids": [1], "y": 1}])
+    with pytest.raises(AlchemyError, match="two fields 'm', one of them which `lengths` names"):
+        Pad(lengths="m", fields={"ids": {"mask": "m"}})([{"ids": [1]}])
+
+
+def test_the_lengths_are_those_of_the_first_rows_however_they_are_padded():
+    samples = [{"y": 1, "ids": [1, 2, 3], "tags": [1]}, {"y": 1, "ids": [4], "tags": [1, 2]}]
+    for options in ({}, {"values": {"ids": 3}}, {"fields": {"ids": {"mask": "m"}, "y": {}}}):
+        assert Pad(lengths="n", **options)(samples)["n"].tolist() == [3, 1]
+    cut = {"ids": {"max_length": 2, "long": "cut"}}
+    assert Pad(lengths="n", fields=cut)(samples)["n"].tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"values": {"labls": -100}}, "the samples have no field 'labls'; did you mean 'labels'"),
+        ({"values": {"text": 1}}, "the field 'text' of sample 0 is no number and no row of numbers: 'a'"),
+        (
+            {"values": {"labels": 1}, "fields": {"labels": {"value": 2}}},
+            "values and fields.labels both say how 'labels'",
+        ),
+        (
+            {"values": {"text": 1}, "fields": {"text": {"type": "alchemy.data.columns.Kept"}}},
+            "both say how 'text' is padded; say it in fields.text alone",
+        ),
+        ({"values": {"labels": "x"}}, "the padding must be a number, not 'x'"),
+        ({"multiple": 0}, "multiple must be at least 1, not 0"),
+    ],
+)
+def test_values_that_pad_nothing_are_refused(options, message):
+    with pytest.raises(AlchemyError, match=message):
+        Pad(**options)([{"labels": [1], "text": "a"}])
+
+
+def test_values_and_fields_say_the_rest_of_one_field_together():
+    batch = Pad(values={"ids": 7}, fields={"ids": {"mask": "m"}})([{"ids": [1]}, {"ids": [2, 3]}])
+    assert batch["ids"].tolist() == [[1, 7], [2, 3]]
+    assert batch["m"].tolist() == [[1, 0], [1, 1]]
+
+
+class Told(list):
+    """Samples that know their padding, as those of a tokenizer do."""
+
+    def padding(self):
+        return {"ids": 5, "gone": 6}
+
+
+TOLD = Told([{"ids": [1], "tags": [1]}, {"ids": [1, 2], "tags": [1, 2]}])
+
+
+@pytest.mark.parametrize(
+    ("options", "ids", "tags"),
+    [
+        ({}, 5, 0),
+        ({"values": {"tags": -100}}, 5, -100),
+        ({"values": {"ids": 9}}, 9, 0),
+        ({"value": 0}, 0, 0),
+        ({"fields": {"ids": {"mask": "m"}}}, 5, 0),
+        ({"fields": {"ids": {"value": 8}}}, 8, 0),
+    ],
+)
+def test_the_padding_is_that_of_the_data_unless_the_config_says_otherwise(options, ids, tags):
+    loader = get_dataloader(TOLD, batch_size=2, collate_fn={"type": "alchemy.data.collate.Pad", **options})
+    (batch,) = loader
+    assert (batch["ids"][0].tolist(), batch["tags"][0].tolist()) == ([1, ids], [1, tags])
+
+
+def test_a_budget_pads_as_the_data_says():
+    (batch,) = get_dataloader(TOLD, max_tokens=9, length_of="ids")
+    assert batch["ids"].tolist() == [[1, 5], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("collate", "multiple"),
+    [
+        (DefaultCollateFn(), 1),
+        (Pad(), 1),
+        (Pad(multiple=8), 8),
+        (Pad(multiple=4, fields={"ids": {"multiple": 16}, "x": {"type": "alchemy.data.columns.Kept"}}), 16),
+        (Pad(fields={"ids": {"max_length": 32, "fixed": True}}), 32),
+        (Pad(fields={"ids": {"max_length": 32}}), 1),
+    ],
+)
+def test_a_collate_says_to_what_it_rounds_lengths_up(collate, multiple):
+    assert collate.multiple == multiple
+
+
+@pytest.mark.parametrize("rows", [[[]], [[1]], [[1, 2], []], [[1] * 32]])
+def test_a_fixed_length_is_that_of_every_batch(rows):
+    batch = fields([{"ids": row} for row in rows], ids={"max_length": 32, "fixed": True})
+    assert batch["ids"].shape == (len(rows), 32)
