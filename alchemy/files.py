@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import glob
 import hashlib
+import itertools
 import os
 import shutil
 import tempfile
@@ -34,22 +37,48 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
 
 
 def replace_folder(target: Path, save: Callable[[Path], object]) -> None:
-    """Lets `save(path)` write beside `target`, then swaps; a reader finds the old one or the new one, whole."""
-    new, old = target.with_name(f".{target.name}.new"), target.with_name(f".{target.name}.old")
-    for leftover in (new, old):  # of a run that was killed in here
-        _remove(leftover)
+    """Lets `save(path)` write beside `target`, then swaps; a reader finds the old one or the new one, whole.
+
+    Of several writers at once, each has a place of its own, and the last one wins.
+    """
+    owner = f".{target.name}.{os.uname().nodename}-"
+    rooms = target.parent.glob(f"{glob.escape(owner)}*")
+    dead = [room for room in rooms if _is_dead(room.name.removeprefix(owner).partition(".")[0])]
+    for leftover in (*dead, *(target.with_name(f".{target.name}.{end}") for end in ("new", "old"))):
+        _remove(leftover)  # of a run that was killed in here; once they had these two names
+    room = Path(tempfile.mkdtemp(prefix=f"{owner}{os.getpid()}.", dir=target.parent))
     try:
+        new = room / target.name
         save(new)
-    except BaseException:
-        _remove(new)
-        raise
-    if not new.exists():
-        raise AlchemyError(f"save({new.name!r}) wrote nothing there", hint="save(path) must create path")
-    if target.exists():
-        target.rename(old)
-    new.rename(target)
-    sync_folder(target.parent)
-    _remove(old)
+        if not new.exists():
+            raise AlchemyError(f"save({str(new)!r}) wrote nothing there", hint="save(path) must create path")
+        _swap(new, target)
+        sync_folder(target.parent)
+    finally:
+        _remove(room)
+
+
+def _swap(new: Path, target: Path) -> None:
+    for number in itertools.count():
+        with contextlib.suppress(FileNotFoundError):  # there is none, or another writer has it in his hands
+            target.rename(new.with_name(f"old-{number}-{target.name}"))
+        try:
+            new.rename(target)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
+                raise
+            # another writer was quicker: his is taken away as the old one was
+
+
+def _is_dead(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (ValueError, OverflowError, PermissionError):
+        return False
+    return False
 
 
 def _remove(path: Path) -> None:

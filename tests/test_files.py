@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from alchemy.files import hash_file, hash_text, hash_tree, write_atomic
+from alchemy.errors import AlchemyError
+from alchemy.files import hash_file, hash_text, hash_tree, replace_folder, write_atomic
 
 
 def test_write_replaces_whole_files_and_leaves_no_traces(tmp_path: Path) -> None:
@@ -33,3 +38,44 @@ def test_hashes_tell_contents_and_names_apart(tmp_path: Path) -> None:
     assert hash_file(tmp_path / "a.py") == hash_text("x")
     (tmp_path / "a.py").rename(tmp_path / "b.py")
     assert hash_tree(tmp_path) != first
+
+
+def write_folder(content: str) -> Callable[[Path], None]:
+    def save(folder: Path) -> None:
+        folder.mkdir()
+        for name in "abc":
+            (folder / name).write_text(content)
+
+    return save
+
+
+def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "best"
+    for content in ("one", "two"):
+        replace_folder(target, write_folder(content))
+    with pytest.raises(AlchemyError, match="wrote nothing there; save"):
+        replace_folder(target, lambda path: None)
+    with pytest.raises(FileExistsError, match="best"):
+        replace_folder(target, lambda path: (path.mkdir(), path.mkdir()))
+    assert [(target / name).read_text() for name in "abc"] == ["two"] * 3
+    assert os.listdir(tmp_path) == ["best"]
+    replace_folder(target, lambda path: path.write_text("a file"))
+    assert target.read_text() == "a file" and os.listdir(tmp_path) == ["best"]
+
+
+def test_writers_at_once_do_not_mix_their_folders(tmp_path: Path) -> None:
+    target = tmp_path / "best"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: replace_folder(target, write_folder(str(number))), range(100)))
+    assert len({(target / name).read_text() for name in "abc"}) == 1
+    assert os.listdir(tmp_path) == ["best"]
+
+
+def test_what_a_killed_writer_left_is_removed_and_a_living_one_left_alone(tmp_path: Path) -> None:
+    host = os.uname().nodename
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    for pid in (dead.pid, os.getpid()):
+        (tmp_path / f".best.{host}-{pid}.x" / "best").mkdir(parents=True)
+    replace_folder(tmp_path / "best", write_folder("one"))
+    assert sorted(os.listdir(tmp_path)) == [f".best.{host}-{os.getpid()}.x", "best"]
