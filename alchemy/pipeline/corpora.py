@@ -13,6 +13,7 @@ from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text
 from alchemy.pipeline import DataPipeline, LstDataPipeline
+from alchemy.pipeline.tokenizers import keep
 
 __all__ = ["Mapped", "Parallel"]
 
@@ -34,6 +35,10 @@ class _Source(LstDataPipeline):
             hint = "say what rows are filled up with: pad = 0, if the model looks at the lengths"
             raise AlchemyError(f"the tokenizer of {lacking[0]} has no token for padding", hint=hint)
         self.pads: dict[str, Any] = own
+        for name, corpus in corpora.items():
+            tokenizer = corpus.tokenizer
+            if tokenizer is not None:
+                keep(tokenizer, name, str(corpus.path))
 
     def __len__(self) -> int:
         return len(next(iter(self.corpora.values())))

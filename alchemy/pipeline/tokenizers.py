@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from loguru import logger
 
-from alchemy.context import sym_tbl
+from alchemy.context import Run, sym_tbl
 from alchemy.data.chain import title
+from alchemy.errors import AlchemyError, Refused
 from alchemy.records.tokenizers import tokenizer_folder
 from alchemy.registry import build
 from alchemy.text import Tokenizer, load_tokenizer
+
+
+class Kept(NamedTuple):
+    """The tokenizer of a field, and where it was first met."""
+
+    digest: str
+    origin: str
+    error: type[AlchemyError] = AlchemyError  # what another one in its place is
+
+
+_kept: WeakKeyDictionary[Run, dict[str, Kept]] = WeakKeyDictionary()  # by field; also of runs without a record
 
 
 def tokenizer_of(spec: Any) -> Tokenizer:
@@ -32,17 +45,32 @@ def known_as(tokenizer: Tokenizer) -> str:
     return ""
 
 
-def keep(tokenizer: Tokenizer, field: str) -> None:
-    """Puts a copy into the record of the current run, with which ids of its model can be read for ever."""
-    record = sym_tbl().record_dir
-    if record is None:
+def keep(tokenizer: Tokenizer, field: str, origin: str = "") -> None:
+    """Puts a copy into the record of the current run, with which ids of its model can be read for ever.
+
+    All splits of a run, and what goes on with it, must have the same one under a field. `origin` names it in an error.
+    """
+    run = sym_tbl()
+    if not isinstance(run, Run):
         return
-    folder = tokenizer_folder(record, field)
-    try:
-        if not folder.exists():
-            tokenizer.save(folder)
-        elif load_tokenizer(folder).digest != tokenizer.digest:
-            text = "the tokenizer of {!r} is another than the one in {}: it may give other ids to the same text"
-            logger.warning(text, field, folder)
-    except NotImplementedError:
+    digest, folder = known_as(tokenizer), tokenizer_folder(run.record_dir or "", field)
+    if not digest:
         logger.warning("{} cannot be saved in the record: it defines no options() and contents()", title(tokenizer))
+        return
+    fields = _kept.setdefault(run, {})
+    there = run.record_dir is not None and folder.exists()
+    if there and field not in fields:  # of the run that is resumed
+        fields[field] = Kept(load_tokenizer(folder).digest, str(folder), Refused)
+    _check_same(fields.setdefault(field, Kept(digest, origin or repr(tokenizer))), digest, field, origin)
+    if run.record_dir is not None and not there:
+        tokenizer.save(folder)
+
+
+def _check_same(first: Kept, digest: str, field: str, origin: str) -> None:
+    if first.digest != digest:
+        raise first.error(
+            f"{origin or 'a second tokenizer'} gives {field!r} other ids than {first.origin}: "
+            "the same number would mean another word",
+            hint="use one tokenizer for both: a corpus is built with --like CORPUS, or --tokenizer FOLDER; "
+            "what needs two has two fields",
+        )

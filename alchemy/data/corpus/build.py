@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from alchemy.data.corpus.crew import Crew
-from alchemy.data.corpus.encoder import Encoder, Learner, Part
+from alchemy.data.corpus.encoder import Encoder, Learner, Learnt, Numbers, Part
 from alchemy.data.corpus.join import Hashes, joined, put_in_place
-from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, TOKENIZER, Manifest, beside, read_manifest
+from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, TOKENIZER, Manifest, beside, read_manifest, smallest
 from alchemy.data.corpus.recipe import BPE_SIZE, Recipe
 from alchemy.data.corpus.sources import Piece, source_of
 from alchemy.data.files import expand
@@ -140,8 +142,10 @@ def _built(
         ordered = [parts[number] for number in sorted(parts)]
         _check_aligned(files, ordered)
         if not tokenizers:
-            tokenizers = _vocabularies(recipe, crew.each("learnt"))
-            crew.each("settle", [tokenizers] * workers)
+            learnt = crew.each("learnt")
+            tokenizers = _vocabularies(recipe, learnt)
+            crew.each("settle", [_numbers(recipe, tokenizers, process) for process in learnt])
+            del learnt
     manifests = {}
     for side in files:
         own = [part for part in ordered if part.side == side]
@@ -217,7 +221,7 @@ def _all_lines(recipe: Recipe, paths: Sequence[Path]) -> Iterator[str]:
             yield from source.read(piece)
 
 
-def _vocabularies(recipe: Recipe, learnt: Sequence[Mapping[str, Counter[str]]]) -> dict[str, Any]:
+def _vocabularies(recipe: Recipe, learnt: Sequence[Mapping[str, Learnt]]) -> dict[str, Any]:
     """One tokenizer for each group of sides, of what all processes have counted."""
     from alchemy.text import Characters, Words
 
@@ -228,7 +232,8 @@ def _vocabularies(recipe: Recipe, learnt: Sequence[Mapping[str, Counter[str]]]) 
         if group not in made:
             counts: Counter[str] = Counter()
             for process in learnt:
-                counts.update(process[side])  # sides of a group share what they have learnt
+                found = process[side]  # sides of a group share what they have learnt
+                counts.update(dict(zip(found.symbols, found.counts.tolist(), strict=True)))
             made[group] = kind.from_counts(
                 counts,
                 min_frequency=recipe.min_frequency,
@@ -237,6 +242,16 @@ def _vocabularies(recipe: Recipe, learnt: Sequence[Mapping[str, Counter[str]]]) 
                 lower=recipe.lower,
             )
     return {side: made[recipe.group(side)] for side in recipe.sides}
+
+
+def _numbers(recipe: Recipe, tokenizers: Mapping[str, Any], learnt: Mapping[str, Learnt]) -> dict[str, Numbers]:
+    """What a process is told of the vocabularies: the ids of its own symbols, and nothing else."""
+    made: dict[str, Numbers] = {}
+    for side, tokenizer in tokenizers.items():
+        table = np.fromiter(map(tokenizer.vocab.ids.__getitem__, learnt[side].symbols), np.uint32)
+        kind = smallest(tokenizer.size)
+        made[side] = Numbers(table.astype(kind), kind, tokenizer.eos if recipe.eos else None)
+    return made
 
 
 # -- joining

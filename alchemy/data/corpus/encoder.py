@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
@@ -25,6 +24,21 @@ class Part(NamedTuple):
     sentences: int
     tokens: int
     size: int  # bytes of the text
+
+
+class Learnt(NamedTuple):
+    """What one process has met: symbols in the order of its numbers, and how often it has seen each."""
+
+    symbols: list[str]
+    counts: np.ndarray
+
+
+class Numbers(NamedTuple):
+    """How the numbers of one process become those of a corpus."""
+
+    table: np.ndarray  # the id of each of its symbols
+    kind: np.dtype[Any]
+    eos: int | None  # None: sentences have no token for their end
 
 
 class Growing(dict[str, int]):
@@ -56,8 +70,8 @@ class Learner:
         self.counts = seen
         return flat, lengths
 
-    def counter(self) -> Counter[str]:
-        return Counter(dict(zip(self.ids, self.counts.tolist(), strict=True)))
+    def learnt(self) -> Learnt:
+        return Learnt(list(self.ids), self.counts)
 
 
 class Encoder:
@@ -75,27 +89,25 @@ class Encoder:
         flat, lengths = tokenizer.encode_lines(source_of(piece.path, self.field, self.strict).read(piece))
         lengths.tofile(file_of(self.folder, number, ".len"))
         if not isinstance(tokenizer, Learner):
-            flat = _finished(flat, lengths, tokenizer, self.eos)
+            flat = _finished(flat, lengths, smallest(tokenizer.size), tokenizer.eos if self.eos else None)
         flat.tofile(file_of(self.folder, number, ".ids"))
         part = Part(side, source, number, len(lengths), len(flat), piece.size)
         self.parts.append(part)
         return part
 
-    def learnt(self) -> dict[str, Counter[str]]:
-        """What was counted, by side; sides that share a vocabulary share a learner."""
-        return {side: learner.counter() for side, learner in self.tokenizers.items()}
+    def learnt(self) -> dict[str, Learnt]:
+        """What was counted, by side; sides that share a vocabulary share a learner. It is told once, and forgotten."""
+        told = {learner: learner.learnt() for learner in self.tokenizers.values()}
+        found = {side: told[learner] for side, learner in self.tokenizers.items()}
+        self.tokenizers.clear()
+        return found
 
-    def settle(self, tokenizers: Mapping[str, Any]) -> None:
-        """Exchanges the numbers of this process for those of the tokenizers, in its own parts."""
-        tables: dict[int, np.ndarray] = {}
+    def settle(self, numbers: Mapping[str, Numbers]) -> None:
+        """Exchanges the numbers of this process for those of the corpora, in its own parts."""
         for part in self.parts:
-            learner, tokenizer = self.tokenizers[part.side], tokenizers[part.side]
-            if id(learner) not in tables:
-                tables[id(learner)] = np.fromiter(map(tokenizer.vocab.ids.__getitem__, learner.ids), LOCAL)
-            path = file_of(self.folder, part.number, ".ids")
+            path, of = file_of(self.folder, part.number, ".ids"), numbers[part.side]
             local, lengths = np.fromfile(path, LOCAL), lengths_of(self.folder, part.number)
-            ids = _finished(tables[id(learner)].take(local), lengths, tokenizer, self.eos)
-            ids.tofile(path)
+            _finished(of.table.take(local), lengths, of.kind, of.eos).tofile(path)
 
 
 def file_of(folder: Path, number: int, suffix: str) -> Path:
@@ -107,7 +119,7 @@ def lengths_of(folder: Path, number: int) -> np.ndarray:
     return np.fromfile(file_of(folder, number, ".len"), np.int64)
 
 
-def _finished(flat: np.ndarray, lengths: np.ndarray, tokenizer: Any, eos: bool) -> np.ndarray:
+def _finished(flat: np.ndarray, lengths: np.ndarray, kind: np.dtype[Any], eos: int | None) -> np.ndarray:
     """Ids as they stand in the corpus: in the smallest type, each sentence with its end."""
-    ids = flat.astype(smallest(tokenizer.size))
-    return np.insert(ids, lengths.cumsum(), tokenizer.eos) if eos else ids
+    ids = flat.astype(kind, copy=False)
+    return ids if eos is None else np.insert(ids, lengths.cumsum(), eos)

@@ -33,7 +33,7 @@ class Manifest:
     bos: int | None
     eos: int | None
     unk: int | None
-    tokenizer: dict[str, str]  # type, digest, and the folder it is saved in, seen from the corpus
+    tokenizer: dict[str, str]  # digest, and folder beside the corpus; empty: ids of another program
     sources: list[dict[str, Any]]  # path, bytes, sha256, lines
     options: dict[str, Any]
     format: int = FORMAT
@@ -92,6 +92,14 @@ def _check_types(manifest: Manifest) -> None:
             raise TypeError(f"{key} is {value!r}")
     if manifest.dtype not in [np.dtype(kind).name for kind in DTYPES]:
         raise TypeError(f"dtype is {manifest.dtype!r}")
+    _check_table("tokenizer", manifest.tokenizer or {"digest": "", "folder": ""}, digest=str, folder=str)
+    for source in manifest.sources:
+        _check_table("sources", source, path=str, sha256=str, lines=int)
+
+
+def _check_table(key: str, table: Any, **kinds: type) -> None:
+    if not isinstance(table, dict) or not all(isinstance(table.get(name), kind) for name, kind in kinds.items()):
+        raise TypeError(f"{key} has {table!r}")
 
 
 def _check_sizes(name: str | Path, manifest: Manifest) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from alchemy.data.corpus.layout import IDS, OFFSETS, beside, mapped, read_manifest
 from alchemy.data.corpus.sources import has_lines
 from alchemy.errors import AlchemyError
+from alchemy.text.base import Tokenizer, load_tokenizer
 
 CHUNK = 2**20
 
@@ -59,6 +60,21 @@ class Corpus(Sequence[np.ndarray]):
                 raise AlchemyError(f"{beside(self.path, OFFSETS)} is damaged", hint="build the corpus again")
             lengths[begin : begin + CHUNK] = steps
         return lengths
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """What made the ids, as the build has put it beside them; None where another program made them."""
+        told = self.manifest.tokenizer
+        if not told:
+            return None
+        folder = self.path.parent / told["folder"]
+        if not folder.is_dir():
+            hint = "copy it along with the corpus, or build the corpus again"
+            raise AlchemyError(f"the tokenizer of {self.path} is missing: there is no {folder}", hint=hint)
+        tokenizer = load_tokenizer(folder)
+        if tokenizer.digest != told["digest"]:
+            raise AlchemyError(f"{folder} is not the tokenizer that made {self.path}", hint="build the corpus again")
+        return tokenizer
 
     def __len__(self) -> int:
         return self.manifest.sentences

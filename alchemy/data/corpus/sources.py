@@ -120,6 +120,9 @@ def read_text(piece: Piece) -> list[str]:
         hint = "make it UTF-8, as with iconv"
         raise AlchemyError(f"is not utf-8 text: {what}", where=f"{piece.path}:{line}", hint=hint) from error
     lines = text.split("\n")
+    if piece.begin == 0 and len(lines) == 1 and "\r" in text[:-1]:  # a file without a single line feed
+        hint = f"end them with line feeds: tr '\\r' '\\n' < {piece.path.name} > new-{piece.path.name}"
+        raise AlchemyError("its lines end with carriage returns alone", where=str(piece.path), hint=hint)
     if not lines[-1]:
         lines.pop()
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines

@@ -182,6 +182,7 @@ def test_a_file_may_be_there_twice(tmp_path: Path) -> None:
     [
         ("t.txt", b"", "there is no sentence in .*t.txt; is the file empty"),
         ("t.txt", b"a\nb\n\xff\n", r"t\.txt:3 .*is not utf-8 text: invalid start byte \(byte 0xff\)"),
+        ("t.txt", b"a\rb\rc", r"t\.txt its lines end with carriage returns alone; end them with line feeds: tr"),
         ("t.jsonl", b'{"text": "a"}\n\n{"txt": "b"}\n', r"t\.jsonl:3 .*there is no field 'text', only 'txt'"),
         ("t.jsonl", b'{"text": "a"}\n{"text": 3}\n', r"t\.jsonl:2 .*text is 3, not a text"),
         ("t.jsonl", b"{\n", r"t\.jsonl:1 .*Expecting property name"),

@@ -14,6 +14,7 @@ from alchemy.data.corpus.build import build
 from alchemy.data.corpus.recipe import Recipe
 from alchemy.errors import AlchemyError
 from alchemy.model import AlchemyModel
+from alchemy.records.folder import status_of
 from alchemy.runner import run
 from alchemy.verify.equal import compare, last_update
 from alchemy.verify.ledger import check
@@ -82,15 +83,30 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_bits(corpus: Path, tmp_
 
 
 def test_a_corpus_that_was_built_anew_from_other_text_is_refused(corpus: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "c"
+    copy, backwards = tmp_path / "c", tmp_path / "de"
     files = {side: [corpus.parent / side] for side in ("en", "de")}
+    backwards.write_text("".join(reversed(files["de"][0].read_text().splitlines(keepends=True))))
     build(Recipe(copy, files))
     cfg = training(copy, tmp_path / "records")
     cfg["sched"]["pipes"] = [{"type": "tests.toy.SignalAt", "step": 5}]
     record = record_of(cfg)
-    build(Recipe(copy, files | {"en": files["de"]}))  # as many sentences, and others
+    build(Recipe(copy, files | {"de": [backwards]}))  # the same words
     with pytest.raises(AlchemyError, match=r"the training data had contents = .* and now has .*--allow data"):
         resume(record, device=[-1], raise_errors=True)
+    build(Recipe(copy, files | {"en": files["de"]}))  # as many sentences, of other words
+    with pytest.raises(AlchemyError, match=r"gives 'source' other ids than .*tokenizer/source"):
+        resume(record, device=[-1], raise_errors=True)
+    assert status_of(record) == "stopped"  # as it was: nothing has failed
     build(Recipe(copy, files))
     resume(record, device=[-1], raise_errors=True)
     assert check(record).holds
+
+
+def test_a_dev_set_with_a_vocabulary_of_its_own_is_refused(corpus: Path, tmp_path: Path) -> None:
+    dev = tmp_path / "dev"
+    (tmp_path / "text").write_text("de1 de2\nen3\n")
+    build(Recipe(dev, {side: [tmp_path / "text"] for side in ("en", "de")}))
+    cfg = training(corpus, tmp_path / "records")
+    cfg["task"]["datasets"]["dev"] = training(dev, tmp_path)["task"]["datasets"]["train"]
+    with pytest.raises(AlchemyError, match=r"dev\.en gives 'source' other ids than .*c\.en: .* --like"):
+        run([cfg], device=[-1], raise_errors=True)
