@@ -54,7 +54,7 @@ class Texts(DataPipeline):
         declare(self, takes={"field": field, **({"pair": pair} if pair else {})}, kind="str", makes=makes)
         cuts = ("refuse", "longest_first", "only_first", "only_second")
         self.places = Template(self.tokenizer, template, pair=bool(pair), max_length=max_length, long=long, cuts=cuts)
-        keep(self.tokenizer, to)
+        keep(self.tokenizer, to, str(tokenizer))
 
     @property
     def digest(self) -> str:
@@ -76,7 +76,7 @@ class Texts(DataPipeline):
         if isinstance(text, str):
             return self.tokenizer.encode(text)
         hint = "lists of words are encoded by EncodeWords" if isinstance(text, list) else ""
-        raise AlchemyError(f"{title(self)}: the field {name!r} is {text!r}, which is no text", hint=hint)
+        raise AlchemyError(f"{title(self)}: the field {name!r} is {repr(text)[:60]}, which is no text", hint=hint)
 
 
 class Wordwise(DataPipeline):
@@ -114,7 +114,7 @@ class Wordwise(DataPipeline):
         self.places = Template(
             self.tokenizer, template, pair=False, max_length=max_length, long=long, cuts=("refuse", "only_first")
         )
-        keep(self.tokenizer, to)
+        keep(self.tokenizer, to, str(tokenizer))
 
     @property
     def digest(self) -> str:
@@ -150,11 +150,11 @@ class Wordwise(DataPipeline):
 
     def _aligned(self, sample: Any, name: str, word_T: np.ndarray, count: int) -> np.ndarray:
         """A number for each token: that of its word for the first of a word, `ignore` for all others."""
-        values = np.asarray(field_of(sample, name, self))
-        if values.shape != (count,) or (count and values.dtype.kind not in "iub"):
-            text = f"{title(self)}: the field {name!r} has the shape {values.shape}, and there are {count} words"
+        values = _whole_numbers(field_of(sample, name, self))
+        if values is None or values.shape != (count,):
+            told = f"the shape {values.shape}" if values is not None else "anything but whole numbers"
+            text = f"{title(self)}: the field {name!r} has {told}, and there are {count} words"
             raise AlchemyError(text, hint="it must hold one whole number for each word")
-        values = values.astype(np.int64)  # small or unsigned numbers would wrap `ignore` around
         first_T = (word_T >= 0) & (word_T != np.concatenate(([-1], word_T[:-1])))
         return np.where(first_T, values[word_T], self.ignore) if count else np.full(len(word_T), self.ignore)
 
@@ -290,3 +290,13 @@ def numbered(pipe: Any) -> Iterator[tuple[int, Any]]:
     splitter = next((above for above in walk(pipe.datapipe) if getattr(above, "splits", False)), None)
     reader, readers = (0, 1) if splitter is None else reader_share(splitter)
     return zip(itertools.count(reader, readers), pipe.datapipe)
+
+
+def _whole_numbers(values: Any) -> np.ndarray | None:
+    """As int64, since `ignore` would wrap around in small or unsigned numbers; None where that is not what they are."""
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        return None
+    whole = array.astype(np.int64) if array.dtype.kind in "iub" or not array.size else None
+    return whole if whole is not None and (whole == array).all() else None

@@ -104,7 +104,7 @@ def shares(first: int, second: int, excess: int) -> tuple[int, int]:
 
 def _slot(word: str, tokenizer: Tokenizer) -> Slot:
     name, colon, segment = word.rpartition(":")
-    if not (colon and name and segment.isdecimal()):
+    if not (colon and name and segment.isascii() and segment.isdecimal() and len(segment) < 10):
         name, segment = word, "0"
     if name in ("$A", "$B"):
         return Slot(name, None, int(segment))

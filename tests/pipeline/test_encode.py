@@ -137,6 +137,8 @@ def test_no_row_is_longer_than_asked_for(kind, texts, most):
         ({"template": "bos eos"}, r"the template has the texts none; it needs '\$A'"),
         ({"template": "$A $B"}, r"the template has the texts \$A, \$B"),
         ({"pair": "other", "template": "$A"}, r"the template has the texts \$A; it needs"),
+        ({"template": f"$A:{10**20}"}, r"names '\$A:1000"),
+        ({"template": "$A:٣"}, r"names '\$A:٣', which Words does not have"),
         ({"template": "[CLS] $A"}, r"names '\[CLS\]', which Words does not have.*one of pad, bos, eos, unk"),
         ({"max_length": 2, "template": "bos $A eos"}, "max_length = 2 leaves no room for a text"),
         ({"long": "only_first"}, "long = 'only_first' needs a max_length, not 0"),
@@ -167,6 +169,7 @@ def test_a_stream_needs_the_pipe_for_streams(kind, streaming):
     assert len(streaming(Shuffle(SequenceWrapper(SAMPLES)), tokenizer=WORDS)) == 2
 
 
+NO_NUMBERS = (["O"] * 3, [0.0, 1.0, 2.0], [1, [2], 3], [2**64, 1, 2], np.array([2**63, 1, 2], np.uint64))
 RELATION = {"tokens": ["the", "unheard", "cat"], "tag_ids": [0, 2, 1], "e1_tokens": [1, 2], "label": 3}
 
 
@@ -213,7 +216,7 @@ def test_the_first_token_of_each_word_has_its_tag(sizes, most):
             {"align": {"tag_ids": "x"}},
             r"'tag_ids' has the shape \(1,\), and there are 3 words",
         ),
-        ({"tag_ids": ["O"] * 3}, {"align": {"tag_ids": "x"}}, "it must hold one whole number for each word"),
+        *(({"tag_ids": tags}, {"align": {"tag_ids": "x"}}, "has anything but whole numbers") for tags in NO_NUMBERS),
         ({"e1_tokens": [2, 3]}, {"marks": {"e1_tokens": "x"}}, r"e1_tokens = \[2, 3\] lies beyond the end of the row"),
         ({"e1_tokens": [0, 3]}, {"marks": {"e1_tokens": "x"}}, r"e1_tokens = \[0, 3\] lies beyond the end of the row"),
         ({"e1_tokens": [-1, 2]}, {"marks": {"e1_tokens": "x"}}, r"e1_tokens is \[-1, 2\], and there are 3 words"),
@@ -288,9 +291,8 @@ def test_a_record_keeps_the_tokenizer_of_each_field(run, capture_log):
     assert load_tokenizer(run.record_dir / "tokenizer" / "ids").digest == WORDS.digest
     assert load_tokenizer(run.record_dir / "tokenizer" / "pieces").digest == make("bpe").digest
     assert capture_log.text == ""
-    encode(to="ids", tokenizer=make("bpe"))
-    assert "WARNING the tokenizer of 'ids' is another than the one in" in capture_log.text
-    assert load_tokenizer(run.record_dir / "tokenizer" / "ids").digest == WORDS.digest
+    with pytest.raises(AlchemyError, match=r"BPE\(.* ids\) gives 'ids' other ids than Words\("):
+        encode(to="ids", tokenizer=make("bpe"))
 
 
 class Unsaved(Tokenizer):
