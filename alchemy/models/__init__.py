@@ -1,1 +1,16 @@
 """Models ready to train."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alchemy.lazy import lazy
+
+if TYPE_CHECKING:
+    from alchemy.models.classifier import TextClassifier as TextClassifier
+    from alchemy.models.relation import RelationClassifier as RelationClassifier
+    from alchemy.models.tagger import Tagger as Tagger
+
+__getattr__, __dir__ = lazy(
+    __name__, {"TextClassifier": "classifier", "RelationClassifier": "relation", "Tagger": "tagger"}
+)

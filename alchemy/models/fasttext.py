@@ -1,0 +1,64 @@
+"""FastText: a text is the mean of its words and of its short runs of words."""
+
+# B batch, T tokens, N n-grams of a text, D features
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from alchemy.errors import AlchemyError
+from alchemy.models.encoders import Encoder
+from alchemy.nn.rows import Rows, States
+from alchemy.text import Tokenizer
+
+# odd and large: every id of a run reaches all bits of its hash
+PRIMES = (1_000_003, 805_459_861, 2_654_435_761, 3_674_653_429, 2_097_192_037)
+
+
+@Encoder.register()
+class NGrams(Encoder):
+    """The vectors of single tokens, and of all runs of `ngrams` tokens, which share `buckets` vectors by a hash.
+
+    With a `Pool` of the mean over it this is FastText (Joulin et al. 2016). `dropout` leaves out a share of the runs.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        dim: int = 100,
+        ngrams: list[int] = [1, 2, 3],
+        buckets: int = 500_000,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if not ngrams or min(ngrams) < 1 or max(ngrams) > len(PRIMES):
+            raise AlchemyError(f"ngrams is {ngrams!r}", hint=f"give lengths from 1 to {len(PRIMES)}: [1, 2, 3]")
+        if buckets < 1:
+            raise AlchemyError(f"buckets must be at least 1, not {buckets}")
+        self.width, self.ngrams, self.buckets, self.drop = dim, ngrams, buckets, dropout
+        # single tokens have vectors of their own in front, which no run can hit
+        self.singles = tokenizer.size
+        self.table = nn.Embedding(self.singles + buckets, dim)
+        nn.init.uniform_(self.table.weight, -1 / dim, 1 / dim)
+
+    def forward(self, rows: Rows) -> States:
+        found = [self._runs(rows, length) for length in self.ngrams]
+        grams_BN, real_BN = (torch.cat(parts, dim=1) for parts in zip(*found))
+        if self.training and self.drop:
+            kept_BN = real_BN & (torch.rand_like(real_BN, dtype=torch.float) >= self.drop)
+            # of a text that would lose all, all are kept
+            real_BN = torch.where(kept_BN.any(1, keepdim=True), kept_BN, real_BN)
+        return States(self.table(grams_BN), real_BN)
+
+    def _runs(self, rows: Rows, length: int) -> tuple[Tensor, Tensor]:
+        """The number of each run that begins at a token, and whether all of it is real."""
+        ids_BT = rows.ids_BT
+        if length == 1:
+            return ids_BT, rows.real_BT
+        size = max(ids_BT.shape[1] - length + 1, 0)
+        # the sum wraps around at 64 bits, as a hash may
+        mixed = sum((ids_BT[:, k : k + size] + 1) * PRIMES[k] * (length + k) for k in range(length))
+        mixed = torch.as_tensor(mixed ^ (mixed >> 17))
+        return self.singles + mixed % self.buckets, rows.real_BT[:, length - 1 :]

@@ -1,0 +1,81 @@
+"""The relation between two things that are marked in a text."""
+
+# B batch, T tokens, D features
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from alchemy.errors import AlchemyError
+from alchemy.model import AlchemyModel
+from alchemy.models.classifier import losses, target_of
+from alchemy.models.encoders import Encoder
+from alchemy.models.heads import Head
+from alchemy.models.parts import build_encoder, find_classes, find_tokenizer, rows_in
+from alchemy.nn.losses import CrossEntropy, build_loss
+from alchemy.nn.rows import Rows, in_front, mean_of
+from alchemy.registry import build
+
+
+class Net(nn.Module):
+    """R-BERT (Wu and He 2019): the text and the mean of each marked thing, each through a layer of its own."""
+
+    def __init__(self, encoder: Encoder, head: Head, marks: int, classes: int, dropout: float) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder, head
+        self.text = nn.Sequential(nn.Dropout(dropout), nn.Linear(head.width, encoder.width), nn.Tanh())
+        # one layer for all marks, as in the paper: which of them it was, the place in the row below tells
+        self.thing = nn.Sequential(nn.Tanh(), nn.Dropout(dropout), nn.Linear(encoder.width, encoder.width), nn.Tanh())
+        self.out = nn.Sequential(nn.Dropout(dropout), nn.Linear((1 + marks) * encoder.width, classes))
+
+    def forward(self, rows: Rows, *marks: Tensor) -> Tensor:
+        front, places_BT = in_front(rows)
+        encoded = self.encoder(front)
+        things = [mean_of(encoded.states_BTD, mark_BT.bool().gather(1, places_BT)) for mark_BT in marks]
+        scores_BC: Tensor = self.out(torch.cat([self.text(self.head(encoded)), *map(self.thing, things)], dim=-1))
+        return scores_BC
+
+
+@AlchemyModel.register()
+class RelationClassifier(AlchemyModel):
+    """`logits` of relations, from the text and from the tokens of each mark: the fields that `marks` names."""
+
+    def __init__(
+        self,
+        *,
+        encoder: dict[str, Any],
+        head: dict[str, Any] = {"type": "alchemy.models.heads.Pool"},
+        marks: list[str] = ["e1_mask", "e2_mask"],
+        classes: int = 0,
+        dropout: float = 0.1,
+        ids: str = "input_ids",
+        label: str = "label_id",
+        tokenizer: Any = None,
+    ) -> None:
+        super().__init__()
+        self.ids, self.label, self.marks = ids, label, marks
+        own = find_tokenizer(self.run, tokenizer)
+        self.pad = None if own is None else own.pad
+        made = build_encoder(encoder, own)
+        top: Head = build(Head, head, given={"inputs": made.width}, section="model.head")
+        self.model = Net(made, top, len(marks), find_classes(self.run, classes), dropout)
+        self.criterion = build_loss(self.criterion_cfg) if self.criterion_cfg else CrossEntropy()
+
+    def max_positions(self) -> int | None:
+        longest: int | None = self.module.encoder.longest
+        return longest
+
+    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> MutableMapping[str, Any]:
+        absent = [name for name in self.marks if name not in batch]
+        if absent:
+            hint = f"the batch has {', '.join(map(str, batch))}"
+            raise AlchemyError(f"the model reads {absent[0]!r}, which the batch does not have", hint=hint)
+        rows = rows_in(batch, self.ids, self.module.encoder, self.pad)
+        logits_BC = self.model(rows, *(batch[name] for name in self.marks))
+        if not needs_loss:
+            return {"logits": logits_BC}
+        return {"logits": logits_BC, **losses(self, logits_BC, target_of(batch, self.label), requires_grad)}

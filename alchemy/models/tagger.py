@@ -1,0 +1,127 @@
+"""A tag for each word of a text."""
+
+# B batch, T tokens, W words, C tags, D features
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from alchemy.errors import AlchemyError
+from alchemy.model import AlchemyModel
+from alchemy.models.classifier import losses, target_of
+from alchemy.models.encoders import Encoder
+from alchemy.models.parts import build_encoder, find_classes, find_tokenizer, rows_in
+from alchemy.nn.crf import CRF
+from alchemy.nn.losses import CrossEntropy, build_loss
+from alchemy.nn.rows import Rows, in_front
+
+IGNORED = -100
+
+
+class Net(nn.Module):
+    """An encoder and scores of tags; where there is a chain of tags, the module holds it, so that it is trained."""
+
+    def __init__(self, encoder: Encoder, classes: int, dropout: float, crf: CRF | None) -> None:
+        super().__init__()
+        self.encoder, self.dropout, self.crf = encoder, nn.Dropout(dropout), crf
+        self.out = nn.Linear(encoder.width, classes)
+
+    def forward(self, rows: Rows, first_BT: Tensor, tags_BT: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The scores of the words, which stand in front; how many there are; and the loss of the chain of each row."""
+        front, places_BT = in_front(rows)
+        encoded = self.encoder(front)
+        words, order_BT = in_front(Rows(front.ids_BT, first_BT.gather(1, places_BT)))
+        states_BWD = encoded.states_BTD.gather(1, order_BT[..., None].expand_as(encoded.states_BTD))
+        scores_BWC = self.out(self.dropout(states_BWD))
+        if tags_BT is None or self.crf is None:
+            return scores_BWC, words.real_BT, None
+        tags_BW = tags_BT.gather(1, places_BT).gather(1, order_BT)
+        return scores_BWC, words.real_BT, self.crf(scores_BWC, tags_BW, words.real_BT)
+
+
+@AlchemyModel.register()
+class Tagger(AlchemyModel):
+    """`tags` of each text: the best of each word (`decoder = "softmax"`), or the best row of them (`"crf"`).
+
+    The batch has `words`: which word each token belongs to, -1 for none; its first token speaks for a word. Tags come
+    from the field `label`. With `rules`, tags that the scheme of the task does not allow next to each other are never
+    given. The loss of a chain counts texts, any other words.
+    """
+
+    def __init__(
+        self,
+        *,
+        encoder: dict[str, Any],
+        decoder: Literal["softmax", "crf"] = "crf",
+        rules: bool = True,
+        classes: int = 0,
+        dropout: float = 0.1,
+        ids: str = "input_ids",
+        words: str = "words",
+        label: str = "targets",
+        tokenizer: Any = None,
+    ) -> None:
+        super().__init__()
+        if decoder not in ("softmax", "crf"):
+            raise AlchemyError(f"decoder must be 'softmax' or 'crf', not {decoder!r}")
+        self.ids, self.words, self.label = ids, words, label
+        own = find_tokenizer(self.run, tokenizer)
+        self.pad = None if own is None else own.pad
+        tags = find_classes(self.run, classes)
+        allowed = getattr(self.run.task, "rules", None) if rules else None
+        chain = CRF(tags, **(allowed() if allowed else {})) if decoder == "crf" else None
+        self.model = Net(build_encoder(encoder, own), tags, dropout, chain)
+        self.criterion = build_loss(self.criterion_cfg) if self.criterion_cfg else CrossEntropy(ignore_index=IGNORED)
+
+    def max_positions(self) -> int | None:
+        longest: int | None = self.module.encoder.longest
+        return longest
+
+    def optim_params(self, **table: Any) -> Any:
+        """The chain learns `crf_lr`, where `[optim]` has it: ten to a thousand times that of an encoder is usual."""
+        named = list(self.module.named_parameters())
+        if "crf_lr" not in table:
+            return [param for _, param in named]
+        chain = [param for name, param in named if name.startswith("crf.")]
+        others = [param for name, param in named if not name.startswith("crf.")]
+        return [{"params": others}, {"params": chain, "lr": table["crf_lr"]}]
+
+    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> MutableMapping[str, Any]:
+        rows = rows_in(batch, self.ids, self.module.encoder, self.pad)
+        first_BT = first_of(batch, self.words)
+        tags_BT = target_of(batch, self.label) if needs_loss else None
+        scores_BWC, real_BW, chained_B = self.model(rows, first_BT, tags_BT)
+        made = {"tags": self._tags(scores_BWC, real_BW, first_BT)} if not requires_grad else {}
+        if tags_BT is None:
+            return made
+        if chained_B is None:
+            words_BW = in_front(Rows(tags_BT, first_BT & rows.real_BT))[0]
+            gold_BW = torch.where(words_BW.real_BT, words_BW.ids_BT, IGNORED)
+            return made | losses(self, scores_BWC.mT, gold_BW, requires_grad)
+        loss = self.backward.backward(chained_B.sum(), requires_grad=requires_grad, count=len(chained_B))
+        return {**made, "loss_sum": chained_B.sum().detach(), "count": len(chained_B), "loss": loss}
+
+    def _tags(self, scores_BWC: Tensor, real_BW: Tensor, first_BT: Tensor) -> list[list[int]]:
+        chain = self.module.crf
+        counts = first_BT.sum(1).tolist()  # a text without words has one place, for want of none
+        if chain is not None:
+            found: list[list[int]] = chain.decode(scores_BWC, real_BW)
+        else:
+            found = scores_BWC.argmax(-1).tolist()
+        return [row[:count] for row, count in zip(found, counts)]
+
+
+def first_of(batch: Any, name: str) -> Tensor:
+    """Which tokens are the first of a word."""
+    if name not in batch:
+        hint = f"name it where words are encoded: words = {name!r}"
+        raise AlchemyError(
+            f"the tagger reads {name!r}, the word of each token, which the batch does not have", hint=hint
+        )
+    word_BT: Tensor = batch[name]
+    before_BT = torch.cat((torch.full_like(word_BT[:, :1], -1), word_BT[:, :-1]), dim=1)
+    return (word_BT >= 0) & (word_BT != before_BT)

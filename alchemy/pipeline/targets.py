@@ -1,0 +1,63 @@
+"""Names of labels become numbers, the way a loss takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alchemy.data.chain import title
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.pipeline import DataPipeline, LstDataPipeline
+from alchemy.pipeline.itr import field_of
+
+__all__ = ["LabelIds"]
+
+
+@DataPipeline.register()
+class LabelIds(LstDataPipeline):
+    """The name in `field`, or each of a list of names, as its place in `labels`, in the field `to`.
+
+    With `hot` a list of names becomes a row of zeros and ones, one for each label. Samples without the field pass: they
+    can be predicted, and not scored.
+    """
+
+    def __init__(
+        self, datapipe: Any, *, labels: list[str], field: str = "label", to: str = "label_id", hot: bool = False
+    ) -> None:
+        super().__init__(datapipe)
+        self.field, self.to, self.hot, self.labels = field, to, hot, labels
+        self.places = {label: place for place, label in enumerate(labels)}
+
+    def __getitem__(self, index: int) -> Any:
+        sample = self.datapipe[index]
+        if self.field not in sample:
+            return sample
+        names = field_of(sample, self.field, self)
+        try:
+            return {**sample, self.to: self._numbers(names)}
+        except KeyError as error:
+            where = getattr(self.datapipe, "where", None)
+            raise AlchemyError(
+                f"{title(self)}: the label {error.args[0]!r} of sample {index} is not among the labels of the training",
+                where=where(index) if where else "",
+                hint=did_you_mean(str(error.args[0]), self.labels) or f"they are {', '.join(self.labels[:12])}",
+            ) from error
+
+    def __len__(self) -> int:
+        return len(self.datapipe)
+
+    def where(self, index: int) -> str:
+        """File and line that a sample was made of."""
+        told = getattr(self.datapipe, "where", "sample {}".format)
+        return str(told(index))
+
+    def _numbers(self, names: Any) -> Any:
+        if isinstance(names, str):
+            return self.places[names]
+        places = np.array([self.places[name] for name in names], np.int64)
+        if not self.hot:
+            return places
+        row = np.zeros(len(self.labels), np.float32)
+        row[places] = 1
+        return row

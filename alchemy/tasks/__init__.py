@@ -1,0 +1,16 @@
+"""Tasks ready to run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alchemy.lazy import lazy
+
+if TYPE_CHECKING:
+    from alchemy.tasks.classification import Classification as Classification
+    from alchemy.tasks.relation import Relation as Relation
+    from alchemy.tasks.tagging import Tagging as Tagging
+
+__getattr__, __dir__ = lazy(
+    __name__, {"Classification": "classification", "Relation": "relation", "Tagging": "tagging"}
+)

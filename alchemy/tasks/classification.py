@@ -1,0 +1,107 @@
+"""Texts, or pairs of them, into classes, several labels, or a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import torch
+
+from alchemy.errors import AlchemyError
+from alchemy.pipeline.encode import Encode
+from alchemy.pipeline.targets import LabelIds
+from alchemy.task import AlchemyTask
+from alchemy.tasks.scores import class_scores, label_scores, number_scores
+from alchemy.tasks.text import TextTask, cells
+
+TARGETS = {"single": "label", "multi": "labels", "regression": "label"}
+
+
+@AlchemyTask.register()
+class Classification(TextTask):
+    """One label for each text, several (`kind = "multi"`), or a number (`kind = "regression"`).
+
+    Samples have `text`, and `pair` where there are two, as alchemy.pipeline.processors.TextClassification gives them.
+    `threshold` is the probability from which on a label of several is given. `probabilities` adds those of all labels
+    to each answer. `left` pads in front, `segment` is that of padding: XLNet wants `left = true` and 4.
+    """
+
+    def __init__(
+        self,
+        *,
+        tokenizer: Any,
+        learn: dict[str, Any] = {},
+        labels: list[str] | str | None = None,
+        kind: Literal["single", "multi", "regression"] = "single",
+        pair: bool = False,
+        template: str = "",
+        max_length: int = 0,
+        long: Literal["refuse", "longest_first", "only_first", "only_second"] = "refuse",
+        left: bool = False,
+        segment: int = 0,
+        threshold: float = 0.5,
+        probabilities: bool = False,
+    ) -> None:
+        if kind not in TARGETS:
+            raise AlchemyError(f"kind must be 'single', 'multi' or 'regression', not {kind!r}")
+        self.kind, self.pair, self.template = kind, pair, template
+        self.max_length, self.long, self.left, self.segment = max_length, long, left, segment
+        self.threshold, self.probabilities = threshold, probabilities
+        self.target = TARGETS[kind]  # type: ignore[misc]
+        super().__init__(tokenizer=tokenizer, learn=learn, labels=labels)
+
+    def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
+        return (sample["text"], sample["pair"]) if self.pair else (sample["text"],)
+
+    def names(self, sample: Mapping[str, Any]) -> Iterable[str]:
+        found = sample.get(self.target, ())
+        return (found,) if isinstance(found, str) else found
+
+    def _find_labels(self, told: list[str] | str | None) -> list[str]:
+        return [] if self.kind == "regression" else super()._find_labels(told)
+
+    def encoded(self, source: Any) -> Any:
+        if self.kind != "regression":
+            to, hot = ("label_hot", True) if self.kind == "multi" else ("label_id", False)
+            source = LabelIds(source, labels=self.labels, field=self.target, to=to, hot=hot)
+        return Encode(
+            source,
+            tokenizer=self.tokenizer,
+            pair="pair" if self.pair else "",
+            segments="segments",
+            template=self.template,
+            max_length=self.max_length,
+            long=self.long,
+        )
+
+    def collate_options(self) -> dict[str, Any]:
+        ids = {"mask": "mask", "value": self.tokenizer.pad or 0, "left": self.left}
+        return {"fields": {"input_ids": ids, "segments": {"value": self.segment, "left": self.left}}}
+
+    def answers(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
+        logits = outputs["logits"].float().cpu()
+        count = len(logits)
+        columns = {name: cells(batch, name, count) for name in ("text", "pair", self.target)}
+        columns |= self._said(logits)
+        kept = {name: values for name, values in columns.items() if values}
+        return [dict(zip(kept, row)) for row in zip(*kept.values())]
+
+    def _said(self, logits: torch.Tensor) -> dict[str, list[Any]]:
+        if self.kind == "regression":
+            return {"pred": logits.tolist()}
+        probs = logits.softmax(-1) if self.kind == "single" else logits.sigmoid()
+        if self.kind == "single":
+            best, places = probs.max(-1)
+            said = {"pred": [self.labels[place] for place in places.tolist()], "prob": best.tolist()}
+        else:
+            given = (probs >= self.threshold).tolist()
+            said = {"pred": [[label for label, yes in zip(self.labels, row) if yes] for row in given]}
+        if self.probabilities or self.kind == "multi":
+            said["probs"] = [dict(zip(self.labels, row)) for row in probs.tolist()]
+        return said
+
+    def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
+        gold, said = [row[self.target] for row in answers], [row["pred"] for row in answers]
+        if self.kind == "regression":
+            return number_scores(gold, said)
+        return (class_scores if self.kind == "single" else label_scores)(gold, said, self.labels)

@@ -1,0 +1,85 @@
+"""Tags of words, and the spans that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal
+
+from alchemy.pipeline.encode import EncodeWords
+from alchemy.pipeline.processors.schemes import Scheme
+from alchemy.pipeline.targets import LabelIds
+from alchemy.task import AlchemyTask
+from alchemy.tasks.scores import span_scores
+from alchemy.tasks.text import TextTask
+
+
+@AlchemyTask.register()
+class Tagging(TextTask):
+    """A tag for each word, for samples with `tokens` and `tags`, as alchemy.pipeline.processors.Tagging gives them.
+
+    `scheme` is that of the tags (BIO, BIOES, BMES..): spans are scored by it, and a chain of tags follows its rules.
+    """
+
+    target: ClassVar[str] = "tags"
+
+    def __init__(
+        self,
+        *,
+        tokenizer: Any,
+        learn: dict[str, Any] = {},
+        labels: list[str] | str | None = None,
+        scheme: Literal["BIO", "IOB1", "BIOES", "BMES", "BILOU"] = "BIO",
+        template: str = "",
+        max_length: int = 0,
+        long: Literal["refuse", "only_first"] = "refuse",
+        blank: bool = False,
+    ) -> None:
+        self.scheme, self.template = Scheme(scheme, begins=True), template
+        self.max_length, self.long, self.blank = max_length, long, blank
+        super().__init__(tokenizer=tokenizer, learn=learn, labels=labels)
+
+    def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
+        return list(sample["tokens"])
+
+    def names(self, sample: Mapping[str, Any]) -> Iterable[str]:
+        return sample.get("tags", ())
+
+    def rules(self) -> dict[str, Any]:
+        """Which tags may begin a text, follow each other, and end it."""
+        may = self.scheme.may_follow
+        return {
+            "begins": [may("O", tag) for tag in self.labels],
+            "follows": [[may(one, other) for other in self.labels] for one in self.labels],
+            "ends": [may(tag, "O") for tag in self.labels],
+        }
+
+    def encoded(self, source: Any) -> Any:
+        tagged = "tags" in source[0]
+        return EncodeWords(
+            LabelIds(source, labels=self.labels, field="tags", to="tag_ids") if tagged else source,
+            tokenizer=self.tokenizer,
+            template=self.template,
+            max_length=self.max_length,
+            long=self.long,
+            blank=self.blank,
+            words="words",
+            align={"tag_ids": "targets"} if tagged else {},
+        )
+
+    def collate_options(self) -> dict[str, Any]:
+        ids = {"mask": "mask", "value": self.tokenizer.pad or 0}
+        return {"fields": {"input_ids": ids, "words": {"value": -1}}, "values": {"targets": -100}}
+
+    def answers(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
+        rows = []
+        for place, (tokens, numbers) in enumerate(zip(batch["tokens"], outputs["tags"], strict=True)):
+            # of a text that was cut the rest has no tag
+            said = [self.labels[number] for number in numbers] + ["O"] * (len(tokens) - len(numbers))
+            gold = {"tags": batch["tags"][place]} if "tags" in batch else {}
+            rows.append({"tokens": tokens, **gold, "pred": said, "spans": self.scheme.spans(said)})
+        return rows
+
+    def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
+        ended = Scheme("BIOES")
+        rows = [[ended.tags(self.scheme.spans(row[key]), len(row[key])) for row in answers] for key in ("tags", "pred")]
+        return span_scores(*rows)

@@ -1,0 +1,167 @@
+"""What the tasks on texts share: a tokenizer, labels, data that are encoded, and answers in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from loguru import logger
+
+from alchemy.data.chain import title
+from alchemy.errors import AlchemyError
+from alchemy.loop import log_loss
+from alchemy.pipeline import build_datapipes
+from alchemy.pipeline.processors.labels import read_labels
+from alchemy.pipeline.tokenizers import tokenizer_of
+from alchemy.registry import construct
+from alchemy.task import AlchemyTask
+from alchemy.text import Tokenizer
+
+
+class TextTask(AlchemyTask):
+    """Texts in, answers in words out. The pipes of a split end with samples of text; the task encodes them.
+
+    `tokenizer` is a folder, or a table of a tokenizer; or a class such as `"alchemy.text.Words"`, which learns from the
+    training texts, with what its `train` takes as `learn = { min_frequency = 2 }`.
+    `labels` is a list or a file; without it they are those of the training data, in the order of the alphabet.
+    A subclass tells how a source is encoded, what the answers to a batch are, and how good they were.
+    """
+
+    target: ClassVar[str] = "label"  # the field of a sample that is to be predicted
+    collate: ClassVar[Mapping[str, Any]] = {}  # how the fields of a batch are collated, unless the config tells it
+
+    def __init__(self, *, tokenizer: Any, learn: Mapping[str, Any] = {}, labels: list[str] | str | None = None) -> None:
+        super().__init__()
+        self._sources: dict[str, Any] = {}
+        self._answers: list[dict[str, Any]] | None = None  # those of the evaluation that is under way
+        self.tokenizer = self._learnt(tokenizer, learn) if is_class(tokenizer) else tokenizer_of(tokenizer)
+        self.labels = self._find_labels(labels)
+
+    # -- what a subclass defines
+    def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
+        """The texts of a sample, of which a tokenizer learns."""
+        raise NotImplementedError
+
+    def names(self, sample: Mapping[str, Any]) -> Iterable[str]:
+        """The names of the labels that a sample has."""
+        raise NotImplementedError
+
+    def encoded(self, source: Any) -> Any:
+        """A source of samples with the fields that the model reads."""
+        raise NotImplementedError
+
+    def answers(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """What the model says of each sample of a batch, in words, beside what is true where that is known."""
+        raise NotImplementedError
+
+    def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
+        """How good answers are."""
+        raise NotImplementedError
+
+    # -- data
+    def source(self, split: str) -> Any:
+        """The samples of a split as its pipes give them; read once."""
+        if split not in self._sources:
+            tables = self.cfg.get("datasets") or {}
+            if split not in tables:
+                hint = f"add [task.datasets.{split}], or give the tokenizer a vocabulary, and `labels`"
+                raise AlchemyError(f"there is no split {split!r} to learn from", section="task.datasets", hint=hint)
+            self._sources[split] = build_datapipes(tables[split]["pipes"], section=f"task.datasets.{split}")
+        return self._sources[split]
+
+    def load_dataset(self, split: str, **kwargs: Any) -> None:
+        pipes = kwargs.pop("pipes", None)
+        if not pipes:
+            super().load_dataset(split, **kwargs)
+        source = self._sources.pop(split, None)
+        if source is None:
+            source = build_datapipes(pipes, section=f"task.datasets.{split}")
+        if "collate_fn" not in kwargs:
+            kwargs["collate_fn"] = {"type": "alchemy.data.collate.Pad", **self.collate_options()}
+        if kwargs.keys() & {"max_tokens", "max_sentences"}:
+            kwargs.setdefault("length_of", "input_ids")
+        if not kwargs.keys() & {"sampler", "batch_sampler"}:
+            kwargs.setdefault("shuffle", split == "train")
+        self._datasets[split] = (self.encoded(source), kwargs)
+
+    def collate_options(self) -> dict[str, Any]:
+        """How a batch is padded, unless the config says it."""
+        return {"fields": {"input_ids": {"mask": "mask", "value": self.tokenizer.pad or 0}}}
+
+    # -- evaluation
+    def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
+        batch = self.to_device(batch)
+        needs_loss = needs_loss and self.is_labelled(batch)
+        outputs: MutableMapping[str, Any] = self.run.model.forward(batch, needs_loss=needs_loss, requires_grad=False)
+        if needs_loss:
+            log_loss(self.run, outputs)
+        rows: Any = self.answers(outputs, batch)
+        if self._answers is not None:
+            self._answers += rows
+        for pipe in self.outputpipes:
+            rows = pipe(rows, batch)
+        return "", rows
+
+    def is_labelled(self, batch: Mapping[str, Any]) -> bool:
+        return self.target in batch
+
+    def begin_eval(self, split: str, **kwargs: Any) -> None:
+        self._answers = []
+        super().begin_eval(split, **kwargs)
+
+    def end_eval(self, split: str, **kwargs: Any) -> dict[str, Any]:
+        answers, self._answers = self._answers or [], None
+        labelled = bool(answers) and self.target in answers[0]
+        if not labelled:
+            logger.warning("{}: the data have no {!r}, so they are not scored", split, self.target)
+        found = self.scores(answers) if labelled else {}
+        return super().end_eval(split, preds=answers, **found, **kwargs)
+
+    # -- learning from the training data
+    def _learnt(self, name: str, options: Mapping[str, Any]) -> Tokenizer:
+        kind: Any = Tokenizer.resolve_registered_module(name)
+        if not hasattr(kind, "train"):
+            hint = "give a folder, or a table with its files"
+            raise AlchemyError(f"{name} cannot learn from texts", section="task.tokenizer", hint=hint)
+        learnt: Tokenizer = construct(partial(kind.train, self._training_texts()), options, section="task.learn")
+        logger.info("{} was learnt from the training texts", learnt)
+        return learnt
+
+    def _training_texts(self) -> Iterator[str]:
+        for sample in self.source("train"):
+            yield from self.texts(sample)
+
+    def _find_labels(self, told: list[str] | str | None) -> list[str]:
+        if told is not None:
+            return list(read_labels(told).names)
+        known = list(getattr(self.source("train"), "labels", None) or ())
+        if known:
+            return known
+        found = sorted({name for sample in self.source("train") for name in self.names(sample)})
+        if not found:
+            hint = f"its samples need a field {self.target!r}"
+            raise AlchemyError("the training data have no labels", section="task.datasets.train", hint=hint)
+        return found
+
+
+def is_class(spec: Any) -> bool:
+    """Whether a tokenizer is told by the class that is to learn it; a folder of that name comes first.
+
+    >>> is_class("alchemy.text.Words"), is_class("bert-base"), is_class("models/bert.v1")
+    (True, False, False)
+    """
+    dotted = isinstance(spec, str) and "." in spec and all(map(str.isidentifier, spec.split(".")))
+    return dotted and not Path(spec).is_dir()
+
+
+def cells(batch: Mapping[str, Any], name: str, count: int) -> list[Any]:
+    """The values of a field of a batch, one for each sample; none where the batch does not have it."""
+    values = batch.get(name)
+    if values is None:
+        return []
+    values = values.tolist() if hasattr(values, "tolist") else list(values)
+    if len(values) != count:
+        raise AlchemyError(f"the batch has {len(values)} of {title(name)}, and {count} samples")
+    return values
