@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from alchemy.data.columns import Column, Kept, Padded
-from alchemy.data.rows import numbers_if_any, stack
+from alchemy.data.rows import numbers_if_any, shown, stack
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable, build, construct
 
@@ -134,11 +134,13 @@ def _check_new(names: Iterable[str], taken: Collection[str], whence: str) -> Non
 
 def _columns(batch: Any) -> dict[str, list[Any]]:
     """The samples of a batch by field; every sample must have the fields of the first."""
-    if not isinstance(batch, list | tuple) or not batch or not all(isinstance(sample, Mapping) for sample in batch):
-        raise AlchemyError(
-            f"collate expects a list of samples that are dicts, not {type(batch).__name__}",
-            hint="put alchemy.pipeline.itr.Batch at the end of the pipes, or give batch_size",
-        )
+    if not isinstance(batch, list | tuple) or not batch:
+        hint = "put alchemy.pipeline.itr.Batch at the end of the pipes, or give batch_size"
+        raise AlchemyError(f"collate expects a list of samples that are dicts, not {shown(batch)}", hint=hint)
+    for number, sample in enumerate(batch):
+        if not isinstance(sample, Mapping):
+            hint = "make dicts of them in a pipe before, or name a collate_fn of your own"
+            raise AlchemyError(f"collate expects samples that are dicts; sample {number} is {shown(sample)}", hint=hint)
     names = list(batch[0])
     for number, sample in enumerate(batch):
         if sample.keys() != batch[0].keys():

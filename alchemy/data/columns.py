@@ -47,8 +47,9 @@ class Padded(Column):
         previous: str = "",
         first: int | None = None,
     ) -> None:
-        if not isinstance(value, int | float):
-            raise AlchemyError(f"Pad: the padding must be a number, not {value!r}")
+        for key, number in (("value", value), ("first", 0 if first is None else first)):
+            if not isinstance(number, int | float):
+                raise AlchemyError(f"Pad: {key} must be a number, not {number!r}")
         _check_lengths(multiple, max_length, fixed, long)
         if (previous == "") != (first is None):
             hint = "name the field of the shifted tokens, and the id that stands first in it, mostly that of <eos>"
@@ -228,9 +229,10 @@ def shifted(row: np.ndarray, first: int | None) -> np.ndarray:
 
 
 def _check_lengths(multiple: int, max_length: int, fixed: bool, long: str) -> None:
-    if multiple < 1:
-        raise AlchemyError(f"Pad: multiple must be at least 1, not {multiple}")
-    if max_length < 0 or max_length % multiple:
+    for key, number, least in (("multiple", multiple, 1), ("max_length", max_length, 0)):
+        if not isinstance(number, int) or number < least:
+            raise AlchemyError(f"Pad: {key} must be a whole number of at least {least}, not {number!r}")
+    if max_length % multiple:
         raise AlchemyError(f"Pad: max_length = {max_length} is no multiple of {multiple}, to which rows are padded")
     if fixed and not max_length:
         raise AlchemyError("Pad: fixed pads to max_length, which is not given")

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 
 from alchemy.data.blame import blamed
 from alchemy.data.chain import seed_chain, title
+from alchemy.data.rows import cut, shown
 from alchemy.errors import AlchemyError
 from alchemy.registry import parameters
 
@@ -71,7 +72,7 @@ def render(stages: list[Stage]) -> str:
             if fields:
                 lines.append(f"   {word} {', '.join(f'{name}: {kind}' for name, kind in fields.items())}")
         for item, shape in zip(stage.items, stage.shapes, strict=True):
-            lines += [f"   - {_short(item, WIDTH)}", f"     {_short_text(shape, WIDTH)}"]
+            lines += [f"   - {_short(item, WIDTH)}", f"     {cut(shape, WIDTH)}"]
         if stage.error:
             lines.append(f"   ! {stage.error}")
         elif not stage.items:
@@ -151,9 +152,5 @@ def _short(value: Any, width: int) -> str:
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, Tensor | np.ndarray):
-        return _short_text(" ".join(repr(value.tolist()).split()), width)
-    return _short_text(" ".join(repr(value).split()), width)
-
-
-def _short_text(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 3]}..."
+        return shown(value.tolist(), width)
+    return shown(value, width)

@@ -213,10 +213,18 @@ def _too_large(name: str, number: int, value: Any) -> AlchemyError:
     return AlchemyError(text, hint=f"give a float or a text, or {_keep(name)}")
 
 
-def shown(value: Any) -> str:
+def shown(value: Any, width: int = 60) -> str:
     """A value in a message, cut where it gets long."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    try:
+        text = " ".join(repr(value).split())
+    except Exception as error:  # of a class of the project, or a number of 5000 digits
+        text = f"a {type(value).__name__} that cannot be shown: {error}"
+    return cut(text, width)
+
+
+def cut(text: str, width: int) -> str:
+    """A text of at most this many characters."""
+    return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def _keep(name: str) -> str:

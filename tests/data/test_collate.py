@@ -61,9 +61,9 @@ def test_the_default_has_a_short_name():
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ({"ids": [1]}, "expects a list of samples that are dicts, not dict"),
+        ({"ids": [1]}, r"expects a list of samples that are dicts, not \{'ids': \[1\]\}; put"),
         ([], "expects a list of samples"),
-        ([[1], [2]], "expects a list of samples"),
+        ([{"a": 1}, [2]], r"expects samples that are dicts; sample 1 is \[2\]; make dicts of them"),
         ([{"a": 1}, {"b": 1}], r"sample 1 of a batch differs from the first in the fields \['a', 'b'\]"),
         (
             [{"x": np.zeros(2)}, {"x": np.zeros((2, 2))}],
@@ -215,6 +215,8 @@ def test_read_only_arrays_of_a_mapped_file_are_taken(tmp_path):
         ),
         ([{"x": []}], 5, "fields.x must be a table, not 5"),
         ([{"x": [1]}], {"max_length": 6, "multiple": 4}, "max_length = 6 is no multiple of 4"),
+        ([{"x": [1]}], {"max_length": -1}, "max_length must be a whole number of at least 0, not -1"),
+        ([{"x": [1]}], {"previous": "p", "first": "eos"}, "first must be a number, not 'eos'"),
         ([{"x": [1]}], {"fixed": True}, "fixed pads to max_length, which is not given"),
         ([{"x": [1]}], {"long": "drop"}, "long must be 'refuse' or 'cut', not 'drop'"),
         ([{"x": [1]}], {"previous": "p"}, "'previous' and 'first' go together"),
@@ -290,8 +292,9 @@ def test_the_lengths_are_those_of_the_first_rows_however_they_are_padded():
             {"values": {"text": 1}, "fields": {"text": {"type": "alchemy.data.columns.Kept"}}},
             "both say how 'text' is padded; say it in fields.text alone",
         ),
-        ({"values": {"labels": "x"}}, "the padding must be a number, not 'x'"),
-        ({"multiple": 0}, "multiple must be at least 1, not 0"),
+        ({"values": {"labels": "x"}}, "value must be a number, not 'x'"),
+        ({"multiple": 0}, "multiple must be a whole number of at least 1, not 0"),
+        ({"multiple": 2.5}, "multiple must be a whole number of at least 1, not 2.5"),
     ],
 )
 def test_values_that_pad_nothing_are_refused(options, message):

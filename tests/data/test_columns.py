@@ -167,7 +167,7 @@ def test_a_padding_that_is_not_needed_is_not_asked_to_fit():
 
 
 def test_a_padding_is_a_number():
-    with pytest.raises(AlchemyError, match="the padding must be a number, not 'pad'"):
+    with pytest.raises(AlchemyError, match="value must be a number, not 'pad'"):
         Padded(value="pad")
 
 

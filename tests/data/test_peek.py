@@ -87,3 +87,9 @@ def test_a_chain_of_a_config_can_be_looked_at(tmp_path):
         {"type": "alchemy.pipeline.itr.LineOpener"},
     ]
     assert peek(build_datapipes(pipes), 5)[-1].items == ["x", "y"]
+
+
+def test_a_value_that_cannot_be_shown_is_no_end():
+    text = render(peek(SequenceWrapper([{"x": 10**5000}]), 1))
+    assert "a dict that cannot be shown: Exceeds the limit" in text
+    assert "{x: int}" in text
