@@ -83,7 +83,7 @@ def _is_dead(pid: str) -> bool:
 
 def _remove(path: Path) -> None:
     if path.is_dir():
-        shutil.rmtree(path)
+        shutil.rmtree(path, ignore_errors=True)  # another writer may be at it too
     else:
         path.unlink(missing_ok=True)
 

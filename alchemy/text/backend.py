@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -77,6 +78,23 @@ class Spm:
         return place if self.processor.id_to_piece(place) == symbol else None
 
 
+class Tidied(Spm):
+    """A model of sentencepiece as ALBERT and XLNet use it, who change a text before."""
+
+    def __init__(self, model: bytes, needed_by: str, *, lower: bool, keep_accents: bool = False) -> None:
+        super().__init__(model, needed_by)
+        self.lower, self.keep_accents = lower, keep_accents
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        return super().encode(list(map(self._tidy, lines)))
+
+    def _tidy(self, text: str) -> str:
+        text = " ".join(text.split()).replace("``", '"').replace("''", '"')
+        if not self.keep_accents:
+            text = "".join(sign for sign in unicodedata.normalize("NFKD", text) if not unicodedata.combining(sign))
+        return text.lower() if self.lower else text
+
+
 class Backed(Tokenizer):
     """A tokenizer that hands its work to another program."""
 
@@ -118,6 +136,13 @@ def no_utf8(name: str, what: object) -> AlchemyError:
         what = what[max(at - 20, 0) : at + 20]  # a line may be a whole book
     hint = "a lone surrogate cannot: read files with errors='strict' or 'replace'"
     return AlchemyError(f"{name} takes text that can be written as UTF-8, not {what!r}", hint=hint)
+
+
+def check_utf8(name: str, line: str) -> str:
+    """A line that a tokenizer can be given."""
+    if not _is_utf8(line):
+        raise no_utf8(name, line)
+    return line
 
 
 def _is_utf8(line: Any) -> bool:

@@ -14,7 +14,10 @@ from alchemy.text.vocab import SPECIALS
 
 @Tokenizer.register()
 class BPE(Backed):
-    """Pairs of bytes, merged: every text has ids and comes back as it was. `file` is what `train` has made."""
+    """Pairs of bytes, merged: every text has ids and comes back as it was, or in lower case if it was trained so.
+
+    `file` is what `train` has made.
+    """
 
     FILES: ClassVar[Mapping[str, str]] = {"file": "tokenizer.json"}
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from alchemy.errors import AlchemyError
-from alchemy.text.backend import Backed, Rust, Spm
+from alchemy.text.backend import Backed, Rust, Spm, Tidied, check_utf8
 from alchemy.text.base import ROLES, Tokenizer, content_of, package
 from alchemy.text.bpe import read_inner
 
@@ -18,18 +18,23 @@ NAMES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 SPM = ("spiece.model", "tokenizer.model")
 WHOLE, WORDPIECE, MERGES = ("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt")
 
-# without a tokenizer.json, only the class of the tokenizer tells what else it does to text; of these it is known
-PLAIN_CLASSES = {
-    WORDPIECE: ("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "LayoutLM", "SqueezeBert"),
-    MERGES: ("GPT2", "Roberta", "Bart", "Longformer", "LED"),
-    SPM: ("T5", "MT5", "Llama", "Gemma"),
+# without a tokenizer.json, only the kind of model tells what else is done to text; of these it is known
+TIDY = {"albert": True, "xlnet": False}  # and whether text is made lower-case where nothing is said
+FAMILIES = {
+    WORDPIECE: ("bert", "distilbert", "electra", "mobilebert", "convbert", "layoutlm", "squeezebert"),
+    MERGES: ("gpt2", "roberta", "bart", "longformer", "led"),
+    SPM: (*TIDY, "t5", "mt5", "llama", "gemma"),
 }
+# configs of 2019 do not name their model: what only one kind of model has
+TELLTALES = {"num_hidden_groups": "albert", "untie_r": "xlnet", "relative_attention_num_buckets": "t5"}
+WRITE = "write its tokenizer.json once: `AutoTokenizer.from_pretrained(path).save_pretrained(path)` of transformers"
 # where no file says what the special tokens are called; the keys are those of special_tokens_map.json
 SPELLINGS = {
     "pad": (("pad_token",), ("<pad>", "[PAD]")),
     "bos": (("bos_token", "cls_token"), ("<s>", "[CLS]", "<bos>", "<|endoftext|>")),
     "eos": (("eos_token", "sep_token"), ("</s>", "[SEP]", "<eos>", "<|endoftext|>")),
     "unk": (("unk_token",), ("<unk>", "[UNK]", "<|endoftext|>")),
+    "mask": (("mask_token",), ("[MASK]", "<mask>")),
 }
 
 
@@ -65,7 +70,7 @@ class SentencePiece(Backed):
         model = io.BytesIO()
         try:
             package("sentencepiece", cls.__name__).SentencePieceTrainer.train(
-                sentence_iterator=iter(lines),
+                sentence_iterator=(check_utf8(cls.__name__, line) for line in lines),
                 model_writer=model,
                 vocab_size=size,
                 hard_vocab_limit=False,
@@ -85,27 +90,36 @@ class SentencePiece(Backed):
 class Folder(Backed):
     """A folder of Hugging Face: tokenizer.json, vocab.txt, vocab.json with merges.txt, or a sentencepiece model.
 
+    Without a tokenizer.json, what kind of model it is of tells what else is done to text: its files say it, or
+    `model_type`, such as "xlnet". `lower` makes text lower-case, or leaves it as it is, where the files say otherwise.
     With `parse_specials`, special tokens that are spelt out in a text, such as `[MASK]`, are read as such.
     """
 
     FILES: ClassVar[Mapping[str, str]] = {"path": "."}
 
-    def __init__(self, *, path: str | Path, parse_specials: bool = False, multiple: int = 1) -> None:
-        self.path, self.parse_specials = Path(path), parse_specials
+    def __init__(
+        self,
+        *,
+        path: str | Path,
+        model_type: str = "",
+        lower: bool | None = None,
+        parse_specials: bool = False,
+        multiple: int = 1,
+    ) -> None:
+        self.path, self.lower, self.parse_specials = Path(path), lower, parse_specials
         kind = self._kind()
         names = (*NAMES, *kind)
         self.read = {name: content_of(self.path / name) for name in names if (self.path / name).is_file()}
         self.settings = self._json("tokenizer_config.json")
-        if kind == SPM:
-            self._check_class(kind)
-            backend = _pieces(next(self.read[name] for name in SPM if name in self.read), str(self.path))
-            super().__init__(backend, backend.specials, multiple)
-        else:
-            inner = self._inner(kind)
-            super().__init__(Rust(inner, parse_specials), self._specials(inner), multiple)
+        self.said = self.settings | self._json("special_tokens_map.json")
+        self.model_type = "" if kind == WHOLE else self._family(kind, model_type)
+        backend = self._sentencepiece() if kind == SPM else Rust(self._inner(kind), parse_specials)
+        super().__init__(backend, self._specials(backend), multiple)
 
     def options(self) -> dict[str, Any]:
-        return {"parse_specials": self.parse_specials, "multiple": self.multiple}
+        made: dict[str, Any] = {"parse_specials": self.parse_specials, "multiple": self.multiple}
+        made |= {"model_type": self.model_type} if self.model_type else {}
+        return made if self.lower is None else made | {"lower": self.lower}
 
     def contents(self) -> dict[str, bytes]:
         return self.read
@@ -120,62 +134,126 @@ class Folder(Backed):
         hint = "it needs tokenizer.json, vocab.txt, vocab.json with merges.txt, spiece.model or tokenizer.model"
         raise AlchemyError(f"{str(self.path)!r} holds no tokenizer that is known", hint=hint)
 
+    def _family(self, kind: tuple[str, ...], model_type: str) -> str:
+        """The kind of model, where it matters; an error where it is none that is known."""
+        name = model_type or str(self.settings.get("tokenizer_class") or "") or self._of_model(kind)
+        family = name.removesuffix("Fast").removesuffix("Tokenizer").lower().replace("-", "")
+        if name and family not in FAMILIES[kind]:
+            hint = f"known without it are {', '.join(FAMILIES[kind])}; {WRITE}"
+            raise AlchemyError(f"{str(self.path)!r} is of a {name}, which needs its tokenizer.json", hint=hint)
+        if kind == SPM and not name:
+            text = f"nothing in {str(self.path)!r} says what its tokenizer does beside its model of sentencepiece"
+            raise AlchemyError(text, hint=f"give model_type = one of {', '.join(FAMILIES[SPM])}; or {WRITE}")
+        return family if kind == SPM else ""
+
+    def _of_model(self, kind: tuple[str, ...]) -> str:
+        """What the config of the model says, which may lie beside."""
+        name = "config.json"
+        found = self._json(name, content_of(self.path / name)) if (self.path / name).is_file() else {}
+        told = (family for key, family in TELLTALES.items() if key in found)
+        # the model says nothing of a vocab.txt: many of ALBERT or RoBERTa have one in Chinese, and cut as BERT does
+        of_model = "" if kind == WORDPIECE else found.get("model_type") or next(told, "")
+        return str(found.get("tokenizer_class") or of_model)
+
     def _inner(self, kind: tuple[str, ...]) -> Any:
         if kind == WHOLE:
-            return read_inner(self.read["tokenizer.json"], f"Folder {str(self.path)!r}")
-        self._check_class(kind)
+            inner = read_inner(self.read["tokenizer.json"], f"Folder {str(self.path)!r}")
+            if self.lower is not None:
+                self._set_lower(inner)
+            return inner
+        if kind == MERGES and self.lower is not None:
+            raise self._no_case()
         inner = _wordpiece(self) if kind == WORDPIECE else _merges(self)
         self._add(inner)
         return inner
 
-    def _check_class(self, kind: tuple[str, ...]) -> None:
-        name = str(self.settings.get("tokenizer_class") or "")
-        if name and name.removesuffix("Fast").removesuffix("Tokenizer") not in PLAIN_CLASSES[kind]:
-            raise AlchemyError(
-                f"{str(self.path)!r} is of a {name}, which needs its tokenizer.json",
-                hint="write that once: `AutoTokenizer.from_pretrained(path).save_pretrained(path)` of transformers",
-            )
+    def _set_lower(self, inner: Any) -> None:
+        if type(inner.normalizer).__name__ != "BertNormalizer":
+            raise self._no_case()
+        inner.normalizer.lowercase = self.lower
+
+    def _no_case(self) -> AlchemyError:
+        text = f"lower = {self.lower} is for BERT, ALBERT and XLNet, and {str(self.path)!r} is of another kind"
+        return AlchemyError(text, hint="leave lower out, or make text lower-case with a pipe before")
+
+    def _sentencepiece(self) -> Spm:
+        if self.parse_specials:
+            text = f"parse_specials: the model of sentencepiece in {str(self.path)!r} cannot do that"
+            raise AlchemyError(text, hint=WRITE)
+        if self.lower is not None and self.model_type not in TIDY:
+            raise self._no_case()
+        content = next(self.read[name] for name in SPM if name in self.read)
+        backend = _pieces(content, str(self.path), **self._tidiness())
+        added = self._added()
+        strange = [token for token, place in added.items() if backend.id_of(token) != place]
+        if strange:
+            text = f"the added token {strange[0]!r} is not in the model of sentencepiece"
+            raise AlchemyError(text, where=str(self.path), hint=WRITE)
+        return backend
+
+    def _tidiness(self) -> dict[str, bool]:
+        if self.model_type not in TIDY:
+            return {}
+        lower = self.settings.get("do_lower_case", TIDY[self.model_type]) if self.lower is None else self.lower
+        return {"lower": lower, "keep_accents": self.settings.get("keep_accents", False)}
+
+    def _added(self) -> dict[str, int]:
+        """Tokens that were added to the vocabulary later, and may stand in a text."""
+        newer = self.settings.get("added_tokens_decoder", {}).items()
+        listed = {_spelling(token): int(place) for place, token in newer if not token.get("special")}
+        return listed | self._json("added_tokens.json")
 
     def _add(self, inner: Any) -> None:
         """Special tokens, and those added to the vocabulary later, which must get the ids that the folder says."""
-        added = self._json("added_tokens.json")
-        inner.add_special_tokens([*self._spelt(inner).values()])
+        added = self._added()
+        inner.add_special_tokens([*self._spelt(inner.token_to_id).values()])
         inner.add_tokens(sorted(added, key=added.__getitem__))
         wrong = [token for token, place in added.items() if inner.token_to_id(token) != place]
         if wrong:
             text = f"the added token {wrong[0]!r} does not get its id {added[wrong[0]]}"
             raise AlchemyError(text, where=str(self.path / "added_tokens.json"))
 
-    def _spelt(self, inner: Any) -> dict[str, str]:
-        """How the special tokens are spelt, by role."""
-        said = self.settings | self._json("special_tokens_map.json")
+    def _spelt(self, id_of: Callable[[str], int | None], known: Collection[str] = ()) -> dict[str, str]:
+        """How the special tokens are spelt, by role; roles that are `known` are not guessed."""
         found: dict[str, str] = {}
         for role, (keys, common) in SPELLINGS.items():
-            named = [_spelling(said[key]) for key in keys if said.get(key)]
-            known = [symbol for symbol in named or common if inner.token_to_id(symbol) is not None]
-            found |= {role: known[0]} if known else {}
+            named = [_spelling(self.said[key]) for key in keys if self.said.get(key)]
+            there = [symbol for symbol in named or (() if role in known else common) if id_of(symbol) is not None]
+            found |= {role: there[0]} if there else {}
         return found
 
-    def _specials(self, inner: Any) -> dict[str, int]:
-        return {role: inner.token_to_id(symbol) for role, symbol in self._spelt(inner).items()}
+    def _specials(self, backend: Rust | Spm) -> dict[str, int]:
+        own = backend.specials if isinstance(backend, Spm) else {}
+        spelt = self._spelt(backend.id_of, own)
+        return own | {role: place for role, symbol in spelt.items() if (place := backend.id_of(symbol)) is not None}
 
-    def _json(self, name: str) -> dict[str, Any]:
+    def _json(self, name: str, content: bytes | None = None) -> dict[str, Any]:
         try:
-            return dict(json.loads(self.read.get(name, b"{}")))
-        except ValueError as error:
+            return dict(json.loads(self.read.get(name, b"{}") if content is None else content))
+        except (ValueError, TypeError) as error:
             raise AlchemyError(f"it is no JSON: {error}", where=str(self.path / name)) from error
+
+    def text(self, name: str) -> str:
+        """A file of the folder that is text."""
+        try:
+            return self.read[name].decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise AlchemyError(f"it is no UTF-8: {error}", where=str(self.path / name)) from error
 
 
 def _wordpiece(folder: Folder) -> Any:
     tokenizers, settings = package("tokenizers", "Folder"), folder.settings
-    symbols = folder.read["vocab.txt"].decode("utf-8").rstrip("\n").split("\n")
+    symbols = folder.text("vocab.txt").rstrip("\n").split("\n")
     vocab = {symbol.rstrip("\r"): place for place, symbol in enumerate(symbols)}
-    unknown = _spelling(settings.get("unk_token", "[UNK]"))
+    unknown = _spelling(folder.said.get("unk_token", "[UNK]"))
+    if unknown not in vocab:
+        text = f"there is no {unknown}, which the vocabulary of BERT and its like has"
+        raise AlchemyError(text, where=str(folder.path / "vocab.txt"), hint=WRITE)
     inner = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab, unk_token=unknown))
     inner.normalizer = tokenizers.normalizers.BertNormalizer(
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
         strip_accents=settings.get("strip_accents"),
-        lowercase=settings.get("do_lower_case", True),
+        lowercase=settings.get("do_lower_case", True) if folder.lower is None else folder.lower,
     )
     inner.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     inner.decoder = tokenizers.decoders.WordPiece()
@@ -183,19 +261,21 @@ def _wordpiece(folder: Folder) -> Any:
 
 
 def _merges(folder: Folder) -> Any:
-    tokenizers = package("tokenizers", "Folder")
-    lines = folder.read["merges.txt"].decode("utf-8").split("\n")
+    tokenizers, vocab = package("tokenizers", "Folder"), folder._json("vocab.json")
+    if any(symbol.endswith("</w>") for symbol in vocab):
+        raise AlchemyError(f"{str(folder.path)!r} has merges of characters, not of bytes as GPT-2", hint=WRITE)
+    lines = folder.text("merges.txt").split("\n")
     merges = [tuple(line.split()) for line in lines if line.strip() and not line.startswith("#version")]
-    inner = tokenizers.Tokenizer(tokenizers.models.BPE(folder._json("vocab.json"), merges))
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, merges))
     prefix = bool(folder.settings.get("add_prefix_space", False))
     inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     inner.decoder = tokenizers.decoders.ByteLevel()
     return inner
 
 
-def _pieces(content: bytes, name: str) -> Spm:
+def _pieces(content: bytes, name: str, **tidiness: bool) -> Spm:
     try:
-        return Spm(content, "SentencePiece")
+        return Tidied(content, "SentencePiece", **tidiness) if tidiness else Spm(content, "SentencePiece")
     except RuntimeError as error:
         raise AlchemyError("it is no model of sentencepiece", where=name) from error
 

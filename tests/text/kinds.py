@@ -71,7 +71,12 @@ def whole(folder: Path) -> Any:
 
 def spiece(folder: Path) -> Any:
     (folder / "spiece.model").write_bytes(SentencePiece.train(LINES, size=70).content)
-    return Folder(path=folder)
+    return Folder(path=folder, model_type="t5")
+
+
+def xlnet(folder: Path) -> Any:
+    (folder / "spiece.model").write_bytes(SentencePiece.train(LINES, size=70).content)
+    return Folder(path=folder, model_type="xlnet", lower=True)
 
 
 # how it is made, texts that it knows, and what becomes of them
@@ -94,6 +99,7 @@ KINDS: dict[str, tuple[Callable[[Path], Any], st.SearchStrategy[str], Callable[[
     "vocab.txt": (wordpiece, st.lists(st.sampled_from(PURE)).map(" ".join), str),
     "vocab.json": (vocab_and_merges, st.text(), str),
     "spiece.model": (spiece, plain, str),
+    "xlnet": (xlnet, st.lists(st.sampled_from(PURE)).map(" ".join), str),
     "own": (lambda _: Utf8(), st.text(), str),
 }
 

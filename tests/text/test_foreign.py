@@ -11,6 +11,7 @@ import pytest
 
 from alchemy.errors import AlchemyError
 from alchemy.text import BPE, Folder, SentencePiece, load_tokenizer
+from alchemy.text.base import package
 from tests.text.kinds import LINES, make, vocab_and_merges, wordpiece
 
 
@@ -31,6 +32,10 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
         SentencePiece(model=tmp_path / "x.model")
     with pytest.raises(AlchemyError, match="sentencepiece could not be trained"):
         SentencePiece.train(LINES, size=5)
+    with pytest.raises(
+        AlchemyError, match=r"SentencePiece takes text that can be written as UTF-8, not 'a .ud800'; a lone"
+    ):
+        SentencePiece.train([*LINES, "a \ud800"], size=60)
 
 
 def test_wordpiece_cuts_as_bert_does() -> None:
@@ -69,15 +74,120 @@ def test_added_tokens_have_the_ids_that_the_folder_says(tmp_path: Path) -> None:
         ({"vocab.json": "{}"}, "holds no tokenizer that is known"),
         ({"vocab.txt": "a", "tokenizer_config.json": "{"}, "tokenizer_config.json it is no JSON"),
         ({"vocab.txt": "a", "tokenizer_config.json": '{"tokenizer_class": "EsmTokenizer"}'}, "is of a EsmTokenizer"),
-        ({"spiece.model": "a", "tokenizer_config.json": '{"tokenizer_class": "XLNetTokenizer"}'}, "save_pretrained"),
+        ({"spiece.model": "a", "tokenizer_config.json": '{"tokenizer_class": "XLNetTokenizer"}'}, "it is no model of"),
+        ({"spiece.model": "a", "config.json": '{"model_type": "camembert"}'}, "is of a camembert, which needs its"),
+        ({"spiece.model": "a", "config.json": "{}"}, "nothing in "),
+        ({"spiece.model": "a"}, "give model_type = one of albert, xlnet, t5, mt5, llama, gemma; or write its"),
+        ({"vocab.txt": "a", "config.json": '{"tokenizer_class": "BertJapaneseTokenizer"}'}, "is of a BertJapanese"),
+        ({"vocab.txt": "<unk>\na"}, "vocab.txt there is no [UNK], which the vocabulary of BERT"),
+        ({"vocab.txt": "\udcff"}, "vocab.txt it is no UTF-8"),
+        ({"vocab.json": '{"a</w>": 0}', "merges.txt": ""}, "has merges of characters, not of bytes as GPT-2"),
+        ({"vocab.json": "{}", "merges.txt": "", "config.json": '{"model_type": "clip"}'}, "is of a clip, which needs"),
+        ({"vocab.json": "[1]", "merges.txt": ""}, "vocab.json it is no JSON"),
         ({"tokenizer.json": "{}"}, "cannot read its tokenizer.json"),
     ],
 )
 def test_a_folder_that_is_not_understood_is_refused(tmp_path: Path, files: dict[str, str], message: str) -> None:
     for name, text in files.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text, errors="surrogateescape")
     with pytest.raises(AlchemyError, match=re.escape(message)):
         load_tokenizer(tmp_path)
+
+
+def old(folder: Path, **config: Any) -> Path:
+    """A model of sentencepiece as Google trained those of ALBERT and XLNet, and the config of 2019."""
+    controls = "[CLS],[SEP],[MASK]" if "num_hidden_groups" in config else "<cls>,<sep>,<mask>"
+    trainer = package("sentencepiece", "test").SentencePieceTrainer
+    trainer.train(
+        sentence_iterator=iter([line.lower() for line in LINES] * 3),
+        model_prefix=str(folder / "spiece"),
+        vocab_size=60,
+        hard_vocab_limit=False,
+        control_symbols=controls,
+        minloglevel=2,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+    )
+    (folder / "spiece.vocab").unlink()
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_old_folders_of_sentencepiece_are_known_by_their_config(tmp_path: Path) -> None:
+    albert = Folder(path=old(tmp_path, num_hidden_groups=1))
+    spelt = albert.backend.processor.id_to_piece
+    assert [spelt(i) for i in (albert.pad, albert.unk, albert.bos, albert.eos)] == ["<pad>", "<unk>", "[CLS]", "[SEP]"]
+    assert albert.id_of("[MASK]") in albert.hidden and albert.id_of("[CLS]") not in albert.encode("[CLS]")
+    assert albert.encode("The CÁT  sat") == albert.encode("the cat sat") and albert.unk not in albert.encode("The CÁT")
+    albert.save(tmp_path / "saved")
+    assert not (tmp_path / "saved" / "config.json").exists()
+    again = load_tokenizer(tmp_path / "saved")
+    assert again.digest == albert.digest and again.encode("THE CAT") == albert.encode("the cat")
+    assert Folder(path=tmp_path, lower=False).encode("THE") != albert.encode("the")
+    assert Folder(path=tmp_path, model_type="xlnet").encode("THE") != albert.encode("the")
+
+
+def test_special_and_added_tokens_of_a_sentencepiece_folder(tmp_path: Path) -> None:
+    old(tmp_path, untie_r=True)
+    (tmp_path / "special_tokens_map.json").write_text('{"bos_token": "<cls>", "eos_token": {"content": "<sep>"}}')
+    xlnet = Folder(path=tmp_path)
+    assert (xlnet.bos, xlnet.eos) == (xlnet.id_of("<cls>"), xlnet.id_of("<sep>")) != (None, None)
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<cls>": xlnet.bos}))
+    assert Folder(path=tmp_path).bos == xlnet.bos
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<new>": xlnet.size}))
+    with pytest.raises(AlchemyError, match="the added token '<new>' is not in the model of sentencepiece; write its"):
+        Folder(path=tmp_path)
+    with pytest.raises(AlchemyError, match=r"parse_specials: the model of sentencepiece in .* cannot do that"):
+        Folder(path=tmp_path, parse_specials=True)
+
+
+def test_lower_is_chosen_where_the_files_say_otherwise_or_nothing(tmp_path: Path) -> None:
+    wordpiece(tmp_path)
+    for name in ("tokenizer_config.json", None):
+        assert Folder(path=tmp_path, lower=True).encode("THE Cat") == Folder(path=tmp_path, lower=False).encode(
+            "the cat"
+        )
+        assert Folder(path=tmp_path, lower=False).encode("THE") == [Folder(path=tmp_path).unk]
+        if name:
+            (tmp_path / name).unlink()
+    small = Folder(path=tmp_path, lower=True)
+    small.save(tmp_path / "saved")
+    assert load_tokenizer(tmp_path / "saved").encode("THE") == small.encode("the")
+    (tmp_path / "tokenizer.json").write_text(Folder(path=tmp_path, lower=False).backend.inner.to_str())
+    assert Folder(path=tmp_path, lower=True).encode("THE") == small.encode("the")
+
+
+@pytest.mark.parametrize("kind", ["tokenizer.json", "vocab.json", "spiece.model"])
+def test_lower_is_refused_where_it_cannot_be_chosen(tmp_path: Path, kind: str) -> None:
+    tokenizer = make(kind)
+    tokenizer.save(tmp_path / "saved")
+    with pytest.raises(AlchemyError, match=r"lower = True is for BERT, ALBERT and XLNet, and .* is of another kind"):
+        Folder(path=tmp_path / "saved", **{**tokenizer.options(), "lower": True})
+
+
+def test_a_mask_is_read_when_it_is_asked_for(tmp_path: Path) -> None:
+    plain, parsing = wordpiece(tmp_path), Folder(path=tmp_path, parse_specials=True)
+    mask = plain.id_of("[MASK]")
+    assert parsing.encode("the [MASK] sat")[1] == mask and mask not in plain.encode("the [MASK] sat")
+
+
+@pytest.mark.parametrize("config", ['{"model_type": "albert"}', '{"model_type": "roberta"}', "{}", None])
+def test_a_vocab_alone_is_cut_as_bert_does(tmp_path: Path, config: str | None) -> None:
+    expected = wordpiece(tmp_path).encode("the cats 你好")
+    (tmp_path / "tokenizer_config.json").unlink()
+    if config:
+        (tmp_path / "config.json").write_text(config)
+    assert Folder(path=tmp_path).encode("The CATS 你好") == expected
+
+
+def as_albert(folder: Path) -> None:
+    old(folder, num_hidden_groups=1, model_type="albert")
+
+
+def as_xlnet(folder: Path) -> None:
+    old(folder, untie_r=True, model_type="xlnet")
 
 
 def as_bert(folder: Path) -> None:
@@ -106,7 +216,7 @@ def as_fast(folder: Path) -> None:
 
 
 @pytest.mark.slow  # importing transformers takes seconds
-@pytest.mark.parametrize("write", [as_bert, as_bert_in_lower_case, as_gpt, as_roberta, as_fast])
+@pytest.mark.parametrize("write", [as_bert, as_bert_in_lower_case, as_gpt, as_roberta, as_fast, as_albert, as_xlnet])
 def test_ids_are_those_of_transformers(tmp_path: Path, write: Any) -> None:
     from transformers import AutoTokenizer
 
