@@ -131,13 +131,14 @@ class Wordwise(DataPipeline):
             raise AlchemyError(text, hint="it must be a list of words; a text is for alchemy.pipeline.encode.Encode")
         pieces = [self._pieces(number, word) for number, word in enumerate(words)]
         row = self.places({"$A": list(itertools.chain.from_iterable(pieces))})
-        of_word = np.repeat(np.arange(len(pieces)), list(map(len, pieces)))
+        sizes = list(map(len, pieces))
+        of_word = np.repeat(np.arange(len(sizes)), sizes)
         word_T = np.full(len(row.ids), -1)
         word_T[row.own] = of_word[: row.own.sum()]
         made = {self.to: row.ids, **({self.words: word_T} if self.words else {})}
-        made |= {to: self._aligned(sample, name, word_T, len(pieces)) for name, to in self.align.items()}
-        marks = {to: self._mark(sample, name, word_T, len(pieces)) for name, to in self.marks.items()}
-        return joined(self, sample, made | marks)
+        made |= {to: self._aligned(sample, name, word_T, len(sizes)) for name, to in self.align.items()}
+        made |= {to: self._mark(sample, name, word_T, sizes) for name, to in self.marks.items()}
+        return joined(self, sample, made)
 
     def _pieces(self, number: int, word: str) -> list[int]:
         pieces = self.tokenizer.encode(f" {word}" if self.blank and number else word)
@@ -158,18 +159,19 @@ class Wordwise(DataPipeline):
         first_T = (word_T >= 0) & (word_T != np.concatenate(([-1], word_T[:-1])))
         return np.where(first_T, values[word_T], self.ignore) if count else np.full(len(word_T), self.ignore)
 
-    def _mark(self, sample: Any, name: str, word_T: np.ndarray, count: int) -> np.ndarray:
+    def _mark(self, sample: Any, name: str, word_T: np.ndarray, sizes: list[int]) -> np.ndarray:
         """Ones for the tokens of the words `[start, end)`, zeros for all others."""
         mark = field_of(sample, name, self)
         whole = isinstance(mark, list | tuple) and len(mark) == 2 and {type(place) for place in mark} == {int}
-        if not whole or not 0 <= mark[0] < mark[1] <= count:
+        if not whole or not 0 <= mark[0] < mark[1] <= len(sizes):
             hint = "it must be [start, end] in words, the end not included"
-            raise AlchemyError(f"{title(self)}: {name} is {mark!r}, and there are {count} words", hint=hint)
+            raise AlchemyError(f"{title(self)}: {name} is {mark!r}, and there are {len(sizes)} words", hint=hint)
         start, end = mark
-        if word_T.max(initial=-1) < end - 1:
+        mark_T = (word_T >= start) & (word_T < end)
+        if mark_T.sum() < sum(sizes[start:end]):
             hint = "set a larger max_length, or leave such samples out with a Filter"
             raise AlchemyError(f"{title(self)}: {name} = [{start}, {end}] lies beyond the end of the row", hint=hint)
-        return ((word_T >= start) & (word_T < end)).astype(np.int64)
+        return mark_T.astype(np.int64)
 
 
 @DataPipeline.register()

@@ -114,3 +114,11 @@ def test_a_word_of_which_nothing_is_left_needs_an_unknown_one():
     samples = SequenceWrapper([{"tokens": ["the", "", "cat"], "tags": [0, 1, 2]}])
     with pytest.raises(AlchemyError, match=r"sample 0: .*EncodeWords: the tokenizer leaves nothing of word 1, ''"):
         EncodeWords(samples, tokenizer=Utf8(), align={"tags": "labels"})[0]
+
+
+def test_a_mark_is_not_cut_in_the_middle_of_a_word():
+    options = {"tokenizer": make("characters"), "marks": {"e1": "mask"}, "long": "only_first"}
+    samples = SequenceWrapper([{"tokens": ["the", "cat"], "e1": [1, 2]}])
+    assert EncodeWords(samples, max_length=6, **options)[0]["mask"].tolist() == [0, 0, 0, 1, 1, 1]
+    with pytest.raises(AlchemyError, match=r"sample 0: .*: e1 = \[1, 2\] lies beyond the end of the row"):
+        EncodeWords(samples, max_length=5, **options)[0]
