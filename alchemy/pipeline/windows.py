@@ -89,7 +89,7 @@ class Windows(Cutting, LstDataPipeline):
         self.ends = np.cumsum([len(self.spans_of(datapipe[number])) for number in range(len(datapipe))])
 
     def __getitem__(self, index: int) -> Any:
-        number, which = self._place(index)
+        number, which = self._found(index)
         sample = self.datapipe[number]
         return self.window(sample, number, self.spans_of(sample)[which])
 
@@ -97,9 +97,9 @@ class Windows(Cutting, LstDataPipeline):
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def where(self, index: int) -> str:
-        return where_in(self.datapipe, self._place(index)[0])
+        return where_in(self.datapipe, self._found(index)[0])
 
-    def _place(self, index: int) -> tuple[int, int]:
+    def _found(self, index: int) -> tuple[int, int]:
         """The sample that a window is of, and which of its windows it is."""
         index = range(len(self))[index]
         number = int(np.searchsorted(self.ends, index, side="right"))

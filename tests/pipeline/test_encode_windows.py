@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from alchemy.data.chain import acting_as
 from alchemy.data.loader import get_dataloader
 from alchemy.errors import AlchemyError
+from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.encode import Encode, EncodeStream, EncodeWords, EncodeWordsStream
 from alchemy.pipeline.itr import SplitByWorker
@@ -105,6 +106,19 @@ def test_windows_of_workers_have_numbers_of_their_own():
         with acting_as(worker, 2):
             numbers += [row["window_of"] for row in pipe]
     assert sorted(numbers) == [0, 0, 1, 1, 2, 2]
+
+
+def test_windows_of_a_config_are_counted_and_followed(tmp_path):
+    (tmp_path / "tags.bio").write_text("a O\nb B-X\nc O\n\nd O\n")
+    tables = [
+        {"type": "alchemy.pipeline.processors.Tagging", "path": str(tmp_path / "tags.bio"), "tags": ["O", "B-X"]},
+        {"type": "alchemy.pipeline.encode.EncodeWords", "tokenizer": CHARACTERS, "align": {"tag_ids": "labels"}},
+        {"type": "alchemy.pipeline.windows.Windows", "max_length": 2, "overlap": 1},
+    ]
+    pipe = build_datapipes(tables)
+    assert [row["labels"].tolist() for row in pipe] == [[0, 1], [-100, 0], [0]]
+    assert [pipe.where(index) for index in range(3)] == [str(tmp_path / f"tags.bio:{line}") for line in (1, 1, 5)]
+    assert list(pipe.gives)[-4:] == ["labels", "window_of", "window_start", "owned"]
 
 
 def test_windows_are_batched_with_their_padding(tmp_path, monkeypatch):
