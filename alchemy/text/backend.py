@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from alchemy.errors import AlchemyError
-from alchemy.text.base import ROLES, Encoded, Tokenizer, flatten, package
+from alchemy.text.base import ROLES, Encoded, Located, Tokenizer, flatten, package
 from alchemy.text.vocab import check_multiple
 
 # lines handed over at once: what they become on the other side is large, and small blocks stay in the cache
@@ -23,6 +23,8 @@ class Backend(Protocol):
     hidden: frozenset[int]  # ids of special tokens
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]: ...
+
+    def offsets(self, text: str) -> Located | None: ...  # None: it cannot tell
 
     def decode(self, ids: list[int]) -> str: ...
 
@@ -42,6 +44,10 @@ class Rust:
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return [row.ids for row in self.inner.encode_batch_fast(lines, add_special_tokens=False)]
+
+    def offsets(self, text: str) -> Located:
+        row = self.inner.encode(text, add_special_tokens=False)
+        return row.ids, row.offsets
 
     def decode(self, ids: list[int]) -> str:
         return self.inner.decode(ids, skip_special_tokens=False)
@@ -69,6 +75,9 @@ class Spm:
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return self.processor.encode(list(lines), out_type=int, num_threads=1)
+
+    def offsets(self, text: str) -> None:
+        """Its normaliser does not say where a piece was."""
 
     def decode(self, ids: list[int]) -> str:
         return self.processor.decode(ids)
@@ -106,6 +115,9 @@ class Backed(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         return self._rows([text])[0]
+
+    def offsets(self, text: str) -> Located:
+        return self.backend.offsets(check_utf8(type(self).__name__, text)) or super().offsets(text)
 
     def encode_lines(self, lines: Sequence[str]) -> Encoded:
         starts = range(0, max(len(lines), 1), BLOCK)

@@ -20,6 +20,7 @@ from alchemy.registry import Registrable, build, construct, placed
 MANIFEST = "alchemy.json"
 FORMAT = 1
 ROLES = ("pad", "bos", "eos", "unk")
+Located = tuple[list[int], list[tuple[int, int]]]  # ids, and the characters [start, end) that each stands for
 Encoded = tuple[np.ndarray, np.ndarray]  # the ids of all lines, one after the other, and how many each line has
 
 
@@ -61,6 +62,13 @@ class Tokenizer(Registrable):
     def id_of(self, symbol: str) -> int | None:
         """The id of a token by how it is spelt, special ones too; None where it has none."""
         return None
+
+    def offsets(self, text: str) -> Located:
+        """The ids of a text, and for each the characters `[start, end)` of the text that it stands for."""
+        raise AlchemyError(
+            f"{type(self).__name__} cannot tell which characters of a text its tokens stand for",
+            hint="Words, Characters, BPE can, and Folder without a model of sentencepiece",
+        )
 
     def encode_lines(self, lines: Sequence[str]) -> Encoded:
         """The ids of many lines in one array, and the number of ids of each."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from alchemy.text.base import ROLES, Encoded, Tokenizer
+from alchemy.text.base import ROLES, Encoded, Located, Tokenizer
 from alchemy.text.vocab import Vocabulary
 
 
@@ -86,6 +87,9 @@ class Words(Listed):
     def encode(self, text: str) -> list[int]:
         return list(map(self.vocab.ids.__getitem__, (text.lower() if self.lower else text).split()))
 
+    def offsets(self, text: str) -> Located:
+        return self.encode(text), [match.span() for match in re.finditer(r"\S+", text)]
+
     def encode_lines(self, lines: Sequence[str]) -> Encoded:
         lines = list(lowered(lines, self.lower))
         words = "\n".join(lines).split()  # split twice: cheaper than a list for each line
@@ -111,6 +115,11 @@ class Characters(Listed):
 
     def encode(self, text: str) -> list[int]:
         return list(map(self.vocab.ids.__getitem__, text.lower() if self.lower else text))
+
+    def offsets(self, text: str) -> Located:
+        # in lower case a character may be two
+        counts = [len(sign.lower()) if self.lower else 1 for sign in text]
+        return self.encode(text), [(place, place + 1) for place, count in enumerate(counts) for _ in range(count)]
 
     def encode_lines(self, lines: Sequence[str]) -> Encoded:
         lines = list(lowered(lines, self.lower))

@@ -193,3 +193,31 @@ def test_a_missing_package_is_named_when_it_is_used(package: str, code: str) -> 
     needed = [] if "Words" in code else [f"needs the package {package}; install it with `pip install 'alchemy[text]'`"]
     assert [line.partition(" ")[2] for line in said] == needed
     assert torch == "False"
+
+
+LOCATING = ("words", "lower", "characters", "bpe", "tokenizer.json", "vocab.txt", "vocab.json")
+
+
+@pytest.mark.parametrize("kind", LOCATING)
+@given(text=st.text() | st.sampled_from(ANY))
+def test_every_token_knows_its_characters(kind: str, text: str) -> None:
+    tokenizer = make(kind)
+    ids, spans = tokenizer.offsets(text)
+    assert ids == tokenizer.encode(text) and len(spans) == len(ids)
+    assert all(0 <= start <= end <= len(text) for start, end in spans)
+    assert [start for start, _ in spans] == sorted(start for start, _ in spans)
+
+
+@pytest.mark.parametrize("kind", LOCATING)
+@given(data=st.data())
+def test_the_characters_of_a_token_are_its_text(kind: str, data: st.DataObject) -> None:
+    text = data.draw(KINDS[kind][1].filter(str.isascii))
+    tokenizer = make(kind)
+    for token, (start, end) in zip(*tokenizer.offsets(text), strict=True):
+        assert tokenizer.decode([token]) in (text[start:end], text[start:end].lower())
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - set(LOCATING)))
+def test_a_kind_that_cannot_tell_says_so(kind: str) -> None:
+    with pytest.raises(AlchemyError, match="cannot tell which characters of a text its tokens stand for; Words, "):
+        make(kind).offsets("the cat")

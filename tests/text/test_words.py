@@ -59,3 +59,8 @@ def test_characters_are_lowered_before_they_are_counted() -> None:
 def test_nothing_can_be_trained_on() -> None:
     assert Words.train([]).size == Characters.train([]).size == 4
     assert Characters.train([]).encode_lines(["ab"])[0].tolist() == [3, 3]
+
+
+def test_characters_that_are_two_in_lower_case_stand_in_one_place() -> None:
+    tokenizer = Characters.train(["aİΣ"], lower=True)
+    assert tokenizer.offsets("aİΣ") == (tokenizer.encode("aİΣ"), [(0, 1), (1, 2), (1, 2), (2, 3)])
