@@ -72,7 +72,7 @@ class Pad(CollateFn):
         self.lengths = lengths
         tables = _merged(values or {}, fields or {})
         self.fields = {name: self._column(name, table) for name, table in tables.items()}
-        self.multiple = max(column.multiple for column in (Padded(**self.common), *self.fields.values()))
+        self.multiple = Padded(**self.common).multiple  # of fields that say nothing else
 
     def __call__(self, batch: list[Mapping[str, Any]]) -> dict[str, Any]:
         columns = _columns(batch)

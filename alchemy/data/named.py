@@ -48,16 +48,19 @@ def with_arguments(function: Any, arguments: Mapping[str, Any], *, what: str) ->
     """`function` with keywords filled in; names that it does not take are refused now, not at the first sample."""
     if not callable(function):
         raise AlchemyError(f"{what} is {function!r}, which cannot be called", hint="name a function or a class")
-    if not arguments:
-        return function
+    name = getattr(function, "__name__", repr(function))
     try:
-        inspect.signature(function).bind_partial(**arguments)
+        signature = inspect.signature(function)
+        signature.bind_partial(**arguments)
     except TypeError as error:
-        name = getattr(function, "__name__", repr(function))
         raise AlchemyError(f"{what}: {name}: {error}", hint=f"it takes {', '.join(parameters(function)[0])}") from error
     except ValueError:  # some built-in functions have no signature to look at
-        pass
-    return functools.partial(function, **arguments)
+        return functools.partial(function, **arguments) if arguments else function
+    for key, parameter in signature.parameters.items():
+        required = parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+        if required and key not in arguments:
+            raise AlchemyError(f"{what}: {name} needs {key!r}", hint="nobody but the config can give it a keyword")
+    return functools.partial(function, **arguments) if arguments else function
 
 
 def _find(dotted: Any, what: str) -> Any:

@@ -12,6 +12,7 @@ import torch
 from alchemy.config.write import inline
 from alchemy.context import Run
 from alchemy.data.loader import ARGUMENTS, Loader, get_dataloader
+from alchemy.errors import AlchemyError
 from alchemy.pipeline import LstDataPipeline
 from alchemy.task import build_task, load_datasets
 
@@ -54,6 +55,10 @@ def wait_for(holds: Any) -> None:
 
 def tag_worker(worker: int) -> None:
     torch.utils.data.get_worker_info().dataset.tag = f"worker {worker}"
+
+
+def widened(batch: Any, *, width: int) -> dict[str, Any]:
+    return {"number": [sample["number"] for sample in batch], "width": width}
 
 
 def numbers_of(batch: Any) -> list[int]:
@@ -204,3 +209,12 @@ def in_order(loader_of):
 def test_an_argument_in_a_config_takes_effect(argument, loader_of):
     assert argument in CASES, f"no case tries {argument}"
     CASES[argument](loader_of)
+
+
+def test_a_function_gets_its_keywords_from_the_config(loader_of):
+    table = {"type": f"{HERE}.widened"}
+    assert next(iter(loader_of(batch_size=2, collate_fn={**table, "width": 3}))) == {"number": [0, 1], "width": 3}
+    with pytest.raises(AlchemyError, match="collate_fn: widened needs 'width'; nobody but the config"):
+        loader_of(batch_size=2, collate_fn=table)
+    with pytest.raises(AlchemyError, match="got an unexpected keyword argument 'widht'; it takes batch, width"):
+        loader_of(batch_size=2, collate_fn={**table, "widht": 3})

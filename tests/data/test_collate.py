@@ -346,12 +346,15 @@ def test_a_budget_pads_as_the_data_says():
         (DefaultCollateFn(), 1),
         (Pad(), 1),
         (Pad(multiple=8), 8),
-        (Pad(multiple=4, fields={"ids": {"multiple": 16}, "x": {"type": "alchemy.data.columns.Kept"}}), 16),
-        (Pad(fields={"ids": {"max_length": 32, "fixed": True}}), 32),
-        (Pad(fields={"ids": {"max_length": 32}}), 1),
+        (Pad(multiple=4, fields={"ids": {"multiple": 16}}), 4),
+        (Pad(multiple=4, fields={"ids": {"multiple": 16}}).fields["ids"], 16),
+        (Pad(multiple=4, values={"ids": 1}).fields["ids"], 4),
+        (Pad(fields={"ids": {"max_length": 32, "fixed": True}}).fields["ids"], 32),
+        (Pad(fields={"ids": {"max_length": 32}}).fields["ids"], 1),
+        (Pad(multiple=4, fields={"ids": {"type": "alchemy.data.columns.Kept"}}).fields["ids"], 1),
     ],
 )
-def test_a_collate_says_to_what_it_rounds_lengths_up(collate, multiple):
+def test_a_collate_and_its_columns_say_to_what_they_round_lengths_up(collate, multiple):
     assert collate.multiple == multiple
 
 
