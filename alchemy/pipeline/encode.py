@@ -16,6 +16,7 @@ from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline, whe
 from alchemy.pipeline.itr import field_of, length_of
 from alchemy.pipeline.template import Template
 from alchemy.pipeline.tokenizers import keep, known_as, tokenizer_of
+from alchemy.text import Tokenizer
 
 __all__ = ["Encode", "EncodeStream", "EncodeWords", "EncodeWordsStream"]
 
@@ -37,7 +38,7 @@ class Texts(DataPipeline):
         self,
         datapipe: Any,
         *,
-        tokenizer: str | Path | dict[str, Any],
+        tokenizer: str | Path | dict[str, Any] | Tokenizer,
         field: str = "text",
         to: str = "input_ids",
         pair: str = "",
@@ -88,7 +89,7 @@ class Wordwise(DataPipeline):
         self,
         datapipe: Any,
         *,
-        tokenizer: str | Path | dict[str, Any],
+        tokenizer: str | Path | dict[str, Any] | Tokenizer,
         field: str = "tokens",
         to: str = "input_ids",
         template: str = "",
