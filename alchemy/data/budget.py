@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from loguru import logger
 
+from alchemy.data.lengths import Lengths, lengths_of, memory_of
 from alchemy.data.order import Order
 from alchemy.errors import AlchemyError
 
@@ -20,7 +21,6 @@ OPTIONS = (
     "max_length",
     "too_long",
 )
-Lengths = dict[str, np.ndarray]  # of every sample, by field: the first field is the leading key of the order
 
 
 class Budget(Order):
@@ -29,7 +29,7 @@ class Budget(Order):
     They are sorted by the length of their fields, the first field leading; samples of the same lengths, and the
     batches, are shuffled anew by each seed. So the lengths of the batches are the same in every epoch, and their number
     is known beforehand. `required_batch_size_multiple` cuts a batch down to a multiple, if it has as many samples;
-    `multiple` is that of tokens, to which rows are padded.
+    `multiple` is that of tokens, to which rows are padded, of all fields or of each.
     """
 
     def __init__(
@@ -42,21 +42,20 @@ class Budget(Order):
         tokens_of: str = "",
         max_length: int | None = None,
         too_long: Literal["error", "skip", "truncate"] = "error",
-        multiple: int = 1,
+        multiple: int | Mapping[str, int] = 1,
         shuffle: bool = False,
         where: Callable[[int], str] = "sample {}".format,
     ) -> None:
-        limit = limit_of(max_tokens, max_length, multiple)
-        if too_long == "truncate" and limit is not None:
-            # no more than the longest: a small type of number does not hold every limit
-            lengths = {name: np.minimum(c, min(limit, int(c.max(initial=0)))) for name, c in lengths.items()}
-        self.keys = [_small(column) for column in lengths.values()]
-        self.total, self.shuffle = len(self.keys[0]), shuffle
-        longest = np.maximum.reduce(self.keys)
-        self._kept = _fitting(longest, limit, too_long, where)
-        sizes = _column(lengths, tokens_of) if tokens_of else longest
-        if multiple > 1:  # as wide as they are padded
-            sizes = -(-sizes.astype(np.int64) // multiple) * multiple
+        of = multiple if isinstance(multiple, Mapping) else dict.fromkeys(lengths, multiple)
+        limits = {name: limit_of(max_tokens, max_length, of.get(name, 1)) for name in lengths}
+        if too_long == "truncate":
+            lengths = {name: _cut_off(column, limits[name]) for name, column in lengths.items()}
+        small = {name: _small(column) for name, column in lengths.items()}
+        self.keys, self.shuffle = list(small.values()), shuffle
+        self.total = len(self.keys[0])
+        self._kept = _fitting(small, limits, too_long, where)
+        counted = {tokens_of: _column(small, tokens_of)} if tokens_of else small
+        sizes = np.maximum.reduce([_width(column, of.get(name, 1)) for name, column in counted.items()])
         order = self._sorted(self._samples())
         self.ends = cut(
             sizes[order],
@@ -127,27 +126,6 @@ def cut(
     return np.array(ends)
 
 
-def lengths_of(dataset: Any, field: str = "") -> Lengths:
-    """How long the samples are: as the data set says, or of a `field` that every sample has."""
-    told = getattr(dataset, "lengths", None)
-    if told is not None and not field:
-        lengths: Lengths = told() if callable(told) else told
-        return lengths
-    if not field:
-        hint = "name the field whose length counts: length_of = 'tokens'"
-        raise AlchemyError("max_tokens needs to know how long the samples are", hint=hint)
-    return {field: np.fromiter((_length(dataset[i], i, field) for i in range(len(dataset))), np.int64, len(dataset))}
-
-
-def _length(sample: Any, index: int, field: str) -> int:
-    try:
-        return len(sample[field])
-    except (KeyError, TypeError, IndexError) as error:
-        what = f"has {', '.join(map(str, sample))}" if isinstance(sample, dict) else f"is a {type(sample).__name__}"
-        hint = "it must be a field with a length, as a list of tokens is"
-        raise AlchemyError(f"length_of = {field!r}: sample {index} {what}", hint=hint) from error
-
-
 def _small(lengths: np.ndarray) -> np.ndarray:
     """Numbers below 65536 are sorted by their digits, three times faster."""
     return lengths.astype(np.uint16) if lengths.max(initial=0) < 2**16 else np.asarray(lengths, dtype=np.int64)
@@ -159,15 +137,30 @@ def _column(lengths: Lengths, name: str) -> np.ndarray:
     return lengths[name]
 
 
-def _fitting(longest: np.ndarray, limit: int | None, too_long: str, where: Callable[[int], str]) -> np.ndarray | None:
+def _cut_off(lengths: np.ndarray, limit: int | None) -> np.ndarray:
+    longest = int(lengths.max(initial=0))  # a small type of number does not hold every limit
+    return lengths if limit is None else np.minimum(lengths, min(limit, longest))
+
+
+def _width(lengths: np.ndarray, multiple: int) -> np.ndarray:
+    """As wide as rows are padded; an empty one stands in a row too."""
+    return lengths if multiple == 1 else -(-np.maximum(lengths, 1).astype(np.int64) // multiple) * multiple
+
+
+def _fitting(
+    lengths: Lengths, limits: Mapping[str, int | None], too_long: str, where: Callable[[int], str]
+) -> np.ndarray | None:
     """The samples that are short enough; None for all of them."""
-    if limit is None or longest.max(initial=0) <= limit:
+    over = [(c, limit) for c, limit in zip(lengths.values(), limits.values()) if limit is not None]
+    over = [(column, limit) for column, limit in over if column.max(initial=0) > limit]
+    if not over:
         return None
-    fits = longest <= limit
+    fits = np.logical_and.reduce([column <= limit for column, limit in over])
     first, number = int(np.argmin(fits)), int((~fits).sum())
+    tokens, limit = max((int(column[first]), limit) for column, limit in over if column[first] > limit)
     if too_long == "error":
         raise AlchemyError(
-            f"{where(first)} has {int(longest[first])} tokens, and no more than {limit} are allowed"
+            f"{where(first)} has {tokens} tokens, and no more than {limit} are allowed"
             + (f"; {number - 1} others are too long as well" if number > 1 else ""),
             hint='raise max_tokens or max_length, or set too_long = "skip" or "truncate"',
         )
@@ -177,22 +170,50 @@ def _fitting(longest: np.ndarray, limit: int | None, too_long: str, where: Calla
     return np.flatnonzero(fits)
 
 
-def budgeted(dataset: Any, options: dict[str, Any], *, shuffle: bool) -> Budget | None:
-    """The batches that the options of a loader ask for; None where they do not speak of a budget."""
-    given = {key: options.pop(key) for key in OPTIONS if options.get(key) is not None}
-    if not given:
-        return None
-    _check(given, options)
-    lengths = lengths_of(dataset, given.pop("length_of", ""))
-    if given.get("too_long") == "truncate" and not hasattr(dataset, "limit"):
+def asked(options: dict[str, Any]) -> dict[str, Any]:
+    """Takes what speaks of a budget out of the options of a loader; nothing where none is asked for."""
+    given = {key: value for key in OPTIONS if (value := options.pop(key, None)) is not None}
+    if given:
+        _check(given, options)
+    return given
+
+
+def budgeted(dataset: Any, given: Mapping[str, Any], *, shuffle: bool, collate: Any = None) -> Budget:
+    """The batches that were asked for, worked out once for a data set: only their order is that of an epoch."""
+    wanted = dict(given)
+    lengths = lengths_of(dataset, wanted.pop("length_of", ()))
+    truncate = wanted.get("too_long") == "truncate"
+    if truncate and not hasattr(dataset, "limit"):
         hint = 'cut them with a pipe of your own, or set too_long = "skip"'
         raise AlchemyError('too_long = "truncate" is for corpora that are read in place', hint=hint)
-    multiple = getattr(dataset, "multiple", 1)
+    multiple = multiples_of(dataset if hasattr(dataset, "collate") else collate, lengths)
     if hasattr(dataset, "limit"):
-        limit = limit_of(given.get("max_tokens"), given.get("max_length"), multiple)
-        dataset.limit = limit if given.get("too_long") == "truncate" else None
-    where = getattr(dataset, "where", None)
-    return Budget(lengths, shuffle=shuffle, multiple=multiple, **given, **({} if where is None else {"where": where}))
+        limit = limit_of(wanted.get("max_tokens"), wanted.get("max_length"), max(multiple.values()))
+        dataset.limit = limit if truncate else None
+    memory, key = memory_of(dataset), (Budget, *sorted(wanted.items()), *multiple.items(), shuffle)
+    columns, known = memory.get(key, ((), None))
+    if known is None or not all(one is other for one, other in zip(columns, lengths.values(), strict=True)):
+        where = getattr(dataset, "where", "sample {}".format)
+        known = Budget(lengths, shuffle=shuffle, multiple=multiple, where=where, **wanted)
+        memory[key] = list(lengths.values()), known
+    return known
+
+
+def multiples_of(maker: Any, fields: Sequence[str] | Mapping[str, Any]) -> dict[str, int]:
+    """To which multiples of tokens a collate function, or a data set that makes its batches itself, pads fields."""
+    common, columns = getattr(maker, "multiple", 1), getattr(maker, "fields", {})
+    columns = columns if isinstance(columns, Mapping) else {}
+    return {name: _multiple(columns[name]) if name in columns else _whole(common) for name in fields}
+
+
+def _multiple(column: Any) -> int:
+    # rows that are all of one width are padded to a multiple of it
+    return _whole(getattr(column, "max_length" if getattr(column, "fixed", False) else "multiple", 1))
+
+
+def _whole(value: Any) -> int:
+    """What a project means by a multiple, if it means one of ours."""
+    return value if type(value) is int and value > 0 else 1
 
 
 def limit_of(max_tokens: int | None, max_length: int | None, multiple: int) -> int | None:
@@ -208,6 +229,7 @@ def _check(given: dict[str, Any], options: dict[str, Any]) -> None:
         value = given.get(name, 1)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise AlchemyError(f"{name} must be a whole number of at least 1, not {value!r}")
+    _check_names(given)
     if given.get("too_long", "error") not in ("error", "skip", "truncate"):
         raise AlchemyError(f"too_long must be 'error', 'skip' or 'truncate', not {given['too_long']!r}")
     if "max_tokens" not in given and "max_sentences" not in given:
@@ -218,3 +240,12 @@ def _check(given: dict[str, Any], options: dict[str, Any]) -> None:
     if clash:
         hint = "remove one or the other; max_sentences limits the samples of a batch"
         raise AlchemyError(f"max_tokens excludes {', '.join(clash)}", hint=hint)
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    if not isinstance(given.get("tokens_of", ""), str):
+        raise AlchemyError(f"tokens_of must be the name of a field, not {given['tokens_of']!r}")
+    fields = given.get("length_of", "x")
+    listed = [fields] if isinstance(fields, str) else fields
+    if not isinstance(listed, list) or not listed or not all(isinstance(name, str) and name for name in listed):
+        raise AlchemyError(f"length_of must be the name of a field, or a list of names, not {fields!r}")

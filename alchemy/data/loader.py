@@ -16,7 +16,7 @@ from loguru import logger
 from torch.utils.data import DataLoader, IterableDataset
 
 from alchemy.data.blame import blamed
-from alchemy.data.budget import OPTIONS, budgeted
+from alchemy.data.budget import OPTIONS, asked, budgeted
 from alchemy.data.chain import (
     acting_as,
     counts_its_share,
@@ -179,16 +179,16 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = WHOLE, **kwarg
     options = {key: plain(value) for key, value in kwargs.items()}
     _check(dataset, options, place.ranks)
     per_device = options.pop("per_device", False)
-    budget = budgeted(dataset, options, shuffle=bool(options.get("shuffle")))
+    wanted = asked(options)
     own = getattr(dataset, "collate", None)
     if own is not None and options.get("collate_fn") not in (None, own):
         hint = "leave out collate_fn, or put a pipe after it, as alchemy.pipeline.lst.Map, to get samples"
         raise AlchemyError(f"{title(dataset)} makes its batches itself", hint=hint)
-    if budget is not None and own is None:
+    if wanted and own is None:
         options.setdefault("collate_fn", Pad(dataset=dataset))  # samples of a budget differ in length
     if "collate_fn" not in options and own is not None:
         options["collate_fn"] = own
-        if budget is None and not options.get("batch_size") and options.get("batch_sampler") is None:
+        if not wanted and not options.get("batch_size") and options.get("batch_sampler") is None:
             hint = "give max_tokens, max_sentences or batch_size"
             raise AlchemyError(f"nothing says how large a batch of {title(dataset)} is", hint=hint)
     seed, generator = _seeded(seed, options.get("generator"))
@@ -197,6 +197,8 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = WHOLE, **kwarg
     for key in ("sampler", "batch_sampler", "collate_fn", "worker_init_fn"):
         if options.get(key) is not None:
             options[key] = named(options[key], what=key, given=given)
+    collate, shuffle = options.get("collate_fn"), bool(options.get("shuffle"))
+    budget = budgeted(dataset, wanted, shuffle=shuffle, collate=collate) if wanted else None
     if options.get("batch_sampler") is None:
         options.setdefault("batch_size", None)
     if options.get("pin_memory") is None:

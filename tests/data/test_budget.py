@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loguru import logger
 
-from alchemy.data.budget import Budget, cut, lengths_of
+from alchemy.data.budget import Budget, cut
+from alchemy.data.lengths import lengths_of
 from alchemy.data.loader import get_dataloader
 from alchemy.data.order import Deal, Place
 from alchemy.errors import AlchemyError
