@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
+from alchemy.cli.options import print_json
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
-    from alchemy.data.cache.entries import Entry
+    from alchemy.data.cache.entries import Damaged, Entry
 
 EXAMPLES = """examples:
   alchemy data cache ls                       # what is kept, how large, how old, of what
+  alchemy data cache verify                   # and whether it is as it was written; 1 if not
   alchemy data cache rm 3f9a                  # by the beginning of its key
   alchemy data cache rm --older-than 30       # what nobody has read for 30 days
   alchemy data cache path"""
@@ -22,53 +25,71 @@ DAY = 86400
 def add_cache(actions: Any) -> None:
     parser = actions.add_parser("cache", help="list and remove kept samples", epilog=EXAMPLES)
     add = parser.add_argument
-    add("what", choices=("ls", "rm", "path"), metavar="ls|rm|path", help="list, remove, or print the folder")
+    words = ("ls", "verify", "rm", "path")
+    told = "list, list and compare all contents with what was written, remove, or print the folder"
+    add("what", choices=words, metavar="|".join(words), help=told)
     add("keys", nargs="*", metavar="KEY", help="of what is to be removed; its beginning is enough")
     add("--older-than", type=float, metavar="DAYS", help="rm: what nobody has read for so long")
     add("--all", action="store_true", help="rm: all of it")
-    add("--json", action="store_true", help="ls: print JSON")
+    add("--json", action="store_true", help="ls, verify: print JSON")
 
 
 def cache(args: argparse.Namespace) -> int:
-    from alchemy.data.cache.entries import cache_folder, entries
+    from alchemy.data.cache.entries import Damaged, cache_folder, everything
 
+    _check(args)
+    if args.what == "path":
+        print(cache_folder())
+    elif args.what == "rm":
+        _remove(args, everything(cache_folder()))
+    else:
+        found = everything(cache_folder(), "sizes" if args.what == "ls" else "all")
+        print_json([_row(kept) for kept in found]) if args.json else _list(found)
+        return int(args.what == "verify" and any(isinstance(kept, Damaged) for kept in found))
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
     options = {"--older-than": args.older_than is not None, "--all": args.all}
     removes = [*args.keys, *(name for name, given in options.items() if given)]
     if args.what != "rm" and removes:
         raise AlchemyError(f"'alchemy data cache {args.what}' takes no {removes[0]!r}", hint="only rm does")
-    if args.json and args.what != "ls":
-        raise AlchemyError(f"'alchemy data cache {args.what}' takes no '--json'", hint="only ls does")
-    if args.what == "path":
-        print(cache_folder())
-    elif args.what == "ls":
-        _list(entries(cache_folder()), args.json)
-    else:
-        _remove(args, entries(cache_folder()))
-    return 0
+    if args.json and args.what not in ("ls", "verify"):
+        raise AlchemyError(f"'alchemy data cache {args.what}' takes no '--json'", hint="only ls and verify do")
+    if args.older_than is not None and not 0 <= args.older_than < math.inf:
+        text = f"--older-than is a number of days of at least 0, not {args.older_than}"
+        raise AlchemyError(text, hint="as in --older-than 30")
 
 
-def _list(found: list[Entry], as_json: bool) -> None:
-    from alchemy.data.cache.entries import short, told_age, told_size
+def _list(found: list[Entry | Damaged]) -> None:
+    from alchemy.data.cache.entries import Entry, short, told_size
 
-    if as_json:
-        import json
-
-        print(json.dumps([_row(entry) for entry in found], ensure_ascii=False, indent=1))
-        return
     if not found:
         print("nothing is kept")
-    for entry in found:
-        age, used = (told_age(time.time() - moment) for moment in (entry.created, entry.used))
-        of = ", ".join(entry.data[:3]) + (", .." if len(entry.data) > 3 else "")
-        print(
-            f"{short(entry.key)}  {entry.samples:>10,} samples  {told_size(entry.bytes):>8}  made {age} ago, "
-            f"read {used} ago  {of or entry.chain[-1]}"
-        )
+    for kept in found:
+        told = _told(kept) if isinstance(kept, Entry) else f"{'':>19}{told_size(kept.bytes):>9}  damaged: {kept.why}"
+        print(f"{short(kept.key)}  {told}")
     if found:
-        print(f"{len(found)} kept, {told_size(sum(entry.bytes for entry in found))}")
+        print(f"{len(found)} kept, {told_size(sum(kept.bytes for kept in found))}")
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def _told(entry: Entry) -> str:
+    from alchemy.data.cache.entries import told_age, told_size
+
+    age, used = (told_age(time.time() - moment) for moment in (entry.created, entry.used))
+    of = ", ".join(entry.data[:3]) + (", .." if len(entry.data) > 3 else "")
+    return (
+        f"{entry.samples:>10,} samples  {told_size(entry.bytes):>8}  made {age} ago, read {used} ago  "
+        f"{of or entry.chain[-1]}"
+    )
+
+
+def _row(entry: Entry | Damaged) -> dict[str, Any]:
+    from alchemy.data.cache.entries import Damaged
+
+    if isinstance(entry, Damaged):
+        known = {"key": entry.key, "bytes": entry.bytes, "used": entry.used, "path": str(entry.folder)}
+        return {**known, "damaged": entry.why}
     return {
         "key": entry.key,
         "samples": entry.samples,
@@ -81,17 +102,20 @@ def _row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _remove(args: argparse.Namespace, found: list[Entry]) -> None:
+def _remove(args: argparse.Namespace, found: list[Entry | Damaged]) -> None:
     from alchemy.data.cache.entries import cache_folder, remove, told_size
 
     chosen = {entry.key: entry for entry in _chosen(args, found)}
-    removed = remove(cache_folder(), chosen) if cache_folder().is_dir() else []
+    try:
+        removed = remove(cache_folder(), chosen) if cache_folder().is_dir() else []
+    except OSError as error:
+        raise AlchemyError(f"{error.filename} cannot be removed: {error.strerror}") from error
     print(f"{len(removed)} removed, {told_size(sum(chosen[key].bytes for key in removed))}")
     if len(removed) < len(chosen):
         print(f"{len(chosen) - len(removed)} stay: another process is writing them")
 
 
-def _chosen(args: argparse.Namespace, found: list[Entry]) -> list[Entry]:
+def _chosen(args: argparse.Namespace, found: list[Entry | Damaged]) -> list[Entry | Damaged]:
     if bool(args.keys) + (args.older_than is not None) + args.all != 1:
         raise AlchemyError("say what to remove", hint="give keys, or --older-than DAYS, or --all")
     if args.all:
@@ -101,7 +125,7 @@ def _chosen(args: argparse.Namespace, found: list[Entry]) -> list[Entry]:
     return [_named(key, found) for key in dict.fromkeys(args.keys)]
 
 
-def _named(key: str, found: list[Entry]) -> Entry:
+def _named(key: str, found: list[Entry | Damaged]) -> Entry | Damaged:
     alike = [entry for entry in found if entry.key.startswith(key)]
     if len(alike) != 1:
         what = "no entry" if not alike else f"{len(alike)} entries"

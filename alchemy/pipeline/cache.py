@@ -9,16 +9,19 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from loguru import logger
 from torch.utils.data import IterableDataset
 
 from alchemy.context import sym_tbl
 from alchemy.data.cache.entries import (
+    Damaged,
     Entry,
     cache_folder,
     entries,
     keep,
     launch,
+    look,
     nearest,
     read_entry,
     short,
@@ -27,9 +30,9 @@ from alchemy.data.cache.entries import (
 )
 from alchemy.data.cache.hashes import Hashes
 from alchemy.data.cache.identity import Identity, differences, identity_of
-from alchemy.data.cache.store import Unwritable
+from alchemy.data.cache.store import Gone, Stored, Unwritable
 from alchemy.data.cache.values import Unkept
-from alchemy.data.chain import Order, splits_by_worker, title, walk
+from alchemy.data.chain import Order, splits_by_worker, title
 from alchemy.data.digest import content_digest
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text
@@ -39,6 +42,7 @@ from alchemy.seeds import Generators, at_sample, derive, reseed, sample_has_draw
 
 __all__ = ["Cache"]
 
+TRIES = 5
 SHOWN = 4  # reasons that are told of
 warned: set[str] = set()  # troubles with the disk that a warning has named
 
@@ -67,43 +71,89 @@ class Cache(LstDataPipeline):
             hint = "put SplitByWorker behind the cache"
             raise AlchemyError("Cache stands behind a pipe that splits the data among workers", hint=hint)
         self.overwrite_cache, self.also, self.strict, self.views = overwrite_cache, also or [], strict, views
-        self.samples: Sequence[Any] = self._kept()
+        hashes = Hashes(cache_folder())
+        self.found = identity_of(self.datapipe, hashes, self.also)
+        self.samples: Sequence[Any] = self._kept(hashes)
         if not len(self.samples):
             hint = "is the file empty, or a filter too strict?"
             raise AlchemyError(f"Cache: {title(datapipe)} yields nothing", hint=hint)
 
     def __getitem__(self, index: int) -> Any:
-        return self.samples[index]
+        try:
+            return self.samples[index]
+        except Gone:  # before this worker could open it
+            self.samples = self._made_again(self.samples)
+            return self.samples[index]
 
     def __len__(self) -> int:
         return len(self.samples)
 
-    def _kept(self) -> Sequence[Any]:
-        hashes = Hashes(cache_folder())
-        found = identity_of(self.datapipe, hashes, self.also)
+    @property
+    def digest(self) -> str | None:
+        """What a resume knows the samples by; None where they are not kept."""
+        return self.samples.digest if isinstance(self.samples, Stored) else None
+
+    def lengths(self) -> dict[str, np.ndarray]:
+        """How long the fields that are lists or arrays of one axis are, as far as that is known without reading."""
+        told = getattr(self.samples, "lengths", dict)
+        lengths: dict[str, np.ndarray] = told() if callable(told) else told
+        return lengths
+
+    def _kept(self, hashes: Hashes) -> Sequence[Any]:
+        found = self.found
         if found.asks_run:
-            found.facts["the config of the run"] = hash_text(json.dumps(plain(_config()), default=repr))
+            self._add_config()
         if found.unknown:
-            return self._without(f"it cannot be told when they change: {_few(found.unknown)}", found.key)
+            return self._without(f"it cannot be told when they change: {_few(found.unknown)}")
         if sym_tbl().try_get_global("no_file", False):
+            found.read_only = True
             entry = None if self.overwrite_cache else read_entry(cache_folder() / found.key)
-            return self._without("nothing is to be written", found.key) if entry is None else self._read(entry)
+            return self._without("nothing is to be written") if entry is None else self._read(entry)
         try:
-            entry = self._entry(found, hashes)
+            kept = self._opened(hashes)
             with contextlib.suppress(OSError):
                 hashes.save()
         except Unkept as error:
-            return self._without(f"{error}", found.key)
+            return self._without(f"{error}")
         except Unwritable as error:
-            return self._without(f"the cache cannot be written: {error}", found.key, once=True)
-        return entry.open(views=self.views)
+            return self._without(f"the cache cannot be written: {error}", once=True)
+        return kept
+
+    def _add_config(self) -> None:
+        try:
+            self.found.facts["the config of the run"] = hash_text(json.dumps(plain(_config()), default=repr))
+        except (ValueError, RecursionError) as error:
+            self.found.unknown.append(f"the config of the run: {error}")
+
+    def _opened(self, hashes: Hashes) -> Stored:
+        for _ in range(TRIES):
+            with contextlib.suppress(Gone):  # removed by somebody else in this moment
+                return self._entry(self.found, hashes).open(views=self.views)
+        raise Unwritable("it is removed again and again")
+
+    def _made_again(self, before: Any) -> Stored:
+        """What was removed after this run had found it, as it was."""
+        key, why = self.found.key, "it was made anew, and is not the same"
+        root, about = before.folder.parent, {"chain": self.found.chain, "facts": self.found.facts}
+        try:
+            if self.found.read_only:
+                raise Unwritable("nothing is to be written")
+            unchanged = functools.partial(_check_unchanged, self.found, Hashes(root))
+            entry, _ = keep(root, key, about, Reading(self.datapipe, self.found), before_naming=unchanged)
+            kept = entry.open(views=self.views)
+            if kept.digest == before.digest:
+                return kept
+        except (Unkept, Unwritable, Gone) as error:
+            why = f"it cannot be made again: {error}"
+        hint = "start again; what a run with spawned workers reads should stay while it runs"
+        raise AlchemyError(f"cache {short(key)} was removed while it was read, and {why}", hint=hint)
 
     def _entry(self, found: Identity, hashes: Hashes) -> Entry:
         root = cache_folder()
         entry = read_entry(root / found.key)
         if entry is None or not self._accepts(entry):
             about = {"chain": found.chain, "facts": found.facts}
-            read = Reading(self.datapipe, found.key, functools.partial(_say_why, found, entry))
+            read = Reading(self.datapipe, found, functools.partial(_say_why, found, entry))
             unchanged = functools.partial(_check_unchanged, found, hashes)
             entry, made = keep(root, found.key, about, read, accept=self._accepts, before_naming=unchanged)
             if made:
@@ -120,15 +170,19 @@ class Cache(LstDataPipeline):
         return not self.overwrite_cache or entry.launch == launch()
 
     def _read(self, entry: Entry) -> Sequence[Any]:
+        try:
+            kept = entry.open(views=self.views)
+        except Gone:
+            return self._without("nothing is to be written")
         self._say_reused(entry)
-        return entry.open(views=self.views)
+        return kept
 
     def _say_reused(self, entry: Entry) -> None:
         age, size = told_age(time.time() - entry.created), told_size(entry.bytes)
         text = "cache {}: nothing has changed, {:,} samples are reused, {}, made {} ago"
         logger.info(text, short(entry.key), entry.samples, size, age)
 
-    def _without(self, why: str, key: str, *, once: bool = False) -> Sequence[Any]:
+    def _without(self, why: str, *, once: bool = False) -> Sequence[Any]:
         """The samples without a cache: those of a list when they are asked for, those of a stream in memory."""
         no_file = sym_tbl().try_get_global("no_file", False)
         if self.strict and not no_file:
@@ -138,23 +192,21 @@ class Cache(LstDataPipeline):
         elif not once or why not in warned:
             logger.warning("cache: the samples are not kept, but made anew: {}", why)
             warned.update([why] if once else [])
-        return list(Reading(self.datapipe, key)()) if _is_stream(self.datapipe) else self.datapipe
+        return list(Reading(self.datapipe, self.found)()) if _is_stream(self.datapipe) else self.datapipe
 
 
 class Reading:
     """Reads a chain from its start, as a function of the key alone: whatever it draws, nobody else sees it."""
 
-    def __init__(self, datapipe: Any, key: str, begin: Callable[[], None] = lambda: None) -> None:
-        self.datapipe, self.seed, self.begin = datapipe, derive(0, "cache", key), begin
-        self.orders = [(pipe.order, pipe.order.passes) for pipe in walk(datapipe) if _is_ordered(pipe)]
-        self.drawn = False
+    def __init__(self, datapipe: Any, found: Identity, begin: Callable[[], None] = lambda: None) -> None:
+        self.datapipe, self.seed, self.begin = datapipe, derive(0, "cache", found.key), begin
+        self.orders, self.drawn = found.orders, False
 
     def __call__(self) -> Generator[Any, None, None]:
         self.begin()  # those who wait for another process to do it never come here
         generators = Generators()
-        outside = generators.state_dict()
-        for order, passes in self.orders:
-            order.passes = passes
+        outside, others = generators.state_dict(), [(order, order.seed, order.passes) for order, _, _ in self.orders]
+        _set(self.orders)
         reseed(self.seed)
         fresh = content_digest(generators.state_dict())
         try:
@@ -165,8 +217,7 @@ class Reading:
             self.drawn |= content_digest(generators.state_dict()) != fresh
         finally:
             generators.load_state_dict(outside)
-            for order, passes in self.orders:
-                order.passes = passes
+            _set(others)
 
     def _samples(self) -> Iterator[Any]:
         at_sample(self.seed, 0)
@@ -194,6 +245,10 @@ def _say_why(found: Identity, entry: Entry | None) -> None:
     if entry is not None:
         logger.info("cache {}: it is made again, as overwrite_cache says", short(found.key))
         return
+    there = look(cache_folder() / found.key, "changed")
+    if isinstance(there, Damaged):
+        logger.warning("cache {}: it is damaged: {}; the samples are made again", short(found.key), there.why)
+        return
     near = nearest(found.chain, found.facts, entries(cache_folder()))
     why = "nothing of this chain is kept yet"
     if near is not None:
@@ -214,5 +269,6 @@ def _is_stream(datapipe: Any) -> bool:
     return isinstance(datapipe, IterableDataset) or not hasattr(datapipe, "__getitem__")
 
 
-def _is_ordered(pipe: Any) -> bool:
-    return isinstance(getattr(pipe, "order", None), Order)
+def _set(orders: list[tuple[Order, int | str, int]]) -> None:
+    for order, seed, passes in orders:
+        order.seed, order.passes = seed, passes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -14,16 +15,20 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from loguru import logger
 
-from alchemy.data.cache.store import Stored, Unwritable, Writer, writing
-from alchemy.files import home, locked, sync_folder, write_atomic
+from alchemy.data.cache.store import Stored, Unwritable, Writer, is_as_written, stamp, writing
+from alchemy.files import hash_text, home, locked, sync_folder, write_atomic
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 FIRST_WORD, NEXT_WORD = 1.0, 30.0  # seconds after which a process that waits says so
+Check = Literal[
+    "sizes", "changed", "all"
+]  # of which files the contents are compared: of none, those changed since, all
+KEY = re.compile("[0-9a-f]+")
 LEFTOVER = re.compile(r"\.(?P<key>\w+)\.(?:building-(?P<process>[0-9a-f]+)-|old-)\w+")
 
 
@@ -42,6 +47,7 @@ class Entry:
     chain: list[str]  # the pipes, by name
     facts: dict[str, str]  # all that decides the samples
     layout: dict[str, Any]
+    moved: bool = False  # whether its files were copied or touched since it was written, and are the same all the same
 
     @property
     def samples(self) -> int:
@@ -49,14 +55,12 @@ class Entry:
 
     @property
     def bytes(self) -> int:
-        return sum(self.layout["files"].values())
+        return sum(size for _, size, *_ in self.layout["files"].values())
 
     @property
     def used(self) -> float:
         """When it was read last."""
-        with contextlib.suppress(OSError):
-            return max(self.created, (self.folder / MANIFEST).stat().st_mtime)
-        return self.created
+        return max(self.created, _time(self.folder / MANIFEST))
 
     @property
     def data(self) -> list[str]:
@@ -69,27 +73,92 @@ class Entry:
 
     def touch(self) -> None:
         with contextlib.suppress(OSError):  # of somebody else
+            if self.moved:  # so that its contents need not be compared again
+                fields = {name: value for name, value in vars(self).items() if name not in ("folder", "moved")}
+                write_atomic(self.folder / MANIFEST, _manifest(fields))
             os.utime(self.folder / MANIFEST)
 
 
-def read_entry(folder: Path) -> Entry | None:
-    """The entry in a folder; None where there is none, or not all of it."""
+@dataclass(frozen=True)
+class Damaged:
+    """What lies where an entry should, and cannot be read."""
+
+    folder: Path
+    why: str
+
+    @property
+    def key(self) -> str:
+        return self.folder.name
+
+    @property
+    def bytes(self) -> int:
+        with contextlib.suppress(OSError):
+            return sum(path.stat().st_size for path in self.folder.iterdir())
+        return 0
+
+    @property
+    def used(self) -> float:
+        return _time(self.folder)
+
+
+def look(folder: Path, check: Check = "sizes") -> Entry | Damaged | None:
+    """What a folder holds; None where there is no folder."""
     try:
         fields = json.loads((folder / MANIFEST).read_bytes())
-        if fields.pop("format") != FORMAT:
-            return None
-        entry = Entry(folder=folder, **fields)
-        whole = all((folder / name).stat().st_size == size for name, size in entry.layout["files"].items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return entry if whole and entry.key == folder.name else None
+        if fields["format"] != FORMAT:
+            return Damaged(folder, f"its format is {fields['format']}, expected {FORMAT}")
+        if fields.pop("hash") != _hash(fields) or fields["key"] != folder.name:
+            return Damaged(folder, f"{MANIFEST} is not as it was written")
+        del fields["format"]
+        stamps = [row[1:] for row in fields["layout"]["files"].values()]
+        harm = _harm(folder, fields["layout"]["files"], check)
+        moved = stamps != [row[1:] for row in fields["layout"]["files"].values()]
+    except OSError as error:
+        missing = os.path.basename(error.filename or "")
+        return Damaged(folder, f"{missing}: {error.strerror}") if folder.is_dir() else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # no JSON, or of something else
+        return Damaged(folder, f"{MANIFEST} is not as it was written")
+    return Damaged(folder, harm) if harm else Entry(folder=folder, **fields, moved=moved)
+
+
+def _harm(folder: Path, files: dict[str, list[Any]], check: Check) -> str:
+    """The file that is not as it was written. What was only copied or touched gets the stamp that it has now."""
+    for name, known in files.items():
+        now = stamp(folder / name)
+        if now[0] != known[1]:
+            return f"{name} has {now[0]:,} bytes, expected {known[1]:,}"
+        if check == "all" or (check == "changed" and now != known[1:]):
+            if not is_as_written(folder / name, known):
+                return f"{name} is not as it was written"
+            known[1:] = now
+    return ""
+
+
+def read_entry(folder: Path, check: Check = "changed") -> Entry | None:
+    """The entry in a folder; None where there is none, or it is damaged."""
+    found = look(folder, check)
+    return found if isinstance(found, Entry) else None
+
+
+def everything(root: Path, check: Check = "sizes") -> list[Entry | Damaged]:
+    """All that is kept, and what is damaged, the oldest first."""
+    folders = [folder for folder in root.iterdir() if KEY.fullmatch(folder.name)] if root.is_dir() else []
+    found = [kept for folder in folders if (kept := look(folder, check)) is not None]
+    return sorted(found, key=lambda kept: kept.created if isinstance(kept, Entry) else kept.used)
 
 
 def entries(root: Path) -> list[Entry]:
-    """All that is kept, the oldest first."""
-    folders = root.iterdir() if root.is_dir() else ()
-    found = (read_entry(folder) for folder in folders if not folder.name.startswith("."))
-    return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.created)
+    return [kept for kept in everything(root) if isinstance(kept, Entry)]
+
+
+def _hash(fields: dict[str, Any]) -> str:
+    return hash_text(json.dumps(fields, sort_keys=True))
+
+
+def _time(path: Path) -> float:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
 
 
 def remove(root: Path, keys: Iterable[str]) -> list[str]:
@@ -158,15 +227,22 @@ def _filled(
                     writer.add(sample)
             with writing():
                 layout = writer.finish()
-        manifest = {"format": FORMAT, "key": key, "created": time.time(), "launch": launch(), **about, "layout": layout}
+        fields = {"key": key, "created": time.time(), "launch": launch(), **about, "layout": layout}
         before_naming()
         with writing():
-            write_atomic(folder / MANIFEST, json.dumps(manifest, ensure_ascii=False) + "\n")
+            write_atomic(folder / MANIFEST, _manifest(fields))
             _put(folder, root / key)
     entry = read_entry(root / key)
     if entry is None:
         raise Unwritable(f"{root / key} was removed while it was written")
     return entry
+
+
+def _manifest(fields: dict[str, Any]) -> bytes:
+    """Names of files and fields may hold what is no Unicode, and come back as they were."""
+    fields = {"format": FORMAT, **fields}
+    text = json.dumps({**fields, "hash": _hash(fields)}, ensure_ascii=False)
+    return text.encode("utf-8", "surrogatepass") + b"\n"
 
 
 @contextlib.contextmanager
@@ -184,13 +260,18 @@ def _workshop(root: Path, key: str) -> Iterator[Path]:
 def _put(folder: Path, target: Path) -> None:
     """Swaps at once: a reader finds the old one, nothing, or the new one, whole."""
     _discard(target)
-    folder.rename(target)
+    try:
+        folder.rename(target)
+    except OSError as error:
+        # another process has put its own there: a lock that is removed with an entry keeps nobody apart
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
     sync_folder(target.parent)
 
 
 def _discard(target: Path) -> None:
-    if target.exists():
-        aside = target.with_name(f".{target.name}.old-{uuid.uuid4().hex}")
+    aside = target.with_name(f".{target.name}.old-{uuid.uuid4().hex}")
+    with contextlib.suppress(FileNotFoundError):
         target.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import inspect
@@ -9,23 +10,26 @@ import itertools
 import json
 import os
 import types
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 from torch import Tensor
+from torch.nn import Parameter
 
 from alchemy.data.cache.hashes import Hashes
+from alchemy.data.cache.members import Opaque, extended, members, parts
 from alchemy.data.cache.sources import RUN, Sources, version
 from alchemy.data.cache.store import Stored
-from alchemy.data.chain import title, walk
+from alchemy.data.chain import Order, title, walk
 from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, beside
 from alchemy.data.corpus.mapped import Corpus
-from alchemy.files import hash_text
+from alchemy.files import hash_text, home
 from alchemy.text.base import Tokenizer
 
-PLAIN = (bytes, int, float, complex, type(None), type(Ellipsis))
+PLAIN = (bytes, bool, int, float, complex, type(None), type(Ellipsis))
+ARRAYS = (Tensor, Parameter, np.ndarray, np.memmap)  # which hold nothing but numbers
 NUMBERS = frozenset((int, float, bool, type(None)))
 BUILT_IN = (
     types.BuiltinFunctionType,
@@ -50,6 +54,8 @@ class Identity:
         self.facts: dict[str, str] = {}
         self.unknown: list[str] = []
         self.files: dict[str, str] = {}  # the hash of each that is read
+        self.orders: list[tuple[Order, int | str, int]] = []  # of the pipes, each with its seed and passes
+        self.read_only = False  # what is kept may be read, and nothing written
         self.asks_run = False  # whether some module of the project reads from the run: its config matters then
 
     def changed(self, hashes: Hashes) -> list[str]:
@@ -63,8 +69,10 @@ class Identity:
 
 def identity_of(dataset: Any, hashes: Hashes, also: Sequence[str] = ()) -> Identity:
     """Looks at every link of a chain; `also` are files, patterns of them, or words that matter too."""
-    links = [pipe for pipe in walk(dataset) if hasattr(pipe, "__dict__")][::-1]
+    links = [pipe for pipe in walk(dataset) if hasattr(pipe, "__dict__") or pipe is dataset][::-1]
     look = _Look(links, hashes)
+    orders = (pipe.order for pipe in links if isinstance(getattr(pipe, "order", None), Order))
+    look.found.orders = [(order, order.seed, order.passes) for order in orders]
     for number, pipe in enumerate(links):
         look.pipe(f"pipe {number} ({title(pipe)})", pipe)
     look.at = "'also' of the cache"
@@ -88,12 +96,16 @@ class _Look:
         self.at = ""  # what is being looked at, as messages call it
 
     def pipe(self, name: str, pipe: Any) -> None:
-        for key, value in vars(pipe).items():
+        for key, value in members(pipe).items():
             if key not in OUTSIDE:
                 self.at = f"{key!r} of {name}"
                 self.found.facts[self.at] = self.digest(value)
         self.at = name
         self._class(type(pipe))
+        if extended(type(pipe)) is not object:  # a list, or what is one too
+            number = self.links.pop(id(pipe))  # it stands for itself here
+            self.found.facts[f"the content of {name}"] = self.digest(pipe)
+            self.links[id(pipe)] = number
 
     def gather(self) -> None:
         """What was found on the way: files, sources, versions."""
@@ -113,7 +125,10 @@ class _Look:
 
     def digest(self, value: Any) -> str:
         digest = hashlib.blake2b(digest_size=16)
-        self._add(digest, value, ())
+        try:
+            self._add(digest, value, ())
+        except RecursionError:
+            self._unknown("it is nested too deeply to be looked into")
         return digest.hexdigest()
 
     def _unknown(self, what: str) -> None:
@@ -121,12 +136,14 @@ class _Look:
 
     def _add(self, digest: Any, value: Any, above: tuple[int, ...]) -> None:
         """`above` are the ids of what the value lies in: it may lie in itself."""
+        kind = type(value)
         if isinstance(value, str | os.PathLike):
-            digest.update(f"{type(value).__name__} {os.fspath(value)!r}".encode())
             self._path(os.fspath(value), len(above))
-        elif isinstance(value, PLAIN) or (type(value) in (list, tuple) and NUMBERS.issuperset(map(type, value))):
-            digest.update(f"{type(value).__name__} {value!r}".encode())
-        elif isinstance(value, Tensor | np.ndarray | np.generic):
+        if kind is str or (isinstance(value, PurePath) and kind.__module__ == PurePath.__module__):
+            digest.update(f"{kind.__name__} {os.fspath(value)!r}".encode())
+        elif kind in PLAIN or (kind in (list, tuple) and NUMBERS.issuperset(map(type, value))):
+            digest.update(f"{kind.__name__} {_spelt(value)}".encode())
+        elif kind in ARRAYS or isinstance(value, np.generic):
             self._numbers(digest, value, above)
         elif id(value) in self.links:
             digest.update(f"link {self.links[id(value)]}".encode())
@@ -181,6 +198,8 @@ class _Look:
                 return "unknown", ()
             self.found.facts[f"the tokenizer in {self.at}"] = digest
             return f"tokenizer {digest}", ()
+        if isinstance(value, Identity):
+            return f"identity {value.key}", ()
         if isinstance(value, Stored):  # of a cache before this one: its folder is called by what it is made of
             return f"kept {value.folder.name}", ()
         if isinstance(value, Corpus):
@@ -190,18 +209,17 @@ class _Look:
         return self._object(value)
 
     def _object(self, value: Any) -> tuple[str, Sequence[Any]]:
-        """An object is what a copy of it would be made of."""
+        """An object is what it holds, and what a copy of it would be made of."""
         try:
-            made = value.__reduce_ex__(4)
-        except Exception as error:
-            self._unknown(f"a {title(value)} cannot be looked into: {error}")
+            made = parts(value)
+        except Opaque as error:
+            self._unknown(f"a {title(value)} {error}")
             return "unknown", ()
         self._class(type(value))
         if isinstance(made, str):  # a global name: that of a ufunc, or of a function with a cache
             self._source(getattr(value, "__module__", None) or "")
             return f"object {title(value)} {made}", [value.__wrapped__] if hasattr(value, "__wrapped__") else ()
-        parts = [list(part) if isinstance(part, Iterator) else part for part in made]
-        return f"object {title(value)}", parts
+        return f"object {title(value)}", made
 
     def _function(self, value: types.FunctionType) -> tuple[str, Sequence[Any]]:
         name = f"{value.__module__}.{value.__qualname__}"
@@ -250,26 +268,37 @@ class _Look:
             self._file(text)
         elif depth > 1 and os.path.isdir(text):
             self._unknown(f"it names the folder {text!r} deep inside of an option; name it in `also` too, or higher up")
-        elif os.path.isdir(text) and Path.cwd().is_relative_to(os.path.abspath(text)):
-            self._unknown(f"it names the folder {text!r}, which holds everything here; name the files in it")
+        elif os.path.isdir(text):
+            self._folder(text)
         elif depth <= 1 and self.patterns < MOST_PATTERNS and glob.has_magic(text) and ("/" in text or "." in text):
             self.patterns += 1
-            self._all(path for path in sorted(glob.glob(text, recursive=True)) if os.path.isfile(path))
-        elif os.path.isdir(text):
-            self._all(
-                os.path.join(folder, name)
-                for folder, folders, names in os.walk(text, followlinks=True)
-                if not folders.sort()  # in an order of its own
-                for name in sorted(names)
-                if not name.startswith(".") and "__pycache__" not in folder
-            )
+            self._pattern(text)
 
-    def _all(self, paths: Iterator[str] | Any) -> None:
+    def _pattern(self, text: str) -> None:
+        with contextlib.suppress(ValueError):  # a zero byte: no pattern
+            found = sorted(glob.glob(text, recursive=True, include_hidden=True))
+            self._all(text, found)
+            folders = [path for path in found if os.path.isdir(path) and os.path.abspath(path) != str(home())]
+            self.found.facts[f"the list of folders that are {text}"] = hash_text(json.dumps(folders))
+            for path in folders if "**" not in text else ():  # which finds all that is in the folders itself
+                self._folder(path)
+
+    def _folder(self, root: str) -> None:
+        """Every file below it counts, hidden ones too: nobody knows which of them a pipe reads."""
+        if Path.cwd().is_relative_to(os.path.abspath(root)):
+            self._unknown(f"it names the folder {root!r}, which holds everything here; name the files in it")
+            return
+        inside: list[str] = []
+        self._all(root, _below(root, inside))
+        self.found.facts[f"the list of folders in {root}"] = hash_text(json.dumps(inside))
+
+    def _all(self, name: str, paths: Iterable[str]) -> None:
         for number, path in enumerate(paths):
             if number >= MOST_FILES:
-                self._unknown(f"it names more than {MOST_FILES} files")
+                self._unknown(f"{name!r} names more than {MOST_FILES} files")
                 return
-            self._file(path)
+            if os.path.isfile(path):  # and no pipe or device, which nobody could read to the end
+                self._file(path)
 
     def _file(self, path: str) -> None:
         if path not in self.files:
@@ -277,6 +306,27 @@ class _Look:
                 self.files[path] = self.hashes.of(path)
             except OSError as error:
                 self._unknown(f"{path} cannot be read: {error.strerror}")
+
+
+def _below(root: str, inside: list[str]) -> Iterator[str]:
+    """All that lies in a folder, folders in it too; each of these is added to `inside`."""
+    seen: set[str] = set()
+    for folder, folders, names in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
+        inside.append(f"{folder} {real}" if real in seen else folder)
+        # without what Python writes itself, and what a link leads back to
+        folders[:] = [] if real in seen else sorted(name for name in folders if name != "__pycache__")
+        yield from (os.path.join(folder, name) for name in (*folders, *sorted(names)))
+        seen.add(real)
+
+
+def _spelt(value: Any) -> str:
+    """As Python writes it; a whole number that is too long for that by its digits to the base 16."""
+    try:
+        return repr(value)
+    except ValueError:
+        items = value if isinstance(value, list | tuple) else [value]
+        return " ".join(hex(item) if type(item) is int else repr(item) for item in items)
 
 
 def differences(facts: Mapping[str, str], before: Mapping[str, str]) -> list[str]:

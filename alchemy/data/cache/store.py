@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
+import json
 import os
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from alchemy.data.cache.values import ABSENT, Decoder, Kind, Unkept, decoder, encode, kinds_of
 from alchemy.data.corpus.layout import mapped
+from alchemy.files import hash_text
 
 MOST_FIELDS = 64  # samples with more, and those that are no dicts, are kept as one value
 MOST_SHAPES = 1000
 ROWS = "rows.bin"
 FLUSH = 8192  # rows that wait in memory
 BUFFER = 2**18
+LONG = ("list", "array", "tensor")  # flavours of what has a length
 
 
 class Unwritable(Exception):
@@ -33,6 +38,44 @@ def writing() -> Iterator[None]:
         yield
     except OSError as error:
         raise Unwritable(f"{error.strerror or error}: {error.filename or 'the cache'}") from error
+
+
+class Gone(Exception):
+    """What was kept was removed, or made anew, before it could be opened."""
+
+
+class _File(contextlib.AbstractContextManager["_File"]):
+    """A file that is written from its start to its end, and the hash of what it holds."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.file = path, open(path, "wb", buffering=BUFFER)  # noqa: SIM115 closed by __exit__
+        self.hash = hashlib.blake2b(digest_size=16)
+
+    def __exit__(self, *error: object) -> None:
+        self.file.close()
+
+    def write(self, content: bytes) -> None:
+        self.hash.update(content)
+        self.file.write(content)
+
+    def finish(self) -> list[Any]:
+        """On the disk; what it is known by: its hash and its stamp."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        return [self.hash.hexdigest(), *stamp(self.path)]
+
+
+def stamp(path: Path) -> list[int]:
+    """What no program can leave as it was when it writes to a file, its size in front."""
+    found = path.stat()
+    return [found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def is_as_written(path: Path, known: list[Any]) -> bool:
+    """Whether a file holds what was written, by its hash."""
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, functools.partial(hashlib.blake2b, digest_size=16))
+        return bool(digest.hexdigest() == known[0])
 
 
 class Writer:
@@ -87,11 +130,11 @@ class Writer:
         fields = self.columns.keys() | sample.keys()
         return shape if known or (len(fields) <= MOST_FIELDS and len(self.shapes) < MOST_SHAPES) else None
 
-    def _opened(self, *paths: Path) -> list[BinaryIO]:
-        return [self.files.enter_context(open(path, "wb", buffering=BUFFER)) for path in paths]
+    def _opened(self, *paths: Path) -> list[_File]:
+        return [self.files.enter_context(_File(path)) for path in paths]
 
     def _flush(self) -> None:
-        self.rows.tofile(self.file)
+        self.file.write(self.rows.tobytes())
         del self.rows[:]
         for column in self.columns.values():
             column.flush()
@@ -99,22 +142,20 @@ class Writer:
     def finish(self) -> dict[str, Any]:
         """Brings everything to the disk; what has to be known to read it again."""
         self._flush()
-        for file in (self.file, *(file for column in self.columns.values() for file in column.files)):
-            file.flush()
-            os.fsync(file.fileno())
+        files = (self.file, *(file for column in self.columns.values() for file in column.files))
         return {
             "samples": self.count,
             "kinds": list(self.kinds),
             "shapes": list(self.shapes),
             "columns": list(self.columns),
-            "files": {path.name: path.stat().st_size for path in sorted(self.folder.iterdir())},
+            "files": {file.path.name: file.finish() for file in files},
         }
 
 
 class _Column:
     """One field of all samples: bytes, where those of each sample end, and of what kind they are."""
 
-    def __init__(self, files: list[BinaryIO], before: int) -> None:
+    def __init__(self, files: list[_File], before: int) -> None:
         self.files = files
         self.ends, self.codes = array("q", [0]), array("H")
         self.end = 0
@@ -131,8 +172,8 @@ class _Column:
         self.codes.append(code)
 
     def flush(self) -> None:
-        self.ends.tofile(self.files[1])
-        self.codes.tofile(self.files[2])
+        self.files[1].write(self.ends.tobytes())
+        self.files[2].write(self.codes.tobytes())
         del self.ends[:], self.codes[:]
 
 
@@ -143,33 +184,71 @@ def column_files(folder: Path, number: int) -> list[Path]:
 class Stored(Sequence[Any]):
     """Samples that stay on the disk until somebody looks at them. Workers, forked or spawned, map the files themselves.
 
-    `views` gives arrays as read-only views of the file instead of copies.
+    `views` gives arrays as read-only views of the file instead of copies. Raises Gone where the files are not there any
+    more, or are others, when they are mapped: at once, and in spawned workers when the first sample is asked for.
     """
 
     def __init__(self, folder: Path, layout: dict[str, Any], *, views: bool = False) -> None:
         self.folder, self.layout, self.views = folder, layout, views
-        self._open()
+        self.kinds = kinds_of(layout["kinds"])
+        self.shapes: list[list[str] | None] = layout["shapes"]
+        self.alignments = [kind.alignment for kind in self.kinds]
+        _ = self.rows, self.columns
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder, "layout": self.layout, "views": self.views}  # what is mapped does not travel
+        mapped = ("rows", "columns", "decoders")  # these do not travel
+        return {name: value for name, value in vars(self).items() if name not in mapped}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open()
+    @functools.cached_property
+    def decoders(self) -> list[Decoder]:
+        return [decoder(kind, views=self.views) for kind in self.kinds]
 
-    def _open(self) -> None:
-        count, columns = self.layout["samples"], self.layout["columns"]
-        kinds = kinds_of(self.layout["kinds"])
-        self.alignments = [kind.alignment for kind in kinds]
-        self.decoders: list[Decoder] = [decoder(kind, views=self.views) for kind in kinds]
-        self.shapes: list[list[str] | None] = self.layout["shapes"]
-        self.rows = mapped(self.folder / ROWS, "<u2", count)
-        self.columns = {name: self._column(number, count) for number, name in enumerate(columns)}
+    @functools.cached_property
+    def rows(self) -> np.ndarray:
+        return self._mapped(self.folder / ROWS, "<u2", len(self))
 
-    def _column(self, number: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    @functools.cached_property
+    def columns(self) -> dict[str | None, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        return {name: self._column(number) for number, name in enumerate(self.layout["columns"])}
+
+    def _column(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         content, index, codes = column_files(self.folder, number)
-        size = self.layout["files"][content.name]
-        return mapped(content, "|u1", size), mapped(index, "<i8", count + 1), mapped(codes, "<u2", count)
+        size, count = self.layout["files"][content.name][1], len(self)
+        return (
+            self._mapped(content, "|u1", size),
+            self._mapped(index, "<i8", count + 1),
+            self._mapped(codes, "<u2", count),
+        )
+
+    def _mapped(self, path: Path, dtype: str, count: int) -> np.ndarray:
+        try:
+            found = mapped(path, dtype, count)
+            if stamp(path)[:3] != self.layout["files"][path.name][1:4]:
+                raise Gone(f"{path} is another file now")
+        except (OSError, ValueError) as error:
+            raise Gone(str(error)) from error
+        return found
+
+    @property
+    def digest(self) -> str:
+        """A hash of the samples: equal ones have the same, whoever has made them, and when."""
+        files = {name: row[0] for name, row in self.layout["files"].items()}
+        return hash_text(json.dumps([files, *(self.layout[name] for name in ("kinds", "shapes", "columns"))]))
+
+    def lengths(self) -> dict[str, np.ndarray]:
+        """How long the lists and the arrays of one axis are, of each field that every sample has; no sample is read."""
+        found = ((name, self._lengths(name)) for name in self.columns if name is not None)
+        return {name: column for name, column in found if column is not None}
+
+    def _lengths(self, name: str) -> np.ndarray | None:
+        _, ends, codes = self.columns[name]
+        kinds = [self.kinds[code] for code in np.unique(codes)]
+        if not all(kind.axes == 1 and kind.flavour in LONG for kind in kinds):
+            return None
+        sizes = np.array([np.dtype(kind.dtype or "u1").itemsize for kind in self.kinds])[codes]
+        room = np.diff(ends)
+        filler = np.where(room > 0, -ends[:-1] % np.array(self.alignments)[codes], 0)
+        return (room - filler) // sizes
 
     def __len__(self) -> int:
         count: int = self.layout["samples"]

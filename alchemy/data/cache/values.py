@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 import json
 import struct
@@ -16,6 +17,7 @@ INT64 = range(-(2**63), 2**63)
 SIMPLE = "biufcSUmM"  # kinds of numpy dtypes whose bytes are all there is to them
 DTYPES = tuple(map(np.dtype, ("|u1", "<u2", "<i4", "<i8")))
 TAG = "$"
+DEEPEST = 100  # what is nested deeper could be written and not be read, where less of the stack is left
 
 
 class Unkept(Exception):
@@ -64,7 +66,7 @@ def encode(value: Any) -> tuple[Kind, bytes]:
         return Kind(flavour, array.dtype.str, array.ndim), _padded(shape, array.dtype) + array.tobytes()
     try:
         text = json.dumps(_tagged(value), ensure_ascii=False, separators=(",", ":"))
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, a list that lies in itself
+    except ValueError as error:  # a number of thousands of digits
         raise Unkept(f"a {kind.__name__} ({error})") from None
     return Kind("json"), text.encode("utf-8", "surrogatepass")
 
@@ -157,20 +159,23 @@ def _array(value: Any) -> tuple[str, np.ndarray] | None:
 # -- what has no columns: JSON, with a tag where it has no word for a type
 
 
-def _tagged(value: Any) -> Any:
+def _tagged(value: Any, depth: int = 0) -> Any:
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
+    if depth > DEEPEST:
+        raise Unkept(f"a value that is nested more than {DEEPEST} deep")
+    tagged = functools.partial(_tagged, depth=depth + 1)
     if kind is list:
-        return [_tagged(item) for item in value]
+        return [tagged(item) for item in value]
     if kind is dict:
         if all(type(key) is str for key in value) and TAG not in value:
-            return {key: _tagged(item) for key, item in value.items()}
-        return {TAG: ["dict", [[_tagged(key), _tagged(item)] for key, item in value.items()]]}
+            return {key: tagged(item) for key, item in value.items()}
+        return {TAG: ["dict", [[tagged(key), tagged(item)] for key, item in value.items()]]}
     if kind is tuple:
-        return {TAG: ["tuple", [_tagged(item) for item in value]]}
+        return {TAG: ["tuple", [tagged(item) for item in value]]}
     if kind in (set, frozenset):
-        return {TAG: [kind.__name__, [_tagged(item) for item in value]]}
+        return {TAG: [kind.__name__, [tagged(item) for item in value]]}
     if kind is bytes:
         return {TAG: ["bytes", base64.b64encode(value).decode("ascii")]}
     found = _array(value)

@@ -1,0 +1,216 @@
+"""What was kept and is damaged, moved, or removed by somebody else in the meantime."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from alchemy.data.cache import entries as module
+from alchemy.data.cache.entries import Damaged, Entry, entries, everything, keep, look, read_entry, remove
+from alchemy.data.cache.store import Gone, Stored, Writer
+from alchemy.data.cache.values import Unkept
+
+KEY = "0123456789abcdef"
+ROWS = [{"ids": [1, 2, 3], "text": "one"}, {"ids": [4], "text": "two"}]
+
+
+def filled(root: Path, rows: list[Any] = ROWS, **more: Any) -> Entry:
+    def read() -> Iterator[Any]:
+        yield from rows
+
+    about = {"chain": ["source"], "facts": {"the file a.txt": "1"}}
+    return keep(root, KEY, about, read, **more)[0]  # type: ignore[arg-type]
+
+
+def flip(path: Path) -> None:
+    """Another content of the same size, and the time of before."""
+    content, before = bytearray(path.read_bytes()), path.stat()
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def rewritten(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], Any]:
+    def harm(folder: Path) -> None:
+        fields = json.loads((folder / "manifest.json").read_text())
+        change(fields)
+        (folder / "manifest.json").write_text(json.dumps(fields))
+
+    return harm
+
+
+def nothing_but(text: str) -> Callable[[Path], Any]:
+    return lambda folder: (folder / "manifest.json").write_text(text)
+
+
+MANIFESTS: dict[str, Callable[[Path], Any]] = {
+    "no JSON": nothing_but("{"),
+    "a list": nothing_but("[]"),
+    "a number": nothing_but("7"),
+    "nothing": nothing_but(""),
+    "deep": nothing_but("[" * 100_000),
+    "no dict of files": rewritten(lambda fields: fields["layout"].update(files=3)),
+    "no layout": rewritten(lambda fields: fields.pop("layout")),
+    "no hash": rewritten(lambda fields: fields.pop("hash")),
+    "more": rewritten(lambda fields: fields.update(more=1)),
+    "facts": rewritten(lambda fields: fields.update(facts=[])),
+    "created": rewritten(lambda fields: fields.update(created="today")),
+    "samples": rewritten(lambda fields: fields["layout"].update(samples=3)),
+    "key": rewritten(lambda fields: fields.update(key="ff")),
+    "a folder": lambda folder: ((folder / "manifest.json").unlink(), (folder / "manifest.json").mkdir()),
+}
+CONTENTS: dict[str, Callable[[Path], Any]] = {
+    name: lambda folder, name=name: flip(folder / name) for name in ("rows.bin", "0.bin", "0.idx", "1.bin", "1.kind")
+}
+
+
+@pytest.mark.parametrize("name", [*MANIFESTS, *CONTENTS])
+def test_what_is_damaged_is_told_and_made_again(tmp_path: Path, name: str) -> None:
+    folder = filled(tmp_path).folder
+    (MANIFESTS | CONTENTS)[name](folder)
+    found = look(folder, "changed")
+    assert isinstance(found, Damaged)
+    assert ("manifest.json" if name in MANIFESTS else name) in found.why
+    assert [kept.key for kept in everything(tmp_path, "all") if isinstance(kept, Damaged)] == [KEY]
+    assert len(entries(tmp_path)) == (name in CONTENTS)  # a list looks no further than at sizes
+    assert list(filled(tmp_path).open()) == ROWS
+    assert [type(kept) for kept in everything(tmp_path, "all")] == [Entry]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_no_byte_of_an_entry_can_change_unseen(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = filled(tmp_path_factory.mktemp("cache")).folder
+    path = folder / data.draw(st.sampled_from(["manifest.json", "rows.bin", "0.bin", "0.idx", "0.kind", "1.bin"]))
+    content = bytearray(path.read_bytes())
+    content[data.draw(st.integers(0, 2**16)) % len(content)] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    entry = read_entry(folder)
+    # blanks of JSON, and the letters of its numbers, may be others and mean the same
+    assert entry is None or (path.name == "manifest.json" and list(entry.open()) == ROWS)
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_what_is_damaged_can_be_removed(tmp_path: Path, name: str) -> None:
+    MANIFESTS[name](filled(tmp_path).folder)
+    assert remove(tmp_path, [kept.key for kept in everything(tmp_path)]) == [KEY]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_nobody_has_written_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "my notes").mkdir()
+    (tmp_path / "hashes.json").write_text("{}")
+    assert everything(tmp_path) == []
+
+
+def test_a_copy_is_compared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    compared: list[str] = []
+    known = module.is_as_written
+    monkeypatch.setattr(module, "is_as_written", lambda path, row: compared.append(path.name) or known(path, row))
+    assert read_entry(tmp_path / "a" / KEY) is not None
+    assert compared == []
+    for _ in range(2):
+        entry = read_entry(tmp_path / "b" / KEY)
+        assert entry is not None
+        assert list(entry.open()) == ROWS
+        entry.touch()
+        assert len(compared) == 7
+
+
+# -- removed, or made anew, by somebody else
+
+
+def test_what_is_gone_says_so(tmp_path: Path) -> None:
+    entry = filled(tmp_path)
+    packed = pickle.dumps(entry.open())
+    remove(tmp_path, [KEY])
+    with pytest.raises(Gone, match="No such file"):
+        entry.open()
+    travelled = pickle.loads(packed)  # nothing is opened yet
+    with pytest.raises(Gone, match="No such file"):
+        travelled[0]
+
+
+def test_what_was_made_anew_is_not_read_by_the_layout_of_before(tmp_path: Path) -> None:
+    packed = pickle.dumps(filled(tmp_path).open())
+    remove(tmp_path, [KEY])
+    filled(tmp_path, [{"ids": [9, 9, 9], "text": "one"}, {"ids": [9], "text": "two"}])
+    with pytest.raises(Gone, match="is another file now"):
+        pickle.loads(packed)[0]
+
+
+def test_two_who_fill_it_at_once_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that somebody has removed together with the entry keeps nobody apart: the other one was first."""
+    filled(tmp_path)
+    monkeypatch.setattr(module, "_discard", lambda target: None)  # it was not there when this one looked
+    entry = filled(tmp_path, accept=lambda entry: False)
+    assert list(entry.open()) == ROWS
+    assert list(tmp_path.glob(".*.building-*")) == []
+
+
+# -- what is known without reading
+
+
+def stored(folder: Path, rows: list[Any]) -> Stored:
+    folder.mkdir()
+    with Writer(folder) as writer:
+        for row in rows:
+            writer.add(row)
+        layout = writer.finish()
+    return Stored(folder, json.loads(json.dumps(layout)))
+
+
+MAKES: list[Callable[[list[int]], Any]] = [list, np.array, torch.tensor, lambda row: np.array(row, "i1")]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.lists(st.integers(-99, 10**6), max_size=9), st.sampled_from(MAKES[:3])), min_size=1))
+def test_lengths_are_those_of_the_samples(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]) -> None:
+    samples = [{"ids": make(row)} for row, make in rows]
+    found = stored(tmp_path_factory.mktemp("a") / "b", samples).lengths()
+    assert found["ids"].tolist() == [len(row) for row, _ in rows]
+
+
+def test_only_what_has_one_axis_everywhere_has_a_length(tmp_path: Path) -> None:
+    samples = [
+        {"ids": [1, 2], "small": np.array([1, 2, 3], "i1"), "text": "a", "y": 1, "image": np.ones((2, 2)), "some": [1]},
+        {"ids": [70000], "small": np.array([], "i1"), "text": "b", "y": 2, "image": np.ones(4)},
+    ]
+    found = stored(tmp_path / "a", samples).lengths()
+    assert {name: column.tolist() for name, column in found.items()} == {"ids": [2, 1], "small": [3, 0]}
+    assert stored(tmp_path / "b", [[1, 2], [3]]).lengths() == {}
+
+
+def test_equal_samples_have_one_digest(tmp_path: Path) -> None:
+    digests = [stored(tmp_path / str(number), rows).digest for number, rows in enumerate((ROWS, ROWS, ROWS[::-1]))]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_what_is_nested_too_deeply_is_refused_before_it_cannot_be_read(tmp_path: Path) -> None:
+    value: Any = ()
+    for _ in range(99):
+        value = (value,)
+    assert stored(tmp_path / "a", [value])[0] == value
+    for _ in range(300):
+        value = (value,)
+    with pytest.raises(Unkept, match="nested more than 100 deep"):
+        stored(tmp_path / "b", [value])
+
+
+def test_names_that_are_no_unicode_come_back(tmp_path: Path) -> None:
+    rows = [{"\udcff": 1, "\ud83d\ude00": "\udcfe"}]
+    entry = filled(tmp_path, rows)
+    assert list(entry.open()) == rows

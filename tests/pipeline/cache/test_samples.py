@@ -1,0 +1,263 @@
+"""The samples of the pipe Cache: as they would be without it, and never in the way."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from alchemy.context import Run
+from alchemy.data.cache.entries import Entry, cache_folder, entries, keep, remove
+from alchemy.data.cache.store import Stored
+from alchemy.data.loader import get_dataloader
+from alchemy.errors import AlchemyError
+from alchemy.pipeline import build_datapipes
+from alchemy.pipeline import cache as module
+from alchemy.pipeline.cache import Cache
+from alchemy.pipeline.itr import JsonlOpener, LineOpener, Map, Shuffle, SplitByWorker
+from alchemy.pipeline.lst import Map as ListMap
+from alchemy.seeds import sample_rng
+from tests.pipeline.cache.chains import (
+    CALLS,
+    Upper,
+    built,
+    names,
+    upper,
+    write,
+)
+
+
+def test_samples_that_cannot_be_written_are_made_anew(capture_log: Any) -> None:
+    kept = Cache(Map(names(), Upper))
+    assert [type(sample) for sample in kept] == [Upper, Upper]
+    assert "a tests.pipeline.cache.chains.Upper cannot be written" in capture_log.text
+    with pytest.raises(AlchemyError, match=r"chains\.Upper cannot be written"):
+        Cache(Map(names(), Upper), strict=True)
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(capture_log: Any) -> None:
+    write(".alchemy/cache", "a file in its place")
+    for _ in range(2):
+        assert list(Cache(ListMap(names(), upper))) == ["A", "B"]
+    assert capture_log.text.count("WARNING cache: the samples are not kept") == 1
+    assert "the cache cannot be written: " in capture_log.text
+
+
+def test_overwrite_cache_makes_it_again(capture_log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for start in ("one", "two", "two"):
+        monkeypatch.setattr(module, "launch", lambda start=start: start)
+        monkeypatch.setattr("alchemy.data.cache.entries.launch", lambda start=start: start)
+        assert list(Cache(ListMap(names(), upper), overwrite_cache=True)) == ["A", "B"]
+    assert CALLS == ["a", "b"] * 2  # the second rank of one start finds what the first has made
+    assert "it is made again, as overwrite_cache says" in capture_log.text
+
+
+def test_no_file_writes_nothing_and_reads_what_is_there(run: Run, capture_log: Any) -> None:
+    run.set_global("no_file", True)
+    assert list(Cache(Map(names(), upper))) == ["A", "B"]
+    assert not Path(".alchemy").exists()
+    run.set_global("no_file", False)
+    Cache(Map(names(), upper))
+    run.set_global("no_file", True)
+    there = {path: path.stat().st_mtime_ns for path in Path(".alchemy").rglob("*")}
+    assert list(Cache(Map(names(), upper))) == ["A", "B"]
+    assert {path: path.stat().st_mtime_ns for path in Path(".alchemy").rglob("*")} == there
+    assert CALLS == ["a", "b"] * 2
+    assert "WARNING" not in capture_log.text
+
+
+def test_workers_read_it(capture_log: Any) -> None:
+    kept = Cache(ListMap(names(*"abcdef"), upper))
+    for start in ("fork", "spawn"):
+        loader = get_dataloader(kept, batch_size=2, num_workers=2, multiprocessing_context=start)
+        assert list(loader) == [["A", "B"], ["C", "D"], ["E", "F"]]
+    assert list(get_dataloader(SplitByWorker(kept), batch_size=6)) == [list("ABCDEF")]
+
+
+def test_arrays_may_be_changed_unless_they_are_views() -> None:
+    source = ListMap(names(), Arrays())
+    kept = Cache(source)
+    kept[0]["x"][0] = 9
+    assert kept[0]["x"].tolist() == [1, 1]
+    assert not Cache(source, views=True)[0]["x"].flags.writeable
+    assert next(iter(get_dataloader(kept, batch_size=2)))["x"].tolist() == [[1, 1], [1, 1]]
+
+
+class Arrays:
+    def __call__(self, sample: str) -> dict[str, Any]:
+        return {"x": np.ones(2, "f4")}
+
+
+# -- random numbers
+
+
+def noisy(sample: str) -> Any:
+    return sample, random.random(), float(np.random.rand()), float(torch.rand(1))
+
+
+def own(sample: str) -> Any:
+    return sample, float(sample_rng().random())
+
+
+@pytest.mark.parametrize("fn", [noisy, own])
+def test_what_was_drawn_is_kept_told_and_seen_by_nobody_else(fn: Any, capture_log: Any) -> None:
+    random.seed(1)
+    kept = [
+        list(Cache(ListMap(names(), fn))),
+        list(Cache(ListMap(names(), fn))),
+        list(Cache(ListMap(names(), fn), overwrite_cache=True)),
+    ]
+    assert kept[0] == kept[1] == kept[2]
+    assert kept[0][0][1:] != kept[0][1][1:]
+    assert random.random() == random.Random(1).random()
+    assert "WARNING cache: alchemy.pipeline.lst.Map draws random numbers, or a pipe before it" in capture_log.text
+
+
+def test_a_shuffle_before_it_is_that_of_the_seed(capture_log: Any) -> None:
+    def read(seed: int) -> list[Any]:
+        pipes = [
+            {"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": list("abcdef")},
+            {"type": "alchemy.pipeline.itr.Shuffle"},
+        ]
+        kept = build_datapipes([*pipes, {"type": "alchemy.pipeline.cache.Cache"}], seed=seed)
+        assert list(kept) == list(build_datapipes(pipes, seed=seed))
+        return list(kept)
+
+    assert read(1) == read(1) != read(2)
+    assert "'order' of pipe 1 (alchemy.pipeline.itr.Shuffle) has changed" in capture_log.text
+    assert "WARNING" not in capture_log.text
+
+
+# -- what it refuses
+
+
+def test_it_stands_before_the_split() -> None:
+    with pytest.raises(AlchemyError, match="behind a pipe that splits the data"):
+        Cache(SplitByWorker(names()))
+
+
+def test_nothing_is_an_error() -> None:
+    write("empty.jsonl", "")
+    with pytest.raises(AlchemyError, match="JsonlOpener yields nothing"):
+        Cache(Shuffle(JsonlOpener(["empty.jsonl"])).datapipe)
+
+
+def test_an_error_of_the_data_names_the_pipe() -> None:
+    write("train.jsonl", '{"text": 1}\n')
+    with pytest.raises(AlchemyError, match=r"\[pipes.2\] alchemy.pipeline.itr.Map failed"):
+        built()
+    assert entries(cache_folder()) == []
+
+
+# -- damaged, or removed by somebody else
+
+
+def folder_of(kept: Cache) -> Path:
+    assert isinstance(kept.samples, Stored)
+    return kept.samples.folder
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "0.bin", "0.idx"])
+def test_what_is_damaged_is_told_once_and_made_again(name: str, capture_log: Any) -> None:
+    path = folder_of(Cache(ListMap(names(), upper))) / name
+    path.write_bytes(path.read_bytes()[::-1])
+    for _ in range(2):
+        assert list(Cache(ListMap(names(), upper))) == ["A", "B"]
+    assert CALLS == ["a", "b"] * 2
+    assert f"{name} is not as it was written; the samples are made again" in capture_log.text
+    assert capture_log.text.count("WARNING") == 1
+
+
+def test_what_is_removed_before_it_is_opened_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    Cache(ListMap(names(), upper))
+    opened = Entry.open
+
+    def removed_first(entry: Entry, **more: Any) -> Stored:
+        monkeypatch.setattr(Entry, "open", opened)
+        remove(cache_folder(), [entry.key])
+        return entry.open(**more)
+
+    monkeypatch.setattr(Entry, "open", removed_first)
+    assert list(Cache(ListMap(names(), upper))) == ["A", "B"]
+    assert CALLS == ["a", "b"] * 2
+
+
+def letters(*texts: str) -> Any:
+    pipe = Shuffle(names(*texts))
+    pipe.order.seed = 3
+    return Map(pipe, upper)
+
+
+def test_workers_that_find_nothing_make_it_again_as_it_was() -> None:
+    kept = Cache(letters(*"abcdef"))
+    wanted = list(kept)
+    loader = get_dataloader(kept, batch_size=2, num_workers=2, multiprocessing_context="spawn")
+    remove(cache_folder(), [folder_of(kept).name])
+    assert [sample for batch in loader for sample in batch] == wanted
+    assert [entry.key for entry in entries(cache_folder())] == [folder_of(kept).name]
+
+
+def test_what_cannot_be_as_it_was_is_told() -> None:
+    write("grown.txt", "a")
+    kept = pickle.loads(pickle.dumps(Cache(LineOpener(["grown.txt"]))))
+    remove(cache_folder(), [folder_of(kept).name])
+    write("grown.txt", "b")
+    with pytest.raises(
+        AlchemyError, match=r"was removed while it was read, and .* grown.txt changed while it was read"
+    ):
+        kept[0]
+
+
+def test_other_samples_under_the_same_key_are_told() -> None:
+    kept = Cache(ListMap(names(), upper))
+    travelled = pickle.loads(pickle.dumps(kept))
+    remove(cache_folder(), [folder_of(kept).name])
+    about = {"chain": kept.found.chain, "facts": kept.found.facts}
+    keep(cache_folder(), kept.found.key, about, lambda: (text for text in "xy"))
+    with pytest.raises(AlchemyError, match="it was made anew, and is not the same"):
+        travelled[0]
+    assert list(kept) == ["A", "B"]  # it has mapped the files of before
+
+
+def test_nothing_is_made_again_where_nothing_is_to_be_written(run: Run) -> None:
+    Cache(ListMap(names(), upper))
+    run.set_global("no_file", True)
+    kept = pickle.loads(pickle.dumps(Cache(ListMap(names(), upper))))
+    remove(cache_folder(), [folder_of(kept).name])
+    with pytest.raises(AlchemyError, match="it cannot be made again: nothing is to be written"):
+        kept[0]
+    assert entries(cache_folder()) == []
+
+
+# -- what loaders and resumes ask
+
+
+def ids(sample: str) -> dict[str, Any]:
+    CALLS.append(sample)
+    return {"input_ids": list(range(len(sample))), "text": sample}
+
+
+def test_a_loader_knows_lengths_without_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Cache(ListMap(names("aaaa", "b", "cc"), ids))
+    monkeypatch.setattr(Cache, "__getitem__", None)
+    assert {name: column.tolist() for name, column in kept.lengths().items()} == {"input_ids": [4, 1, 2]}
+
+
+def test_lengths_are_asked_of_the_chain_where_nothing_is_kept() -> None:
+    assert Cache(ListMap(names(), lambda text: text)).lengths() == {}
+    told = ListMap(names(), lambda text: text)
+    told.lengths = lambda: {"ids": np.array([1, 1])}  # type: ignore[attr-defined]
+    assert Cache(told).lengths()["ids"].tolist() == [1, 1]
+
+
+def test_a_resume_knows_the_samples() -> None:
+    one, same = Cache(ListMap(names("ab"), upper)), Cache(ListMap(names("ab"), str.upper))
+    other = Cache(ListMap(names("ax"), upper))
+    assert isinstance(one.digest, str)
+    assert one.digest == same.digest != other.digest
+    assert Cache(ListMap(names(), lambda text: text)).digest is None
