@@ -12,7 +12,7 @@ from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.labels import keep, number_of, read_labels
-from alchemy.pipeline.processors.samples import Rows, count_of, fill, sample_of, tried, where_of
+from alchemy.pipeline.processors.samples import Rows, count_of, fill, sample_of, shown, tried, where_of
 from alchemy.pipeline.processors.tables import Layout, Table, open_table
 
 Fields = Callable[[Any], dict[str, Any]]
@@ -87,7 +87,9 @@ class TextClassification(LstDataPipeline):
         if isinstance(cell, list):
             return cell
         if not isinstance(cell, str):
-            raise BadRow(f"the labels are {cell!r}, expected a list, or a text with {self.separator!r} between them")
+            raise BadRow(
+                f"the labels are {shown(cell)}, expected a list, or a text with {self.separator!r} between them"
+            )
         return [part for part in cell.split(self.separator) if part.strip()]
 
 
@@ -97,7 +99,7 @@ def text_field(name: str, cell: Callable[[Any], Any]) -> Fields:
     def field(row: Any) -> dict[str, Any]:
         text = cell(row)
         if not isinstance(text, str) or not text.strip():
-            raise BadRow(f"the {name} is {text!r}, expected a text that is not empty")
+            raise BadRow(f"the {name} is {shown(text)}, expected a text that is not empty")
         return {name: text}
 
     return field

@@ -15,7 +15,7 @@ from alchemy.data.files import check_file, read_lines
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.files import write_atomic
 from alchemy.pipeline.openers import BadRow
-from alchemy.pipeline.processors.samples import in_short
+from alchemy.pipeline.processors.samples import in_short, shown
 from alchemy.records.labels import labels_file, read_names
 
 
@@ -48,8 +48,8 @@ class Labels:
         if text in self.written:
             return self.written[text]
         if self.by == "index":
-            raise BadRow(f"label {text!r} is not an index from 0 to {len(self.names) - 1}")
-        raise BadRow(f"there is no label {text!r}, expected {in_short(self.names)}{self._hint(text)}")
+            raise BadRow(f"label {shown(text)} is not an index from 0 to {len(self.names) - 1}")
+        raise BadRow(f"there is no label {shown(text)}, expected {in_short(self.names)}{self._hint(text)}")
 
     def single(self, cell: Any) -> dict[str, Any]:
         number = self.number(cell)
@@ -69,7 +69,7 @@ class Labels:
     def _hint(self, text: str) -> str:
         if text.isdecimal():
             return '; if the file has indices, set label_by = "index"'
-        near = did_you_mean(text, self.names)
+        near = did_you_mean(text[:100], self.names)
         return f"; {near}" if near else ""
 
 
@@ -112,7 +112,7 @@ def keep(names: Sequence[str], field: str) -> None:
 def name_of(cell: Any) -> str:
     """A label as text: what csv has, and JSON may have."""
     if isinstance(cell, bool) or not isinstance(cell, str | int):
-        raise BadRow(f"the label is {cell!r}, expected a text")
+        raise BadRow(f"the label is {shown(cell)}, expected a text")
     if not (name := str(cell).strip()):
         raise BadRow("the label is empty")
     return name
@@ -125,7 +125,7 @@ def number_of(cell: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise BadRow(f"the label is {cell!r}, expected a finite number")
+        raise BadRow(f"the label is {shown(cell)}, expected a finite number")
     return number
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -14,6 +15,8 @@ from alchemy.data.files import expand, open_text, readable
 from alchemy.errors import AlchemyError
 from alchemy.pipeline.openers import BadRow, check_bad, good
 
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxlong = _repr.maxother = 80
 Rows = Iterable[tuple[int, Any]]  # each with its line; a BadRow stands for one that is not well formed
 
 
@@ -111,6 +114,11 @@ def lines_of(path: Path, encoding: str) -> list[str]:
     with readable(path, 1, encoding), open_text(path, encoding=encoding, newline="\n") as file:
         lines = file.read().replace("\r\n", "\n").split("\n")
     return lines if lines[-1] else lines[:-1]
+
+
+def shown(value: Any) -> str:
+    """A cell in a message, cut in the middle: it may be a whole book that stands in the wrong column."""
+    return _repr.repr(value)
 
 
 def in_short(names: Iterable[str], most: int = 12) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline.openers import BadRow
+from alchemy.pipeline.processors.samples import shown
 
 # the letters of (first, inner, last, only) of a span
 LETTERS = {"BIO": "BIIB", "IOB1": "IIII", "BIOES": "BIES", "BMES": "BMES", "BILOU": "BILU"}
@@ -42,7 +43,7 @@ class Scheme:
         if tag not in self.known:
             letter, _, kind = tag.partition("-")
             if letter not in PLAIN[self.name] or not kind:
-                raise BadRow(f"the tag {tag!r} is not of the scheme {self.name}, expected {self._expected()}")
+                raise BadRow(f"the tag {shown(tag)} is not of the scheme {self.name}, expected {self._expected()}")
             self.known[tag] = PLAIN[self.name][letter], kind
         return self.known[tag]
 
@@ -51,7 +52,7 @@ class Scheme:
         if self.pairs.issuperset(zip(["O", *tags], [*tags, "O"], strict=True)):
             return []
         pairs = list(zip(["O", *tags], [*tags, "O"], strict=True))
-        wrong = [place for place, (before, tag) in enumerate(pairs) if not self._may_follow(before, tag)]
+        wrong = [place for place, (before, tag) in enumerate(pairs) if not self.may_follow(before, tag)]
         self.pairs.update(set(pairs).difference(pairs[place] for place in wrong))
         return wrong
 
@@ -99,7 +100,8 @@ class Scheme:
         letters = list(dict.fromkeys(("B" if self.name == "IOB1" else "") + LETTERS[self.name]))
         return ["O", *(f"{letter}-{kind}" for kind in types for letter in letters)]
 
-    def _may_follow(self, before: str, tag: str) -> bool:
+    def may_follow(self, before: str, tag: str) -> bool:
+        """Whether a tag may stand behind another; `O` stands before the first one, and behind the last."""
         (last, old), (letter, new) = self.read(before), self.read(tag)
         opened, goes_on = last in "BI", letter in "IE"
         if self.name == "IOB1":

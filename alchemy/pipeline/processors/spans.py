@@ -9,7 +9,7 @@ from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.classification import text_field
 from alchemy.pipeline.processors.labels import keep, name_of, read_labels
-from alchemy.pipeline.processors.samples import Rows, count_of, fill, sample_of, tried, where_of
+from alchemy.pipeline.processors.samples import Rows, count_of, fill, sample_of, shown, tried, where_of
 from alchemy.pipeline.processors.schemes import Scheme
 from alchemy.pipeline.processors.tables import Layout, open_table
 
@@ -55,7 +55,7 @@ class Spans(LstDataPipeline):
 
     def _sample(self, text: str, listed: Any) -> dict[str, Any]:
         if not isinstance(listed, list):
-            raise BadRow(f"the spans are {listed!r}, expected a list [[start, end, label], ..]")
+            raise BadRow(f"the spans are {shown(listed)}, expected a list [[start, end, label], ..]")
         spans = [span_of(item, len(text)) for item in listed]
         sample = {"text": text, "spans": spans, **self.known.numbers("label_ids", [span[2] for span in spans])}
         if self.target is None:
@@ -69,8 +69,8 @@ def span_of(item: Any, length: int) -> list[Any]:
     if isinstance(item, dict):
         item = [item.get(key) for key in ("start", "end", "label")]
     if not isinstance(item, list) or len(item) != 3 or not all(type(number) is int for number in item[:2]):
-        raise BadRow(f"the span {item!r} is not [start, end, label]")
+        raise BadRow(f"the span {shown(item)} is not [start, end, label]")
     start, end, label = item
     if not 0 <= start < end <= length:
-        raise BadRow(f"the span {item!r} does not lie in the text, which has {length} characters")
+        raise BadRow(f"the span {shown(item)} does not lie in the text, which has {length} characters")
     return [start, end, name_of(label)]

@@ -42,6 +42,14 @@ def test_marks_of_quotation_are_text_in_tsv_unless_they_are_named(write):
     assert TextClassification(path, quote='"')[0]["text"] == "x"
 
 
+@pytest.mark.parametrize("options", [{"labels": ["good", "bad"]}, {"kind": "regression"}])
+def test_a_book_in_the_wrong_column_does_not_fill_the_screen(write, options):
+    path = write("a.csv", f"text,label\nx,{'a book ' * 100_000}\n")
+    with pytest.raises(AlchemyError, match=r"a\.csv:2 .* 'a book a .*\.\.\..* book.*', expected") as told:
+        TextClassification(path, **options)
+    assert len(str(told.value)) < 400
+
+
 def test_files_of_different_kinds_are_not_mixed(write):
     files = [write("a.csv", "text,label\nx,a\n"), write("b.csv", "text\n\ny\n")]
     with pytest.raises(
@@ -127,7 +135,7 @@ def test_a_wrong_object_is_named(write, text, message):
 
 
 def test_a_number_beyond_all_floats_is_no_target(write):
-    with pytest.raises(AlchemyError, match=r"a\.jsonl:1 the label is 9+, expected a finite number"):
+    with pytest.raises(AlchemyError, match=r"a\.jsonl:1 the label is 9+\.\.\.9+, expected a finite number"):
         TextClassification(write("a.jsonl", f'{{"text": "x", "label": {"9" * 400}}}\n'), kind="regression")
 
 
