@@ -37,6 +37,8 @@ KINDS = {
     "collate": ("alchemy.data.collate.CollateFn",),
     "column": ("alchemy.data.columns.Column",),
     "tokenizer": ("alchemy.text.Tokenizer",),
+    "encoder": ("alchemy.models.encoders.Encoder",),
+    "head": ("alchemy.models.heads.Head",),
 }
 FOREIGN = ("alchemy.", "torch.")  # what is not the project's own code
 _KIND_OF_CLASS = {base.rpartition(".")[2]: kind for kind, bases in KINDS.items() for base in bases}

@@ -80,6 +80,8 @@ GIVEN = {
     "data pipe": ("datapipe",),
     "runner": ("cfg", "device_info"),
     "checkpoint": ("state_dir",),
+    "encoder": ("tokenizer",),
+    "head": ("inputs",),
 }
 
 # what the loader takes: torch's arguments and our own, with the annotation to check against

@@ -10,15 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alchemy.errors import AlchemyError
 from alchemy.model import AlchemyModel
-from alchemy.models.classifier import losses, target_of
+from alchemy.models.base import TextModel
 from alchemy.models.encoders import Encoder
 from alchemy.models.heads import Head
-from alchemy.models.parts import build_encoder, find_classes, find_tokenizer, rows_in
-from alchemy.nn.losses import CrossEntropy, build_loss
+from alchemy.nn.losses import CrossEntropy
 from alchemy.nn.rows import Rows, in_front, mean_of
-from alchemy.registry import build
 
 
 class Net(nn.Module):
@@ -41,7 +38,7 @@ class Net(nn.Module):
 
 
 @AlchemyModel.register()
-class RelationClassifier(AlchemyModel):
+class RelationClassifier(TextModel):
     """`logits` of relations, from the text and from the tokens of each mark: the fields that `marks` names."""
 
     def __init__(
@@ -56,26 +53,15 @@ class RelationClassifier(AlchemyModel):
         label: str = "label_id",
         tokenizer: Any = None,
     ) -> None:
-        super().__init__()
-        self.ids, self.label, self.marks = ids, label, marks
-        own = find_tokenizer(self.run, tokenizer)
-        self.pad = None if own is None else own.pad
-        made = build_encoder(encoder, own)
-        top: Head = build(Head, head, given={"inputs": made.width}, section="model.head")
-        self.model = Net(made, top, len(marks), find_classes(self.run, classes), dropout)
-        self.criterion = build_loss(self.criterion_cfg) if self.criterion_cfg else CrossEntropy()
-
-    def max_positions(self) -> int | None:
-        longest: int | None = self.module.encoder.longest
-        return longest
+        super().__init__(ids=ids, tokenizer=tokenizer)
+        self.label, self.marks = label, marks
+        made = self.encoder_of(encoder)
+        self.model = Net(made, self.head_of(head, made), len(marks), self.classes_of(classes), dropout)
+        self.criterion = self.loss_for(CrossEntropy())
 
     def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> MutableMapping[str, Any]:
-        absent = [name for name in self.marks if name not in batch]
-        if absent:
-            hint = f"the batch has {', '.join(map(str, batch))}"
-            raise AlchemyError(f"the model reads {absent[0]!r}, which the batch does not have", hint=hint)
-        rows = rows_in(batch, self.ids, self.module.encoder, self.pad)
-        logits_BC = self.model(rows, *(batch[name] for name in self.marks))
+        logits_BC = self.model(self.rows(batch), *(self.field(batch, name) for name in self.marks))
         if not needs_loss:
             return {"logits": logits_BC}
-        return {"logits": logits_BC, **losses(self, logits_BC, target_of(batch, self.label), requires_grad)}
+        found = self.criterion(logits_BC, self.field(batch, self.label))
+        return {"logits": logits_BC, **self.learnt(found, requires_grad)}

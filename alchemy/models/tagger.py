@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
 from alchemy.model import AlchemyModel
-from alchemy.models.classifier import losses, target_of
+from alchemy.models.base import TextModel
 from alchemy.models.encoders import Encoder
-from alchemy.models.parts import build_encoder, find_classes, find_tokenizer, rows_in
 from alchemy.nn.crf import CRF
-from alchemy.nn.losses import CrossEntropy, build_loss
+from alchemy.nn.losses import CrossEntropy
 from alchemy.nn.rows import Rows, in_front
 
 IGNORED = -100
@@ -44,7 +43,7 @@ class Net(nn.Module):
 
 
 @AlchemyModel.register()
-class Tagger(AlchemyModel):
+class Tagger(TextModel):
     """`tags` of each text: the best of each word (`decoder = "softmax"`), or the best row of them (`"crf"`).
 
     The batch has `words`: which word each token belongs to, -1 for none; its first token speaks for a word. Tags come
@@ -65,35 +64,19 @@ class Tagger(AlchemyModel):
         label: str = "targets",
         tokenizer: Any = None,
     ) -> None:
-        super().__init__()
+        super().__init__(ids=ids, tokenizer=tokenizer)
         if decoder not in ("softmax", "crf"):
             raise AlchemyError(f"decoder must be 'softmax' or 'crf', not {decoder!r}")
-        self.ids, self.words, self.label = ids, words, label
-        own = find_tokenizer(self.run, tokenizer)
-        self.pad = None if own is None else own.pad
-        tags = find_classes(self.run, classes)
+        self.words, self.label = words, label
+        tags = self.classes_of(classes)
         allowed = getattr(self.run.task, "rules", None) if rules else None
         chain = CRF(tags, **(allowed() if allowed else {})) if decoder == "crf" else None
-        self.model = Net(build_encoder(encoder, own), tags, dropout, chain)
-        self.criterion = build_loss(self.criterion_cfg) if self.criterion_cfg else CrossEntropy(ignore_index=IGNORED)
-
-    def max_positions(self) -> int | None:
-        longest: int | None = self.module.encoder.longest
-        return longest
-
-    def optim_params(self, **table: Any) -> Any:
-        """The chain learns `crf_lr`, where `[optim]` has it: ten to a thousand times that of an encoder is usual."""
-        named = list(self.module.named_parameters())
-        if "crf_lr" not in table:
-            return [param for _, param in named]
-        chain = [param for name, param in named if name.startswith("crf.")]
-        others = [param for name, param in named if not name.startswith("crf.")]
-        return [{"params": others}, {"params": chain, "lr": table["crf_lr"]}]
+        self.model = Net(self.encoder_of(encoder), tags, dropout, chain)
+        self.criterion = self.loss_for(CrossEntropy(ignore_index=IGNORED))
 
     def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> MutableMapping[str, Any]:
-        rows = rows_in(batch, self.ids, self.module.encoder, self.pad)
-        first_BT = first_of(batch, self.words)
-        tags_BT = target_of(batch, self.label) if needs_loss else None
+        rows, first_BT = self.rows(batch), first_of(self.field(batch, self.words))
+        tags_BT = self.field(batch, self.label) if needs_loss else None
         scores_BWC, real_BW, chained_B = self.model(rows, first_BT, tags_BT)
         made = {"tags": self._tags(scores_BWC, real_BW, first_BT)} if not requires_grad else {}
         if tags_BT is None:
@@ -101,9 +84,8 @@ class Tagger(AlchemyModel):
         if chained_B is None:
             words_BW = in_front(Rows(tags_BT, first_BT & rows.real_BT))[0]
             gold_BW = torch.where(words_BW.real_BT, words_BW.ids_BT, IGNORED)
-            return made | losses(self, scores_BWC.mT, gold_BW, requires_grad)
-        loss = self.backward.backward(chained_B.sum(), requires_grad=requires_grad, count=len(chained_B))
-        return {**made, "loss_sum": chained_B.sum().detach(), "count": len(chained_B), "loss": loss}
+            return made | self.learnt(self.criterion(scores_BWC.mT, gold_BW), requires_grad)
+        return made | self.learnt((chained_B.sum(), len(chained_B)), requires_grad)
 
     def _tags(self, scores_BWC: Tensor, real_BW: Tensor, first_BT: Tensor) -> list[list[int]]:
         chain = self.module.crf
@@ -115,13 +97,11 @@ class Tagger(AlchemyModel):
         return [row[:count] for row, count in zip(found, counts)]
 
 
-def first_of(batch: Any, name: str) -> Tensor:
-    """Which tokens are the first of a word."""
-    if name not in batch:
-        hint = f"name it where words are encoded: words = {name!r}"
-        raise AlchemyError(
-            f"the tagger reads {name!r}, the word of each token, which the batch does not have", hint=hint
-        )
-    word_BT: Tensor = batch[name]
+def first_of(word_BT: Tensor) -> Tensor:
+    """Which tokens are the first of a word.
+
+    >>> first_of(torch.tensor([[-1, 0, 0, 1, -1]])).int().tolist()
+    [[0, 1, 0, 1, 0]]
+    """
     before_BT = torch.cat((torch.full_like(word_BT[:, :1], -1), word_BT[:, :-1]), dim=1)
     return (word_BT >= 0) & (word_BT != before_BT)

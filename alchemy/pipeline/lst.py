@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from loguru import logger
 from torch.utils.data import IterableDataset
 
@@ -13,7 +14,7 @@ from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.itr import at_least, field_of, function_of, length_of, mapped
 
-__all__ = ["Filter", "ItrToLst", "Map", "SequenceWrapper", "Take"]
+__all__ = ["Filter", "HoldOut", "ItrToLst", "Map", "SequenceWrapper", "Take"]
 
 
 @DataPipeline.register()
@@ -118,6 +119,33 @@ class Take(LstDataPipeline):
 
     def __len__(self) -> int:
         return min(self.n, len(self.datapipe))
+
+
+@DataPipeline.register()
+class HoldOut(LstDataPipeline):
+    """All samples but a `share` that is drawn by `seed`; with `held` those of that share, in the order of the data.
+
+    So that one file serves for training and for development: two chains of the same share and seed, one with `held`.
+    """
+
+    keeps = True
+
+    def __init__(self, datapipe: Any, *, share: float = 0.1, held: bool = False, seed: int = 0) -> None:
+        super().__init__(check_list(datapipe, "HoldOut"))
+        self.share, self.held, self.seed = share, held, seed
+        count = len(datapipe)
+        size = round(count * share) if 0 < share < 1 else 0
+        if not 0 < size < count:
+            hint = "share is a number between 0 and 1 that leaves some on both sides"
+            raise AlchemyError(f"HoldOut: a share of {share} of {count} samples is {size}", hint=hint)
+        drawn = np.random.Generator(np.random.PCG64(seed)).permutation(count) < size
+        self.kept = np.flatnonzero(drawn == held)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.datapipe[int(self.kept[index])]
+
+    def __len__(self) -> int:
+        return len(self.kept)
 
 
 def check_list(datapipe: Any, what: str) -> Sequence[Any]:

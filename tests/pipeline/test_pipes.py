@@ -6,7 +6,9 @@ import pickle
 import pytest
 
 from alchemy.data.loader import get_dataloader
+from alchemy.errors import AlchemyError
 from alchemy.pipeline import ItrDataPipeline, build_datapipes
+from alchemy.pipeline.lst import HoldOut, SequenceWrapper
 
 SAMPLES = [{"n": number, "text": "x" * (number % 5)} for number in range(11)]
 ITR, LST = "alchemy.pipeline.itr.", "alchemy.pipeline.lst."
@@ -115,3 +117,20 @@ def test_a_batch_is_also_found_in_the_package():
     pipe = build({"type": "alchemy.pipeline.Batch", "batch_size": 11})
     assert numbers(next(iter(pipe))) == list(range(11))
     assert isinstance(pipe, ItrDataPipeline)
+
+
+@pytest.mark.parametrize(("share", "size"), [(0.1, 2), (0.5, 10), (0.96, 19)])
+def test_what_is_held_out_is_in_one_of_both_chains(share: float, size: int) -> None:
+    source = SequenceWrapper(list(range(20)))
+    held = list(HoldOut(source, share=share, held=True, seed=3))
+    rest = list(HoldOut(source, share=share, seed=3))
+    assert len(held) == size
+    assert sorted(held + rest) == list(range(20))
+    assert held == sorted(held) and rest == sorted(rest)
+    assert held != list(HoldOut(source, share=share, held=True, seed=4))
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.1, 0.001, 2])
+def test_a_share_that_leaves_nothing_is_refused(share: float) -> None:
+    with pytest.raises(AlchemyError, match="between 0 and 1"):
+        HoldOut(SequenceWrapper([1, 2, 3]), share=share)

@@ -1,0 +1,95 @@
+"""What the models of texts share: an encoder, the rows of a batch, and the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alchemy.errors import AlchemyError
+from alchemy.model import AlchemyModel
+from alchemy.models.encoders import Encoder
+from alchemy.models.heads import Head
+from alchemy.nn.losses import Loss, build_loss
+from alchemy.nn.rows import Rows
+from alchemy.pipeline.tokenizers import tokenizer_of
+from alchemy.registry import build
+
+
+class TextModel(AlchemyModel):
+    """A model whose module has an `encoder`. Tokenizer and classes are those of the task, unless they are told.
+
+    A batch has the field `ids`, a `mask` of what is real (else what is no padding is), and where the texts have them
+    `segments`. With `trf_lr` in `[optim]` the encoder has this learning rate, and all else `lr`.
+    """
+
+    def __init__(self, *, ids: str, tokenizer: Any) -> None:
+        super().__init__()
+        self.ids = ids
+        self.tokenizer = getattr(self.run.task, "tokenizer", None) if tokenizer is None else tokenizer_of(tokenizer)
+
+    # -- for the constructor of a model
+    def encoder_of(self, table: Mapping[str, Any]) -> Encoder:
+        """The encoder; it is handed the tokenizer, if it takes one."""
+        given = {} if self.tokenizer is None else {"tokenizer": self.tokenizer}
+        encoder: Encoder = build(Encoder, table, given=given, section="model.encoder")
+        return encoder
+
+    def head_of(self, table: Mapping[str, Any], encoder: Encoder) -> Head:
+        head: Head = build(Head, table, given={"inputs": encoder.width}, section="model.head")
+        return head
+
+    def classes_of(self, told: int) -> int:
+        """How many classes there are: as told, else as many as the task has labels."""
+        found = told or len(getattr(self.run.task, "labels", ()))
+        if not found:
+            hint = "give classes = 2, or a task that knows its labels, as those of alchemy.tasks do"
+            raise AlchemyError("the model does not know how many classes there are", section="model", hint=hint)
+        return found
+
+    def loss_for(self, usual: Loss) -> Loss:
+        """The loss of `[criterion]`, and without that table the usual one."""
+        return build_loss(self.criterion_cfg) if self.criterion_cfg else usual
+
+    # -- in a step
+    def rows(self, batch: Mapping[str, Any]) -> Rows:
+        ids_BT: Tensor = self.field(batch, self.ids)
+        longest = self.max_positions()
+        if longest is not None and ids_BT.shape[1] > longest:
+            hint = f"set max_length = {longest} (or less) where texts are encoded, and `long` to what is cut"
+            text = f"a text has {ids_BT.shape[1]} tokens, and the encoder takes {longest}"
+            raise AlchemyError(text, section="model.encoder", hint=hint)
+        real_BT = batch.get("mask")
+        pad = None if self.tokenizer is None else self.tokenizer.pad
+        if real_BT is None:
+            real_BT = torch.ones_like(ids_BT, dtype=torch.bool) if pad is None else ids_BT != pad
+        return Rows(ids_BT, real_BT.bool(), batch.get("segments"))
+
+    def field(self, batch: Mapping[str, Any], name: str) -> Tensor:
+        """A field of the batch that must be there as numbers."""
+        found = batch.get(name)
+        if not isinstance(found, Tensor):
+            hint = f"the batch has {', '.join(map(str, batch))}"
+            raise AlchemyError(f"the model reads {name!r}, which the batch does not have as numbers", hint=hint)
+        return found
+
+    def learnt(self, found: tuple[Tensor, int | Tensor], requires_grad: bool) -> dict[str, Any]:
+        """What a model returns of its loss; the backward handler divides the sum by the count."""
+        loss_sum, count = found
+        loss = self.backward.backward(loss_sum, requires_grad=requires_grad, count=count)
+        return {"loss_sum": loss_sum.detach(), "count": count, "loss": loss}
+
+    # -- for others
+    def max_positions(self) -> int | None:
+        longest: int | None = self.module.encoder.longest
+        return longest
+
+    def optim_params(self, **table: Any) -> Any:
+        if table.get("trf_lr") is None:
+            return super().optim_params(**table)
+        encoder = list(self.module.encoder.parameters())
+        inner = set(map(id, encoder))
+        others = [param for param in self.module.parameters() if id(param) not in inner]
+        return [{"params": encoder, "lr": table["trf_lr"]}, {"params": others}]
