@@ -167,7 +167,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_bytes())
-        found, _ = manifest["format"], [manifest[key] for key in ("type", "options", "files")]
+        found, _ = manifest["format"], manifest["type"]
+        manifest |= {key: dict(manifest[key]) for key in ("options", "files")}
     except (ValueError, KeyError, TypeError) as error:
         raise AlchemyError(
             f"it is no description of a tokenizer: {error!r}", where=str(path), hint="save the tokenizer again"

@@ -81,7 +81,7 @@ class SentencePiece(Backed):
                 minloglevel=2,
                 **{f"{role}_id": place for place, role in enumerate(ROLES)},
             )
-        except (RuntimeError, OSError) as error:
+        except (RuntimeError, OSError, ValueError) as error:
             raise AlchemyError(f"sentencepiece could not be trained: {error}") from error
         return cls(model=model.getvalue(), multiple=multiple)
 
@@ -113,8 +113,15 @@ class Folder(Backed):
         self.settings = self._json("tokenizer_config.json")
         self.said = self.settings | self._json("special_tokens_map.json")
         self.model_type = "" if kind == WHOLE else self._family(kind, model_type)
-        backend = self._sentencepiece() if kind == SPM else Rust(self._inner(kind), parse_specials)
-        super().__init__(backend, self._specials(backend), multiple)
+        try:
+            backend = self._sentencepiece() if kind == SPM else Rust(self._inner(kind), parse_specials)
+            specials = self._specials(backend)
+        except AlchemyError:
+            raise
+        except Exception as error:  # whatever the files of others hold; the package tokenizers raises bare ones
+            text = f"the tokenizer in {str(self.path)!r} cannot be read: {error}"
+            raise AlchemyError(text, hint="its files are damaged, or do not belong together") from error
+        super().__init__(backend, specials, multiple)
 
     def options(self) -> dict[str, Any]:
         made: dict[str, Any] = {"parse_specials": self.parse_specials, "multiple": self.multiple}
@@ -245,7 +252,7 @@ def _wordpiece(folder: Folder) -> Any:
     tokenizers, settings = package("tokenizers", "Folder"), folder.settings
     symbols = folder.text("vocab.txt").rstrip("\n").split("\n")
     vocab = {symbol.rstrip("\r"): place for place, symbol in enumerate(symbols)}
-    unknown = _spelling(folder.said.get("unk_token", "[UNK]"))
+    unknown = _spelling(folder.said.get("unk_token") or "[UNK]")
     if unknown not in vocab:
         text = f"there is no {unknown}, which the vocabulary of BERT and its like has"
         raise AlchemyError(text, where=str(folder.path / "vocab.txt"), hint=WRITE)

@@ -120,7 +120,12 @@ def test_a_file_that_was_changed_is_not_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{}", "no description of a tokenizer: KeyError"), ("[", "no description"), ('{"format": 9}', "no description")],
+    [
+        ("{}", "no description of a tokenizer: KeyError"),
+        ("[", "no description"),
+        ('{"format": 9}', "no description"),
+        ('{"format": 1, "type": "alchemy.text.Words", "options": {}, "files": ["a"]}', "no description"),
+    ],
 )
 def test_a_manifest_that_cannot_be_read_is_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "alchemy.json").write_text(text)

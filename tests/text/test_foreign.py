@@ -30,8 +30,9 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.model").write_bytes(b"nothing")
     with pytest.raises(AlchemyError, match=r"x\.model it is no model of sentencepiece"):
         SentencePiece(model=tmp_path / "x.model")
-    with pytest.raises(AlchemyError, match="sentencepiece could not be trained"):
-        SentencePiece.train(LINES, size=5)
+    for wrong in ({"size": 5}, {"size": 60, "kind": "words"}):
+        with pytest.raises(AlchemyError, match="sentencepiece could not be trained"):
+            SentencePiece.train(LINES, **wrong)
     with pytest.raises(
         AlchemyError, match=r"SentencePiece takes text that can be written as UTF-8, not 'a .ud800'; a lone"
     ):
@@ -84,6 +85,9 @@ def test_added_tokens_have_the_ids_that_the_folder_says(tmp_path: Path) -> None:
         ({"vocab.json": '{"a</w>": 0}', "merges.txt": ""}, "has merges of characters, not of bytes as GPT-2"),
         ({"vocab.json": "{}", "merges.txt": "", "config.json": '{"model_type": "clip"}'}, "is of a clip, which needs"),
         ({"vocab.json": "[1]", "merges.txt": ""}, "vocab.json it is no JSON"),
+        ({"vocab.json": '{"a": 0}', "merges.txt": "x y\n"}, "cannot be read: Error while initializing BPE: Token `x`"),
+        ({"vocab.json": '{"a": "0"}', "merges.txt": ""}, "cannot be read: "),
+        ({"vocab.txt": "[UNK]", "tokenizer_config.json": '{"added_tokens_decoder": [1]}'}, "its files are damaged, or"),
         ({"tokenizer.json": "{}"}, "cannot read its tokenizer.json"),
     ],
 )
