@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.records.tokenizers import tokenizer_folder
+from alchemy.records.kept import best_checkpoint, has_best, use_own_tokenizers
+
+__all__ = ["Derived", "best_checkpoint", "for_prediction", "for_test", "has_best", "use_own_tokenizers"]
 
 TESTER, INFERENCE = "alchemy.runner.Tester", "alchemy.runner.InferenceRunner"
 COLLECT = "alchemy.pipeline.output.Collect"
@@ -50,44 +52,6 @@ def for_prediction(document: Document, model_path: Path | None = None, split: st
         pipes.remove(pipe)  # nobody would read what it keeps, and all of it would stay in memory
         derived.left_out.append("output pipe Collect")
     return derived
-
-
-def has_best(record: Path) -> bool:
-    return any((record / folder / "best").exists() for folder in ("checkpt", "state"))
-
-
-def best_checkpoint(record: Path, name: str = "best") -> Path:
-    """The folder with the weights that a record keeps under `name`: those of a pipe, or a checkpoint."""
-    path = next((path for path in (record / "checkpt" / name, record / "state" / name) if path.exists()), None)
-    if path is None:
-        kept = sorted({entry.name for folder in ("checkpt", "state") for entry in (record / folder).glob("[!.]*")})
-        offer = f"it has {', '.join(kept)}: choose with --checkpoint"
-        hint = offer if kept else "did the run end before its first save?"
-        raise AlchemyError(f"{record} has no checkpoint {name!r}", hint=hint)
-    return path
-
-
-def use_own_tokenizers(document: Document, record: Path) -> list[str]:
-    """Lets the pipes of a config encode with the copies that a record has; returns the fields that they make.
-
-    The folders that it names may be gone, or hold another vocabulary by now.
-    """
-    changed: list[str] = []
-    for table in _tables(document.peek("task")):
-        field = str(table.peek("to", "input_ids"))
-        folder = tokenizer_folder(record, field)
-        if table.peek("tokenizer") is not None and folder.is_dir():
-            table["tokenizer"] = str(folder)
-            changed += [field] if field not in changed else []
-    return changed
-
-
-def _tables(value: Any) -> Iterator[Table]:
-    """A table and all those inside it."""
-    if isinstance(value, Table):
-        yield value
-    for inner in value.entries() if isinstance(value, Table) else enumerate(value) if isinstance(value, list) else ():
-        yield from _tables(inner[1])
 
 
 def _derive(source: Document, runner: str, split: str, known_as: str, model_path: Path | None) -> Derived:

@@ -28,19 +28,19 @@ class Target(NamedTuple):
 
 def open_target(args: argparse.Namespace) -> Target:
     """Reads the config file, or the record, that `args.target` names."""
-    from alchemy.cli.derive import use_own_tokenizers
     from alchemy.config.load import prepare_cfg
+    from alchemy.records.kept import config_of, use_own_labels, use_own_tokenizers, use_own_weights
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code}
     if os.path.isfile(args.target.partition("#")[0]):
         return Target(prepare_cfg(args.target, **options))
     record = _find(args.target)
-    config = record / "cfg.toml"
-    if not config.is_file():
-        raise AlchemyError(f"{record} has no cfg.toml", hint="was it run without FileLogger's backup_cfg?")
-    document = prepare_cfg(config, **options)
+    document = prepare_cfg(config_of(record), **options)
     if not any("tokenizer" in text for text in args.overrides):
         _say_own(use_own_tokenizers(document, record), record)
+    if not any("labels" in text for text in args.overrides):
+        use_own_labels(document, record)
+    use_own_weights(document, record)
     if any(text.replace(" ", "").startswith("model.model_path=") for text in args.overrides):
         return Target(document, None, record)
     return Target(document, _weights(record, args.checkpoint), record)
@@ -64,7 +64,7 @@ def _say_own(fields: list[str], record: Path) -> None:
 
 def _weights(record: Path, name: str | None) -> Path:
     """The weights asked for; unasked the best, and the last where there are no best."""
-    from alchemy.cli.derive import best_checkpoint, has_best
+    from alchemy.records.kept import best_checkpoint, has_best
 
     if name is None and not has_best(record) and (record / "state" / "last").exists():
         print(f"{record} has no checkpoint 'best': its 'last' is used", file=sys.stderr)

@@ -10,9 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from alchemy.context import sym_tbl
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.files import write_atomic
 from alchemy.models.encoders import Encoder
 from alchemy.nn.rows import Rows, States, at
+from alchemy.records.kept import encoder_folder
 from alchemy.text import Tokenizer
 from alchemy.text.base import package
 
@@ -46,6 +49,7 @@ class Pretrained(Encoder):
             raise AlchemyError(
                 f"the tokenizer has {tokenizer.size} ids, and {path} knows {config.vocab_size}", hint=hint
             )
+        keep(config, path)
         self.kind: str = config.model_type
         self.inner = _model(transformers, Path(path).expanduser(), config, weights)
         self.width = config.hidden_size
@@ -74,6 +78,15 @@ class Pretrained(Encoder):
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes a folder that `AutoModel.from_pretrained` reads."""
         self.inner.save_pretrained(folder)
+
+
+def keep(config: Any, path: str) -> None:
+    """Puts the architecture into the record of the current run: with it and a checkpoint the folder is not needed."""
+    record = sym_tbl().record_dir
+    if record is not None:
+        folder = encoder_folder(record, path)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / "config.json", config.to_json_string())
 
 
 def _configuration(transformers: Any, folder: Path, kind: str, options: dict[str, Any]) -> Any:

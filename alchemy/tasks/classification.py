@@ -12,7 +12,7 @@ from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
 from alchemy.tasks.scores import class_scores, label_scores, number_scores
-from alchemy.tasks.text import TextTask, cells
+from alchemy.tasks.text import TextTask, cells, texts_of
 
 TARGETS = {"single": "label", "multi": "labels", "regression": "label"}
 
@@ -56,6 +56,10 @@ class Classification(TextTask):
     def names(self, sample: Mapping[str, Any]) -> Iterable[str]:
         found = sample.get(self.target, ())
         return (found,) if isinstance(found, str) else found
+
+    def question(self, item: Any) -> dict[str, Any]:
+        """A text, or for a task on pairs `(text, pair)`; or a dict of these."""
+        return dict(texts_of(item, *(("text", "pair") if self.pair else ("text",))))
 
     def _find_labels(self, told: list[str] | str | None) -> list[str]:
         return [] if self.kind == "regression" else super()._find_labels(told)

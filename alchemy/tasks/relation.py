@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+from alchemy.errors import AlchemyError
 from alchemy.pipeline.encode import EncodeWords
+from alchemy.pipeline.openers import BadRow
+from alchemy.pipeline.processors import Relation as Texts
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
 from alchemy.tasks.scores import relation_scores
-from alchemy.tasks.text import TextTask, cells
+from alchemy.tasks.text import TextTask, cells, texts_of
 
 
 @AlchemyTask.register()
@@ -42,6 +49,34 @@ class Relation(TextTask):
 
     def names(self, sample: Mapping[str, Any]) -> Iterable[str]:
         return (sample["label"],) if "label" in sample else ()
+
+    def question(self, item: Any) -> dict[str, Any]:
+        """A text such as `<e1> rain </e1> made <e2> mud </e2>`, or a dict with it or with the fields of a sample."""
+        if isinstance(item, Mapping) and "tokens" in item:
+            names = ("tokens", *(f"{mark}_tokens" for mark in self.marks))
+            absent = [name for name in names if name not in item]
+            if absent:
+                raise AlchemyError(f"there is no field {absent[0]!r}", hint=f"a sample has {', '.join(names)}")
+            return {"text": item.get("text") or " ".join(item["tokens"]), **{name: item[name] for name in names}}
+        try:
+            return self._reader._unmarked(texts_of(item, "text")["text"])
+        except BadRow as error:
+            hint = "mark the two things: " + " and ".join(f"<{mark}> .. </{mark}>" for mark in self.marks)
+            raise AlchemyError(f"the text {error}", hint=hint) from error
+
+    @cached_property
+    def _reader(self) -> Texts:
+        """The processor that reads marks as it did in training: with its indicators and its kind of tokens."""
+        splits = (self.cfg.get("datasets") or {}).values()
+        pipes = [pipe for split in splits for pipe in split.get("pipes") or ()]
+        told: Mapping[str, Any] = next(
+            (pipe for pipe in pipes if str(pipe.get("type")).endswith("processors.Relation")), {}
+        )
+        options = {key: told[key] for key in ("indicators", "tokens") if key in told}
+        with TemporaryDirectory() as folder:  # a processor is made of a file, and has at least one sample
+            file = Path(folder) / "question.jsonl"
+            file.write_text(json.dumps({"text": "".join(f"<{mark}>a</{mark}> " for mark in self.marks)}), "utf-8")
+            return Texts(str(file), text="text", label="", marks=self.marks, **options)
 
     def encoded(self, source: Any) -> Any:
         return EncodeWords(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
+from alchemy.errors import AlchemyError
 from alchemy.pipeline.encode import EncodeWords
 from alchemy.pipeline.processors.schemes import Scheme
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
 from alchemy.tasks.scores import span_scores
-from alchemy.tasks.text import TextTask
+from alchemy.tasks.text import TextTask, texts_of
+from alchemy.text import Characters
 
 
 @AlchemyTask.register()
@@ -18,6 +20,8 @@ class Tagging(TextTask):
     """A tag for each word, for samples with `tokens` and `tags`, as alchemy.pipeline.processors.Tagging gives them.
 
     `scheme` is that of the tags (BIO, BIOES, BMES..): spans are scored by it, and a chain of tags follows its rules.
+    `split` tells how a text that somebody asks about becomes words: at `"blanks"`, or into `"characters"`, which is the
+    default where the tokenizer is one of characters.
     """
 
     target: ClassVar[str] = "tags"
@@ -33,7 +37,11 @@ class Tagging(TextTask):
         max_length: int = 0,
         long: Literal["refuse", "only_first"] = "refuse",
         blank: bool = False,
+        split: Literal["", "blanks", "characters"] = "",
     ) -> None:
+        if split not in ("", "blanks", "characters"):
+            raise AlchemyError(f"split must be 'blanks' or 'characters', not {split!r}")
+        self.split = split
         self.scheme, self.template = Scheme(scheme, begins=True), template
         self.max_length, self.long, self.blank = max_length, long, blank
         super().__init__(tokenizer=tokenizer, learn=learn, labels=labels)
@@ -43,6 +51,17 @@ class Tagging(TextTask):
 
     def names(self, sample: Mapping[str, Any]) -> Iterable[str]:
         return sample.get("tags", ())
+
+    def question(self, item: Any) -> dict[str, Any]:
+        """A text, a list of its words, or a dict with `text` or `tokens`."""
+        tokens = item.get("tokens") if isinstance(item, Mapping) else item if isinstance(item, list | tuple) else None
+        if tokens is None:
+            text = texts_of(item, "text")["text"]
+            whole = self.split == "blanks" or not (self.split or isinstance(self.tokenizer, Characters))
+            return {"tokens": text.split() if whole else [sign for sign in text if not sign.isspace()]}
+        if not isinstance(tokens, list | tuple) or not tokens or not all(isinstance(t, str) and t for t in tokens):
+            raise AlchemyError(f"the tokens are {repr(tokens)[:60]}, expected a list of words, none of them empty")
+        return {"tokens": list(tokens)}
 
     def rules(self) -> dict[str, Any]:
         """Which tags may begin a text, follow each other, and end it."""

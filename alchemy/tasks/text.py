@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 from loguru import logger
 
 from alchemy.data.chain import title
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.loop import log_loss
 from alchemy.pipeline import build_datapipes
-from alchemy.pipeline.processors.labels import read_labels
+from alchemy.pipeline.processors.labels import keep, read_labels
 from alchemy.pipeline.tokenizers import tokenizer_of
+from alchemy.records.kept import TASK_LABELS
 from alchemy.registry import construct
 from alchemy.task import AlchemyTask
 from alchemy.text import Tokenizer
@@ -59,6 +60,11 @@ class TextTask(AlchemyTask):
     def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
         """How good answers are."""
         raise NotImplementedError
+
+    def question(self, item: Any) -> dict[str, Any]:
+        """The sample, without an answer, that somebody asks about with a text, texts, or the fields of a sample."""
+        hint = "define question(self, item) -> sample; `alchemy predict RECORD --split test` answers data of the config"
+        raise AlchemyError(f"{type(self).__name__} cannot be asked about single texts", hint=hint)
 
     # -- data
     def source(self, split: str) -> Any:
@@ -134,8 +140,12 @@ class TextTask(AlchemyTask):
             yield from self.texts(sample)
 
     def _find_labels(self, told: list[str] | str | None) -> list[str]:
-        if told is not None:
-            return list(read_labels(told).names)
+        labels = self._seen_labels() if told is None else list(read_labels(told).names)
+        if not isinstance(told, list):  # else the config has them; a file, and the training data, may be gone one day
+            keep(labels, TASK_LABELS)
+        return labels
+
+    def _seen_labels(self) -> list[str]:
         known = list(getattr(self.source("train"), "labels", None) or ())
         if known:
             return known
@@ -154,6 +164,30 @@ def is_class(spec: Any) -> bool:
     """
     dotted = isinstance(spec, str) and "." in spec and all(map(str.isidentifier, spec.split(".")))
     return dotted and not Path(spec).is_dir()
+
+
+def texts_of(item: Any, *names: str) -> dict[str, str]:
+    """The texts that somebody asks about: one by itself, several as a tuple or list, or all by their names in a dict.
+
+    >>> texts_of("a day", "text"), texts_of(("a", "b"), "text", "pair")
+    ({'text': 'a day'}, {'text': 'a', 'pair': 'b'})
+    """
+    wanted = "a text" if len(names) == 1 else f"{len(names)} texts, as a tuple"
+    if isinstance(item, Mapping):
+        absent = [name for name in names if name not in item]
+        if absent:
+            hint = did_you_mean(absent[0], map(str, item)) or f"it has {', '.join(map(str, item)) or 'none'}"
+            raise AlchemyError(f"there is no field {absent[0]!r}", hint=hint)
+        given = [item[name] for name in names]
+    else:
+        given = list(item) if isinstance(item, tuple | list) else [item]
+    if len(given) != len(names):
+        hint = f"or a dict with {' and '.join(map(repr, names))}"
+        raise AlchemyError(f"{repr(item)[:60]} is no question, expected {wanted}", hint=hint)
+    for name, text in zip(names, given):
+        if not isinstance(text, str) or not text.strip():
+            raise AlchemyError(f"the {name} is {repr(text)[:60]}, expected a text that is not empty")
+    return dict(zip(names, given))
 
 
 def cells(batch: Mapping[str, Any], name: str, count: int) -> list[Any]:

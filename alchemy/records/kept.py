@@ -1,0 +1,94 @@
+"""What a record keeps of the files that its config names, and a config that reads these copies in their place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from alchemy.config.tree import Document, Table
+from alchemy.errors import AlchemyError
+from alchemy.records.labels import labels_file
+from alchemy.records.tokenizers import tokenizer_folder
+
+TASK_LABELS = "task"  # the labels of a task stand beside those of fields, under a name that no field has
+
+
+def encoder_folder(record: str | Path, path: str | Path) -> Path:
+    """Where a record keeps the architecture of a pretrained encoder, by the name of its folder.
+
+    >>> encoder_folder("records/x", "models/bert-tiny/").as_posix()
+    'records/x/encoder/bert-tiny'
+    """
+    return Path(record) / "encoder" / quote(os.path.basename(os.path.abspath(os.path.expanduser(path))), safe="")
+
+
+def has_best(record: Path) -> bool:
+    return any((record / folder / "best").exists() for folder in ("checkpt", "state"))
+
+
+def best_checkpoint(record: Path, name: str = "best") -> Path:
+    """The folder with the weights that a record keeps under `name`: those of a pipe, or a checkpoint."""
+    path = next((path for path in (record / "checkpt" / name, record / "state" / name) if path.exists()), None)
+    if path is None:
+        kept = sorted({entry.name for folder in ("checkpt", "state") for entry in (record / folder).glob("[!.]*")})
+        offer = f"it has {', '.join(kept)}: choose with --checkpoint"
+        hint = offer if kept else "did the run end before its first save?"
+        raise AlchemyError(f"{record} has no checkpoint {name!r}", hint=hint)
+    return path
+
+
+def config_of(record: Path) -> Path:
+    """The file with the config that a record was made by."""
+    config = record / "cfg.toml"
+    if not config.is_file():
+        raise AlchemyError(f"{record} has no cfg.toml", hint="was it run without FileLogger's backup_cfg?")
+    return config
+
+
+def use_own_tokenizers(document: Document, record: Path) -> list[str]:
+    """Lets the pipes, the task and the model of a config encode with the copies that a record has.
+
+    Returns the fields that they make. The folders that the config names may be gone, or hold another vocabulary by now.
+    """
+    changed: list[str] = []
+    # pipes name the field that they make, models the one that they read
+    for section, key in (("task", "to"), ("model", "ids")):
+        for table in _tables(document.peek(section)):
+            field = str(table.peek(key, "input_ids"))
+            folder = tokenizer_folder(record, field)
+            if table.peek("tokenizer") is not None and folder.is_dir():
+                table["tokenizer"] = str(folder)
+                changed += [field] if field not in changed else []
+    return changed
+
+
+def use_own_labels(document: Document, record: Path) -> None:
+    """Lets the task have the labels that it was trained with, in their order, without looking at the training data."""
+    task, file = document.peek("task"), labels_file(record, TASK_LABELS)
+    if isinstance(task, Table) and file.is_file():
+        task["labels"] = str(file)
+
+
+def use_own_weights(document: Document, record: Path) -> None:
+    """Lets the model be built without what its weights began with: a checkpoint has them all.
+
+    Pretrained encoders take their architecture from the record, and files of word vectors are not read.
+    """
+    for table in _tables(document.peek("model")):
+        kind = str(table.peek("type", ""))
+        path = table.peek("path")
+        if kind.endswith("Pretrained") and isinstance(path, str) and encoder_folder(record, path).is_dir():
+            table["path"], table["weights"] = str(encoder_folder(record, path)), False
+        if kind.startswith("alchemy.models.") and table.peek("vectors"):
+            table["vectors"] = ""
+
+
+def _tables(value: Any) -> Iterator[Table]:
+    """A table and all those inside it."""
+    if isinstance(value, Table):
+        yield value
+    for inner in value.entries() if isinstance(value, Table) else enumerate(value) if isinstance(value, list) else ():
+        yield from _tables(inner[1])
