@@ -14,6 +14,7 @@ from alchemy.data.chain import reader_share, title, walk
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline, where_before
 from alchemy.pipeline.itr import field_of, length_of
+from alchemy.pipeline.located import token_spans
 from alchemy.pipeline.template import Template
 from alchemy.pipeline.tokenizers import keep, known_as, tokenizer_of
 from alchemy.text import Tokenizer
@@ -22,11 +23,12 @@ __all__ = ["Encode", "EncodeStream", "EncodeWords", "EncodeWordsStream"]
 
 
 class Made(NamedTuple):
-    """A field that a pipe makes, one number for each token: the parameter that names it, its name, its padding."""
+    """A field that a pipe makes: the parameter that names it, its name, its padding; most have a number for a token."""
 
     parameter: str
     name: str
     pad: int | None
+    kind: str = "int64"
 
 
 class Texts(DataPipeline):
@@ -46,13 +48,18 @@ class Texts(DataPipeline):
         template: str = "",
         max_length: int = 0,
         long: Literal["refuse", "longest_first", "only_first", "only_second"] = "refuse",
+        spans: dict[str, str] = {},
     ) -> None:
         super().__init__(checked(self, datapipe))
         self.field, self.to, self.pair, self.segments = field, to, pair, segments
-        self.template, self.max_length, self.long = template, max_length, long
+        self.template, self.max_length, self.long, self.spans = template, max_length, long, spans
         self.tokenizer = tokenizer_of(tokenizer)
+        if spans:
+            self.tokenizer.offsets("")  # an error where it cannot tell
+        takes = {"field": (field, "str"), **({"pair": (pair, "str")} if pair else {}), **keys("spans", spans)}
         makes = [Made("to", to, self.tokenizer.pad), *([Made("segments", segments, 0)] if segments else [])]
-        declare(self, takes={"field": field, **({"pair": pair} if pair else {})}, kind="str", makes=makes)
+        makes += [Made(f"spans.{name}", made, None, "list") for name, made in spans.items()]
+        declare(self, takes=takes, makes=makes)
         cuts = ("refuse", "longest_first", "only_first", "only_second")
         self.places = Template(self.tokenizer, template, pair=bool(pair), max_length=max_length, long=long, cuts=cuts)
         keep(self.tokenizer, to, str(tokenizer))
@@ -66,16 +73,22 @@ class Texts(DataPipeline):
 
     def encoded(self, sample: Any) -> dict[str, Any]:
         """A sample with the ids of its text; the sample itself is left as it was."""
-        rows = {"$A": self._ids(sample, self.field)}
+        text = self._text(sample, self.field)
+        ids, places = self.tokenizer.offsets(text) if self.spans else (self.tokenizer.encode(text), [])
+        rows = {"$A": ids}
         if self.pair:
-            rows["$B"] = self._ids(sample, self.pair)
+            rows["$B"] = self.tokenizer.encode(self._text(sample, self.pair))
         row = self.places(rows)
-        return joined(self, sample, {self.to: row.ids, **({self.segments: row.segments} if self.segments else {})})
+        made: dict[str, Any] = {self.to: row.ids, **({self.segments: row.segments} if self.segments else {})}
+        shown = np.flatnonzero(row.own).tolist() if self.spans else []
+        for name, to in self.spans.items():
+            made[to] = token_spans(field_of(sample, name, self), places, shown, len(text))
+        return joined(self, sample, made)
 
-    def _ids(self, sample: Any, name: str) -> list[int]:
+    def _text(self, sample: Any, name: str) -> str:
         text = field_of(sample, name, self)
         if isinstance(text, str):
-            return self.tokenizer.encode(text)
+            return text
         hint = "lists of words are encoded by EncodeWords" if isinstance(text, list) else ""
         raise AlchemyError(f"{title(self)}: the field {name!r} is {repr(text)[:60]}, which is no text", hint=hint)
 
@@ -110,8 +123,7 @@ class Wordwise(DataPipeline):
         makes = [Made("to", to, self.tokenizer.pad), *([Made("words", words, -1)] if words else [])]
         makes += [Made(f"align.{name}", made, ignore) for name, made in align.items()]
         makes += [Made(f"marks.{name}", made, 0) for name, made in marks.items()]
-        said = {f"the key {name} of {what}": name for what in ("align", "marks") for name in getattr(self, what)}
-        declare(self, takes={"field": field, **said}, kind="list", makes=makes)
+        declare(self, takes={"field": (field, "list"), **keys("align", align), **keys("marks", marks)}, makes=makes)
         self.places = Template(
             self.tokenizer, template, pair=False, max_length=max_length, long=long, cuts=("refuse", "only_first")
         )
@@ -180,7 +192,8 @@ class Encode(Texts, LstDataPipeline):
     """The text in `field`, or with `pair` those of two fields, as ids in `to`, and their segments in `segments`.
 
     `tokenizer` is a folder, or a table such as `{ type = "alchemy.text.Words", vocab = "vocab.txt" }`. `template` tells
-    where special tokens stand: `"bos $A eos"`, `"[CLS] $A [SEP] $B:1 [SEP]:1"`.
+    where special tokens stand: `"bos $A eos"`, `"[CLS] $A [SEP] $B:1 [SEP]:1"`. `spans = { spans = "tokens" }` turns
+    `[start, end, label]` in characters of the text into places of the row.
     """
 
     where = where_before
@@ -244,20 +257,25 @@ def checked(pipe: Any, datapipe: Any) -> Any:
     return datapipe
 
 
-def declare(pipe: Any, *, takes: Mapping[str, str], kind: str, makes: list[Made]) -> None:
-    """Lets a pipe say which fields it takes, by the parameters that name them, and gives; those it makes are new."""
-    named = {name: parameter for parameter, name in takes.items()}
+def keys(parameter: str, names: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """The fields that the keys of a parameter name, all of them lists, for `declare`."""
+    return {f"the key {name} of {parameter}": (name, "list") for name in names}
+
+
+def declare(pipe: Any, *, takes: Mapping[str, tuple[str, str]], makes: list[Made]) -> None:
+    """Lets a pipe say which fields it takes, with their kinds, by the parameters that name them; and which it makes."""
+    named = {name: parameter for parameter, (name, _) in takes.items()}
     before = given_by(pipe.datapipe)
-    for parameter, name, _ in makes:
+    for parameter, name, *_ in makes:
         if name in named or not name:
             text = f"{named[name]} and {parameter} both name the field {name!r}" if name else f"{parameter} is empty"
             raise AlchemyError(text, hint="each field that is made needs a name of its own")
         if name in (before or ()):
             raise taken(name, f"{parameter} = {name!r}")
         named[name] = parameter
-    pipe.makes, pipe.takes = makes, dict.fromkeys(takes.values(), kind)
+    pipe.makes, pipe.takes = makes, dict(takes.values())
     if before is not None:  # else nobody can tell which fields a sample has besides those that are made here
-        pipe.gives = {**before, **{made.name: "int64" for made in makes}}
+        pipe.gives = {**before, **{made.name: made.kind for made in makes}}
 
 
 def given_by(pipe: Any) -> Mapping[str, str] | None:

@@ -53,9 +53,9 @@ class Cutting(DataPipeline):
         if self.room <= overlap:
             text = f"max_length = {max_length} has room for {max(0, self.room)} tokens of a text: overlap = {overlap}"
             raise AlchemyError(f"{text} leaves nothing new", hint="set a larger max_length, or a smaller overlap")
-        takes = {made.parameter: made.name for made in self.encode.makes}
+        takes = {made.parameter: (made.name, made.kind) for made in self.encode.makes}
         makes = [Made("window_of", OF, None), Made("window_start", START, None), Made("owned", OWNED, 0)]
-        declare(self, takes=takes, kind="int64", makes=makes)
+        declare(self, takes=takes, makes=makes)
 
     def padding(self) -> dict[str, int]:
         return super().padding() | {OWNED: 0}
@@ -124,8 +124,10 @@ def encoder_of(pipe: Any) -> Any:
     if not isinstance(link, Texts | Wordwise):
         text = f"{name} needs alchemy.pipeline.encode.Encode or EncodeWords before it, not {title(link)}"
         raise AlchemyError(text, hint="other pipes belong before Encode, or behind the windows")
-    if getattr(link, "pair", ""):
-        raise AlchemyError(f"{name} cuts one text, and {title(link)} has a `pair`", hint="cut pairs with `long` there")
+    for other in ("pair", "spans"):
+        if getattr(link, other, None):
+            text = f"{name} cuts one text and what is said of single tokens, and {title(link)} has {other}"
+            raise AlchemyError(text, hint="set `long` there, or carry tags over with EncodeWords")
     if link.max_length:
         text = f"{title(link)} has max_length = {link.max_length}: what it cuts off, or refuses, is in no window"
         raise AlchemyError(text, hint=f"give max_length to {name} only")
