@@ -244,6 +244,9 @@ class Fields(ItrDataPipeline):
             names = [name for name in sample if not self.keep or name in self.keep or name in self.rename]
             yield {self.rename.get(name, name): sample[name] for name in names}
 
+    def padding(self) -> dict[str, int]:
+        return {self.rename.get(name, name): value for name, value in super().padding().items()}
+
     def __len__(self) -> int:
         return length_of(self)
 

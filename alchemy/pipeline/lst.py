@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset
 
 from alchemy.data.chain import title
 from alchemy.errors import AlchemyError
-from alchemy.pipeline import DataPipeline, LstDataPipeline
+from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before, where_in
 from alchemy.pipeline.itr import at_least, field_of, function_of, length_of, mapped
 
 __all__ = ["Filter", "HoldOut", "ItrToLst", "Map", "SequenceWrapper", "Take"]
@@ -68,6 +68,8 @@ class ItrToLst(LstDataPipeline):
 class Map(LstDataPipeline):
     """`fn(sample, **args)`, computed whenever a sample is asked for; `field` and `to` as in `itr.Map`."""
 
+    where = where_before
+
     def __init__(
         self, datapipe: Any, fn: Any, *, args: dict[str, Any] | None = None, field: str = "", to: str = ""
     ) -> None:
@@ -98,6 +100,9 @@ class Filter(LstDataPipeline):
     def __getitem__(self, index: int) -> Any:
         return self.datapipe[self.kept[index]]
 
+    def where(self, index: int) -> str:
+        return where_in(self.datapipe, int(self.kept[index]))
+
     def __len__(self) -> int:
         return len(self.kept)
 
@@ -107,6 +112,7 @@ class Take(LstDataPipeline):
     """The first `n` samples."""
 
     keeps = True
+    where = where_before
 
     def __init__(self, datapipe: Any, n: int) -> None:
         super().__init__(check_list(datapipe, "Take"))
@@ -143,6 +149,9 @@ class HoldOut(LstDataPipeline):
 
     def __getitem__(self, index: int) -> Any:
         return self.datapipe[int(self.kept[index])]
+
+    def where(self, index: int) -> str:
+        return where_in(self.datapipe, int(self.kept[index]))
 
     def __len__(self) -> int:
         return len(self.kept)

@@ -85,6 +85,7 @@ ROOMS = {
     "alchemy.pipeline.processors.": "processors.md",
     "alchemy.pipeline.corpora.": "corpora.md",
     "alchemy.pipeline.encode.": "batches.md",
+    "alchemy.pipeline.windows.": "batches.md",
     "alchemy.data.collate.": "batches.md",
     "alchemy.pipeline.cache.": "cache.md",
 }

@@ -6,8 +6,8 @@ from alchemy.data.blame import blamed
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import LstDataPipeline, build_datapipes
 from alchemy.pipeline.encode import Encode, EncodeStream, EncodeWords, EncodeWordsStream
-from alchemy.pipeline.itr import Concat, Shuffle, SplitByWorker
-from alchemy.pipeline.lst import SequenceWrapper
+from alchemy.pipeline.itr import Concat, Fields, Shuffle, SplitByWorker
+from alchemy.pipeline.lst import Filter, HoldOut, Map, SequenceWrapper, Take
 from alchemy.text import Words
 from tests.text.kinds import LINES, Utf8, make
 
@@ -27,6 +27,10 @@ class Numbered(LstDataPipeline):
 
     def where(self, index):
         return f"train.tsv:{index + 2}"
+
+
+def is_even(number):
+    return number % 2 == 0
 
 
 @pytest.mark.parametrize(
@@ -122,3 +126,15 @@ def test_a_mark_is_not_cut_in_the_middle_of_a_word():
     assert EncodeWords(samples, max_length=6, **options)[0]["mask"].tolist() == [0, 0, 0, 1, 1, 1]
     with pytest.raises(AlchemyError, match=r"sample 0: .*: e1 = \[1, 2\] lies beyond the end of the row"):
         EncodeWords(samples, max_length=5, **options)[0]
+
+
+def test_pipes_over_lists_know_where_their_samples_are_from():
+    even = Filter(Take(Map(Numbered(list(range(9))), fn=abs), n=7), fn=is_even)
+    assert [even.where(index) for index in (0, 1, -1)] == ["train.tsv:2", "train.tsv:4", "train.tsv:8"]
+    rest = HoldOut(Numbered(list(range(9))), share=0.5)
+    assert [rest.where(index) for index in range(len(rest))] == [f"train.tsv:{number + 2}" for number in rest]
+
+
+def test_a_renamed_field_keeps_its_padding():
+    pipe = Encode(SequenceWrapper(SAMPLES), tokenizer=Utf8(first=9), segments="segments")
+    assert Fields(pipe, rename={"input_ids": "source"}).padding() == {"source": 0, "segments": 0}
