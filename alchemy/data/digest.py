@@ -24,7 +24,7 @@ def content_digest(batch: Any) -> bytes:
     Empty for a batch that holds what cannot be digested, as a lock or an open file: a hash is no reason to end a run.
     """
     try:
-        return _digest(batch)
+        return digest_of(batch)
     except Exception as error:
         if type(error) not in told:
             told.add(type(error))
@@ -32,7 +32,8 @@ def content_digest(batch: Any) -> bytes:
         return b""
 
 
-def _digest(value: Any, above: tuple[int, ...] = ()) -> bytes:
+def digest_of(value: Any, above: tuple[int, ...] = ()) -> bytes:
+    """As `content_digest`, and raises whatever keeps a value from having one."""
     digest = hashlib.blake2b(digest_size=16)
     _add(digest, value, above)
     return digest.digest()
@@ -76,7 +77,7 @@ def _opened(value: Any, above: tuple[int, ...]) -> tuple[str, Iterable[Any]]:
     if isinstance(value, list | tuple):
         return f"list {len(value)}", value
     if isinstance(value, set | frozenset):  # in no order
-        return f"set {len(value)}", sorted(_digest(item, above) for item in value)
+        return f"set {len(value)}", sorted(digest_of(item, above) for item in value)
     if isinstance(value, NAMED):
         return f"name {value.__module__}.{value.__qualname__}", ()
     # what a copy would be made of: an object's own spelling may hold its address

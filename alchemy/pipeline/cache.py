@@ -36,7 +36,7 @@ from alchemy.data.chain import Order, splits_by_worker, title
 from alchemy.data.digest import content_digest
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text
-from alchemy.pipeline import DataPipeline, LstDataPipeline
+from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before
 from alchemy.registry import plain
 from alchemy.seeds import Generators, at_sample, derive, reseed, sample_has_drawn
 
@@ -56,6 +56,7 @@ class Cache(LstDataPipeline):
     """
 
     keeps = True
+    where = where_before
 
     def __init__(
         self,
@@ -77,6 +78,14 @@ class Cache(LstDataPipeline):
         if not len(self.samples):
             hint = "is the file empty, or a filter too strict?"
             raise AlchemyError(f"Cache: {title(datapipe)} yields nothing", hint=hint)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if isinstance(self.samples, Stored):
+            # opened now, and not while a sample is loaded, whose random numbers making it again would change;
+            # what is wrong is told when a sample is asked for, since a worker passes on only that
+            with contextlib.suppress(Exception):
+                _ = self[0]
 
     def __getitem__(self, index: int) -> Any:
         try:

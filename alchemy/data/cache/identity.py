@@ -9,6 +9,7 @@ import inspect
 import itertools
 import json
 import os
+import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
@@ -25,12 +26,14 @@ from alchemy.data.cache.store import Stored
 from alchemy.data.chain import Order, title, walk
 from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, beside
 from alchemy.data.corpus.mapped import Corpus
+from alchemy.data.digest import digest_of
 from alchemy.files import hash_text, home
 from alchemy.text.base import Tokenizer
 
 PLAIN = (bytes, bool, int, float, complex, type(None), type(Ellipsis))
 ARRAYS = (Tensor, Parameter, np.ndarray, np.memmap)  # which hold nothing but numbers
 NUMBERS = frozenset((int, float, bool, type(None)))
+CONSTANTS = (str, list, tuple, dict, set, frozenset, *PLAIN)
 BUILT_IN = (
     types.BuiltinFunctionType,
     types.MethodDescriptorType,
@@ -175,7 +178,7 @@ class _Look:
         if type(value) in (list, tuple):
             return f"{type(value).__name__} {len(value)}", value
         if type(value) in (set, frozenset):  # in no order
-            return f"set {len(value)}", sorted(self.digest(item) for item in value)
+            return f"{type(value).__name__} {len(value)}", sorted(self.digest(item) for item in value)
         if isinstance(value, types.ModuleType):
             self._source(value.__name__)
             return f"module {value.__name__}", ()
@@ -236,12 +239,22 @@ class _Look:
             if "<locals>" in base.__qualname__:
                 self._unknown(f"the class {base.__qualname__} stands inside of a function")
             self._source(base.__module__)
+            self._constants(base)
             if not base.__module__.startswith("alchemy."):
                 for name, member in vars(base).items():
                     function = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
                     code = getattr(function, "__code__", None)
                     if code is not None and name != "__init__":
                         self._asks_run(code, f"{base.__module__}.{base.__qualname__}.{name}")
+
+    def _constants(self, kind: type) -> None:
+        """What a class gives to all its objects may be set anew while a program runs: its source does not tell."""
+        name = f"the constants of the class {kind.__module__}.{kind.__qualname__}"
+        if name in self.found.facts or kind.__module__.partition(".")[0] in ("alchemy", *sys.stdlib_module_names):
+            return
+        given = {key: item for key, item in vars(kind).items() if type(item) in CONSTANTS and not key.startswith("__")}
+        with contextlib.suppress(Exception):  # what they hold is told by the source alone
+            self.found.facts |= {name: digest_of(given).hex()} if given else {}
 
     def _asks_run(self, code: types.CodeType, name: str) -> None:
         """What reads from the run while samples flow may depend on all of it."""

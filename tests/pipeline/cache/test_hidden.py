@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from torch.utils.data import Dataset
@@ -81,6 +81,22 @@ def test_what_a_class_hides_from_copies_counts(make: Callable[[Any], Any]) -> No
     assert len(entries(cache_folder())) == 2
 
 
+class Shared:
+    by: Any = 1
+    table: ClassVar[dict[str, Any]] = {"a": lambda: 1}
+
+    def __call__(self, sample: str) -> str:
+        return f"{sample}{self.by}"
+
+
+def test_what_a_class_gives_to_all_its_objects_counts(monkeypatch: pytest.MonkeyPatch, capture_log: Any) -> None:
+    for by in (1, 2, 1):
+        monkeypatch.setattr(Shared, "by", by)
+        assert list(Cache(ListMap(names(), Shared()))) == [f"a{by}", f"b{by}"]
+    assert "the constants of the class tests.pipeline.cache.test_hidden.Shared has changed" in capture_log.text
+    assert len(entries(cache_folder())) == 2
+
+
 class Rows(Dataset[Any]):
     """Nothing but a slot, and a list that it is."""
 
@@ -143,6 +159,7 @@ OPTIONS: list[tuple[Any, Any]] = [
     ({1: "a"}, {True: "a"}),
     ([1, 2], [1.0, 2]),
     (0.0, -0.0),
+    ({1}, frozenset([1])),
     ("\udcff", "\udcfe"),
     ("\0*/a", "\0*/b"),
     (collections.Counter("ab"), collections.Counter("aab")),

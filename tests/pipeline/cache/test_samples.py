@@ -14,6 +14,8 @@ import torch
 from alchemy.context import Run
 from alchemy.data.cache.entries import Entry, cache_folder, entries, keep, remove
 from alchemy.data.cache.store import Stored
+from alchemy.data.chain import seed_chain
+from alchemy.data.lengths import lengths_of
 from alchemy.data.loader import get_dataloader
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import build_datapipes
@@ -196,29 +198,35 @@ def letters(*texts: str) -> Any:
 def test_workers_that_find_nothing_make_it_again_as_it_was() -> None:
     kept = Cache(letters(*"abcdef"))
     wanted = list(kept)
+    seed_chain(kept, 9, passes=4)  # as a loader does for an epoch: what is made again has the order of before
     loader = get_dataloader(kept, batch_size=2, num_workers=2, multiprocessing_context="spawn")
     remove(cache_folder(), [folder_of(kept).name])
     assert [sample for batch in loader for sample in batch] == wanted
     assert [entry.key for entry in entries(cache_folder())] == [folder_of(kept).name]
 
 
+def removed(kept: Cache) -> bytes:
+    """On its way to a worker when somebody removes what it reads."""
+    packed = pickle.dumps(kept)
+    remove(cache_folder(), [folder_of(kept).name])
+    return packed
+
+
 def test_what_cannot_be_as_it_was_is_told() -> None:
     write("grown.txt", "a")
-    kept = pickle.loads(pickle.dumps(Cache(LineOpener(["grown.txt"]))))
-    remove(cache_folder(), [folder_of(kept).name])
+    packed = removed(Cache(LineOpener(["grown.txt"])))
     write("grown.txt", "b")
-    with pytest.raises(
-        AlchemyError, match=r"was removed while it was read, and .* grown.txt changed while it was read"
-    ):
+    kept = pickle.loads(packed)
+    with pytest.raises(AlchemyError, match=r"was removed while it was read, and .* grown.txt changed while it"):
         kept[0]
 
 
 def test_other_samples_under_the_same_key_are_told() -> None:
     kept = Cache(ListMap(names(), upper))
-    travelled = pickle.loads(pickle.dumps(kept))
-    remove(cache_folder(), [folder_of(kept).name])
+    packed = removed(kept)
     about = {"chain": kept.found.chain, "facts": kept.found.facts}
     keep(cache_folder(), kept.found.key, about, lambda: (text for text in "xy"))
+    travelled = pickle.loads(packed)
     with pytest.raises(AlchemyError, match="it was made anew, and is not the same"):
         travelled[0]
     assert list(kept) == ["A", "B"]  # it has mapped the files of before
@@ -227,8 +235,7 @@ def test_other_samples_under_the_same_key_are_told() -> None:
 def test_nothing_is_made_again_where_nothing_is_to_be_written(run: Run) -> None:
     Cache(ListMap(names(), upper))
     run.set_global("no_file", True)
-    kept = pickle.loads(pickle.dumps(Cache(ListMap(names(), upper))))
-    remove(cache_folder(), [folder_of(kept).name])
+    kept = pickle.loads(removed(Cache(ListMap(names(), upper))))
     with pytest.raises(AlchemyError, match="it cannot be made again: nothing is to be written"):
         kept[0]
     assert entries(cache_folder()) == []
@@ -245,7 +252,10 @@ def ids(sample: str) -> dict[str, Any]:
 def test_a_loader_knows_lengths_without_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Cache(ListMap(names("aaaa", "b", "cc"), ids))
     monkeypatch.setattr(Cache, "__getitem__", None)
-    assert {name: column.tolist() for name, column in kept.lengths().items()} == {"input_ids": [4, 1, 2]}
+    assert {name: column.tolist() for name, column in lengths_of(kept, "input_ids").items()} == {"input_ids": [4, 1, 2]}
+    monkeypatch.undo()
+    loader = get_dataloader(kept, max_tokens=4, length_of="input_ids", collate_fn=list)
+    assert [[len(sample["input_ids"]) for sample in batch] for batch in loader] == [[1, 2], [4]]
 
 
 def test_lengths_are_asked_of_the_chain_where_nothing_is_kept() -> None:
