@@ -14,6 +14,7 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.loop import log_loss
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.processors.labels import keep, read_labels
+from alchemy.pipeline.report import Report
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.records.kept import TASK_LABELS
 from alchemy.registry import construct
@@ -37,6 +38,7 @@ class TextTask(AlchemyTask):
         super().__init__()
         self._sources: dict[str, Any] = {}
         self._answers: list[dict[str, Any]] | None = None  # those of the evaluation that is under way
+        self._report = Report()  # unless the evalpipes have one
         self.tokenizer = self._learnt(tokenizer, learn) if is_class(tokenizer) else tokenizer_of(tokenizer)
         self.labels = self._find_labels(labels)
 
@@ -123,7 +125,10 @@ class TextTask(AlchemyTask):
         if not labelled:
             logger.warning("{}: the data have no {!r}, so they are not scored", split, self.target)
         found = self.scores(answers) if labelled else {}
-        return super().end_eval(split, preds=answers, **found, **kwargs)
+        found = super().end_eval(split, preds=answers, **found, **kwargs)
+        if answers and not any(isinstance(pipe, Report) for pipe in self.evalpipes):
+            self._report(split, **{**found, "preds": answers})
+        return found
 
     # -- learning from the training data
     def _learnt(self, name: str, options: Mapping[str, Any]) -> Tokenizer:
