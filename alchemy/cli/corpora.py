@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,8 @@ def _recipe(args: argparse.Namespace) -> Recipe:
     if not isinstance(tokenizer, str) and learning:
         hint = "leave it out: what is learnt is learnt already"
         raise AlchemyError(f"{learning[0]} is for a tokenizer that is learnt from the text", hint=hint)
+    if args.like:
+        _check_there(args.like, map(Path, tokenizer.values()))
     return Recipe(
         out=Path(args.out),
         sides=sides,
@@ -127,6 +129,15 @@ def _recipe(args: argparse.Namespace) -> Recipe:
         eos=not args.no_eos,
         field=args.field,
     )
+
+
+def _check_there(corpus: str, folders: Iterable[Path]) -> None:
+    """The corpus whose tokenizers are taken must have the sides that are built."""
+    for folder in folders:
+        if not folder.is_dir():
+            there = sorted(path.name.removesuffix(".tokenizer") for path in folder.parent.glob("*.tokenizer"))
+            hint = f"its sides are given as --side NAME=FILE; there are {', '.join(there[:8])}" if there else ""
+            raise AlchemyError(f"--like {corpus}: there is no folder {str(folder)!r}", hint=hint)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,8 @@ class _Source(LstDataPipeline):
     def __init__(self, corpora: dict[str, Corpus], *, left: Sequence[str], multiple: int, pad: int | None) -> None:
         super().__init__()
         self.corpora, self.left, self.multiple = corpora, left, multiple
+        if not all(corpora):
+            raise AlchemyError("the field of a corpus needs a name", hint='leave it out for "ids"')
         if multiple < 1:
             raise AlchemyError(f"multiple must be at least 1, not {multiple}")
         own = {name: corpus.manifest.pad if pad is None else pad for name, corpus in corpora.items()}

@@ -53,17 +53,18 @@ def keep(tokenizer: Tokenizer, field: str, origin: str = "") -> None:
     run = sym_tbl()
     if not isinstance(run, Run):
         return
-    digest, folder = known_as(tokenizer), tokenizer_folder(run.record_dir or "", field)
+    digest, home = known_as(tokenizer), run.record_dir or run.resume_from  # only the first process has the former
     if not digest:
         logger.warning("{} cannot be saved in the record: it defines no options() and contents()", title(tokenizer))
         return
     fields = _kept.setdefault(run, {})
-    there = run.record_dir is not None and folder.exists()
-    if there and field not in fields:  # of the run that is resumed
+    there = home is not None and tokenizer_folder(home, field).exists()
+    if home is not None and there and field not in fields:  # of the run that is resumed
+        folder = tokenizer_folder(home, field)
         fields[field] = Kept(load_tokenizer(folder).digest, str(folder), Refused)
     _check_same(fields.setdefault(field, Kept(digest, origin or repr(tokenizer))), digest, field, origin)
     if run.record_dir is not None and not there:
-        tokenizer.save(folder)
+        tokenizer.save(tokenizer_folder(run.record_dir, field))
 
 
 def _check_same(first: Kept, digest: str, field: str, origin: str) -> None:

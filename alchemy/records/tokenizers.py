@@ -9,7 +9,7 @@ from urllib.parse import quote
 def tokenizer_folder(record: str | Path, field: str) -> Path:
     """The folder of the tokenizer of a field.
 
-    >>> tokenizer_folder("records/x", "src/ids").as_posix()
-    'records/x/tokenizer/src%2Fids'
+    >>> tokenizer_folder("records/x", "../ids").as_posix()
+    'records/x/tokenizer/%2E%2E%2Fids'
     """
-    return Path(record) / "tokenizer" / quote(field, safe="")
+    return Path(record) / "tokenizer" / quote(field, safe="").replace(".", "%2E")  # "..", too, is a folder of its own

@@ -32,6 +32,9 @@ def test_parallel_text_becomes_two_corpora(capsys: pytest.CaptureFixture[str]) -
     assert main(["data", "build", "c/dev", "--side", "en=t.en", "--like", "c/train", "--json"]) == 0
     built = json.loads(capsys.readouterr().out)
     assert built["c/dev.en"]["vocabulary"] == 7
+    assert main(["data", "build", "c/dev", "t.en", "--like", "c/train"]) == 2
+    told = "there is no folder 'c/train.tokenizer'; its sides are given as --side NAME=FILE; there are dev.en, train.de"
+    assert told in capsys.readouterr().err
 
 
 def test_info_tells_what_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:

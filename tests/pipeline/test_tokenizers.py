@@ -12,7 +12,7 @@ from alchemy.context import Run
 from alchemy.data.corpus.build import build
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.data.corpus.recipe import Recipe
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, Refused
 from alchemy.pipeline.corpora import Mapped, Parallel
 from alchemy.pipeline.tokenizers import keep
 from alchemy.text import Tokenizer, Words, load_tokenizer
@@ -56,6 +56,10 @@ def test_what_goes_on_with_a_record_keeps_to_its_tokenizer(run: Run) -> None:
         keep(ONE, "ids")
         with pytest.raises(AlchemyError, match=r"train gives 'ids' other ids than .*tokenizer/ids: the same number"):
             keep(OTHER, "ids", "train")
+    with Run({"tag": "a second process"}) as other:
+        other.resume_from = run.record_dir
+        with pytest.raises(Refused, match=r"train gives 'ids' other ids than .*tokenizer/ids: the same number"):
+            keep(OTHER, "ids", "train")
 
 
 class Silent(Tokenizer):
@@ -81,6 +85,8 @@ def test_corpora_leave_their_tokenizers_in_the_record(run: Run, tmp_path: Path) 
     with pytest.raises(AlchemyError, match=r"dev gives 'ids' other ids than .*train: .* --like"):
         Mapped(str(dev))
     Mapped(str(dev), field="other")
+    with pytest.raises(AlchemyError, match="the field of a corpus needs a name"):
+        Mapped(str(dev), field="")
     assert len(Mapped(str(corpus(tmp_path / "dev", "the dog", like=train)))) == 1
 
 

@@ -182,6 +182,8 @@ def _rows(path: Path, field: str, strict: bool, tab: bool) -> Iterator[Piece]:
                 if cells and names is None:
                     names = cells
                     _text(dict.fromkeys(names, ""), field)  # says it where there is none
+                    if names.count(field) > 1:
+                        raise ValueError(f"there are {names.count(field)} columns {field!r}")
                 elif cells and names is not None:
                     if len(cells) != len(names):
                         raise ValueError(f"{len(cells)} cells, expected {len(names)} ({', '.join(names)})")

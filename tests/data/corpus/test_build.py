@@ -189,6 +189,7 @@ def test_a_file_may_be_there_twice(tmp_path: Path) -> None:
         ("t.csv", b"id,text\n1,a\n2\n", r"t\.csv:3 .*1 cells, expected 2 \(id, text\)"),
         ("t.csv", b"id,text\n1,a, b\n", r"t\.csv:2 .*3 cells, expected 2 \(id, text\)"),
         ("t.csv", b"id,txt\n1,a\n", r"t\.csv:1 .*there is no field 'text', only 'id', 'txt'"),
+        ("t.csv", b"text,text\n1,a\n", r"t\.csv:1 .*there are 2 columns 'text'"),
         ("t.gz", b"no gzip", "t.gz' cannot be read: Not a gzipped file"),
         ("t.parquet", b"no parquet", "is not a readable parquet file"),
     ],
