@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from alchemy.context import sym_tbl as sym_tbl
     from alchemy.model import AlchemyModel as AlchemyModel
     from alchemy.optim import AlchemyOptimizer as AlchemyOptimizer
+    from alchemy.predictor import load as load
     from alchemy.result import RunResult as RunResult
     from alchemy.resuming import resume as resume
     from alchemy.runner import AlchemyRunner as AlchemyRunner
@@ -38,6 +39,7 @@ __getattr__, __dir__ = lazy(
         "sym_tbl": "context",
         "AlchemyModel": "model",
         "AlchemyOptimizer": "optim",
+        "load": "predictor",
         "RunResult": "result",
         "resume": "resuming",
         "AlchemyRunner": "runner",

@@ -26,21 +26,19 @@ class Target(NamedTuple):
         return f"{verb} of {self.record}" if self.record else ""
 
 
-def open_target(args: argparse.Namespace) -> Target:
-    """Reads the config file, or the record, that `args.target` names."""
+def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Target:
+    """Reads the config file, or the record, that `args.target` names; `quiet` says only what is wrong."""
     from alchemy.config.load import prepare_cfg
-    from alchemy.records.kept import config_of, use_own_labels, use_own_tokenizers, use_own_weights
+    from alchemy.records.kept import config_of, use_own
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code}
     if os.path.isfile(args.target.partition("#")[0]):
         return Target(prepare_cfg(args.target, **options))
     record = _find(args.target)
     document = prepare_cfg(config_of(record), **options)
-    if not any("tokenizer" in text for text in args.overrides):
-        _say_own(use_own_tokenizers(document, record), record)
-    if not any("labels" in text for text in args.overrides):
-        use_own_labels(document, record)
-    use_own_weights(document, record)
+    fields = use_own(document, record, args.overrides)
+    if fields and not quiet:
+        print(f"encoded with the tokenizers of {record}: {', '.join(fields)}", file=sys.stderr)
     if any(text.replace(" ", "").startswith("model.model_path=") for text in args.overrides):
         return Target(document, None, record)
     return Target(document, _weights(record, args.checkpoint), record)
@@ -55,11 +53,6 @@ def start_derived(target: Target, derived: Derived, args: argparse.Namespace, ve
     refuse_if_wrong(vet([derived.document], args))
     args.desc = args.desc or target.purpose(verb)
     return start([derived.document], args, **more)[1]
-
-
-def _say_own(fields: list[str], record: Path) -> None:
-    if fields:
-        print(f"encoded with the tokenizers of {record}: {', '.join(fields)}", file=sys.stderr)
 
 
 def _weights(record: Path, name: str | None) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -46,6 +46,14 @@ def config_of(record: Path) -> Path:
     if not config.is_file():
         raise AlchemyError(f"{record} has no cfg.toml", hint="was it run without FileLogger's backup_cfg?")
     return config
+
+
+def use_own(document: Document, record: Path, overrides: Sequence[str] = ()) -> list[str]:
+    """Lets a config do with what a record has, but for what `overrides` say; returns the fields of its tokenizers."""
+    use_own_weights(document, record)
+    if not any("labels" in text for text in overrides):
+        use_own_labels(document, record)
+    return [] if any("tokenizer" in text for text in overrides) else use_own_tokenizers(document, record)
 
 
 def use_own_tokenizers(document: Document, record: Path) -> list[str]:

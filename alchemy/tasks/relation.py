@@ -53,11 +53,11 @@ class Relation(TextTask):
     def question(self, item: Any) -> dict[str, Any]:
         """A text such as `<e1> rain </e1> made <e2> mud </e2>`, or a dict with it or with the fields of a sample."""
         if isinstance(item, Mapping) and "tokens" in item:
-            names = ("tokens", *(f"{mark}_tokens" for mark in self.marks))
+            names = ("text", "tokens", *self.marks, *(f"{mark}_tokens" for mark in self.marks))
             absent = [name for name in names if name not in item]
             if absent:
                 raise AlchemyError(f"there is no field {absent[0]!r}", hint=f"a sample has {', '.join(names)}")
-            return {"text": item.get("text") or " ".join(item["tokens"]), **{name: item[name] for name in names}}
+            return {name: item[name] for name in names}
         try:
             return self._reader._unmarked(texts_of(item, "text")["text"])
         except BadRow as error:

@@ -54,7 +54,7 @@ class Tagging(TextTask):
 
     def question(self, item: Any) -> dict[str, Any]:
         """A text, a list of its words, or a dict with `text` or `tokens`."""
-        tokens = item.get("tokens") if isinstance(item, Mapping) else item if isinstance(item, list | tuple) else None
+        tokens = item.get("tokens") if isinstance(item, Mapping) else item if isinstance(item, list) else None
         if tokens is None:
             text = texts_of(item, "text")["text"]
             whole = self.split == "blanks" or not (self.split or isinstance(self.tokenizer, Characters))
@@ -87,7 +87,8 @@ class Tagging(TextTask):
 
     def collate_options(self) -> dict[str, Any]:
         ids = {"mask": "mask", "value": self.tokenizer.pad or 0}
-        return {"fields": {"input_ids": ids, "words": {"value": -1}}, "values": {"targets": -100}}
+        # the padding of `targets`, which only tagged texts have, is told by EncodeWords
+        return {"fields": {"input_ids": ids, "words": {"value": -1}}}
 
     def answers(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
         rows = []
