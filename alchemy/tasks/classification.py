@@ -73,7 +73,7 @@ class Classification(TextTask):
             tokenizer=self.tokenizer,
             pair="pair" if self.pair else "",
             segments="segments",
-            template=self.template,
+            template=self.template or self.tokenizer.template(self.pair),
             max_length=self.max_length,
             long=self.long,
         )

@@ -63,6 +63,10 @@ class Tokenizer(Registrable):
         """The id of a token by how it is spelt, special ones too; None where it has none."""
         return None
 
+    def template(self, pair: bool = False) -> str:
+        """Where the model that it was made for wants special tokens around a text, or two; by default nowhere."""
+        return "$A $B:1" if pair else "$A"
+
     def offsets(self, text: str) -> Located:
         """The ids of a text, and for each the characters `[start, end)` of the text that it stands for."""
         raise AlchemyError(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from alchemy.errors import AlchemyError
+from alchemy.text.around import BERT, BY_MODEL, PLAIN, ROBERTA, shown_by
 from alchemy.text.backend import Backed, Rust, Spm, Tidied, check_utf8
 from alchemy.text.base import ROLES, Tokenizer, content_of, package
 from alchemy.text.bpe import read_inner
@@ -130,6 +131,15 @@ class Folder(Backed):
 
     def contents(self) -> dict[str, bytes]:
         return self.read
+
+    def template(self, pair: bool = False) -> str:
+        if isinstance(self.backend, Rust) and "tokenizer.json" in self.read:
+            return shown_by(self.backend.inner, pair)
+        if "vocab.txt" in self.read:
+            return BERT[pair]
+        if "merges.txt" in self.read:  # of GPT-2, which has none, or of RoBERTa and its like
+            return (PLAIN if self.id_of("<s>") is None else ROBERTA)[pair]
+        return BY_MODEL[self.model_type][pair]
 
     def _kind(self) -> tuple[str, ...]:
         if not self.path.is_dir():

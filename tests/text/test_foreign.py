@@ -228,3 +228,27 @@ def test_ids_are_those_of_transformers(tmp_path: Path, write: Any) -> None:
     theirs, ours = AutoTokenizer.from_pretrained(tmp_path), Folder(path=tmp_path)
     for line in [*LINES, "", "The Cats,  naïve Ünder\t世界 'll 12345"]:
         assert ours.encode(line) == theirs.encode(line, add_special_tokens=False), line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("write", [as_bert, as_gpt, as_roberta, as_albert, as_xlnet])
+def test_special_tokens_stand_where_transformers_puts_them(tmp_path: Path, write: Any, fast: bool) -> None:
+    from transformers import AutoTokenizer
+
+    from alchemy.pipeline.template import Template
+
+    write(tmp_path)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    if fast:
+        theirs.save_pretrained(tmp_path / "fast")
+    ours = Folder(path=tmp_path / "fast" if fast else tmp_path)
+    one, two = "the cat", "a dog and a cat"
+    for texts in ((one,), (one, two)):
+        pair = len(texts) == 2
+        template = Template(ours, ours.template(pair), pair=pair, max_length=0, long="refuse", cuts=("refuse",))
+        row = template({key: ours.encode(text) for key, text in zip(("$A", "$B"), texts)})
+        want = theirs(*texts, return_token_type_ids=True)
+        assert row.ids.tolist() == want["input_ids"]
+        if write is not as_gpt:  # it has no segments; ours tell texts apart
+            assert row.segments.tolist() == want["token_type_ids"]
