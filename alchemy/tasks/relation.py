@@ -82,7 +82,7 @@ class Relation(TextTask):
         return EncodeWords(
             LabelIds(source, labels=self.labels),
             tokenizer=self.tokenizer,
-            template=self.template,
+            template=self.template or self.tokenizer.template(),
             max_length=self.max_length,
             long=self.long,
             blank=self.blank,

@@ -77,7 +77,7 @@ class Tagging(TextTask):
         return EncodeWords(
             LabelIds(source, labels=self.labels, field="tags", to="tag_ids") if tagged else source,
             tokenizer=self.tokenizer,
-            template=self.template,
+            template=self.template or self.tokenizer.template(),
             max_length=self.max_length,
             long=self.long,
             blank=self.blank,
