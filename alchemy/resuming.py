@@ -13,11 +13,15 @@ from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError, Problem, Refused
 from alchemy.files import locked
 from alchemy.launch.device import alloc
+from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.plugins.changes import changes, refuse
 from alchemy.plugins.files import config_hash
 from alchemy.records.folder import LOCK, SILENT_SECONDS, find, folders, read_info
+from alchemy.records.kept import use_own_tokenizers
+from alchemy.registry import plain
 from alchemy.result import RunResult
 from alchemy.runner import run
+from alchemy.tasks.text import is_class
 
 NO_TRAINING = (*RUNNER_NAMES["Tester"], *RUNNER_NAMES["InferenceRunner"])
 
@@ -47,10 +51,12 @@ def resume(
     found = changes(folder, document, alloc(device)[0], user_dir)
     _refuse_if_over(folder, changed=any(change.breaks or change.of_config for change in found))
     refuse(found, allow)
+    told = [f"since the record was written: {change.name} {change.text}" for change in found]
+    if not any("tokenizer" in text for text in overrides):
+        why = "in the config is gone, or another one by now: that of the record is used"
+        told += [f"the tokenizer of {field!r} {why}" for field in use_own_tokenizers(document, folder, _is_same)]
     # told by the run itself, once its log is open
-    document.notes += [
-        Problem(f"since the record was written: {change.name} {change.text}", error=False) for change in found
-    ]
+    document.notes += [Problem(text, error=False) for text in told]
     (result,) = run(
         [document],
         device=device,
@@ -71,6 +77,16 @@ def _document(folder: Path, overrides: Sequence[str]) -> Document:
     if not path.is_file():
         raise AlchemyError(f"{folder} has no cfg.toml", hint="was it run with backup_cfg = false in FileLogger?")
     return prepare_cfg(path, overrides=overrides)
+
+
+def _is_same(named: Any, own: Path) -> bool:
+    """Whether a config still names the tokenizer that a record has; one that is learnt is compared when it is."""
+    if is_class(named):
+        return True
+    try:
+        return tokenizer_of(plain(named)).digest == tokenizer_of(own).digest
+    except AlchemyError:
+        return False
 
 
 def _refuse_if_over(folder: Path, *, changed: bool) -> None:

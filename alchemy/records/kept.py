@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -56,18 +56,21 @@ def use_own(document: Document, record: Path, overrides: Sequence[str] = ()) -> 
     return [] if any("tokenizer" in text for text in overrides) else use_own_tokenizers(document, record)
 
 
-def use_own_tokenizers(document: Document, record: Path) -> list[str]:
+def use_own_tokenizers(
+    document: Document, record: Path, same: Callable[[Any, Path], bool] = lambda named, own: False
+) -> list[str]:
     """Lets the pipes, the task and the model of a config encode with the copies that a record has.
 
-    Returns the fields that they make. The folders that the config names may be gone, or hold another vocabulary by now.
+    Returns the fields that they make. The folders that the config names may be gone, or hold another vocabulary by now;
+    one that is the `same` is left.
     """
     changed: list[str] = []
     # pipes name the field that they make, models the one that they read
     for section, key in (("task", "to"), ("model", "ids")):
         for table in _tables(document.peek(section)):
             field = str(table.peek(key, "input_ids"))
-            folder = tokenizer_folder(record, field)
-            if table.peek("tokenizer") is not None and folder.is_dir():
+            folder, named = tokenizer_folder(record, field), table.peek("tokenizer")
+            if named is not None and folder.is_dir() and not same(named, folder):
                 table["tokenizer"] = str(folder)
                 changed += [field] if field not in changed else []
     return changed
@@ -78,6 +81,18 @@ def use_own_labels(document: Document, record: Path) -> None:
     task, file = document.peek("task"), labels_file(record, TASK_LABELS)
     if isinstance(task, Table) and file.is_file():
         task["labels"] = str(file)
+    for table in _tables(task.peek("datasets") if isinstance(task, Table) else None):
+        _use_own_names(table, record)
+
+
+def _use_own_names(table: Table, record: Path) -> None:
+    """Lets a processor number labels as the record does, where a file has their names: it may be gone, or another."""
+    key = next((key for key in ("labels", "tags", "types") if isinstance(table.peek(key), str)), "")
+    many = table.peek("kind") == "multi" or str(table.peek("type")).endswith(".Spans")
+    file = labels_file(record, ("label_ids" if many else "label_id") if key == "labels" else "tag_ids")
+    if key and file.is_file():
+        table.pop(key)
+        table["labels" if key == "labels" else "tags"] = str(file)  # the tags that its types have
 
 
 def use_own_weights(document: Document, record: Path) -> None:

@@ -63,6 +63,20 @@ def test_a_tokenizer_given_with_set_is_used(trained: Path) -> None:
     assert 'tokenizer = "other"' in (newest() / "cfg.toml").read_text()
 
 
+@pytest.mark.parametrize("now", ["gone", "another", "the same"])
+def test_a_record_goes_on_with_its_own_tokenizer(trained: Path, now: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if now != "the same":
+        shutil.rmtree("words")
+    if now == "another":
+        Words.train(["other words"]).save("words")
+    longer = ["--set", "sched.epochs=2", "--allow", "sched.epochs"]
+    assert main(["resume", str(trained), "--device", "-1", *longer]) == 0
+    told = "the tokenizer of 'input_ids' in the config is gone, or another one by now: that of the record is used"
+    assert (told in capsys.readouterr().out) == (now != "the same")
+    named = "words" if now == "the same" else f"{trained}/tokenizer/input_ids"
+    assert f'tokenizer = "{named}"' in (trained / "cfg.toml").read_text()
+
+
 def test_only_fields_that_the_record_has_are_changed(tmp_path: Path) -> None:
     Words.train(LINES).save(tmp_path / "tokenizer" / "ids")
     pipes = [{**ENCODE, "to": "ids"}, {**ENCODE, "to": "pieces"}, {**ENCODE, "to": "ids"}, 3]
