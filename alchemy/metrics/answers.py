@@ -38,7 +38,9 @@ class Classes:
 
     def matrix(self) -> Any:
         """How often each gold label (row) was given each answer (column)."""
-        return library("sklearn.metrics").confusion_matrix(self.gold, self.said, labels=range(len(self.names)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a single class
+            return library("sklearn.metrics").confusion_matrix(self.gold, self.said, labels=range(len(self.names)))
 
     def relations(self, other: str) -> dict[str, Row]:
         """Both directions of a relation counted together, as SemEval-2010 task 8 does: `Cause(e1,e2)`, `Cause(e2,e1)`.
