@@ -1,0 +1,123 @@
+"""A report never ends a training, and its pictures have no boxes in place of letters."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from alchemy.context import Run
+from alchemy.pipeline import pictures, report
+from alchemy.pipeline.report import Report
+
+ROWS = [{"label": "财经", "pred": "体育"}, {"label": "体育", "pred": "体育"}]
+
+
+def full(path: Path, content: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_one_warning(run: Run, tmp_path: Path, capture_log: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(report, "write_atomic", full)
+    pipe = Report(predictions="csv")
+    for _ in range(3):
+        assert pipe("dev", preds=ROWS)["preds"] is ROWS
+    assert capture_log.text.count("WARNING") == 1
+    assert "the report could not be written: [Errno 28] No space left on device" in capture_log.text
+
+
+def test_without_matplotlib_all_else_is_written(run: Run, tmp_path: Path, capture_log: Any, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    pipe = Report()
+    for split in ("dev", "dev"):
+        pipe(split, preds=ROWS)
+    run.exits.close()
+    assert capture_log.text.count("WARNING") == 1
+    assert "there is no dev_confusion.png: pictures need the package matplotlib; install it with" in capture_log.text
+    assert len(list((tmp_path / "results").iterdir())) == 4
+
+
+@pytest.mark.parametrize("rows", [None, [], ["text"], [{"label": "a"}]])
+def test_rows_that_nobody_gave_are_told_once(run: Run, capture_log: Any, rows: Any) -> None:
+    pipe = Report()
+    for _ in range(2):
+        assert pipe("dev", preds=rows) == {"preds": rows}
+    assert capture_log.text.count("no pipe before Report gave 'preds', rows with 'pred'; put Accuracy before it") == 1
+
+
+def test_answers_without_the_truth_have_no_report(run: Run, tmp_path: Path, capture_log: Any) -> None:
+    Report()("dev", preds=[{"pred": "a"}])
+    assert list(tmp_path.iterdir()) == [] and capture_log.text == ""
+
+
+def test_without_a_record_only_the_table_is_logged(run: Run, tmp_path: Path, capture_log: Any) -> None:
+    run.record_dir = None
+    Report()("dev", preds=ROWS)
+    assert list(tmp_path.iterdir()) == []
+    assert "INFO dev: 2 rows" in capture_log.text
+
+
+def test_only_the_last_picture_is_drawn(run: Run, tmp_path: Path, monkeypatch: Any) -> None:
+    drawn = []
+    monkeypatch.setattr(report, "draw_confusion", lambda names, counts, legend: drawn.append(counts.sum()) or b"png")
+    pipe = Report()
+    pipe("dev", preds=ROWS)
+    pipe("dev", preds=ROWS * 2)
+    assert drawn == []
+    run.exits.close()
+    assert drawn == [4]
+    assert (tmp_path / "results" / "dev_confusion.png").read_bytes() == b"png"
+
+
+def shown(monkeypatch: Any, names: list[str]) -> tuple[list[str], str]:
+    """The names and the title on the edge of a picture."""
+    figures = []
+    monkeypatch.setattr(pictures, "_png", lambda figure: figures.append(figure) or real(figure))
+    real = pictures_png
+    assert pictures.draw_confusion(names, np.eye(len(names), dtype=int), "dev_confusion.csv").startswith(b"\x89PNG")
+    (axes,) = figures[0].axes
+    return [label.get_text() for label in axes.get_xticklabels()], axes.get_xlabel()
+
+
+pictures_png = pictures._png
+
+
+def test_names_that_look_like_formulas_are_names(monkeypatch: Any) -> None:
+    names = ["$\\frac$", "été", "a\nb"]
+    assert shown(monkeypatch, names) == (["$\\frac$", "été", "a b"], "said")
+
+
+def test_letters_that_no_font_has_are_numbered(monkeypatch: Any) -> None:
+    monkeypatch.setattr(pictures, "font_for", lambda text: "")
+    assert shown(monkeypatch, ["体育", "b"]) == (["1", "2"], "said (the lines of dev_confusion.csv)")
+
+
+def test_a_font_that_has_the_letters_is_found(monkeypatch: Any) -> None:
+    assert pictures.font_for("sport") == "DejaVu Sans"
+    letters = {"DejaVu Sans": set(map(ord, "sport…")), "Last Resort": set(range(1 << 16))}
+    letters["Noto CJK"] = set(map(ord, "体育sport…"))
+
+    class Fonts:
+        class fontManager:
+            ttflist = [type("Font", (), {"fname": name, "name": name}) for name in letters]
+
+        @staticmethod
+        def findfont(name: str) -> str:
+            return name
+
+    monkeypatch.setattr(pictures, "library", lambda *names: Fonts)
+    monkeypatch.setattr(pictures, "_characters_of", lambda path: letters[path])
+    pictures._font_for.cache_clear()
+    found = [pictures.font_for("sport"), pictures.font_for("体育 sport"), pictures.font_for("语")]
+    pictures._font_for.cache_clear()
+    assert found == ["DejaVu Sans", "Noto CJK", ""]
+
+
+@pytest.mark.parametrize("count", [1, 40, 100])
+def test_many_classes_fit_into_a_picture(count: int) -> None:
+    counts = np.ones((count, count), int)
+    assert pictures.draw_confusion([f"class {n}" for n in range(count)], counts, "x.csv").startswith(b"\x89PNG")
