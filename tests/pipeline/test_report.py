@@ -121,7 +121,7 @@ def test_tags(run: Run, results: Path) -> None:
     ]  # fmt: skip
     first, second = jsonl(results / "dev_hardest.jsonl")
     assert (first["missed"], first["false"]) == ([[0, 1, "P"], [2, 3, "P"]], [[1, 2, "L"]])
-    assert (second["missed"], second["false"]) == ([[3, 4, "L"]], [[3, 4, "P"]])
+    assert (second["missed"], second["false"]) == ([[3, 5, "L"]], [[3, 5, "P"]])
 
 
 def test_tags_without_a_span(run: Run, results: Path, capture_log: Any) -> None:
