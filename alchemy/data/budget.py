@@ -192,7 +192,7 @@ def budgeted(dataset: Any, given: Mapping[str, Any], *, shuffle: bool, collate: 
         dataset.limit = limit if truncate else None
     memory, key = memory_of(dataset), (Budget, *sorted(wanted.items()), *multiple.items(), shuffle)
     columns, known = memory.get(key, ((), None))
-    if known is None or not all(one is other for one, other in zip(columns, lengths.values(), strict=True)):
+    if known is None or not all(map(np.array_equal, columns, lengths.values())):  # of data that changes by epochs
         where = getattr(dataset, "where", "sample {}".format)
         known = Budget(lengths, shuffle=shuffle, multiple=multiple, where=where, **wanted)
         memory[key] = list(lengths.values()), known
