@@ -88,6 +88,7 @@ ROOMS = {
     "alchemy.pipeline.windows.": "batches.md",
     "alchemy.data.collate.": "batches.md",
     "alchemy.pipeline.cache.": "cache.md",
+    "alchemy.pipeline.report.": "evaluation.md",
 }
 WITHOUT_TYPE = ("precision", "checkpoint")  # tables that are one part each, which nobody names
 GIVEN = ("state_dir",)  # by the run, not by a config
