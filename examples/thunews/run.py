@@ -1,0 +1,97 @@
+"""Text classification with pretrained models: flags become a config of alchemy, which trains, evaluates, predicts."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from src import output, translate
+from src.checkpoints import checkpoints
+from src.data import Examples, labels_of
+from src.flags import parse
+
+from alchemy import prepare_cfg, resume, run, run_task
+from alchemy.cli.launch import code
+from alchemy.config import dumps
+from alchemy.config.tree import Document
+from alchemy.errors import AlchemyError
+from alchemy.launch.device import alloc, cuda_count
+from alchemy.launch.group import open_group, place
+
+PARTS = str(Path(__file__).resolve().parent / "src")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parse(argv)
+    try:
+        start_ranks(args, sys.argv[1:] if argv is None else argv)
+        return work(args)
+    except AlchemyError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def start_ranks(args: argparse.Namespace, argv: Sequence[str]) -> None:
+    """On a machine with several GPUs: becomes the launcher of one process for each; else it does nothing."""
+    launched = "WORLD_SIZE" in os.environ
+    if args.local_rank >= 0 and not launched:
+        hint = "leave it out: all GPUs are used; or start with torchrun"
+        raise AlchemyError(f"--local_rank={args.local_rank} without the environment of a launcher", hint=hint)
+    count = 0 if args.no_cuda or launched else cuda_count()
+    if count > 1:
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+        os.execv(sys.executable, [sys.executable, *launcher, os.path.abspath(__file__), *argv])
+
+
+def work(args: argparse.Namespace) -> int:
+    """Trains, then scores and predicts, as far as the flags ask for it; returns the exit code."""
+    folder = Path(args.output_dir).expanduser()
+    known = None if args.do_train else output.trained_labels(folder)
+    cfg = translate.training(args, labels_of(args.task_name, args.data_dir) if known is None else known)
+    document = prepare_cfg(cfg)
+    with open_group() as group:  # one process decides for all
+        plan = group.broadcast(decided(args, cfg, document) if group.is_main else None)
+    device = [-1] if args.no_cuda else None
+    if plan.train:
+        result = train(document, plan.record, device)
+        if isinstance(result.exception, AlchemyError):
+            raise result.exception
+        if result.signal or isinstance(result, Exception):
+            return code(result)
+    return score(args, cfg, device) if args.do_eval or args.do_predict else 0
+
+
+def decided(args: argparse.Namespace, cfg: dict[str, Any], document: Document) -> output.Plan:
+    """What is to be done; whatever is wrong with the data is told before anything is written."""
+    for split in cfg["task"]["datasets"].values():
+        source = {key: value for key, value in split["pipes"][0].items() if key != "type"}
+        len(Examples(**source))
+    print(dumps(document))
+    return output.plan(args, document)
+
+
+def train(document: Document, record: Path | None, device: list[int] | None) -> Any:
+    if record is None:
+        return run([document], device=device, user_dir=PARTS)[0]
+    if place().rank == 0:
+        print(f"going on with {record}")
+    return resume(record, device=device, user_dir=PARTS)
+
+
+def score(args: argparse.Namespace, cfg: dict[str, Any], device: list[int] | None) -> int:
+    folder = Path(args.output_dir).expanduser().resolve()
+    found = checkpoints(folder)
+    if not found:
+        raise AlchemyError(f"{folder} has no checkpoint to evaluate", hint="train one with --do_train")
+    chosen = found if args.eval_all_checkpoints and args.do_eval else found[-1:]
+    told = {"checkpoints": [str(path) for path in chosen], "output_dir": str(folder)}
+    result = run_task(translate.scoring(cfg, chosen[-1]), alloc(device)[0], user_dir=PARTS, **told)
+    if isinstance(result.exception, AlchemyError):
+        raise result.exception
+    return code(result)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""The tasks that --task_name can name: a class for each, which reads the examples of its data set.
+
+A data set of yours is one more class below::
+
+    @processor("Reviews")
+    class Reviews(DataProcessor):
+        def get_train_examples(self, data_dir):
+            return self.read_csv(data_dir, "train", text="review", label="stars")
+        ...
+        def get_labels(self):
+            return ["bad", "good"]
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+from alchemy.errors import AlchemyError
+from alchemy.pipeline.processors import TextClassification
+from alchemy.pipeline.processors.tables import Layout, open_table
+
+PROCESSORS: dict[str, type["DataProcessor"]] = {}
+
+
+def processor(name: str) -> Callable[[type["DataProcessor"]], type["DataProcessor"]]:
+    """Gives a class the name by which --task_name finds it; case does not count."""
+
+    def register(kind: type["DataProcessor"]) -> type["DataProcessor"]:
+        PROCESSORS[name.lower()] = kind
+        return kind
+
+    return register
+
+
+class InputExample(NamedTuple):
+    """One text, or two, and its label; of what is to be predicted none. `where` is its file and line."""
+
+    guid: str
+    text_a: str
+    text_b: str | None = None
+    label: str | float | None = None
+    where: str = ""
+
+
+class DataProcessor:
+    """Reads the examples of a data set. `pairs` says that all examples have a `text_b`."""
+
+    output_mode: ClassVar[Literal["classification", "regression"]] = "classification"
+    pairs: ClassVar[bool] = False
+
+    def get_train_examples(self, data_dir: str) -> list[InputExample]:
+        raise NotImplementedError(f"{type(self).__name__} must define get_train_examples(data_dir)")
+
+    def get_dev_examples(self, data_dir: str) -> list[InputExample]:
+        raise NotImplementedError(f"{type(self).__name__} must define get_dev_examples(data_dir)")
+
+    def get_test_examples(self, data_dir: str) -> list[InputExample]:
+        raise NotImplementedError(f"{type(self).__name__} must define get_test_examples(data_dir)")
+
+    def get_labels(self) -> list[str] | None:
+        """The names of the classes; None where labels.txt in the data folder, or the training data, tell them."""
+        return None
+
+    def read_csv(
+        self, data_dir: str, name: str, *, text: str | int = "text", pair: str | int = "", label: str | int = ""
+    ) -> list[InputExample]:
+        """The rows below the header of `name`.csv, or `name`.csv.gz: columns by their names, or numbers from 0."""
+        file = table_file(data_dir, name)
+        kind: Literal["single", "regression"] = "regression" if self.output_mode == "regression" else "single"
+        rows = TextClassification(str(file), text=text, pair=pair, label=label, kind=kind, header=True)
+        return [
+            InputExample(f"{name}-{number}", row["text"], row.get("pair"), row.get("label"), rows.where(number))
+            for number, row in enumerate(rows)
+        ]
+
+
+@processor("THUNews")
+class THUNews(DataProcessor):
+    """News in Chinese: train.csv and dev.csv have the columns `labels,text`; the first one of test.csv is the text."""
+
+    def get_train_examples(self, data_dir: str) -> list[InputExample]:
+        return self.read_csv(data_dir, "train", label="labels")
+
+    def get_dev_examples(self, data_dir: str) -> list[InputExample]:
+        return self.read_csv(data_dir, "dev", label="labels")
+
+    def get_test_examples(self, data_dir: str) -> list[InputExample]:
+        names = open_table(table_file(data_dir, "test"), Layout()).names or []
+        return self.read_csv(data_dir, "test", text="text" if "text" in names else 0)
+
+
+def table_file(data_dir: str, name: str) -> Path:
+    """`name`.csv of a data folder, or `name`.csv.gz."""
+    folder = Path(data_dir).expanduser()
+    there = next((file for file in (folder / f"{name}.csv", folder / f"{name}.csv.gz") if file.is_file()), None)
+    if there is None:
+        what = f"{folder} has no {name}.csv or {name}.csv.gz" if folder.is_dir() else f"there is no folder {folder}"
+        raise AlchemyError(what, hint="--data_dir names the folder of the data")
+    return there

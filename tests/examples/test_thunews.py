@@ -1,0 +1,201 @@
+"""The command with a tiny BERT on a few lines: it trains, evaluates, predicts, goes on, and says what is wrong."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from alchemy.config.load import prepare_cfg
+from alchemy.records.series import read_series
+from alchemy.text import load_tokenizer
+from tests.examples.thunews import ALL, LABELS, TRAIN, flags, tables, write_bert, write_data, write_model
+
+transformers = pytest.importorskip("transformers")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with data and a model."""
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path / "data")
+    write_bert(tmp_path / "bert")
+    return tmp_path
+
+
+def rows(output: Path) -> list[dict[str, str]]:
+    with (output / "predicted.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_whole_command(thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = flags(
+        *ALL, "--do_lower_case", "--evaluate_during_training", num_train_epochs=2.5, logging_steps=3, save_steps=5
+    )
+    assert thunews.main(argv) == 0
+    out = place / "out"
+    # 24 texts in batches of 8: 3 updates an epoch, 7.5 in all
+    assert [path.name for path in thunews.checkpoints(out)] == ["checkpoint-5", "checkpoint-8"]
+    told = thunews.translate.training(thunews.parse(argv), LABELS)
+    assert prepare_cfg(out / "config.toml").plain() == prepare_cfg(told).plain()
+    assert (out / "config.toml").read_text() in capsys.readouterr().out
+    lines = (out / "eval_results.txt").read_text().splitlines()
+    assert lines == sorted(lines)
+    assert {"acc", "f1", "acc_and_f1", "loss"} <= set(tables(out))
+    assert float(tables(out)["acc"]) == 1.0
+    answers = rows(out)
+    assert [row["label"] for row in answers] == [label for label, _ in TRAIN[5::-1]]
+    assert all(LABELS[int(row["pred"])] == row["label"] for row in answers)
+    [training] = [record for record in (out / "records").iterdir() if (record / "ledger.jsonl").exists()]
+    scored = [row["update"] for row in read_series(training / "metrics.jsonl") if "dev/accuracy" in row["values"]]
+    assert scored == [3, 6, 8]
+    assert list(training.glob("events.out.tfevents.*"))
+
+
+def test_a_checkpoint_is_for_others_to_read(thunews: Any, place: Path) -> None:
+    assert thunews.main(flags("--do_train", "--do_lower_case", max_steps=2, warmup_steps=1)) == 0
+    [folder] = thunews.checkpoints(place / "out")
+    assert folder.name == "checkpoint-2"
+    cut = transformers.AutoTokenizer.from_pretrained(folder)
+    [kept] = (place / "out" / "records").glob("*/tokenizer/input_ids")
+    own = load_tokenizer(kept)
+    for _, text in TRAIN[:3]:
+        assert cut(text)["input_ids"] == [own.bos, *own.encode(text), own.eos]
+        assert own.unk not in own.encode(text)
+    state = load_file(next((place / "out" / "records").glob("*/state/last/model.safetensors")))
+    for name, value in transformers.AutoModel.from_pretrained(folder).state_dict().items():
+        assert value.equal(state[f"encoder.inner.{name}"])
+    head = load_file(folder / "head.safetensors")
+    assert head.keys() == {name for name in state if not name.startswith("encoder.")}
+    assert all(value.equal(state[name]) for name, value in head.items())
+
+
+def test_all_checkpoints_are_scored_and_the_best_predicts(thunews: Any, place: Path) -> None:
+    assert thunews.main(flags("--do_train", max_steps=4, save_steps=2)) == 0
+    # flags that are not of the training count as well, and what was trained is not trained again
+    assert thunews.main(flags("--do_eval", "--do_predict", "--eval_all_checkpoints", per_gpu_eval_batch_size=5)) == 0
+    out = place / "out"
+    first, last = (tables(out / f"checkpoint-{number}") for number in (2, 4))
+    assert first["loss"] != last["loss"]
+    assert tables(out) == last
+    best = first if float(first["acc"]) >= float(last["acc"]) else last
+    predicted = rows(out)
+    shutil.rmtree(out / ("checkpoint-4" if best is first else "checkpoint-2"))
+    assert thunews.main(flags("--do_eval", "--do_predict")) == 0
+    assert [row["pred"] for row in predicted] == [row["pred"] for row in rows(out)]
+    assert float(tables(out)["loss"]) == pytest.approx(float(best["loss"]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "head"),
+    [("xlnet", "_cnn"), ("albert", "_rcnn"), ("roberta", "_lstm"), ("distilbert", "_gru"), ("electra", "")],
+)
+def test_other_families(thunews: Any, place: Path, kind: str, head: str) -> None:
+    write_model(place, kind)
+    values = {"lstm_hidden_size": 4, "gru_hidden_size": 4, "max_seq_length": 16}
+    argv = flags(*ALL, model_type=kind + head, model_name_or_path=kind, max_steps=2, **values)
+    assert thunews.main(argv) == 0
+    assert len(rows(place / "out")) == 6
+    before = tables(place / "out")
+    assert thunews.main([word for word in argv if word != "--do_train"]) == 0
+    assert tables(place / "out") == before
+
+
+def test_what_is_there_is_not_overwritten_unless_told(
+    thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = flags("--do_train", "--do_predict", max_steps=3, save_steps=2)
+    assert thunews.main(argv) == 0
+    assert thunews.main(argv) == 2
+    assert (
+        "out is not empty, and holds no unfinished training of these flags; begin anew with" in capsys.readouterr().err
+    )
+    (place / "out" / "notes.txt").write_text("mine")
+    (place / "out" / "predicted.csv").unlink()
+    assert thunews.main(argv) == 0  # trained already: only the predictions were missing
+    assert len(list((place / "out" / "records").glob("*/ledger.jsonl"))) == 1
+    assert len(rows(place / "out")) == 6
+    assert thunews.main([*argv, "--overwrite_output_dir", "--max_steps=1"]) == 0
+    assert [path.name for path in thunews.checkpoints(place / "out")] == ["checkpoint-1"]
+    assert (place / "out" / "notes.txt").read_text() == "mine"
+
+
+def test_an_interrupted_training_goes_on(thunews: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    argv = flags(*ALL, max_steps=8, save_steps=2, gradient_accumulation_steps=2)
+    assert thunews.main([*argv, "--output_dir=whole"]) == 0
+    write, seen = thunews.output.checkpoints.__globals__["write"], []
+
+    def failing(folder: Path, *others: Any) -> None:
+        seen.append(folder.name)
+        if seen == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]:
+            raise OSError("the disk is gone")
+        write(folder, *others)
+
+    monkeypatch.setitem(thunews.output.checkpoints.__globals__, "write", failing)
+    assert thunews.main(argv) == 1
+    assert not (place / "out" / "predicted.csv").exists()
+    assert thunews.main(argv) == 0
+    assert seen[3:] == ["checkpoint-6", "checkpoint-8"]
+    for name in ("model.safetensors", "head.safetensors"):
+        one, other = ((place / root / "checkpoint-8" / name).read_bytes() for root in ("whole", "out"))
+        assert one == other
+    assert rows(place / "out") == rows(place / "whole")
+
+
+LINES = "labels,text\n体育,球赛冠军\n财经,股票基金\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"train": "labels,text\n体育,球赛\n财经\n"}, r"train.csv:3 1 cells, expected 2"),
+        ({"train": "label,text\n体育,球赛\n"}, r"train.csv:1 there is no column 'labels'; did you mean 'label'"),
+        ({"train": LINES + "体育, \n"}, r"train.csv:4 the text is ' ', expected a text that is not empty"),
+        ({"train": LINES + ",球赛\n"}, r"train.csv:4 the label is empty"),
+        (
+            {"train": LINES, "dev": "labels,text\n财经,股票\n财金,股票\n"},
+            r"dev.csv:3 the label '财金' is none of the task",
+        ),
+        ({"test": 'text\n""\n'}, r"test.csv:2 the text is '', expected a text that is not empty"),
+        ({"train": "labels,text\n"}, r"finds no samples in .*train.csv; is the file empty\?"),
+    ],
+)
+def test_wrong_data_is_told_with_file_and_line_before_anything_is_written(
+    thunews: Any, place: Path, files: dict[str, str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_data(place / "data", **files)
+    assert thunews.main(flags(*ALL)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+    assert re.search(told, error)
+    assert not (place / "out").exists()
+
+
+def test_a_label_that_is_not_in_the_list_of_labels(
+    thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "data" / "labels.txt").write_text("财经\n教育\n", encoding="utf-8")
+    assert thunews.main(flags("--do_train")) == 2
+    assert "train.csv:2 the label '体育' is none of the task; they are 财经, 教育" in capsys.readouterr().err
+
+
+def test_a_vocabulary_of_another_model(thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(place / "bert", place / "larger")
+    with (place / "larger" / "vocab.txt").open("a", encoding="utf-8") as file:
+        file.write("更\n多\n")
+    assert thunews.main(flags("--do_train", tokenizer_name="larger", max_steps=1)) == 2
+    assert "the tokenizer has" in capsys.readouterr().err
+    assert thunews.main(flags("--do_train", max_steps=1)) == 0  # nothing was lost: it may begin
+
+
+def test_a_head_of_another_training(thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert thunews.main(flags("--do_eval")) == 2
+    assert "has no checkpoint to evaluate; train one with --do_train" in capsys.readouterr().err
+    assert thunews.main(flags("--do_train", max_steps=1)) == 0
+    assert thunews.main(flags("--do_eval", filter_num=9)) == 2
+    assert "head.safetensors the head does not fit" in capsys.readouterr().err

@@ -1,0 +1,106 @@
+"""A small corpus, tiny pretrained models, and the command of the example, for its tests."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from alchemy.launch.project import reach
+from tests.models.tiny import folder
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "thunews"
+WORDS = {"体育": "球赛冠军", "财经": "股票基金", "教育": "高考学校"}
+LABELS = sorted(WORDS)
+TRAIN = [(label, f"{word}消息{number}号Ab") for number in range(8) for label, word in WORDS.items()]
+SPECIAL = {"xlnet": ("<pad>", "<unk>", "<sep>", "<cls>"), "roberta": ("<s>", "<pad>", "</s>", "<unk>")}
+ALL = ("--do_train", "--do_eval", "--do_predict")
+LIKE_BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+TEMPLATES = {"xlnet": "$A <sep> <cls>:2", "roberta": "<s> $A </s>"}
+
+
+@contextlib.contextmanager
+def command() -> Iterator[Any]:
+    """The module run.py as if it was started; its package `src` is gone afterwards."""
+    path = list(sys.path)
+    reach(str(EXAMPLE / "src"))
+    spec = importlib.util.spec_from_file_location("thunews_run", EXAMPLE / "run.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    try:
+        yield module
+    finally:
+        sys.path[:] = path
+        for name in [name for name in sys.modules if name == "src" or name.startswith("src.")]:
+            del sys.modules[name]
+
+
+def flags(*more: str, **values: Any) -> list[str]:
+    """The flags of a short training on the CPU; `values` replace or add some."""
+    given: dict[str, Any] = {"task_name": "THUNews", "model_type": "bert_cnn", "model_name_or_path": "bert"}
+    given |= {"data_dir": "data", "output_dir": "out", "max_seq_length": 20, "learning_rate": 0.01, "filter_num": 8}
+    return [*(f"--{name}={value}" for name, value in (given | values).items()), "--no_cuda", *more]
+
+
+def write_data(root: Path, **files: str) -> Path:
+    """train.csv, dev.csv and test.csv; `files` have other contents than usual."""
+    rows = "".join(f"{label},{text}\n" for label, text in TRAIN)
+    texts = "".join(f"{text}\n" for _, text in TRAIN[5::-1])
+    usual = {"train": f"labels,text\n{rows}", "dev": f"labels,text\n{rows}", "test": f"text\n{texts}"}
+    root.mkdir(parents=True, exist_ok=True)
+    for name, content in (usual | files).items():
+        (root / f"{name}.csv").write_text(content, encoding="utf-8")
+    return root
+
+
+def write_bert(root: Path, texts: list[str] | None = None, case: bool = False) -> Path:
+    """A folder as those of 2019: config.json, weights, and a vocab.txt of all characters."""
+    chars = sorted({char for text in texts or [text for _, text in TRAIN] for char in (text if case else text.lower())})
+    vocab = [*LIKE_BERT, "[MASK]", *chars, *(f"##{char}" for char in chars)]
+    path = sized(folder(root.parent / "made", "bert"), len(vocab)).rename(root)
+    (root / "vocab.txt").write_text("\n".join(vocab) + "\n", encoding="utf-8")
+    return path
+
+
+def sized(path: Path, size: int) -> Path:
+    """The model of a folder with `size` ids; its weights are drawn anew."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.AutoConfig.from_pretrained(path, vocab_size=size)
+    torch.manual_seed(1)
+    transformers.AutoModel.from_config(config).save_pretrained(path)
+    return path
+
+
+def write_model(root: Path, kind: str) -> Path:
+    """A tiny model of any kind with a tokenizer.json of characters and its family's special tokens."""
+    tokenizers = pytest.importorskip("tokenizers")
+    special = SPECIAL.get(kind, LIKE_BERT)
+    vocab = {token: place for place, token in enumerate([*special, *sorted({c for _, text in TRAIN for c in text})])}
+    path = sized(folder(root, kind), len(vocab))
+    unknown = next(token for token in special if "unk" in token.lower())
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab, unk_token=unknown))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    inner.add_special_tokens(list(special))
+    inner.post_processor = tokenizers.processors.TemplateProcessing(
+        single=TEMPLATES.get(kind, "[CLS] $A [SEP]"), special_tokens=[(token, vocab[token]) for token in special]
+    )
+    inner.save(str(path / "tokenizer.json"))
+    return path
+
+
+def tables(output: Path) -> Mapping[str, str]:
+    """eval_results.txt as a dict."""
+    return dict(line.split(" = ") for line in (output / "eval_results.txt").read_text().splitlines())
+
+
+def environment() -> dict[str, str]:
+    """For a process of its own: one thread, as here, so that sums are cut alike."""
+    return {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
