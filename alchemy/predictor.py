@@ -109,14 +109,17 @@ class Predictor:
         Where one is wrong, those before it are answered first.
         """
         coming = iter(questions)
-        while asked := list(itertools.islice(coming, window or WINDOW * self.batch_size)):
+        while True:
+            asked, broken = _ahead(coming, window or WINDOW * self.batch_size)
             with self._lock:
                 if not self._closed.alive:
                     raise AlchemyError("the predictor is closed", hint="ask inside its `with` block")
-                rows, failure = self._context.run(self._answer, asked)
+                rows, wrong = self._context.run(self._answer, asked)
             yield from rows
-            if failure is not None:
+            if (failure := wrong or broken) is not None:
                 raise failure
+            if not asked:
+                return
 
     def _answer(self, asked: list[tuple[str, Any]]) -> tuple[list[dict[str, Any]], AlchemyError | None]:
         """What is said of the questions up to the first wrong one, and what is wrong with that."""
@@ -162,6 +165,16 @@ class Predictor:
             raise AlchemyError(
                 f"a text has {length} tokens, and the model takes {self._longest}", where=where, hint=hint
             )
+
+
+def _ahead(coming: Iterator[Any], count: int) -> tuple[list[Any], AlchemyError | None]:
+    """The next of a stream, and what was wrong with it behind them."""
+    found: list[Any] = []
+    try:
+        found.extend(itertools.islice(coming, count))
+    except AlchemyError as error:
+        return found, error
+    return found, None
 
 
 class Questions(list[Any]):

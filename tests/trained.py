@@ -40,4 +40,5 @@ def trained(root: Path, kind: str) -> tuple[Path, list[dict[str, Any]]]:
     for path in root.iterdir():
         if path.name != "records":
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return Path(result.record_dir), result.ret["preds"]
+    assert result.record_dir is not None
+    return result.record_dir, result.ret["preds"]

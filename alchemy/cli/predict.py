@@ -1,8 +1,13 @@
-"""`alchemy predict`: writes what a trained model says about data."""
+"""`alchemy predict`: what a trained model says, about texts that it is asked or about the data of its config."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
+import os
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 from alchemy.cli.options import add_launch, add_overrides
@@ -12,6 +17,10 @@ from alchemy.errors import AlchemyError
 FORMATS = ["jsonl", "csv"]
 
 EXAMPLES = """examples:
+  alchemy predict latest --text "a fine day" --text "rain"
+  alchemy predict latest --text "is it raining?" --pair "take an umbrella"
+  alchemy predict latest --file in.csv --column title --out out.csv
+  tail -f chat.log | alchemy predict latest -
   alchemy predict latest --out predictions.jsonl
   alchemy predict records/demo/2026-01-31_12-00-00.000000 --split dev --format csv --out dev.csv
   alchemy predict predict.toml"""
@@ -20,20 +29,43 @@ EXAMPLES = """examples:
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     add = parser.add_argument
+    add("stdin", nargs="?", choices=["-"], metavar="-", help="answer each line that comes in, at once")
     add("--out", default="", metavar="FILE", help="where to write (default: results/ of the new record)")
     add("--format", choices=FORMATS, default=None, help="default: by the ending of FILE, else jsonl")
     add("--split", default=None, metavar="NAME", help="the split to predict (default: inference, else test)")
     add_overrides(parser)
     add_launch(parser)
+    about = "no record is made, and without --out the answers are printed, one line of JSON each"
+    # --file of a run asks for a record, of which there is none here; --no-file stays
+    asked = parser.add_argument_group("questions", about, conflict_handler="resolve")
+    add = asked.add_argument
+    add("--text", action="append", default=[], metavar="TEXT", help="a text to answer; may be repeated")
+    add("--pair", action="append", default=[], metavar="TEXT", help="the second text of each; with --file its column")
+    add("--file", dest="source", metavar="FILE", help="answer each row of a csv, tsv or jsonl, each line of a txt file")
+    add("--column", default="", metavar="NAME", help="the column of the texts in FILE (default: text)")
+    add("--encoding", default="utf-8", metavar="NAME", help="of FILE (default: utf-8)")
+    add("--batch-size", type=int, default=32, metavar="N", help="texts that are answered together (default: 32)")
 
 
 def main(args: argparse.Namespace) -> int:
-    from alchemy.cli.derive import for_prediction
-    from alchemy.cli.target import open_target, start_derived
     from alchemy.launch.project import reach
 
     suffix = choose_format(args.out, args.format)
     reach(args.user_dir)
+    if args.source == "-":
+        args.source, args.stdin = None, "-"
+    if args.text or args.source or args.stdin:
+        return answer(args, suffix)
+    if args.pair or args.column:
+        raise AlchemyError("there is nothing to ask", hint="give --text, or --file")
+    return predict_split(args, suffix)
+
+
+def predict_split(args: argparse.Namespace, suffix: str) -> int:
+    """Writes what the model says about the data of its config, in a run of its own."""
+    from alchemy.cli.derive import for_prediction
+    from alchemy.cli.target import open_target, start_derived
+
     target = open_target(args)
     derived = for_prediction(target.document, target.model_path, args.split)
 
@@ -44,6 +76,92 @@ def main(args: argparse.Namespace) -> int:
         return run_task(*words, predict_out=args.out, predict_format=suffix, **options)
 
     return start_derived(target, derived, args, "predictions", run_task_fn=job)
+
+
+def refuse_if_unclear(args: argparse.Namespace, suffix: str) -> None:
+    """Options that do not go together are told before the model is loaded."""
+    if sum(map(bool, (args.text, args.source, args.stdin, args.split))) > 1:
+        raise AlchemyError("--text, --file, - and --split exclude each other", hint="ask about one of them at a time")
+    if suffix == "csv" and not args.out:
+        raise AlchemyError("csv is written to a file", hint="give --out FILE.csv, or leave out --format")
+    if args.source and args.out and os.path.realpath(args.source) == os.path.realpath(args.out):
+        raise AlchemyError(f"{args.out} would be written while it is read", hint="give --out another name")
+    if args.source and len(args.pair) > 1:
+        raise AlchemyError(f"{len(args.pair)} --pair", hint="with --file it names the one column of the second texts")
+    if (not args.source and args.column) or (args.stdin and args.pair):
+        hint = 'lines that are JSON have fields: {"text": "..", "pair": ".."}' if args.stdin else ""
+        raise AlchemyError("only a file has columns", hint=hint)
+
+
+def answer(args: argparse.Namespace, suffix: str) -> int:
+    """Prints or writes what the model says about texts."""
+    from alchemy.cli.questions import answered, of_file, of_lines, of_texts, stdin
+    from alchemy.cli.target import open_target
+
+    refuse_if_unclear(args, suffix)
+    target = open_target(args, quiet=True)
+    blocks = of_lines(stdin()) if args.stdin else [of_file(args) if args.source else of_texts(args.text, args.pair)]
+    seen = bool(args.source) and (bool(args.out) or not sys.stdout.isatty())
+    with opened(target, args) as predictor, Answers(args.out) as out:
+        for questions in blocks:
+            out.write(counted(answered(predictor, questions), bar=seen))
+    return 0
+
+
+@contextlib.contextmanager
+def opened(target: Any, args: argparse.Namespace) -> Iterator[Any]:
+    """The model of a record or a config; what it logs is told on standard error, if it is a warning."""
+    from alchemy.launch.device import alloc
+    from alchemy.plugins.logs import console_log
+    from alchemy.predictor import Predictor
+    from alchemy.progress import Terminal
+
+    device = alloc(args.device)[0]["device"]
+    with (
+        console_log(Terminal(stderr=True), "DEBUG" if args.debug else "WARNING"),
+        Predictor(target.document, weights=target.model_path, device=device, batch_size=args.batch_size) as predictor,
+    ):
+        yield predictor
+
+
+class Answers:
+    """Where answers go: a file, or line by line to standard output, each as soon as it is there."""
+
+    def __init__(self, out: str) -> None:
+        from alchemy.pipeline.predictions import PredictionFile
+
+        self.file = PredictionFile(out) if out else None
+
+    def __enter__(self) -> Answers:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self.file is not None and failure[0] is None:
+            print(f"{self.file.rows} answers are in {self.file.path}", file=sys.stderr)
+
+    def write(self, rows: Iterator[dict[str, Any]]) -> None:
+        from alchemy.pipeline.rows import to_json
+
+        if self.file is None:
+            for row in rows:
+                print(to_json(row), flush=True)
+            return
+        while some := list(itertools.islice(rows, 1024)):
+            self.file.write(some)
+
+
+def counted(rows: Iterator[dict[str, Any]], bar: bool) -> Iterator[dict[str, Any]]:
+    """The rows, counted by a bar on standard error, unless it would stand between the lines that are printed."""
+    from alchemy.progress import Bar, Terminal
+
+    if not bar:
+        yield from rows
+        return
+    with Bar("rows", None, Terminal(stderr=True)) as progress:
+        for row in rows:
+            yield row
+            progress.step()
+        progress.finish()
 
 
 def choose_format(out: str, asked: str | None) -> str:
