@@ -89,6 +89,22 @@ def test_answers_depend_neither_on_batches_nor_on_their_order(model: Predictor, 
         same(one, other)
 
 
+@pytest.mark.parametrize("kind", ["bert", "tagging", "relation", "pairs"])
+def test_padding_changes_no_answer(kind: str, records: Any) -> None:
+    long = {
+        "tagging": "小明在北京我去",
+        "relation": "a <e1> cat </e1> and a <e2> dog </e2> and rain",
+        "bert": "rain " * 9,
+    }
+    items = [*ITEMS.get(kind, ["a fine day"]), long.get(kind, ("fine " * 9, "fog"))]
+    found = {}
+    for size in (1, 3):
+        with alchemy.load(records[kind][0], batch_size=size) as model:
+            found[size] = model.predict(items)
+    for one, other in zip(found[1], found[3], strict=True):
+        same(one, other)
+
+
 def test_a_stream_is_read_no_further_than_its_window(model: Predictor) -> None:
     asked = itertools.count()
     stream = model.predict_stream((f"fine {next(asked)}" for _ in itertools.count()), window=4)
@@ -154,6 +170,17 @@ def test_marks_are_read_with_the_indicators_of_the_training(tmp_path: Path) -> N
         found = model.predict(ITEMS["relation"])
     assert found[0]["text"] == "the $ rain $ made # mud #"
     same(found[0]["prob"], result.ret["preds"][0]["prob"])
+
+
+def test_word_vectors_are_not_read_again(tmp_path: Path) -> None:
+    cfg = config(tmp_path, "classes")
+    (tmp_path / "vectors.txt").write_text(f"fine {'0.5 ' * 16}\n")
+    cfg["model"]["encoder"]["vectors"] = str(tmp_path / "vectors.txt")
+    cfg["sched"]["epochs"] = 1
+    result = run_task(cfg, raise_errors=True)
+    (tmp_path / "vectors.txt").unlink()
+    with alchemy.load(result.record_dir) as model:
+        same(model.predict(["a fine day"])[0]["prob"], result.ret["preds"][0]["prob"])
 
 
 def test_several_models_are_open_at_once_and_closed_in_any_order(records: Any) -> None:
