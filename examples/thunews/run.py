@@ -9,7 +9,7 @@ from typing import Any
 
 from src import output, translate
 from src.checkpoints import checkpoints
-from src.data import Examples, labels_of
+from src.data import check_vocabulary, labels_of
 from src.flags import parse
 
 from alchemy import prepare_cfg, resume, run, run_task
@@ -19,12 +19,16 @@ from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc, cuda_count
 from alchemy.launch.group import open_group, place
+from alchemy.launch.project import reach
+from alchemy.pipeline import build_datapipes
+from alchemy.pipeline.tokenizers import tokenizer_of
 
 PARTS = str(Path(__file__).resolve().parent / "src")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
+    reach(PARTS)
     try:
         start_ranks(args, sys.argv[1:] if argv is None else argv)
         return work(args)
@@ -65,9 +69,9 @@ def work(args: argparse.Namespace) -> int:
 
 def decided(args: argparse.Namespace, cfg: dict[str, Any], document: Document) -> output.Plan:
     """What is to be done; whatever is wrong with the data is told before anything is written."""
+    tokenizer = tokenizer_of(cfg["task"]["tokenizer"])
     for split in cfg["task"]["datasets"].values():
-        source = {key: value for key, value in split["pipes"][0].items() if key != "type"}
-        len(Examples(**source))
+        check_vocabulary(tokenizer, build_datapipes(split["pipes"][:1]))
     print(dumps(document))
     return output.plan(args, document)
 
@@ -77,7 +81,11 @@ def train(document: Document, record: Path | None, device: list[int] | None) -> 
         return run([document], device=device, user_dir=PARTS)[0]
     if place().rank == 0:
         print(f"going on with {record}")
-    return resume(record, device=device, user_dir=PARTS)
+    try:
+        return resume(record, device=device, user_dir=PARTS)
+    except AlchemyError as error:
+        hint = f"{error.problem.hint} of `alchemy resume {record}`, or begin anew with --overwrite_output_dir"
+        raise AlchemyError(error.problem.message, hint=hint) from error
 
 
 def score(args: argparse.Namespace, cfg: dict[str, Any], device: list[int] | None) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from alchemy.config.load import prepare_cfg
@@ -106,6 +107,28 @@ def test_other_families(thunews: Any, place: Path, kind: str, head: str) -> None
     assert tables(place / "out") == before
 
 
+@pytest.mark.parametrize("kind", ["bert", "xlnet", "roberta", "distilbert"])
+def test_answers_are_those_that_transformers_gives(thunews: Any, place: Path, kind: str) -> None:
+    shutil.rmtree(place / "bert")
+    write_model(place, kind)
+    argv = flags(*ALL[::2], model_type=kind, model_name_or_path=kind, max_steps=3, max_seq_length=10)
+    assert thunews.main(argv) == 0
+    [folder] = thunews.checkpoints(place / "out")
+    cut = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    model, head = transformers.AutoModel.from_pretrained(folder).eval(), load_file(folder / "head.safetensors")
+    for row, (_, text) in zip(rows(place / "out"), TRAIN[5::-1], strict=True):
+        with_segments = kind in ("bert", "xlnet")
+        ids = cut(text, truncation=True, max_length=10, return_tensors="pt", return_token_type_ids=with_segments)
+        assert ids["input_ids"].shape == (1, 10)
+        with torch.no_grad():
+            made = model(**ids)
+        first = made.last_hidden_state[0, -1 if kind == "xlnet" else 0]
+        text_D = getattr(made, "pooler_output", [first])[0]
+        probs = (head["out.weight"] @ text_D + head["out.bias"]).softmax(0)
+        assert int(row["pred"]) == int(probs.argmax())
+        assert float(row["prob"]) == pytest.approx(float(probs.max()), abs=1e-5)
+
+
 def test_what_is_there_is_not_overwritten_unless_told(
     thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,6 +214,33 @@ def test_a_vocabulary_of_another_model(thunews: Any, place: Path, capsys: pytest
     assert thunews.main(flags("--do_train", tokenizer_name="larger", max_steps=1)) == 2
     assert "the tokenizer has" in capsys.readouterr().err
     assert thunews.main(flags("--do_train", max_steps=1)) == 0  # nothing was lost: it may begin
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", "bert \\d+ of the \\d+ tokens in the first texts of train"),
+        ("[PAD]\n[CLS]\n[SEP]\n球\n", "vocab.txt there is no \\[UNK\\]"),
+        (None, "bert' holds no tokenizer that is known; it needs tokenizer.json, vocab.txt"),
+    ],
+)
+def test_a_vocabulary_that_cannot_be(
+    thunews: Any, place: Path, content: str | None, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = place / "bert" / "vocab.txt"
+    file.unlink() if content is None else file.write_text(content)
+    assert thunews.main(flags("--do_train")) == 2
+    assert re.search(told, capsys.readouterr().err)
+    assert not (place / "out").exists()
+
+
+def test_case_of_a_tokenizer_json_is_that_of_the_flags(thunews: Any, place: Path) -> None:
+    cut = transformers.AutoTokenizer.from_pretrained(place / "bert", do_lower_case=False)
+    cut.save_pretrained(place / "bert")
+    assert cut.unk_token_id in cut(TRAIN[0][1])["input_ids"]
+    assert thunews.main(flags("--do_train", "--do_lower_case", max_steps=1)) == 0
+    saved = transformers.AutoTokenizer.from_pretrained(place / "out" / "checkpoint-1")
+    assert saved.unk_token_id not in saved(TRAIN[0][1])["input_ids"]
 
 
 def test_a_head_of_another_training(thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -232,6 +234,12 @@ def test_several_gpus_are_used_by_processes_that_it_starts_itself(
     monkeypatch.setenv("WORLD_SIZE", "4")
     thunews.start_ranks(thunews.parse([*argv, "--local-rank=1"]), argv)
     assert len(started) == 1
+
+
+@pytest.mark.parametrize("name", ["flags", "families", "scoring"])
+def test_what_docstrings_show(thunews: Any, name: str) -> None:
+    failed, tried = doctest.testmod(importlib.import_module(f"src.{name}"))
+    assert tried and not failed
 
 
 def test_a_rank_without_its_launcher_is_told(thunews: Any) -> None:

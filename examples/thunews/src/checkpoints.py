@@ -76,9 +76,14 @@ def write(folder: Path, net: Any, tokenizer: Any) -> None:
 def tokenizer_files(tokenizer: Any) -> dict[str, bytes]:
     """The files of the tokenizer, which say of case what the flags have said."""
     files = dict(tokenizer.contents())
-    if tokenizer.lower is not None:
-        settings = json.loads(files.get("tokenizer_config.json", b"{}")) | {"do_lower_case": tokenizer.lower}
-        files["tokenizer_config.json"] = json.dumps(settings, ensure_ascii=False, indent=2).encode()
+    if tokenizer.lower is None:
+        return files
+    settings = json.loads(files.get("tokenizer_config.json", b"{}")) | {"do_lower_case": tokenizer.lower}
+    files["tokenizer_config.json"] = json.dumps(settings, ensure_ascii=False, indent=2).encode()
+    if "tokenizer.json" in files:
+        whole = json.loads(files["tokenizer.json"])
+        whole["normalizer"]["lowercase"] = tokenizer.lower
+        files["tokenizer.json"] = json.dumps(whole, ensure_ascii=False, indent=2).encode()
     return files
 
 
