@@ -22,8 +22,7 @@ EXAMPLES = """examples:
   alchemy predict latest --file in.csv --column title --out out.csv
   tail -f chat.log | alchemy predict latest -
   alchemy predict latest --out predictions.jsonl
-  alchemy predict records/demo/2026-01-31_12-00-00.000000 --split dev --format csv --out dev.csv
-  alchemy predict predict.toml"""
+  alchemy predict records/demo/2026-01-31_12-00-00.000000 --split dev --format csv --out dev.csv"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
