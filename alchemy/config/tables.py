@@ -107,7 +107,7 @@ LOADER = {
     "max_sentences": "int | None",
     "required_batch_size_multiple": "int",
     "tokens_of": "str",
-    "length_of": "str",
+    "length_of": "str | list[str]",
     "max_length": "int | None",
     "too_long": "Literal['error', 'skip', 'truncate']",
 }

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
 from alchemy.models.encoders import Encoder
-from alchemy.nn.rows import Rows, States
+from alchemy.nn.rows import Rows, States, in_front
 from alchemy.text import Tokenizer
 
 # odd and large: every id of a run reaches all bits of its hash
@@ -50,7 +50,8 @@ class NGrams(Encoder):
             kept_BN = real_BN & (torch.rand_like(real_BN, dtype=torch.float) >= self.drop)
             # of a text that would lose all, all are kept
             real_BN = torch.where(kept_BN.any(1, keepdim=True), kept_BN, real_BN)
-        return States(self.table(grams_BN), real_BN)
+        front, _ = in_front(Rows(grams_BN, real_BN))  # runs of one length stand behind the padding of the one before
+        return States(self.table(front.ids_BT), front.real_BT)
 
     def _runs(self, rows: Rows, length: int) -> tuple[Tensor, Tensor]:
         """The number of each run that begins at a token, and whether all of it is real."""

@@ -78,10 +78,11 @@ PLACES = {
     "backward": "training.md", "loss": "training.md", "data pipe": "data.md", "collate": "data.md",
     "output pipe": "training.md", "eval pipe": "training.md", "sched pipe": "training.md", "stop rule": "stopping.md",
     "average": "precision.md", "precision": "precision.md", "checkpoint": "checkpoints.md", "tokenizer": "text.md",
-    "column": "batches.md",
+    "column": "batches.md", "model": "texts.md", "encoder": "texts.md", "head": "texts.md",
 }  # fmt: skip
 # parts of these packages have a page of their own
 ROOMS = {
+    "alchemy.tasks.": "texts.md",
     "alchemy.pipeline.processors.": "processors.md",
     "alchemy.pipeline.corpora.": "corpora.md",
     "alchemy.pipeline.encode.": "batches.md",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from alchemy.errors import AlchemyError
 from alchemy.models.encoders import Embedding, Encoder, Recurrent, Transformer
+from alchemy.models.fasttext import NGrams
 from alchemy.models.heads import CNN, DPCNN, GRU, LSTM, RCNN, Attention, Head, Pool
 from alchemy.models.pretrained import Pretrained
 from alchemy.nn.rows import back, in_front
@@ -32,6 +33,7 @@ FRESH: dict[str, Any] = {
     "gru": lambda: Recurrent(words(), kind="gru", dim=8, hidden=6),
     "transformer": lambda: Transformer(words(), dim=8, heads=2, inner=16, max_length=24),
 }
+RUNS = {"ngrams": lambda: NGrams(words(), dim=8, ngrams=[1, 2, 4], buckets=30)}  # gives runs of tokens, not tokens
 
 
 @pytest.fixture(scope="module", params=[*FRESH, *KINDS])
@@ -62,16 +64,17 @@ def test_tokens_do_not_see_padding(encoder: Encoder) -> None:
 
 
 @pytest.mark.parametrize("name", HEADS)
-@settings(max_examples=25, deadline=None)
+@pytest.mark.parametrize("below", ["lstm", "ngrams"])
+@settings(max_examples=20, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 13), min_size=1, max_size=5),
     extra=st.integers(0, 9),
     left=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_texts_do_not_see_padding(name: str, lengths: list[int], extra: int, left: bool, seed: int) -> None:
+def test_texts_do_not_see_padding(below: str, name: str, lengths: list[int], extra: int, left: bool, seed: int) -> None:
     torch.manual_seed(seed)
-    encoder, texts = Recurrent(words(), dim=6, hidden=4).eval(), ragged(lengths, seed)
+    encoder, texts = (FRESH | RUNS)[below]().eval(), ragged(lengths, seed)
     head = HEADS[name](encoder.width).eval()
     with torch.no_grad():
         plain = torch.cat([head(encoder(padded([text]))) for text in texts])

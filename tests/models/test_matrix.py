@@ -1,0 +1,192 @@
+"""Every encoder, head and task together: a cover of all pairs always, all triples behind `slow`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import alchemy
+from alchemy.cli.derive import for_test
+from alchemy.config.load import prepare_cfg
+from alchemy.pipeline import EndStepPipeline
+from alchemy.records.kept import use_own
+from alchemy.records.series import read_series
+from alchemy.runner import run_task
+from alchemy.verify.equal import compare
+from tests.models.tiny import KINDS, folder
+
+WORDS = [f"w{i:02}" for i in range(30)]
+TEXTS = [" ".join(WORDS[(3 * i + j) % 30] for j in range(1 + 2 * i % 7)) for i in range(14)]
+ENCODERS: dict[str, dict[str, Any]] = {
+    "embedding": {"type": "alchemy.models.encoders.Embedding", "dim": 8},
+    "lstm": {"type": "alchemy.models.encoders.Recurrent", "dim": 8, "hidden": 6, "layers": 2},
+    "gru": {"type": "alchemy.models.encoders.Recurrent", "kind": "gru", "dim": 8, "hidden": 6},
+    "transformer": {"type": "alchemy.models.encoders.Transformer", "dim": 8, "heads": 2, "inner": 16},
+    "ngrams": {"type": "alchemy.models.fasttext.NGrams", "dim": 8, "buckets": 50},
+    **{kind: {"type": "alchemy.models.pretrained.Pretrained", "path": kind} for kind in KINDS},
+}
+HEADS: dict[str, dict[str, Any]] = {
+    "none": {"type": "alchemy.models.heads.Pool"},
+    "cnn": {"type": "alchemy.models.heads.CNN", "filter_sizes": [2, 3], "filter_num": 6},
+    "lstm": {"type": "alchemy.models.heads.LSTM", "lstm_hidden_size": 6, "lstm_layers": 1},
+    "gru": {"type": "alchemy.models.heads.GRU", "gru_hidden_size": 6, "gru_layers": 1},
+    "rcnn": {"type": "alchemy.models.heads.RCNN", "hidden": 6},
+    "attention": {"type": "alchemy.models.heads.Attention"},
+    "dpcnn": {"type": "alchemy.models.heads.DPCNN", "filter_num": 8},
+}
+TASKS = ("single", "pair", "multi", "regression", "relation", "softmax", "crf")
+
+
+def triples() -> Iterator[tuple[str, str, str]]:
+    """All that can be: a tagger has no head, and runs of words are no tokens that could be tagged or marked."""
+    for encoder, head, task in itertools.product(ENCODERS, HEADS, TASKS):
+        by_token = task in ("relation", "softmax", "crf")
+        if not (by_token and encoder == "ngrams") and not (task in ("softmax", "crf") and head != "none"):
+            yield encoder, head, task
+
+
+def cover(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Some of the rows, in which every two values that stand together in any row stand together, too."""
+    left = {(i, row[i], j, row[j]) for row in rows for i, j in ((0, 1), (0, 2), (1, 2))}
+    chosen = []
+    while left:
+        best = max(rows, key=lambda row: sum((i, row[i], j, row[j]) in left for i, j in ((0, 1), (0, 2), (1, 2))))
+        left -= {(i, best[i], j, best[j]) for i, j in ((0, 1), (0, 2), (1, 2))}
+        chosen.append(best)
+    return chosen
+
+
+ALL = list(triples())
+PAIRS = cover(ALL)
+CASES = [pytest.param(*row, marks=() if row in PAIRS else pytest.mark.slow, id="-".join(row)) for row in ALL]
+
+
+@EndStepPipeline.register()
+class Interrupt(EndStepPipeline):
+    """Presses Ctrl-C at a step, when it is armed."""
+
+    at = 0
+
+    def __call__(self, outputs: Any, **kwargs: Any) -> dict[str, Any]:
+        if Interrupt.at and self.run.train_sched.cur_step == Interrupt.at:
+            os.kill(os.getpid(), signal.SIGINT)
+        return kwargs
+
+
+def samples(task: str) -> list[dict[str, Any]]:
+    for_task = {
+        "single": lambda i: {"label": "ab"[i % 2]},
+        "pair": lambda i: {"pair": TEXTS[-i], "label": "abc"[i % 3]},
+        "multi": lambda i: {"labels": list("abc")[: i % 4]},
+        "regression": lambda i: {"label": i / 7},
+        "relation": lambda i: {"label": ["Other", "r(e1,e2)"][i % 2]},
+        "softmax": lambda i: {},
+        "crf": lambda i: {},
+    }[task]
+    rows = [{"text": text, **for_task(i)} for i, text in enumerate(TEXTS)]
+    for row in rows:
+        tokens = row["text"].split()
+        if task == "relation":
+            row |= {"tokens": tokens, "e1_tokens": [0, 1], "e2_tokens": [len(tokens) - 1, len(tokens)]}
+        if task in ("softmax", "crf"):
+            row |= {"tokens": tokens, "tags": ["B-X" if int(word[1:]) % 5 == 0 else "O" for word in tokens]}
+    return rows
+
+
+def config(encoder: str, head: str, task: str, root: Path, **dropout: float) -> dict[str, Any]:
+    table = dict(ENCODERS[encoder])
+    if encoder in KINDS:
+        table["path"] = str(folder(root / "hf", encoder))
+    elif dropout and encoder != "ngrams":
+        table |= dropout
+    kind, model, more = "Classification", "TextClassifier", {}
+    if task == "relation":
+        kind, model = "Relation", "RelationClassifier"
+    elif task in ("softmax", "crf"):
+        kind, model, more = "Tagging", "Tagger", {"decoder": task}
+    options: dict[str, Any] = {"kind": task} if task in ("multi", "regression") else {}
+    options |= {"pair": True, "template": "$A eos $B:1"} if task == "pair" else {}
+    (root / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in samples(task)))
+    pipes = [
+        {"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": [str(root / "rows.jsonl")]},
+        {"type": "alchemy.pipeline.itr.JsonlOpener"},
+        {"type": "alchemy.pipeline.lst.ItrToLst"},
+    ]
+    return {
+        "tag": "t",
+        "seed": 5,
+        "log_every": 1,
+        "runner": "alchemy.runner.Trainer",
+        "plugins": [{"type": "alchemy.plugins.FileLogger", "log_dir": str(root / "records")}],
+        "task": {
+            "type": f"alchemy.tasks.{kind}",
+            "tokenizer": "alchemy.text.Words",
+            **options,
+            "datasets": {
+                "train": {"pipes": pipes, "batch_size": 14},
+                "dev": {"pipes": pipes, "batch_size": 14},
+                "test": {"pipes": pipes, "batch_size": 3},
+            },
+        },
+        "model": {
+            "type": f"alchemy.models.{model}",
+            "encoder": table,
+            **({"head": HEADS[head]} if kind != "Tagging" else {}),
+            "dropout": dropout.get("dropout", 0.0),
+            **more,
+        },
+        "optim": {"type": "alchemy.optim.AdamW", "lr": 0.01},
+        "sched": {"type": "alchemy.sched.Constant", "epochs": 8, "pipes": [{"type": f"{__name__}.Interrupt"}]},
+        "checkpoint": {"asynchronous": False},
+    }
+
+
+def run(cfg: dict[str, Any], at: int = 0) -> Any:
+    Interrupt.at = at
+    try:
+        return run_task(cfg, raise_errors=True)
+    finally:
+        Interrupt.at = 0
+
+
+def near(one: Any, other: Any) -> bool:
+    """Whether two answers are equal but for what rounding does to a number."""
+    if isinstance(one, float):
+        return abs(one - other) < 1e-4
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(near(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(near, one, other))
+    return bool(one == other)
+
+
+@pytest.mark.parametrize(("encoder", "head", "task"), CASES)
+def test_it_learns_and_a_record_answers_as_the_run_did(encoder: str, head: str, task: str, tmp_path: Path) -> None:
+    result = run(config(encoder, head, task, tmp_path))
+    record = Path(result.record_dir)
+    rows = [row["values"] for row in read_series(record / "metrics.jsonl")]
+    losses = [values["train/loss"] for values in rows if "train/loss" in values]
+    assert result.ret["loss"] < losses[0]
+    document = prepare_cfg(record / "cfg.toml")
+    use_own(document, record)
+    # other batches, so other paddings; the weights come from the record
+    again = run_task(for_test(document, record / "state" / "last").document, raise_errors=True)
+    assert near(again.ret["preds"], result.ret["preds"])
+
+
+@pytest.mark.parametrize(("encoder", "head", "task"), CASES)
+def test_it_goes_on_as_if_it_had_never_stopped(encoder: str, head: str, task: str, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    whole = run(config(encoder, head, task, tmp_path / "one", dropout=0.3))
+    cut = run(config(encoder, head, task, tmp_path / "two", dropout=0.3), at=3)
+    assert cut.signal == signal.SIGINT
+    alchemy.resume(cut.record_dir, raise_errors=True)
+    assert compare(Path(whole.record_dir), Path(cut.record_dir)).differences == []
