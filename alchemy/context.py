@@ -61,6 +61,7 @@ class Run(SymbolTbl):
         self.tracking_seconds = 0.0  # spent on telling numbers to the record and to loggers
         self.epoch_steps: int | None = None  # steps of an epoch, where the data can tell
         self.window: list[Any] = []  # sample ids of each step since the last update
+        self.evaluated_samples: list[int] | None = None  # of the batch of an evaluation; None where nobody can tell
         self.eval_seconds = 0.0  # spent in evaluations, which are no part of a training step
         self._token: contextvars.Token[Run | None] | None = None
         self._failed_loggers: set[str] = set()

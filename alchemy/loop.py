@@ -202,6 +202,7 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
         with progress_bar(run, split, _length(loader, run.max_batches)) as bar:
             for batch in _limited(loader, run.max_batches):
                 _reseed_evaluation(run, split, bar.done)
+                run.evaluated_samples = loader.own
                 outputs = _outputs(run.precision.attempt(task.eval_step, batch, needs_loss=needs_loss))
                 # a task with a step of its own may not hand its loss to the metrics; the first batch shows it
                 tells_itself = "loss" in scores if not bar.done else tells_itself
@@ -237,8 +238,8 @@ def _as_if_never_begun() -> Iterator[None]:
 
 
 def infer(run: Run, split: str = "inference") -> Iterator[tuple[Any, Any]]:
-    """`(batch, what the output pipes gave)` for every batch of a split; nothing is scored."""
-    loader = loader_of(run, split, derive(run.seed, "eval", split))
+    """`(batch, what the output pipes gave)` for every batch of a split, in the order of the data; nothing is scored."""
+    loader = loader_of(run, split, derive(run.seed, "eval", split), in_order=True)
     run.model.eval()
     with torch.no_grad(), progress_bar(run, split, _length(loader, run.max_batches)) as bar:
         for batch in _limited(loader, run.max_batches):
@@ -283,9 +284,14 @@ def open_feed(run: Run, epoch: int) -> Feed:
     return feed
 
 
-def loader_of(run: Run, split: str, seed: int = 0, place: Place = WHOLE) -> Loader:
-    """The loader of a split, as the run uses it; what is wrong with its keys is told at their table."""
+def loader_of(run: Run, split: str, seed: int = 0, place: Place = WHOLE, *, in_order: bool = False) -> Loader:
+    """The loader of a split, as the run uses it; what is wrong with its keys is told at their table.
+
+    `in_order` keeps the order of the data where batches of a budget would be of like length.
+    """
     dataset, kwargs = run.task.dataset(split)
+    if in_order and kwargs.keys() & {"max_tokens", "max_sentences"}:
+        kwargs |= {"sort_by_length": False, "shuffle": False}
     if run.device is not None and run.device.type == "cpu":
         kwargs.setdefault("pin_memory", False)  # a GPU that this run does not use is no reason to pin
     if "seed" in kwargs:  # a seed of the split's own, which must not undo the change from epoch to epoch

@@ -36,9 +36,14 @@ def follow(verb: str, results: Sequence[Any], args: argparse.Namespace, **more: 
 def _config(result: Any) -> Document:
     """The config as it was before parts took keys out of it: the record has it, unless it was told not to keep it."""
     from alchemy.config.load import prepare_cfg
+    from alchemy.records.kept import use_own
 
     path = result.record_dir / "cfg.toml"
-    return prepare_cfg(path) if path.is_file() else result.cfg
+    if not path.is_file():
+        return result.cfg
+    document = prepare_cfg(path)
+    use_own(document, result.record_dir)
+    return document
 
 
 def _weights(record: Any) -> Any:

@@ -110,6 +110,7 @@ LOADER = {
     "length_of": "str | list[str]",
     "max_length": "int | None",
     "too_long": "Literal['error', 'skip', 'truncate']",
+    "sort_by_length": "bool",
 }
 
 # tables inside a key of a part that are of this type, unless they name another

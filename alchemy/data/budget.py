@@ -20,6 +20,7 @@ OPTIONS = (
     "length_of",
     "max_length",
     "too_long",
+    "sort_by_length",
 )
 
 
@@ -29,7 +30,8 @@ class Budget(Order):
     They are sorted by the length of their fields, the first field leading; samples of the same lengths, and the
     batches, are shuffled anew by each seed. So the lengths of the batches are the same in every epoch, and their number
     is known beforehand. `required_batch_size_multiple` cuts a batch down to a multiple, if it has as many samples;
-    `multiple` is that of tokens, to which rows are padded, of all fields or of each.
+    `multiple` is that of tokens, to which rows are padded, of all fields or of each. Without `sort_by_length` samples
+    stay in the order of the data.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Budget(Order):
         tokens_of: str = "",
         max_length: int | None = None,
         too_long: Literal["error", "skip", "truncate"] = "error",
+        sort_by_length: bool = True,
         multiple: int | Mapping[str, int] = 1,
         shuffle: bool = False,
         where: Callable[[int], str] = "sample {}".format,
@@ -51,8 +54,11 @@ class Budget(Order):
         if too_long == "truncate":
             lengths = {name: _cut_off(column, limits[name]) for name, column in lengths.items()}
         small = {name: _small(column) for name, column in lengths.items()}
-        self.keys, self.shuffle = list(small.values()), shuffle
+        self.keys, self.shuffle, self.sorts = list(small.values()), shuffle, sort_by_length
         self.total = len(self.keys[0])
+        if shuffle and not sort_by_length:
+            hint = "shuffle what is sorted, or leave both out"
+            raise AlchemyError("sort_by_length = false keeps the order of the data, and shuffle changes it", hint=hint)
         self._kept = _fitting(small, limits, too_long, where)
         counted = {tokens_of: _column(small, tokens_of)} if tokens_of else small
         sizes = np.maximum.reduce([_width(column, of.get(name, 1)) for name, column in counted.items()])
@@ -97,7 +103,7 @@ class Budget(Order):
 
     def _sorted(self, samples: np.ndarray) -> np.ndarray:
         """Two stable sorts, as everybody does since the first NMT systems: by target, then by source."""
-        for key in reversed(self.keys):
+        for key in reversed(self.keys if self.sorts else ()):
             samples = samples[np.argsort(key[samples], kind="stable")]
         return samples
 

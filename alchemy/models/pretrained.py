@@ -43,6 +43,7 @@ class Pretrained(Encoder):
     ) -> None:
         super().__init__()
         transformers = package("transformers", "a pretrained encoder")
+        transformers.utils.logging.disable_progress_bar()  # for a second of reading, on a screen that has a bar of ours
         config = _configuration(transformers, Path(path).expanduser(), kind, options)
         if tokenizer is not None and tokenizer.size > config.vocab_size:
             hint = "take the tokenizer of the same folder"

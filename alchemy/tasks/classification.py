@@ -41,6 +41,8 @@ class Classification(TextTask):
         segment: int = 0,
         threshold: float = 0.5,
         probabilities: bool = False,
+        cache: bool = False,
+        overwrite_cache: bool = False,
     ) -> None:
         if kind not in TARGETS:
             raise AlchemyError(f"kind must be 'single', 'multi' or 'regression', not {kind!r}")
@@ -48,7 +50,7 @@ class Classification(TextTask):
         self.max_length, self.long, self.left, self.segment = max_length, long, left, segment
         self.threshold, self.probabilities = threshold, probabilities
         self.target = TARGETS[kind]  # type: ignore[misc]
-        super().__init__(tokenizer=tokenizer, learn=learn, labels=labels)
+        super().__init__(tokenizer=tokenizer, learn=learn, labels=labels, cache=cache, overwrite_cache=overwrite_cache)
 
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
         return (sample["text"], sample["pair"]) if self.pair else (sample["text"],)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from alchemy.errors import AlchemyError
 from alchemy.pipeline.encode import EncodeWords
 from alchemy.pipeline.openers import BadRow
-from alchemy.pipeline.processors import Relation as Texts
+from alchemy.pipeline.processors.relation import Marks
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
 from alchemy.tasks.scores import relation_scores
@@ -39,10 +36,12 @@ class Relation(TextTask):
         max_length: int = 0,
         long: Literal["refuse", "only_first"] = "refuse",
         blank: bool = False,
+        cache: bool = False,
+        overwrite_cache: bool = False,
     ) -> None:
         self.marks, self.other, self.template = marks, other, template
         self.max_length, self.long, self.blank = max_length, long, blank
-        super().__init__(tokenizer=tokenizer, learn=learn, labels=labels)
+        super().__init__(tokenizer=tokenizer, learn=learn, labels=labels, cache=cache, overwrite_cache=overwrite_cache)
 
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
         return (" ".join(sample["tokens"]),)
@@ -59,24 +58,21 @@ class Relation(TextTask):
                 raise AlchemyError(f"there is no field {absent[0]!r}", hint=f"a sample has {', '.join(names)}")
             return {name: item[name] for name in names}
         try:
-            return self._reader._unmarked(texts_of(item, "text")["text"])
+            return self._reader.read(texts_of(item, "text")["text"])
         except BadRow as error:
             hint = "mark the two things: " + " and ".join(f"<{mark}> .. </{mark}>" for mark in self.marks)
             raise AlchemyError(f"the text {error}", hint=hint) from error
 
     @cached_property
-    def _reader(self) -> Texts:
-        """The processor that reads marks as it did in training: with its indicators and its kind of tokens."""
+    def _reader(self) -> Marks:
+        """Reads marks as the processor did in training: with its indicators and its kind of tokens."""
         splits = (self.cfg.get("datasets") or {}).values()
         pipes = [pipe for split in splits for pipe in split.get("pipes") or ()]
         told: Mapping[str, Any] = next(
             (pipe for pipe in pipes if str(pipe.get("type")).endswith("processors.Relation")), {}
         )
         options = {key: told[key] for key in ("indicators", "tokens") if key in told}
-        with TemporaryDirectory() as folder:  # a processor is made of a file, and has at least one sample
-            file = Path(folder) / "question.jsonl"
-            file.write_text(json.dumps({"text": "".join(f"<{mark}>a</{mark}> " for mark in self.marks)}), "utf-8")
-            return Texts(str(file), text="text", label="", marks=self.marks, **options)
+        return Marks(self.marks, **options)
 
     def encoded(self, source: Any) -> Any:
         return EncodeWords(

@@ -38,13 +38,15 @@ class Tagging(TextTask):
         long: Literal["refuse", "only_first"] = "refuse",
         blank: bool = False,
         split: Literal["", "blanks", "characters"] = "",
+        cache: bool = False,
+        overwrite_cache: bool = False,
     ) -> None:
         if split not in ("", "blanks", "characters"):
             raise AlchemyError(f"split must be 'blanks' or 'characters', not {split!r}")
         self.split = split
         self.scheme, self.template = Scheme(scheme, begins=True), template
         self.max_length, self.long, self.blank = max_length, long, blank
-        super().__init__(tokenizer=tokenizer, learn=learn, labels=labels)
+        super().__init__(tokenizer=tokenizer, learn=learn, labels=labels, cache=cache, overwrite_cache=overwrite_cache)
 
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
         return list(sample["tokens"])

@@ -13,6 +13,7 @@ from alchemy.data.chain import title
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.loop import log_loss
 from alchemy.pipeline import build_datapipes
+from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.processors.labels import keep, read_labels
 from alchemy.pipeline.report import Report
 from alchemy.pipeline.tokenizers import tokenizer_of
@@ -28,16 +29,27 @@ class TextTask(AlchemyTask):
     `tokenizer` is a folder, or a table of a tokenizer; or a class such as `"alchemy.text.Words"`, which learns from the
     training texts, with what its `train` takes as `learn = { min_frequency = 2 }`.
     `labels` is a list or a file; without it they are those of the training data, in the order of the alphabet.
+    `cache` keeps the encoded samples in `.alchemy/cache`, `overwrite_cache` makes them anew.
     A subclass tells how a source is encoded, what the answers to a batch are, and how good they were.
     """
 
     target: ClassVar[str] = "label"  # the field of a sample that is to be predicted
-    collate: ClassVar[Mapping[str, Any]] = {}  # how the fields of a batch are collated, unless the config tells it
 
-    def __init__(self, *, tokenizer: Any, learn: Mapping[str, Any] = {}, labels: list[str] | str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        tokenizer: Any,
+        learn: Mapping[str, Any],
+        labels: list[str] | str | None,
+        cache: bool,
+        overwrite_cache: bool,
+    ) -> None:
         super().__init__()
+        self.cache, self.overwrite_cache = cache, overwrite_cache
         self._sources: dict[str, Any] = {}
-        self._answers: list[dict[str, Any]] | None = None  # those of the evaluation that is under way
+        # of the evaluation that is under way: what was answered, and to which samples
+        self._answers: list[dict[str, Any]] | None = None
+        self._asked: list[int] = []
         self._report = Report()  # unless the evalpipes have one
         self.tokenizer = self._learnt(tokenizer, learn) if is_class(tokenizer) else tokenizer_of(tokenizer)
         self.labels = self._find_labels(labels)
@@ -86,13 +98,16 @@ class TextTask(AlchemyTask):
         source = self._sources.pop(split, None)
         if source is None:
             source = build_datapipes(pipes, section=f"task.datasets.{split}")
+        encoded = self.encoded(source)
+        if self.cache:
+            encoded = Cache(encoded, overwrite_cache=self.overwrite_cache)
         if "collate_fn" not in kwargs:
             kwargs["collate_fn"] = {"type": "alchemy.data.collate.Pad", **self.collate_options()}
         if kwargs.keys() & {"max_tokens", "max_sentences"}:
             kwargs.setdefault("length_of", "input_ids")
         if not kwargs.keys() & {"sampler", "batch_sampler"}:
             kwargs.setdefault("shuffle", split == "train")
-        self._datasets[split] = (self.encoded(source), kwargs)
+        self._datasets[split] = (encoded, kwargs)
 
     def collate_options(self) -> dict[str, Any]:
         """How a batch is padded, unless the config says it."""
@@ -108,6 +123,7 @@ class TextTask(AlchemyTask):
         rows: Any = self.answers(outputs, batch)
         if self._answers is not None:
             self._answers += rows
+            self._asked += self.run.evaluated_samples or ()
         for pipe in self.outputpipes:
             rows = pipe(rows, batch)
         return "", rows
@@ -116,11 +132,13 @@ class TextTask(AlchemyTask):
         return self.target in batch
 
     def begin_eval(self, split: str, **kwargs: Any) -> None:
-        self._answers = []
+        self._answers, self._asked = [], []
         super().begin_eval(split, **kwargs)
 
     def end_eval(self, split: str, **kwargs: Any) -> dict[str, Any]:
         answers, self._answers = self._answers or [], None
+        if len(self._asked) == len(answers):  # of a stream nobody knows the numbers, and they come in order
+            answers = [row for _, row in sorted(zip(self._asked, answers), key=lambda pair: pair[0])]
         labelled = bool(answers) and self.target in answers[0]
         if not labelled:
             logger.warning("{}: the data have no {!r}, so they are not scored", split, self.target)

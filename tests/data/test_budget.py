@@ -184,3 +184,16 @@ def test_what_cannot_be_meant_is_refused(options: dict[str, Any], message: str) 
 def test_lengths_of_a_field_are_those_of_its_values() -> None:
     found = lengths_of([{"x": "ab"}, {"x": ""}], "x")
     assert {name: column.tolist() for name, column in found.items()} == {"x": [2, 0]}
+
+
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=40), most=st.integers(9, 30))
+def test_without_sorting_samples_stay_in_order(lengths: list[int], most: int) -> None:
+    order = Budget({"x": np.array(lengths)}, max_tokens=most, sort_by_length=False)
+    batches = list(order.from_batch(0, 0))
+    assert [index for batch in batches for index in batch] == list(range(len(lengths)))
+    assert all(max(lengths[index] for index in batch) * len(batch) <= most for batch in batches)
+
+
+def test_the_order_of_the_data_is_not_shuffled() -> None:
+    with pytest.raises(AlchemyError, match="sort_by_length = false keeps the order"):
+        Budget({"x": np.arange(3)}, max_sentences=2, sort_by_length=False, shuffle=True)

@@ -60,7 +60,7 @@ def test_pairs(thunews: Any, place: Path) -> None:
     write(place / "data", PAIRS)
     register(thunews, "Same", "classification", True, text="a", pair="b", label="same")
     assert thunews.main(flags(*ALL, task_name="same", max_steps=2)) == 0
-    assert (place / "out" / "config.toml").read_text().count('template = "bos $A eos $B:1 eos:1"') == 1
+    assert (place / "out" / "config.toml").read_text().count("pair = true") == 1
     assert {row["label"] for row in predicted(place / "out")} <= {"yes", "no"}
     assert [int(row["pred"]) for row in predicted(place / "out")] == [
         ["yes", "no"].index(row["label"]) for row in predicted(place / "out")

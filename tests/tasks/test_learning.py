@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import alchemy
+from alchemy.cli import main
+from alchemy.config.write import dumps
 from alchemy.errors import AlchemyError
 from alchemy.runner import run_task
 
@@ -77,3 +80,30 @@ def test_data_without_labels_are_answered_and_not_scored(tmp_path: Path) -> None
     found = alchemy.run_task(cfg, raise_errors=True).ret
     assert found["preds"][0]["pred"] in ("good", "bad")
     assert "accuracy" not in found and "loss" not in found
+
+
+def test_answers_come_in_the_order_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    cfg = config(tmp_path, "classes")
+    split = {"pipes": cfg["task"]["datasets"]["dev"]["pipes"], "max_sentences": 3}  # of like length together
+    cfg["task"]["datasets"] = {"train": split, "dev": split, "test": split}
+    cfg["plugins"][0]["log_dir"] = "records/train"
+    Path("c.toml").write_text(dumps(cfg))
+    assert main(["run", "c.toml", "--test", "--predict", "--device", "-1"]) == 0
+    texts = [text for _, text in TEXTS]
+    (trained,), (tested,), (asked,) = (
+        sorted(Path("records", name).iterdir()) for name in ("train", "test", "inference")
+    )
+    rows = (asked / "results" / "predictions.jsonl").read_text().splitlines()
+    assert [json.loads(row)["text"] for row in rows] == texts
+    result = run_task(cfg, raise_errors=True)
+    assert [row["text"] for row in result.ret["preds"]] == texts
+    assert (trained / "labels").is_dir() and (tested / "results" / "test_report.json").is_file()
+
+
+def test_encoded_samples_are_kept_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = run_task(config(tmp_path, "classes"), raise_errors=True)
+    cached = [run_task(config(tmp_path, "classes", cache=True), raise_errors=True) for _ in range(2)]
+    assert len(list(Path(".alchemy/cache").glob("*/manifest.json"))) == 1  # train and dev are the same samples
+    assert all(run.ret["loss"] == first.ret["loss"] for run in cached)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,18 +47,10 @@ class Relation(LstDataPipeline):
         bad: Literal["error", "skip"] = "error",
     ) -> None:
         super().__init__()
-        if not marks or len(set(marks)) < len(marks):
-            raise AlchemyError(f"marks is {marks!r}, expected names that differ", hint='give marks = ["e1", "e2"]')
-        if indicators is not None and len(indicators) != len(marks):
-            raise AlchemyError(f"{len(indicators)} indicators for {len(marks)} marks", hint="give one for each mark")
-        self.path, self.label, self.text, self.marks, self.indicators = path, label, text, marks, indicators
-        if tokens not in ("words", "characters"):
-            raise AlchemyError(f"tokens must be 'words' or 'characters', not {tokens!r}")
-        whole = "".join(f"{re.escape(word)}|" for word in indicators or ())
-        self.tokens, self.token = tokens, re.compile(r"\S+" if tokens == "words" else rf"{whole}\S")
+        self.path, self.label, self.text = path, label, text
+        self.marked = Marks(marks, indicators, tokens)
         self.known = read_labels(labels, label_by)
         self.labels = list(self.known.names)
-        self.mark = re.compile(rf"(\s*)<(/?)({'|'.join(map(re.escape, marks))})>(\s*)")
         header = not isinstance(text, int) if header is None else header
         self.layout = Layout(format, delimiter, header=header, encoding=encoding)
         fill(self, path, self._read, bad)
@@ -67,9 +59,26 @@ class Relation(LstDataPipeline):
     def _read(self, path: Path) -> Rows:
         table = open_table(path, self.layout)
         text, label = text_field("text", table.cell(self.text)), label_fields(table, self.label, self.known.single)
-        return tried(table.rows, lambda row: self._unmarked(text(row)["text"]) | label(row))
+        return tried(table.rows, lambda row: self.marked.read(text(row)["text"]) | label(row))
 
-    def _unmarked(self, text: str) -> dict[str, Any]:
+
+class Marks:
+    """Reads texts with marks such as `<e1> .. </e1>`: the plain text, its tokens, and the places of what was marked."""
+
+    def __init__(self, marks: Sequence[str], indicators: Sequence[str] | None = None, tokens: str = "words") -> None:
+        if not marks or len(set(marks)) < len(marks):
+            raise AlchemyError(f"marks is {marks!r}, expected names that differ", hint='give marks = ["e1", "e2"]')
+        if indicators is not None and len(indicators) != len(marks):
+            raise AlchemyError(f"{len(indicators)} indicators for {len(marks)} marks", hint="give one for each mark")
+        if tokens not in ("words", "characters"):
+            raise AlchemyError(f"tokens must be 'words' or 'characters', not {tokens!r}")
+        self.marks, self.indicators, self.tokens = list(marks), indicators, tokens
+        whole = "".join(f"{re.escape(word)}|" for word in indicators or ())
+        self.token = re.compile(r"\S+" if tokens == "words" else rf"{whole}\S")
+        self.mark = re.compile(rf"(\s*)<(/?)({'|'.join(map(re.escape, marks))})>(\s*)")
+
+    def read(self, text: str) -> dict[str, Any]:
+        """The fields of a sample; a text without its marks is a bad row."""
         plain, place = "", 0
         ends: dict[str, int] = {}
         for match in self.mark.finditer(text):

@@ -1,4 +1,4 @@
-"""What each family of pretrained models wants: special tokens, padding, case; and the heads that can stand on it."""
+"""What each family of pretrained models wants: padding and case; and the heads that can stand on it."""
 
 import argparse
 import json
@@ -8,17 +8,6 @@ from typing import Any
 from alchemy.errors import AlchemyError
 
 HEADS = ("cnn", "lstm", "gru", "rcnn")
-# special tokens, and segments behind a colon: of one text and of two
-LIKE_BERT = ("bos $A eos", "bos $A eos $B:1 eos:1")
-LIKE_ROBERTA = ("bos $A eos", "bos $A eos eos $B eos")
-TEMPLATES = {
-    "xlnet": ("$A <sep> <cls>:2", "$A <sep> $B:1 <sep>:1 <cls>:2"),
-    "roberta": LIKE_ROBERTA,
-    "xlm-roberta": LIKE_ROBERTA,
-    "camembert": LIKE_ROBERTA,
-    "longformer": LIKE_ROBERTA,
-    "bart": LIKE_ROBERTA,
-}
 CASED_BY_FLAG = ("albert", "xlnet")  # with a model of sentencepiece, as BERT with a vocab.txt
 
 
@@ -45,26 +34,6 @@ def head_table(head: str, args: argparse.Namespace) -> dict[str, Any]:
         case _:
             return {"type": "alchemy.models.heads.Pool"}
     return {"type": f"alchemy.models.heads.{head.upper()}", **settings}
-
-
-def template(kind: str, folder: Path, pair: bool) -> str:
-    """Where special tokens stand around the texts: as tokenizer.json says it, else as the family has it."""
-    told = _processing(read_json(folder / "tokenizer.json").get("post_processor"))
-    if told is None:
-        return TEMPLATES.get(kind, LIKE_BERT)[pair]
-    return " ".join(_word(piece) for piece in told["pair" if pair else "single"])
-
-
-def _processing(table: Any) -> dict[str, Any] | None:
-    """The template among the processors of a tokenizer, if it has one."""
-    inner = (table or {}).get("processors", [table])
-    return next((one for one in inner if one and one["type"] == "TemplateProcessing"), None)
-
-
-def _word(piece: dict[str, Any]) -> str:
-    [(sort, what)] = piece.items()
-    name = f"${what['id']}" if sort == "Sequence" else what["id"]
-    return f"{name}:{what['type_id']}" if what["type_id"] else name
 
 
 def padding(kind: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from alchemy.errors import AlchemyError
 from alchemy.models.pretrained import RESERVED
-from src.families import head_table, padding, read_json, split_type, template, tokenizer_table
+from src.families import head_table, padding, read_json, split_type, tokenizer_table
 from src.processors import PROCESSORS
 
 NEVER = 10**9  # updates between two log lines that nobody wants
@@ -86,10 +86,11 @@ def task(args: argparse.Namespace, kind: str, labels: list[str]) -> dict[str, An
         "kind": "regression" if regression else "single",
         **({} if regression else {"labels": labels}),
         "tokenizer": tokenizer_table(kind, folder, args.do_lower_case),
-        "template": template(kind, folder, processor.pairs),
         "pair": processor.pairs,
         "max_length": args.max_seq_length,
         "long": "longest_first",
+        "cache": True,
+        "overwrite_cache": args.overwrite_cache,
         **padding(kind),
         "datasets": {name: dataset(args, name, labels) for name in splits(args)},
     }
@@ -113,9 +114,8 @@ def dataset(args: argparse.Namespace, split: str, labels: list[str]) -> dict[str
         "data_dir": str(Path(args.data_dir).expanduser().resolve()),
         "labels": labels,
     }
-    cache = {"type": "alchemy.pipeline.cache.Cache", "overwrite_cache": args.overwrite_cache}
     size = args.per_gpu_train_batch_size if split == "train" else args.per_gpu_eval_batch_size
-    return {"pipes": [source, cache], "batch_size": size, "per_device": True}
+    return {"pipes": [source], "batch_size": size, "per_device": True}
 
 
 def schedule(args: argparse.Namespace, output: Path) -> dict[str, Any]:
