@@ -1,0 +1,110 @@
+"""The table of the recipes: what their records say, one small JSON file for each recipe, and all of them in README.md.
+
+In the folder of the recipes, after runs with `--test`:
+
+    python table.py collect ../runs/recipes   # records -> results/<tag>.json
+    python table.py show                      # results/<tag>.json -> the table in README.md
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tomllib
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+BEGIN, END = "<!-- table -->", "<!-- end of table -->"
+
+# tag: (what is compared, the published figure and what it was made with)
+RECIPES = {
+    "thucnews-fasttext": ("accuracy", "92.23, all 180 k titles"),
+    "thucnews-textcnn": ("accuracy", "91.22, all 180 k titles and Sogou vectors"),
+    "thucnews-bilstm": ("accuracy", "91.12, the same"),
+    "thucnews-bilstm-attention": ("accuracy", "90.90, the same"),
+    "thucnews-rcnn": ("accuracy", "91.54, the same"),
+    "thucnews-dpcnn": ("accuracy", "91.25, the same"),
+    "thucnews-transformer": ("accuracy", "89.91, the same"),
+    "trec-textcnn": ("accuracy", "91.2 (Kim 2014), replicated 88.2"),
+    "sst2-textcnn": ("accuracy", "82.7, trained on phrases (Kim 2014)"),
+    "sst2-minilm": ("accuracy", ""),
+    "semeval-rbert": ("f1", "88.29 with BERT-base (R-BERT)"),
+    "resume-bilstm-crf": ("f1", "94.46 (Lattice LSTM)"),
+}
+
+
+def collect(root: Path) -> None:
+    """Reads the records of all tests below a folder; of several with one seed the newest counts."""
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for record in sorted((root / "test").glob("*/record.json")):
+        info = json.loads(record.read_text("utf-8"))
+        if info["tag"] in RECIPES and info["status"] == "finished":
+            found.setdefault(info["tag"], {})[info["seed"]] = told(info, record.parent)
+    for tag, seeds in found.items():
+        rows = [seeds[seed] for seed in sorted(seeds)]
+        (HERE / "results").mkdir(exist_ok=True)
+        text = json.dumps({"tag": tag, "metric": RECIPES[tag][0], "seeds": rows}, ensure_ascii=False, indent=1)
+        (HERE / "results" / f"{tag}.json").write_text(text + "\n", "utf-8")
+        print(f"{tag}: {summary(rows)}, seeds {', '.join(str(row['seed']) for row in rows)}")
+
+
+def told(info: dict[str, Any], test: Path) -> dict[str, Any]:
+    """What one seed proves: the score of the test, and how the training behind it went."""
+    metric = RECIPES[info["tag"]][0]
+    cfg = tomllib.loads((test / "cfg.toml").read_text("utf-8"))
+    train = Path(cfg["model"]["model_path"]).parent.parent
+    trained = json.loads((train / "record.json").read_text("utf-8"))
+    begin, end = (datetime.fromisoformat(trained[key]) for key in ("started", "ended"))
+    return {
+        "seed": info["seed"],
+        "test": values(test, f"test/{metric}")[-1],
+        "dev": values(train, f"dev/{metric}"),
+        "seconds": round((end - begin).total_seconds()),
+        "command": " ".join(["alchemy", *trained["cmd"][1:]]),
+        "date": trained["started"][:10],
+        "versions": trained["versions"],
+    }
+
+
+def values(record: Path, name: str) -> list[float]:
+    """All values of a metric, in the order in which they were logged."""
+    rows = map(json.loads, (record / "metrics.jsonl").read_text("utf-8").splitlines())
+    return [row["values"][name] for row in rows if name in row.get("values", {})]
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    scores = [100 * row["test"] for row in rows]
+    spread = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
+    return f"{statistics.mean(scores):.2f}{spread}"
+
+
+def table() -> str:
+    lines = ["| recipe | command | time of a seed | test | published |", "|---|---|---|---|---|"]
+    for tag, (metric, published) in RECIPES.items():
+        file = HERE / "results" / f"{tag}.json"
+        if file.is_file():
+            rows = json.loads(file.read_text("utf-8"))["seeds"]
+            seconds = statistics.median(row["seconds"] for row in rows)
+            told = f"{metric} {summary(rows)} ({len(rows)} seeds)"
+            lines.append(f"| {tag} | `{rows[0]['command']}` | {seconds / 60:.0f} min | {told} | {published} |")
+    return "\n".join(lines)
+
+
+def show() -> None:
+    readme = HERE / "README.md"
+    before, _, rest = readme.read_text("utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    readme.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", "utf-8")
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["collect", root]:
+            collect(Path(root))
+        case ["show"]:
+            show()
+        case _:
+            sys.exit(__doc__)
