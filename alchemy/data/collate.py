@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from alchemy.data.columns import Column, Kept, Padded
-from alchemy.data.rows import numbers_if_any, shown, stack
+from alchemy.data.rows import LISTS, numbers_if_any, shown, stack
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable, build, construct
 
@@ -51,6 +51,7 @@ class Pad(CollateFn):
     `value` pads every field, `values` single ones: `{ type = "alchemy.data.collate.Pad", values = { labels = -100 } }`;
     without them the padding is what the `dataset`, which a loader hands over, answers as `padding()`, and else 0.
     `multiple` rounds lengths up, `left` puts the padding in front, and `lengths` names a field for the true lengths.
+    Lists that are all empty in a batch tell nothing, and stay lists unless the config or the dataset says how to pad.
     `fields` tells more about single ones: a table of `alchemy.data.columns.Padded`, or of the column that it names.
     """
 
@@ -81,22 +82,30 @@ class Pad(CollateFn):
             hint = did_you_mean(absent[0], columns) or f"they have {', '.join(map(str, columns))}"
             raise AlchemyError(f"Pad: the samples have no field {absent[0]!r}", hint=hint)
         out: dict[str, Any] = {}
-        further: dict[str, Any] = {}
+        rows: dict[str, Tensor] = {}
         for name, values in columns.items():
             column, values = self._column_of(name, values)
             made = column(name, values)
             _check_new(made.keys() - {name}, [*columns, *out], f"made of {name!r}")
             out |= made
-            if self.lengths and not further and isinstance(column, Padded) and made[name].dim() > 1:
+            if self.lengths and isinstance(column, Padded) and made[name].dim() > 1:
                 lengths = torch.tensor([len(value) for value in values])
-                further = {self.lengths: lengths.clamp(max=made[name].shape[1])}  # of rows that are cut
+                rows[name] = lengths.clamp(max=made[name].shape[1])  # of rows that are cut
+        further = {self.lengths: self._lengths(rows)} if rows else {}
         _check_new(further, out, "which `lengths` names")
         return out | further
+
+    def _lengths(self, rows: dict[str, Tensor]) -> Tensor:
+        """Those of the first field of which somebody said how it is padded, else of the first that is not empty."""
+        told = [name for name in rows if name in self.fields or name in self.padding]
+        return rows[[*told, *(name for name in rows if rows[name].any()), *rows][0]]
 
     def _column_of(self, name: str, values: list[Any]) -> tuple[Column, list[Any]]:
         """How a field is collated, and its values, as arrays if they are numbers."""
         if name in self.fields:
             return self.fields[name], values
+        if name not in self.padding and all(isinstance(value, LISTS) and not value for value in values):
+            return Kept(), values  # they may be lists of texts as well
         arrays = numbers_if_any(name, values)
         return (Kept(), values) if arrays is None else (Padded(**self._common(name)), arrays)
 

@@ -13,6 +13,8 @@ from alchemy.data.rows import holds, numbers, place, real_places, stack
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable
 
+CHANNELS = (1, 3, 4)  # of images that are grey, of colours, or of colours that may be seen through
+
 
 class Column(Registrable):
     """Makes of the values of one field what the batch has; named as `fields.NAME = { type = ".." }` of a collate."""
@@ -145,6 +147,10 @@ class Image(Column):
             if array.shape != arrays[0].shape:
                 text = f"{place(name, number)} has the shape {array.shape}, and the first one {arrays[0].shape}"
                 raise AlchemyError(text, hint="bring images to one size in a pipe before")
+        shape = arrays[0].shape
+        if self.layout == "HWC" and len(shape) == 3 and shape[0] in CHANNELS and shape[2] not in CHANNELS:
+            text = f"{place(name, 0)} has the shape {shape}, which seems to have the channels in front"
+            raise AlchemyError(text, hint='set layout = "CHW", as it is with `scale = true` of the pipe')
         images = np.stack(arrays)
         kinds = {array.dtype for array in arrays}
         if len(kinds) > 1 or images.dtype.kind == "c":

@@ -70,7 +70,7 @@ def stack(
     if longest:
         longest[0] = max(longest[0], length)
         longest[0] += -longest[0] % multiple  # the length; other dimensions are features, and stay
-    dtype = _common_dtype(arrays)
+    dtype = _common_dtype(arrays, name)
     if set(shapes) == {tuple(longest)}:
         value = 0  # there is no padding
     elif not holds(dtype, value):
@@ -193,11 +193,24 @@ def _fill(out: Any, arrays: Sequence[np.ndarray], left: bool) -> None:
         out[(row, *window)] = array
 
 
-def _common_dtype(arrays: Sequence[np.ndarray]) -> torch.dtype:
+def _common_dtype(arrays: Sequence[np.ndarray], name: str) -> torch.dtype:
     """That of all which have numbers: an empty array is float64 unless somebody thought of it."""
     kinds = {array.dtype for array in arrays if array.size} or {array.dtype for array in arrays}
     found = [torch.from_numpy(np.empty(0, kind)).dtype for kind in kinds]
-    return functools.reduce(torch.promote_types, found)
+    common = functools.reduce(torch.promote_types, found)
+    if len(kinds) > 1 and common.is_floating_point:
+        _check_survive(arrays, torch.empty(0, dtype=common).numpy().dtype, name)
+    return common
+
+
+def _check_survive(arrays: Sequence[np.ndarray], dtype: np.dtype, name: str) -> None:
+    """Whole numbers beside floats become floats, which do not hold all of them."""
+    for number, array in enumerate(arrays):
+        with np.errstate(over="ignore", invalid="ignore"):
+            same = array.dtype.kind not in "iu" or (array.astype(dtype).astype(array.dtype) == array).all()
+        if not same:
+            text = f"{place(name, number)} has whole numbers that {dtype}, the type of others, cannot hold"
+            raise AlchemyError(f"{text}: {shown(array.tolist())}", hint="give all samples one type in a pipe before")
 
 
 def _no_numbers(name: str, values: Sequence[Any]) -> AlchemyError:

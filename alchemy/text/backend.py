@@ -47,7 +47,7 @@ class Rust:
 
     def offsets(self, text: str) -> Located:
         row = self.inner.encode(text, add_special_tokens=False)
-        return row.ids, row.offsets
+        return row.ids, [_trimmed(text, *place) for place in row.offsets]
 
     def decode(self, ids: list[int]) -> str:
         return self.inner.decode(ids, skip_special_tokens=False)
@@ -139,6 +139,12 @@ class Backed(Tokenizer):
             if not wrong:
                 raise
             raise no_utf8(type(self).__name__, wrong[0]) from error
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """The place of a token without the blanks that byte-level ones begin with: not every file asks for that itself."""
+    start = end - len(text[start:end].lstrip(" "))
+    return start, start + len(text[start:end].rstrip(" "))
 
 
 def no_utf8(name: str, what: object) -> AlchemyError:

@@ -223,6 +223,7 @@ def test_read_only_arrays_of_a_mapped_file_are_taken(tmp_path):
         ([{"x": [1]}], {"maks": "m"}, r"\[collate_fn.fields.x\] Padded takes no 'maks'; did you mean 'mask'"),
         ([{"xs": [1]}], {}, "the samples have no field 'x'; did you mean 'xs'"),
         ([{"x": [1]}], {"type": "alchemy.data.columns.Image"}, r"'x' of sample 0 has the shape \(1,\)"),
+        ([{"x": np.zeros((3, 8, 8))}], {"type": "alchemy.data.columns.Image"}, 'channels in front; set layout = "CHW"'),
         (
             [{"x": np.zeros((1, 1), np.uint8)}, {"x": np.zeros((1, 1), np.float32)}],
             {"type": "alchemy.data.columns.Image"},
@@ -277,6 +278,14 @@ def test_the_lengths_are_those_of_the_first_rows_however_they_are_padded():
         assert Pad(lengths="n", **options)(samples)["n"].tolist() == [3, 1]
     cut = {"ids": {"max_length": 2, "long": "cut"}}
     assert Pad(lengths="n", fields=cut)(samples)["n"].tolist() == [2, 1]
+
+
+def test_rows_that_are_all_empty_have_no_say_in_the_lengths():
+    samples = [{"spans": [], "none": np.zeros(0), "n": [3], "ids": [1, 2]}]
+    batch = Pad(lengths="length")(samples)
+    assert (batch["spans"], batch["length"].tolist()) == ([[]], [1])
+    batch = Pad(lengths="length", values={"ids": 0, "spans": 0})([{**samples[0], "ids": []}])
+    assert (batch["spans"].shape, batch["length"].tolist()) == ((1, 0), [0])
 
 
 @pytest.mark.parametrize(

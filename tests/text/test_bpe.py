@@ -49,6 +49,11 @@ def test_what_cannot_be_is_refused(make: Any, message: str) -> None:
         make()
 
 
+def test_blanks_at_the_ends_of_a_token_are_not_among_its_characters() -> None:
+    ids, places = BPE.train(["the dog was"] * 9, size=300).offsets("the dog  was ")
+    assert [place for place in places if place[0] < place[1]] == [(0, 3), (4, 7), (9, 12)] and len(ids) == len(places)
+
+
 def test_lines_are_handed_over_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     bpe = BPE.train(LINES, size=300)
     ids, lengths = bpe.encode_lines(LINES)

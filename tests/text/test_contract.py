@@ -219,7 +219,8 @@ def test_the_characters_of_a_token_are_its_text(kind: str, data: st.DataObject) 
     text = data.draw(KINDS[kind][1].filter(str.isascii))
     tokenizer = make(kind)
     for token, (start, end) in zip(*tokenizer.offsets(text), strict=True):
-        assert tokenizer.decode([token]) in (text[start:end], text[start:end].lower())
+        shown = text[start:end].strip(" ")  # those of bytes leave blanks out, which characters have as tokens
+        assert tokenizer.decode([token]).strip(" ") in (shown, shown.lower())
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - set(LOCATING)))
