@@ -165,7 +165,8 @@ def expand(paths: Any) -> list[Path]:
         raise AlchemyError(f"a list of files was expected, not {paths!r}", hint='write datapipe = ["train.jsonl"]')
     files: list[Path] = []
     for path in paths:
-        found = sorted(glob.glob(str(path), recursive=True)) if glob.has_magic(str(path)) else []
+        pattern = glob.has_magic(str(path)) and not os.path.exists(path)  # `run[1]` may be what a folder is called
+        found = sorted(glob.glob(str(path), recursive=True)) if pattern else []
         files += [check_file(name) for name in found if not os.path.isdir(name)] or [check_file(path)]
     return files
 

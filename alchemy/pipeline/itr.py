@@ -197,6 +197,13 @@ class Take(ItrDataPipeline):
 
     def __init__(self, datapipe: Any, n: int) -> None:
         super().__init__(datapipe)
+        above = list(walk(datapipe))
+        filters = [place for place, pipe in enumerate(above) if isinstance(pipe, Filter)]
+        if filters and any(getattr(pipe, "splits", False) for pipe in above[filters[0] :]):
+            hint = "put Take before SplitByWorker"
+            raise AlchemyError(
+                "Take behind Filter behind SplitByWorker: no worker knows what the others keep", hint=hint
+            )
         self.n = at_least(1, n, "Take: n")
 
     def __iter__(self) -> Iterator[Any]:

@@ -139,12 +139,14 @@ class HoldOut(LstDataPipeline):
     def __init__(self, datapipe: Any, *, share: float = 0.1, held: bool = False, seed: int = 0) -> None:
         super().__init__(check_list(datapipe, "HoldOut"))
         self.share, self.held, self.seed = share, held, seed
+        if isinstance(share, bool) or not isinstance(share, int | float):
+            raise AlchemyError(f"HoldOut: share must be a number between 0 and 1, not {share!r}")
         count = len(datapipe)
         size = round(count * share) if 0 < share < 1 else 0
         if not 0 < size < count:
             hint = "share is a number between 0 and 1 that leaves some on both sides"
             raise AlchemyError(f"HoldOut: a share of {share} of {count} samples is {size}", hint=hint)
-        drawn = np.random.Generator(np.random.PCG64(seed)).permutation(count) < size
+        drawn = np.random.Generator(np.random.PCG64(at_least(0, seed, "HoldOut: seed"))).permutation(count) < size
         self.kept = np.flatnonzero(drawn == held)
 
     def __getitem__(self, index: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -80,7 +81,7 @@ class CsvOpener(ItrDataPipeline):
     def __iter__(self) -> Iterator[Any]:
         for path in paths(self.datapipe):
             rows = csv_rows(path, self.delimiter, self.quote, self.encoding)
-            yield from good(path, name_fields(rows, self.header, self.fields), self.bad)
+            yield from good(path, name_fields(path, rows, self.header, self.fields), self.bad)
 
 
 @DataPipeline.register()
@@ -104,7 +105,7 @@ class TsvOpener(ItrDataPipeline):
     def __iter__(self) -> Iterator[Any]:
         for path in paths(self.datapipe):
             rows = csv_rows(path, "\t", self.quote, self.encoding)
-            yield from good(path, name_fields(rows, self.header, self.fields), self.bad)
+            yield from good(path, name_fields(path, rows, self.header, self.fields), self.bad)
 
 
 @DataPipeline.register()
@@ -176,21 +177,32 @@ def good(path: Path, rows: Iterable[tuple[int, Any]], bad: str) -> Iterator[Any]
         logger.warning("{}: {} bad rows were skipped, the first at line {}", path, len(skipped), skipped[0])
 
 
-def name_fields(rows: Iterator[tuple[int, Any]], header: bool, fields: list[str] | None) -> Iterator[tuple[int, Any]]:
-    """Rows of cells as dicts; a row with too many or too few cells is bad."""
-    names = fields
+def name_fields(
+    path: Path, rows: Iterator[tuple[int, Any]], header: bool, fields: list[str] | None
+) -> Iterator[tuple[int, Any]]:
+    """Rows of cells as dicts; a row with too many or too few cells is bad, and without names all are."""
+    names = check_names(fields or [], "fields") or None
     for line, row in rows:
         if header:
             header = False
-            if isinstance(row, BadRow):
-                yield line, row
-            names = names or row
+            if isinstance(row, BadRow) and names is None:
+                raise AlchemyError(str(row), where=f"{path}:{line}", hint="the first row names the cells of the others")
+            names = names or check_names(row, f"{path}:{line}")
         elif isinstance(row, BadRow) or names is None:
             yield line, row
         elif len(row) != len(names):
             yield line, BadRow(f"{len(row)} cells, expected {len(names)} ({', '.join(names)})")
         else:
             yield line, dict(zip(names, row, strict=True))
+
+
+def check_names(names: list[str], where: str) -> list[str]:
+    """Names of columns; the cells of one that is there twice would take the place of each other."""
+    twice = next((name for name in names if name and names.count(name) > 1), None)
+    if twice is not None:
+        hint = "rename one, or give `fields` with names for all columns"
+        raise AlchemyError(f"there are two columns {twice!r}", where=where, hint=hint)
+    return names
 
 
 def json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
@@ -217,6 +229,11 @@ def csv_rows(path: Path, delimiter: str, quote: str, encoding: str) -> Iterator[
                 with readable(path, line, encoding):
                     row = next(reader, None)
             except csv.Error as error:
+                if "unexpected end" in str(error):  # all that follows is in that cell: no single row
+                    hint = f"close it, or set quote = '' where {quote} is text"
+                    raise AlchemyError(
+                        "a quote is opened and never closed", where=f"{path}:{line}", hint=hint
+                    ) from error
                 yield line, BadRow(f"is not csv: {error}")
                 continue
             if row is None:
@@ -225,16 +242,20 @@ def csv_rows(path: Path, delimiter: str, quote: str, encoding: str) -> Iterator[
                 yield line, row
 
 
-def _parquet(path: Path) -> Any:
+@contextlib.contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    """A parquet file; what is damaged may be noticed only while it is read."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
         raise AlchemyError(f"{path} needs the package pyarrow", hint="pip install pyarrow") from error
     try:
+        source: Any = path
         if path.suffix.lower() in COMPRESSED:
-            with open_bytes(path) as file:
-                return pyarrow.parquet.ParquetFile(io.BytesIO(file.read()))
-        return pyarrow.parquet.ParquetFile(path)
+            with open_bytes(path) as packed:
+                source = io.BytesIO(packed.read())
+        with pyarrow.parquet.ParquetFile(source) as file:
+            yield file
     except (OSError, EOFError, pyarrow.ArrowException) as error:
         raise AlchemyError(f"{str(path)!r} is not a readable parquet file: {error}") from error

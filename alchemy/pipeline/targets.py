@@ -27,6 +27,11 @@ class LabelIds(LstDataPipeline):
     ) -> None:
         super().__init__(datapipe)
         self.field, self.to, self.hot, self.labels = field, to, hot, labels
+        twice = [label for label in labels if labels.count(label) > 1]
+        if twice:
+            raise AlchemyError(
+                f"LabelIds: the label {twice[0]!r} stands twice in labels", hint="its place is its number"
+            )
         self.places = {label: place for place, label in enumerate(labels)}
 
     def __getitem__(self, index: int) -> Any:
@@ -36,12 +41,13 @@ class LabelIds(LstDataPipeline):
         names = field_of(sample, self.field, self)
         try:
             return {**sample, self.to: self._numbers(names)}
-        except KeyError as error:
+        except (KeyError, TypeError) as error:
             where = getattr(self.datapipe, "where", None)
+            wrong = error.args[0] if isinstance(error, KeyError) else names
             raise AlchemyError(
-                f"{title(self)}: the label {error.args[0]!r} of sample {index} is not among the labels of the training",
+                f"{title(self)}: the label {wrong!r} of sample {index} is not among the labels of the training",
                 where=where(index) if where else "",
-                hint=did_you_mean(str(error.args[0]), self.labels) or f"they are {', '.join(self.labels[:12])}",
+                hint=did_you_mean(str(wrong), self.labels) or f"they are {', '.join(self.labels[:12])}",
             ) from error
 
     def __len__(self) -> int:
@@ -53,7 +59,7 @@ class LabelIds(LstDataPipeline):
         return str(told(index))
 
     def _numbers(self, names: Any) -> Any:
-        if isinstance(names, str):
+        if not isinstance(names, list | tuple | np.ndarray):
             return self.places[names]
         places = np.array([self.places[name] for name in names], np.int64)
         if not self.hot:

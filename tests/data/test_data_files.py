@@ -87,6 +87,9 @@ def test_patterns_name_files_in_order(tmp_path):
     for name in ("b.txt", "a.txt", "c.csv"):
         (tmp_path / name).write_text("")
     assert [path.name for path in expand(str(tmp_path / "*.txt"))] == ["a.txt", "b.txt"]
+    for name in ("run[1].txt", "run1.txt"):
+        (tmp_path / name).write_text("")
+    assert [path.name for path in expand(str(tmp_path / "run[1].txt"))] == ["run[1].txt"]
     with pytest.raises(AlchemyError, match="there is no file"):
         expand([str(tmp_path / "*.tsv")])
     with pytest.raises(AlchemyError, match="a list of files was expected, not 5"):

@@ -85,6 +85,23 @@ def test_a_bad_row_is_an_error_or_counted(tmp_path, capture_log, kind, text, mes
     assert "1 bad rows were skipped, the first at line" in capture_log.text
 
 
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ('a,b\n1,2\n3,"x\n4,5\n', {}, r"bad\.csv:3 a quote is opened and never closed; close it, or set quote = ''"),
+        ('"a"x,b\n1,2\n', {}, r"bad\.csv:1 is not csv: .*; the first row names the cells of the others"),
+        ("a,a,b\n1,2,3\n", {}, r"bad\.csv:1 there are two columns 'a'; rename one, or give `fields`"),
+        ("a,b\n1,2\n", {"fields": ["c", "c"]}, "fields there are two columns 'c'"),
+    ],
+)
+@pytest.mark.parametrize("bad", ["error", "skip"])
+def test_what_is_wrong_with_a_whole_file_is_an_error_always(tmp_path, text, options, message, bad):
+    path = tmp_path / "bad.csv"
+    path.write_text(text, "utf-8")
+    with pytest.raises(AlchemyError, match=message):
+        list(itr.CsvOpener([path], bad=bad, **options))
+
+
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
 def test_a_cell_may_be_a_whole_document(tmp_path, kind):
     path = tmp_path / f"long.{kind}"
@@ -113,6 +130,11 @@ def test_an_error_in_a_worker_reads_as_one_without(tmp_path):
 def test_what_is_no_parquet_is_named(tmp_path):
     path = tmp_path / "a.parquet"
     path.write_text("no parquet")
+    with pytest.raises(AlchemyError, match=r"a\.parquet' is not a readable parquet file"):
+        list(itr.ParquetOpener([path]))
+    parquet(path)
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + b"\xff" * 40 + content[44:])  # the first page; the end, which tells of all, is sound
     with pytest.raises(AlchemyError, match=r"a\.parquet' is not a readable parquet file"):
         list(itr.ParquetOpener([path]))
     parquet(path)

@@ -96,6 +96,31 @@ def test_numbers_are_checked(pipe):
         pipe()
 
 
+def test_a_share_of_what_a_filter_keeps_is_not_taken():
+    split = itr.SplitByWorker(SequenceWrapper(list(range(9))))
+    with pytest.raises(
+        AlchemyError, match=r"Take behind Filter behind SplitByWorker: .*; put Take before SplitByWorker"
+    ):
+        itr.Take(itr.Shuffle(itr.Filter(split, "operator.truth")), 2)
+    assert list(itr.Take(itr.Map(split, "operator.neg"), 2)) == [0, -1]
+    filtered = itr.Filter(SequenceWrapper(list(range(9))), "operator.truth")
+    assert list(itr.SplitByWorker(itr.Take(filtered, 2))) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": -1}, "seed must be a whole number of at least 0, not -1"),
+        ({"seed": "1"}, "seed must be a whole number of at least 0, not '1'"),
+        ({"share": "half"}, "share must be a number between 0 and 1, not 'half'"),
+        ({"share": 2}, "a share of 2 of 4 samples is 0"),
+    ],
+)
+def test_what_holds_nothing_out_is_refused(options, message):
+    with pytest.raises(AlchemyError, match=message):
+        lst.HoldOut(SequenceWrapper([1, 2, 3, 4]), **{"share": 0.5, **options})
+
+
 def test_concat_joins_chains_of_a_config(tmp_path):
     for name in "ab":
         (tmp_path / name).write_text(f"{name}1\n{name}2\n", "utf-8")
