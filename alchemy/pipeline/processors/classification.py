@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -90,6 +92,9 @@ class TextClassification(LstDataPipeline):
             raise BadRow(
                 f"the labels are {shown(cell)}, expected a list, or a text with {self.separator!r} between them"
             )
+        if cell.lstrip().startswith("["):
+            with contextlib.suppress(ValueError):
+                return json.loads(cell)  # as tables that were written from lists have them
         return [part for part in cell.split(self.separator) if part.strip()]
 
 

@@ -41,8 +41,8 @@ class Fasta(LstDataPipeline):
         if len(unknown) > 1:
             raise AlchemyError(f"unknown is one letter, not {unknown!r}", hint='"X" is usual; "" refuses such letters')
         self.path, self.target, self.separator, self.encoding = path, target, separator, encoding
-        self.alphabet, self.unknown = alphabet, unknown
-        self.letters = set(alphabet + unknown)
+        self.alphabet, self.unknown = alphabet.upper(), unknown  # as the sequences, which come in capitals
+        self.letters = set(self.alphabet + unknown)
         fill(self, path, self._read, bad)
 
     def _read(self, path: Path) -> Rows:
@@ -56,7 +56,7 @@ class Fasta(LstDataPipeline):
         if not header.startswith(">"):
             raise BadRow(f"{header[:20]!r} stands before the first header, expected a line with > in front")
         parts = header[1:].strip().split(self.separator)
-        sequence = self._checked("".join(lines).upper(), lines)
+        sequence = self._checked("".join("".join(lines).split()).upper(), lines)
         sample: dict[str, Any] = {"header": parts, "sequence": sequence}
         return sample if self.target is None else sample | {"label": self._number(parts, self.target)}
 
@@ -86,7 +86,8 @@ class BadLetter(BadRow):
 
 
 def entries(lines: list[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """`(line, header, lines of the sequence)` of each entry; empty lines count as lines of a sequence."""
+    """`(line, header, lines of the sequence)` of each entry; empty lines, and remarks, count as lines of a sequence."""
+    lines = ["" if line.startswith(";") else line for line in lines]
     start = next((place for place, line in enumerate(lines) if line.strip()), len(lines))
     for place in range(start + 1, len(lines) + 1):
         if place == len(lines) or lines[place].startswith(">"):

@@ -45,6 +45,8 @@ class ImageFolder(LstDataPipeline):
     ) -> None:
         super().__init__()
         _pillow(path)
+        if size is not None and (len(size) != 2 or not all(type(side) is int and side > 0 for side in size)):
+            raise AlchemyError(f"size is {size!r}, expected [height, width]")
         self.path, self.mode, self.size, self.scale = path, mode, size, scale
         self.suffixes = [suffix.lower() for suffix in suffixes]
         folders = folders_in(path)
@@ -60,7 +62,7 @@ class ImageFolder(LstDataPipeline):
             hint = did_you_mean(folder.name, known.names) or f"the labels are {in_short(known.names)}"
             raise AlchemyError(f"the folder {str(folder)!r} has the name of no label", hint=hint)
         label = known.single(folder.name)
-        for file in sorted(folder.rglob("*")):
+        for file in files_below(folder):
             if file.suffix.lower() in self.suffixes:
                 yield {**label, "file": str(file)}
 
@@ -83,6 +85,10 @@ class ImageFolder(LstDataPipeline):
         pillow = _pillow(file)
         try:
             with pillow.open(file) as opened:
+                if opened.mode[0] in "IF" and self.mode and self.mode[0] not in "IF":
+                    hint = 'set mode = "" to have its numbers, and scale = true to have them from 0 to 1'
+                    text = f"{file!r} has pixels of more than 8 bits, which mode = {self.mode!r} would cut"
+                    raise AlchemyError(text, hint=hint)
                 image = opened.convert(self.mode) if self.mode else opened
                 return np.array(image.resize((self.size[1], self.size[0])) if self.size else image)
         # a SyntaxError is what pillow calls a broken png
@@ -111,6 +117,18 @@ def folders_in(path: str) -> list[Path]:
             f"{path!r} has no folders in it", hint="the images of each label are in a folder of its name"
         )
     return found
+
+
+def files_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+    """All files at any depth, by name, but hidden ones; links to folders are followed, and not in circles."""
+    above |= {folder.resolve()}
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith("."):
+            continue
+        if not entry.is_dir():
+            yield entry
+        elif entry.resolve() not in above:
+            yield from files_below(entry, above)
 
 
 def _pillow(path: str) -> Any:

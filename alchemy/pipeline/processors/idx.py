@@ -91,5 +91,9 @@ def read_idx(path: str | Path) -> np.ndarray[Any, Any]:
 
 def scaled(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Float32 from 0 to 1, the channel in front: what convolutions take."""
+    if image.dtype.kind not in "bu" or image.ndim not in (2, 3):
+        text = f"scale = true needs bytes or other numbers from 0 up, of a height and a width, not {image.dtype}"
+        hint = "they have no range that 0 to 1 could stand for: scale them in a pipe behind"
+        raise AlchemyError(f"{text} of the shape {image.shape}", hint=hint)
     channels = image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
-    return channels.astype(np.float32) / np.float32(255)
+    return channels.astype(np.float32) / np.float32(1 if image.dtype == bool else np.iinfo(image.dtype).max)

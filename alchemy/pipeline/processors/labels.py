@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,12 @@ def hot(label_ids: Sequence[int], *, size: int) -> list[float]:
     >>> hot([0, 2], size=4)
     [1.0, 0.0, 1.0, 0.0]
     """
+    whole = isinstance(label_ids, Iterable) and all(
+        isinstance(number, Integral) and not isinstance(number, bool) and 0 <= number < size for number in label_ids
+    )
+    if not whole:
+        text = f"hot: the labels are {shown(label_ids)}, expected a list of whole numbers from 0 to {size - 1}"
+        raise AlchemyError(text, hint="give the field of the numbers, and the number of labels as size")
     chosen = set(label_ids)
     return [float(number in chosen) for number in range(size)]
 

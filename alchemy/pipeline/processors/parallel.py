@@ -41,6 +41,9 @@ class ParallelText(LstDataPipeline):
     ) -> None:
         super().__init__()
         self.path, self.names, self.columns, self.empty, self.encoding = path, names, columns, empty, encoding
+        if isinstance(path, list) and (columns is not None or format or delimiter or header is not None):
+            hint = "give one file as path, without a list, for a table with a column a side"
+            raise AlchemyError("files side by side have no columns, format, delimiter or header", hint=hint)
         sides = len(path) if isinstance(path, list) else len(columns or names)
         if sides != len(names) or sides < 2 or len(set(names)) < sides:
             hint = "give a list of files with one for each side, and a name for each"

@@ -84,8 +84,8 @@ def open_table(path: Path, layout: Layout) -> Table:
     """A file as a table; the rows are read while they are asked for."""
     match layout.format_of(path):
         case "jsonl":
-            first, rows = _peeked(json_rows(path, layout.encoding))
-            return Table(path, _objects(rows), list(first) if isinstance(first, dict) else None, keyed=True)
+            first, rows = _peeked(json_rows(path, layout.encoding), dict)
+            return Table(path, _objects(rows), None if first is None else list(first), keyed=True)
         case "label text":
             return Table(path, _label_text(path, layout.encoding), ["label", "text"])
         case "tsv":  # marks of quotation are text there, unless one is named
@@ -101,10 +101,14 @@ def open_table(path: Path, layout: Layout) -> Table:
     return Table(path, _even(rows, len(first), layout.header), first if layout.header else None)
 
 
-def _peeked(rows: Iterator[tuple[int, Any]]) -> tuple[Any, Iterator[tuple[int, Any]]]:
-    """The first row, and all of them."""
-    first = next(rows, None)
-    return (None, iter(())) if first is None else (first[1], itertools.chain([first], rows))
+def _peeked(rows: Iterator[tuple[int, Any]], kind: type = object) -> tuple[Any, Iterator[tuple[int, Any]]]:
+    """The first row of a kind, and all rows."""
+    head = []
+    for line, row in rows:
+        head.append((line, row))
+        if isinstance(row, kind):
+            return row, itertools.chain(head, rows)
+    return None, iter(head)
 
 
 def _even(rows: Iterator[tuple[int, Any]], width: int, header: bool) -> Iterator[tuple[int, Any]]:

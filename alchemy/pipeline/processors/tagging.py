@@ -84,16 +84,26 @@ class Tagging(LstDataPipeline):
 
     def _read(self, path: Path) -> Rows:
         width = 0
-        for first, lines in sentences(lines_of(path, self.encoding)):
+        listed = lines_of(path, self.encoding)
+        strange = next((number for number, line in enumerate(listed, 1) if "\r" in line.rstrip("\r")), 0)
+        if strange:
+            hint = "a carriage return alone ends no line: write the file with line ends of Unix or Windows"
+            raise AlchemyError("there is a carriage return inside a line", where=f"{path}:{strange}", hint=hint)
+        for first, lines in sentences(listed):
             width = width or self._width(path, first, lines[0])
             try:
                 yield first, self._sample(path, first, lines, width)
             except BadRow as error:
                 yield first + getattr(error, "place", 0), error
 
+    def _cells(self, line: str) -> list[str]:
+        if not self.delimiter:
+            return line.split()
+        return [cell.strip() or cell for cell in line.split(self.delimiter)]  # a token may be a blank
+
     def _width(self, path: Path, number: int, line: str) -> int:
         """The number of columns, which the first line tells."""
-        width = len(line.split(self.delimiter or None))
+        width = len(self._cells(line))
         for name, column in {"token": self.token, **({"tag": self.tag} if self.tagged else {})}.items():
             if not -width <= column < width:
                 raise AlchemyError(
@@ -105,7 +115,7 @@ class Tagging(LstDataPipeline):
         return width
 
     def _sample(self, path: Path, first: int, lines: list[str], width: int) -> dict[str, Any]:
-        rows = [line.split(self.delimiter or None) for line in lines]
+        rows = [self._cells(line) for line in lines]
         uneven = next((place for place, row in enumerate(rows) if len(row) != width), None)
         if uneven is not None:
             hint = "" if self.delimiter else "; where a token may be blank, give the delimiter"

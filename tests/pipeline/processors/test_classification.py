@@ -189,3 +189,16 @@ def test_an_ending_that_says_nothing(write):
 def test_a_file_of_labels_is_checked(write, names, message):
     with pytest.raises(AlchemyError, match=message):
         TextClassification(write("a.csv", "text\nx\n"), labels=write("names.txt", names))
+
+
+def test_a_cell_may_hold_a_json_list(write):
+    text = 'text,labels\nx,"[""a"", ""b, c""]"\ny,[]\nz,"[a],b"\n'
+    samples = TextClassification(write("a.csv", text), kind="multi")
+    assert [sample["labels"] for sample in samples] == [["a", "b, c"], [], ["[a]", "b"]]
+
+
+def test_the_first_good_line_tells_of_labels(write):
+    path = write("a.jsonl", '{oops\n3\n{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n')
+    assert [sample["label"] for sample in TextClassification(path, bad="skip")] == ["x", "y"]
+    with pytest.raises(AlchemyError, match=r"a\.jsonl:1 is not JSON"):
+        TextClassification(path)

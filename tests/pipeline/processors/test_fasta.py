@@ -31,3 +31,10 @@ def test_headers_with_too_few_parts(write):
         Fasta(write("a.fa", ">a\nACD\n"), target=2)
     with pytest.raises(AlchemyError, match="unknown is one letter, not 'XX'"):
         Fasta(write("a.fa", ">a\nACD\n"), unknown="XX")
+
+
+def test_remarks_and_blanks_are_no_letters(write):
+    path = write("a.fa", "; a remark\n>a\nac GT\n;x\nA C\n>b\nAZ\n")
+    assert [s["sequence"] for s in Fasta(path, alphabet="acgt", unknown="N")] == ["ACGTAC", "AN"]
+    with pytest.raises(AlchemyError, match=r"a\.fa:7 'Z' is not in the alphabet ACGT"):
+        Fasta(path, alphabet="acgt")

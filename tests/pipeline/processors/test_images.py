@@ -104,3 +104,50 @@ def test_folders_without_pillow_say_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(AlchemyError, match="needs the package pillow; pip install pillow"):
         ImageFolder(str(tmp_path))
+
+
+def test_scaling_is_by_the_range_of_the_numbers(tmp_path, images):
+    pillow = pytest.importorskip("PIL.Image", reason="images in folders need pillow")
+    deep = tmp_path / "deep" / "a"
+    deep.mkdir(parents=True)
+    pillow.fromarray(np.array([[0, 65535], [13107, 1]], np.uint16)).save(deep / "x.png")
+    assert ImageFolder(str(tmp_path / "deep"), mode="", scale=True)[0]["image"][0, :, 0].tolist() == [
+        0,
+        np.float32(0.2),
+    ]
+    assert ImageFolder(str(images), mode="1", scale=True)[2]["image"].max() == 1
+    for mode in ("L", "RGB"):
+        with pytest.raises(
+            AlchemyError, match=rf"x\.png' has pixels of more than 8 bits, which mode = '{mode}' would cut"
+        ):
+            ImageFolder(str(tmp_path / "deep"), mode=mode)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (idx(1, 1, 2, code=13, body=struct.pack(">ff", 0.5, 1)), r"not float32 of the shape \(1, 2\)"),
+        (idx(1, 1, 1, code=12, body=struct.pack(">i", -7)), r"not int32 of the shape \(1, 1\)"),
+        (idx(3), r"not uint8 of the shape \(\); they have no range"),
+    ],
+)
+def test_numbers_without_a_range_are_not_scaled(tmp_path, content, told):
+    (tmp_path / "i").write_bytes(content)
+    with pytest.raises(AlchemyError, match=f"scale = true needs bytes .*{told}"):
+        IdxImages(str(tmp_path / "i"), scale=True)
+
+
+def test_hidden_images_are_left_out_and_links_followed(images):
+    for name in ("cat/.thumbs/a.png", "cat/.b.png", "dog/sub/.x/c.png"):
+        (images / name).parent.mkdir(exist_ok=True)
+        (images / name).write_bytes(b"")
+    (images / "dog" / "more").symlink_to(images / "cat", target_is_directory=True)
+    (images / "cat" / "round").symlink_to(images / "cat", target_is_directory=True)
+    names = [sample["file"].removeprefix(f"{images}/") for sample in ImageFolder(str(images)).samples]
+    assert names == ["cat/a.jpg", "cat/b.png", "dog/more/a.jpg", "dog/more/b.png", "dog/sub/c.PNG"]
+
+
+@pytest.mark.parametrize("size", [[3], [0, 3], [3.0, 3], []])
+def test_a_size_is_a_height_and_a_width(images, size):
+    with pytest.raises(AlchemyError, match=r"size is .*, expected \[height, width\]"):
+        ImageFolder(str(images), size=size)

@@ -8,6 +8,7 @@ from alchemy.config.tree import Document
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import processors
+from alchemy.pipeline.targets import LabelIds
 from alchemy.records.labels import labels_file
 
 # part: (file, text, options, what the record has)
@@ -89,3 +90,20 @@ def test_a_label_that_training_does_not_know_is_named_or_counted(write, capture_
 def test_a_damaged_list_of_names_is_refused(write, text, message):
     with pytest.raises(AlchemyError, match=message):
         processors.TextClassification(write("a.csv", "text,label\nx,a\n"), labels=write("l.json", text))
+
+
+@pytest.mark.parametrize("label", [3, None, {}, ["a", None], [["a"]]])
+def test_what_is_no_label_is_told_with_its_file(write, label):
+    source = processors.TextClassification(write("a.csv", "text,label\nx,a\n"))
+    source.samples[0]["label"] = label
+    with pytest.raises(AlchemyError, match=r"a\.csv:2 .*LabelIds: the label .* of sample 0 is not among the labels of"):
+        LabelIds(source, labels=["a"])[0]
+    with pytest.raises(AlchemyError, match="the label 'a' stands twice in labels"):
+        LabelIds(source, labels=["a", "b", "a"])
+
+
+@pytest.mark.parametrize("ids", [[3], [-1], ["a"], [0.5], [True], None])
+def test_only_numbers_of_labels_become_ones(ids):
+    with pytest.raises(AlchemyError, match=r"hot: .* expected a list of whole numbers from 0 to 2"):
+        processors.hot(ids, size=3)
+    assert processors.hot((0, 2), size=3) == [1.0, 0.0, 1.0]

@@ -77,3 +77,9 @@ def test_unequal_sides_are_refused(write, bad):
 def test_every_side_has_a_name(path, names):
     with pytest.raises(AlchemyError, match=r"sides have the names 'en'.*; give a list of files with one for each side"):
         ParallelText(path, names=names)
+
+
+@pytest.mark.parametrize("option", [{"columns": [0, 1]}, {"format": "tsv"}, {"delimiter": ";"}, {"header": False}])
+def test_files_side_by_side_are_no_tables(write, option):
+    with pytest.raises(AlchemyError, match="files side by side have no columns, format, delimiter or header; give one"):
+        ParallelText([write("a", "x\n"), write("b", "y\n")], **option)

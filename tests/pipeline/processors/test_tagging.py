@@ -187,3 +187,13 @@ WRONG_SPANS = {
 def test_wrong_spans_are_named(write, spans, message):
     with pytest.raises(AlchemyError, match=rf"a\.jsonl:1 .*{message}"):
         Spans(write("a.jsonl", f'{{"text": "abc", "spans": {spans}}}\n'), labels=["A", "B"], scheme="BIO")
+
+
+def test_cells_lose_blanks_and_lines_their_ends(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"foo\tB-PER \r\r\n \tO\r\r\n\r\r\nbar\tO\r\n")
+    samples = list(Tagging(str(path), scheme="BIO", delimiter="\t"))
+    assert [(s["tokens"], s["tags"]) for s in samples] == [(["foo", " "], ["B-PER", "O"]), (["bar"], ["O"])]
+    path.write_bytes(b"foo O\rbar O\r\rbaz O\r")
+    with pytest.raises(AlchemyError, match=r"a\.txt:1 there is a carriage return inside a line; .* alone ends no line"):
+        Tagging(str(path), bad="skip")
