@@ -105,6 +105,7 @@ class Wordwise(DataPipeline):
         tokenizer: str | Path | dict[str, Any] | Tokenizer,
         field: str = "tokens",
         to: str = "input_ids",
+        segments: str = "",
         template: str = "",
         max_length: int = 0,
         long: Literal["refuse", "only_first"] = "refuse",
@@ -115,12 +116,14 @@ class Wordwise(DataPipeline):
         marks: dict[str, str] = {},
     ) -> None:
         super().__init__(checked(self, datapipe))
-        self.field, self.to, self.template, self.max_length, self.long = field, to, template, max_length, long
+        self.field, self.to, self.segments = field, to, segments
+        self.template, self.max_length, self.long = template, max_length, long
         self.blank, self.words, self.align, self.ignore, self.marks = blank, words, align, ignore, marks
         if type(ignore) is not int:
             raise AlchemyError(f"ignore must be a whole number, not {ignore!r}")
         self.tokenizer = tokenizer_of(tokenizer)
-        makes = [Made("to", to, self.tokenizer.pad), *([Made("words", words, -1)] if words else [])]
+        makes = [Made("to", to, self.tokenizer.pad), *([Made("segments", segments, 0)] if segments else [])]
+        makes += [Made("words", words, -1)] if words else []
         makes += [Made(f"align.{name}", made, ignore) for name, made in align.items()]
         makes += [Made(f"marks.{name}", made, 0) for name, made in marks.items()]
         declare(self, takes={"field": (field, "list"), **keys("align", align), **keys("marks", marks)}, makes=makes)
@@ -148,7 +151,8 @@ class Wordwise(DataPipeline):
         of_word = np.repeat(np.arange(len(sizes)), sizes)
         word_T = np.full(len(row.ids), -1)
         word_T[row.own] = of_word[: row.own.sum()]
-        made = {self.to: row.ids, **({self.words: word_T} if self.words else {})}
+        made = {self.to: row.ids, **({self.segments: row.segments} if self.segments else {})}
+        made |= {self.words: word_T} if self.words else {}
         made |= {to: self._aligned(sample, name, word_T, len(sizes)) for name, to in self.align.items()}
         made |= {to: self._mark(sample, name, word_T, sizes) for name, to in self.marks.items()}
         return joined(self, sample, made)

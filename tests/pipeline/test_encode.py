@@ -185,6 +185,16 @@ def test_what_is_said_of_words_is_said_of_their_tokens(kind):
     assert (sample["label"], sample["tokens"]) == (3, RELATION["tokens"])
 
 
+@pytest.mark.parametrize("kind", [EncodeWords, EncodeWordsStream])
+def test_words_have_the_segments_of_their_template(kind):
+    pipe = kind(
+        SequenceWrapper([RELATION]), tokenizer=WORDS, template="$A eos bos:2", segments="segments", words="word"
+    )
+    (sample,) = pipe
+    assert sample["segments"].tolist() == [0, 0, 0, 0, 2] and sample["word"].tolist() == [0, 1, 2, -1, -1]
+    assert pipe.padding()["segments"] == 0
+
+
 def test_words_of_a_byte_level_tokenizer_may_have_their_blanks():
     bpe = make("bpe")
     for blank, text in ((True, "the unheard cat"), (False, "theunheardcat")):
