@@ -37,13 +37,16 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
 
 
 def replace_folder(target: Path, save: Callable[[Path], object]) -> None:
-    """Lets `save(path)` write beside `target`, then swaps; a reader finds the old one or the new one, whole.
+    """Lets `save(path)` write beside `target`, then swaps: what is there is the old one or the new one, whole.
 
-    Of several writers at once, each has a place of its own, and the last one wins.
+    Of several writers at once, each has a place of its own, and the last one wins. A writer that is killed between the
+    two renames leaves nothing there: the next one puts the old one back before it begins.
     """
     owner = f".{target.name}.{os.uname().nodename}-"
     rooms = target.parent.glob(f"{glob.escape(owner)}*")
     dead = [room for room in rooms if _is_dead(room.name.removeprefix(owner).partition(".")[0])]
+    for room in dead:
+        _put_back(room, target)
     for leftover in (*dead, *(target.with_name(f".{target.name}.{end}") for end in ("new", "old"))):
         _remove(leftover)  # of a run that was killed in here; once they had these two names
     room = Path(tempfile.mkdtemp(prefix=f"{owner}{os.getpid()}.", dir=target.parent))
@@ -67,8 +70,16 @@ def _swap(new: Path, target: Path) -> None:
             return
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
+                _put_back(new.parent, target)
                 raise
             # another writer was quicker: his is taken away as the old one was
+
+
+def _put_back(room: Path, target: Path) -> None:
+    """What a writer had taken away, and put nothing in the place of."""
+    taken = sorted(room.glob(f"old-*-{glob.escape(target.name)}"))
+    if taken and not target.exists():
+        taken[-1].rename(target)
 
 
 def _is_dead(pid: str) -> bool:

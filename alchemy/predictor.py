@@ -86,8 +86,9 @@ class Predictor:
         self.close()
 
     def close(self) -> None:
-        """Gives the memory of the model back; a second time does nothing."""
-        self._closed()
+        """Gives the memory of the model back, when what is being asked is answered; a second time does nothing."""
+        with self._lock:
+            self._closed()
 
     def predict(self, items: Iterable[Any]) -> list[dict[str, Any]]:
         """The answer to each question, in the order of the questions.

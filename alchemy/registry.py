@@ -252,7 +252,9 @@ def _names_in(module: Any, base: type) -> list[str]:
         for key in names
         if key.startswith(prefix)
     ]
-    defined = [name for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, base)]
+    # as `dir` lists them: a package may fetch its names when they are asked for
+    there = [(name, getattr(module, name, None)) for name in dir(module)]
+    defined = [name for name, value in there if isinstance(value, type) and issubclass(value, base)]
     return sorted(set(registered + defined))
 
 

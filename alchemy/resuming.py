@@ -52,7 +52,7 @@ def resume(
     _refuse_if_over(folder, changed=any(change.breaks or change.of_config for change in found))
     refuse(found, allow)
     told = [f"since the record was written: {change.name} {change.text}" for change in found]
-    if not any("tokenizer" in text for text in overrides):
+    if not any(text.partition("=")[0].strip().endswith("tokenizer") for text in overrides):
         why = "in the config is gone, or another one by now: that of the record is used"
         told += [f"the tokenizer of {field!r} {why}" for field in use_own_tokenizers(document, folder, _is_same)]
     # told by the run itself, once its log is open

@@ -126,7 +126,7 @@ def test_a_stream_is_read_no_further_than_its_window(model: Predictor) -> None:
         ("relation", {"tokens": ["a"]}, r"items\[1\] there is no field 'text'; a sample has text, tokens, e1, e2"),
         ("tagging", ["a", ""], r"items\[1\] the tokens are .* expected a list of words, none of them empty"),
         ("tagging", [], r"items\[1\] the tokens are \[\]"),
-        ("bert", "fine " * 21, r"items\[1\] a text has 21 tokens, and the model takes 20"),
+        ("bert", "fine " * 21, r"items\[1\]: a text has 21 tokens, more than max_length = 20"),
     ],
 )
 def test_what_is_no_question_is_told_by_its_number(kind: str, item: Any, message: str, records: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alchemy.cli.derive import Derived, best_checkpoint, for_prediction, for_test, has_best
@@ -24,25 +25,35 @@ def refuse_if_impossible(verbs: Sequence[str], documents: Sequence[Document]) ->
 
 def follow(verb: str, results: Sequence[Any], args: argparse.Namespace, **more: Any) -> int:
     """Derives a config from each record that has finished, and runs it; returns the exit code."""
-    finished = [result for result in results if result.status == "finished" and result.record_dir is not None]
-    documents = [DERIVE[verb](_config(result), _weights(result.record_dir)).document for result in finished]
+    finished = [(result.cfg, _record(result)) for result in results if result.status == "finished"]
+    found = [(cfg, record) for cfg, record in finished if record is not None]
+    documents = [DERIVE[verb](_config(cfg, record), _weights(record)).document for cfg, record in found]
     if not documents:
         return 0
-    purposes = {str(result.record_dir) for result in finished}
+    purposes = {str(record) for _, record in found}
     told = argparse.Namespace(**{**vars(args), "desc": f"{verb} of {', '.join(sorted(purposes))}"})
     return start(documents, told, **more)[1]
 
 
-def _config(result: Any) -> Document:
+def _record(result: Any) -> Path | None:
+    """The record of a run; of several processes only the first has one, and all of them go on with it."""
+    from alchemy.launch.group import open_group
+
+    with open_group() as group:
+        found: Path | None = group.broadcast(result.record_dir)
+    return found
+
+
+def _config(cfg: Document, record: Path) -> Document:
     """The config as it was before parts took keys out of it: the record has it, unless it was told not to keep it."""
     from alchemy.config.load import prepare_cfg
     from alchemy.records.kept import use_own
 
-    path = result.record_dir / "cfg.toml"
+    path = record / "cfg.toml"
     if not path.is_file():
-        return result.cfg
+        return cfg
     document = prepare_cfg(path)
-    use_own(document, result.record_dir)
+    use_own(document, record)
     return document
 
 

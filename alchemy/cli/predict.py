@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -145,8 +144,16 @@ class Answers:
             for row in rows:
                 print(to_json(row), flush=True)
             return
-        while some := list(itertools.islice(rows, 1024)):
-            self.file.write(some)
+        held: list[dict[str, Any]] = []
+        try:
+            for row in rows:
+                held.append(row)
+                if len(held) == 1024:
+                    self.file.write(held)
+                    held = []
+        finally:  # where a row is wrong, those before it are written
+            if held:
+                self.file.write(held)
 
 
 def counted(rows: Iterator[dict[str, Any]], bar: bool) -> Iterator[dict[str, Any]]:

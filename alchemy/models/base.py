@@ -31,10 +31,13 @@ class TextModel(AlchemyModel):
         self.tokenizer = getattr(self.run.task, "tokenizer", None) if tokenizer is None else tokenizer_of(tokenizer)
 
     # -- for the constructor of a model
-    def encoder_of(self, table: Mapping[str, Any]) -> Encoder:
-        """The encoder; it is handed the tokenizer, if it takes one."""
+    def encoder_of(self, table: Mapping[str, Any], *, by_token: bool = False) -> Encoder:
+        """The encoder; it is handed the tokenizer, if it takes one. `by_token` asks for a vector of each token."""
         given = {} if self.tokenizer is None else {"tokenizer": self.tokenizer}
         encoder: Encoder = build(Encoder, table, given=given, section="model.encoder")
+        if by_token and not encoder.by_token:
+            what = f"{type(self).__name__} needs a vector of each token, which {type(encoder).__name__} does not give"
+            raise AlchemyError(what, section="model.encoder", hint="alchemy.models.encoders.Recurrent does")
         return encoder
 
     def head_of(self, table: Mapping[str, Any], encoder: Encoder) -> Head:

@@ -17,6 +17,9 @@ from alchemy.nn.rows import Rows, States
 from alchemy.registry import Registrable
 from alchemy.text import Tokenizer
 
+# odd and large: every id of a run reaches all bits of its hash
+PRIMES = (1_000_003, 805_459_861, 2_654_435_761, 3_674_653_429, 2_097_192_037)
+
 
 class Encoder(nn.Module, Registrable):
     """Gives a vector of `width` numbers for each token; whatever stands at padding, it never changes one of them.
@@ -27,6 +30,7 @@ class Encoder(nn.Module, Registrable):
 
     width: int
     longest: int | None = None  # tokens that it can take; None: any number
+    by_token: bool = True  # a vector for each token, and no others; tags and marks need that
 
     def __init__(self) -> None:  # without it the **kwargs of nn.Module would be taken for keys of the config
         super().__init__()
@@ -47,10 +51,14 @@ class Lookup(nn.Module):
         frozen: bool = False,
         dropout: float = 0.0,
         word_dropout: float = 0.0,
+        bigrams: int = 0,
     ) -> None:
         super().__init__()
         self.table = nn.Embedding(tokenizer.size, dim)
         nn.init.normal_(self.table.weight, std=dim**-0.5)
+        self.pairs = nn.Embedding(bigrams, dim) if bigrams else None
+        if self.pairs is not None:
+            nn.init.normal_(self.pairs.weight, std=dim**-0.5)
         if vectors:
             read_vectors(vectors, tokenizer, self.table.weight.data)
         if frozen:
@@ -64,7 +72,10 @@ class Lookup(nn.Module):
         ids_BT = rows.ids_BT
         if self.training and self.word_dropout:
             ids_BT = torch.where(torch.rand_like(ids_BT, dtype=torch.float) < self.word_dropout, self.unk, ids_BT)
-        return self.dropout(self.table(ids_BT)) * rows.real_BT[..., None]
+        states_BTD = self.table(ids_BT)
+        if self.pairs is not None:
+            states_BTD = states_BTD + self.pairs(pair_numbers(ids_BT, rows.real_BT, self.pairs.num_embeddings))
+        return self.dropout(states_BTD) * rows.real_BT[..., None]
 
 
 @Encoder.register()
@@ -72,7 +83,8 @@ class Embedding(Encoder):
     """The vector of each id, and nothing more: what TextCNN or a mean of words begin with.
 
     `vectors` is a file of word vectors (`word 0.1 0.2 ..` a line), `frozen` leaves them as they are, `dropout` zeroes
-    numbers, `word_dropout` puts the unknown word in the place of a share of the words.
+    numbers, `word_dropout` puts the unknown word in the place of a share of the words. With `bigrams` a token also has
+    the vector of itself and the next one; so many vectors are shared by all such pairs, by a hash.
     """
 
     def __init__(
@@ -84,11 +96,18 @@ class Embedding(Encoder):
         frozen: bool = False,
         dropout: float = 0.0,
         word_dropout: float = 0.0,
+        bigrams: int = 0,
     ) -> None:
         super().__init__()
         self.width = dim
         self.embed = Lookup(
-            tokenizer, dim=dim, vectors=vectors, frozen=frozen, dropout=dropout, word_dropout=word_dropout
+            tokenizer,
+            dim=dim,
+            vectors=vectors,
+            frozen=frozen,
+            dropout=dropout,
+            word_dropout=word_dropout,
+            bigrams=bigrams,
         )
 
     def forward(self, rows: Rows) -> States:
@@ -111,12 +130,19 @@ class Recurrent(Encoder):
         vectors: str = "",
         frozen: bool = False,
         word_dropout: float = 0.0,
+        bigrams: int = 0,
     ) -> None:
         super().__init__()
         if kind not in ("lstm", "gru"):
             raise AlchemyError(f"kind must be 'lstm' or 'gru', not {kind!r}")
         self.embed = Lookup(
-            tokenizer, dim=dim, vectors=vectors, frozen=frozen, dropout=dropout, word_dropout=word_dropout
+            tokenizer,
+            dim=dim,
+            vectors=vectors,
+            frozen=frozen,
+            dropout=dropout,
+            word_dropout=word_dropout,
+            bigrams=bigrams,
         )
         self.rnn = BiRNN(kind, dim, hidden, layers=layers, dropout=dropout)
         self.dropout = nn.Dropout(dropout)
@@ -144,12 +170,15 @@ class Transformer(Encoder):
         vectors: str = "",
         frozen: bool = False,
         word_dropout: float = 0.0,
+        bigrams: int = 0,
     ) -> None:
         super().__init__()
         if dim % heads:
             raise AlchemyError(f"dim = {dim} is no multiple of heads = {heads}", hint="each head takes an equal share")
         self.width, self.longest = dim, max_length
-        self.embed = Lookup(tokenizer, dim=dim, vectors=vectors, frozen=frozen, dropout=0.0, word_dropout=word_dropout)
+        self.embed = Lookup(
+            tokenizer, dim=dim, vectors=vectors, frozen=frozen, dropout=0.0, word_dropout=word_dropout, bigrams=bigrams
+        )
         self.places_TD: Tensor
         self.register_buffer("places_TD", waves(max_length, dim), persistent=False)
         self.dropout = nn.Dropout(dropout)
@@ -164,6 +193,14 @@ class Transformer(Encoder):
         states_BTD = self.embed(rows) * math.sqrt(self.width) + self.places_TD[: rows.ids_BT.shape[1]]
         states_BTD = self.layers(self.dropout(states_BTD), src_key_padding_mask=~rows.real_BT)
         return States(states_BTD * rows.real_BT[..., None], rows.real_BT)
+
+
+def pair_numbers(ids_BT: Tensor, real_BT: Tensor, buckets: int) -> Tensor:
+    """A number below `buckets` for each token and the one behind it; behind the last one there is none."""
+    behind_BT = torch.where(real_BT, ids_BT + 1, 0).roll(-1, dims=1)
+    behind_BT[:, -1] = 0
+    mixed_BT = (ids_BT + 1) * PRIMES[0] + behind_BT * PRIMES[1]  # it may wrap around at 64 bits, as a hash does
+    return (mixed_BT ^ (mixed_BT >> 17)) % buckets
 
 
 def waves(length: int, dim: int) -> Tensor:

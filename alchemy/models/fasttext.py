@@ -8,12 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
-from alchemy.models.encoders import Encoder
+from alchemy.models.encoders import PRIMES, Encoder
 from alchemy.nn.rows import Rows, States, in_front
 from alchemy.text import Tokenizer
-
-# odd and large: every id of a run reaches all bits of its hash
-PRIMES = (1_000_003, 805_459_861, 2_654_435_761, 3_674_653_429, 2_097_192_037)
 
 
 @Encoder.register()
@@ -22,6 +19,8 @@ class NGrams(Encoder):
 
     With a `Pool` of the mean over it this is FastText (Joulin et al. 2016). `dropout` leaves out a share of the runs.
     """
+
+    by_token = False
 
     def __init__(
         self,

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from loguru import logger
+from safetensors import SafetensorError
+from torch import Tensor, nn
 
 from alchemy.context import sym_tbl
 from alchemy.errors import AlchemyError, did_you_mean
@@ -18,9 +20,6 @@ from alchemy.nn.rows import Rows, States, at
 from alchemy.records.kept import encoder_folder
 from alchemy.text import Tokenizer
 from alchemy.text.base import package
-
-# places that a position table keeps for padding, and no text can have
-RESERVED = {"roberta": 2, "xlm-roberta": 2, "camembert": 2}
 
 
 @Encoder.register()
@@ -50,16 +49,31 @@ class Pretrained(Encoder):
             raise AlchemyError(
                 f"the tokenizer has {tokenizer.size} ids, and {path} knows {config.vocab_size}", hint=hint
             )
+        if tokenizer is not None and 2 * tokenizer.size < config.vocab_size:
+            text = "the tokenizer has {} ids, and {} knows {}: is it that of another model?"
+            logger.warning(text, tokenizer.size, path, config.vocab_size)
         keep(config, path)
         self.kind: str = config.model_type
         self.inner = _model(transformers, Path(path).expanduser(), config, weights)
         self.width = config.hidden_size
-        self.longest = _longest(config)
+        self.longest = _longest(config, self.inner)
+        self.reads_on = self._ends_with_all()
         takes = inspect.signature(self.inner.forward).parameters
         # the RoBERTa family has a table of one segment, others have none
         self.segments = "token_type_ids" in takes and (
             getattr(config, "type_vocab_size", 1) > 1 or self.kind == "xlnet"
         )
+
+    @torch.no_grad()
+    def _ends_with_all(self) -> bool:
+        """Whether the last token says more than the first: XLNet's [CLS] stands there, and GPT never looks ahead."""
+        if self.kind == "xlnet":
+            return True
+        training = self.inner.training
+        ids_BT = torch.tensor([[1, 2], [1, 3]])
+        first_BD = self.inner.eval()(input_ids=ids_BT, attention_mask=torch.ones_like(ids_BT)).last_hidden_state[:, 0]
+        self.inner.train(training)
+        return torch.equal(first_BD[0], first_BD[1])
 
     def forward(self, rows: Rows) -> States:
         given: dict[str, Any] = {"input_ids": rows.ids_BT, "attention_mask": rows.real_BT.long()}
@@ -73,8 +87,7 @@ class Pretrained(Encoder):
         if pooled is not None:
             return pooled
         states: Tensor = made.last_hidden_state
-        # XLNet reads a text up to its end, where its [CLS] stands
-        return at(states, rows.lengths_B - 1) if self.kind == "xlnet" else states[:, 0]
+        return at(states, rows.lengths_B - 1) if self.reads_on else states[:, 0]
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes a folder that `AutoModel.from_pretrained` reads."""
@@ -119,13 +132,26 @@ def _model(transformers: Any, folder: Path, config: Any, weights: bool) -> Any:
     if not weights:
         return transformers.AutoModel.from_config(config)
     try:
-        return transformers.AutoModel.from_pretrained(str(folder), config=config, dtype=torch.float32)
-    except (OSError, ValueError, RuntimeError) as error:
+        model, info = transformers.AutoModel.from_pretrained(
+            str(folder), config=config, dtype=torch.float32, output_loading_info=True
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         hint = "it needs model.safetensors or pytorch_model.bin; weights = false begins with random numbers"
         raise AlchemyError(f"the weights of {str(folder)!r} cannot be read: {error}", hint=hint) from error
+    missing = sorted(info["missing_keys"])
+    if 2 * len(missing) > len(model.state_dict()):
+        hint = f"are they of another model than {config.model_type!r}? weights = false begins with random numbers"
+        raise AlchemyError(f"{str(folder)!r} has no weights for {missing[0]} and {len(missing) - 1} others", hint=hint)
+    if missing:
+        logger.warning("{} has no weights for {}: they begin with random numbers", folder, ", ".join(missing))
+    return model
 
 
-def _longest(config: Any) -> int | None:
+def _longest(config: Any, model: nn.Module) -> int | None:
     places = getattr(config, "max_position_embeddings", None)
-    # XLNet counts from one token to another, and has no last place
-    return None if places is None or places < 0 else int(places) - RESERVED.get(config.model_type, 0)
+    if places is None or places < 0:  # XLNet counts from one token to another, and has no last place
+        return None
+    tables = [module for name, module in model.named_modules() if name.endswith("position_embeddings")]
+    # RoBERTa and its like keep the places up to that of padding free
+    kept = [table.padding_idx + 1 for table in tables if getattr(table, "padding_idx", None) is not None]
+    return int(places) - max(kept, default=0)

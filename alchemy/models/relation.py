@@ -55,7 +55,7 @@ class RelationClassifier(TextModel):
     ) -> None:
         super().__init__(ids=ids, tokenizer=tokenizer)
         self.label, self.marks = label, marks
-        made = self.encoder_of(encoder)
+        made = self.encoder_of(encoder, by_token=True)
         self.model = Net(made, self.head_of(head, made), len(marks), self.classes_of(classes), dropout)
         self.criterion = self.loss_for(CrossEntropy())
 

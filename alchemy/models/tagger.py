@@ -38,8 +38,9 @@ class Net(nn.Module):
         scores_BWC = self.out(self.dropout(states_BWD))
         if tags_BT is None or self.crf is None:
             return scores_BWC, words.real_BT, None
-        tags_BW = tags_BT.gather(1, places_BT).gather(1, order_BT)
-        return scores_BWC, words.real_BT, self.crf(scores_BWC, tags_BW, words.real_BT)
+        # a text without words has one place, where no tag stands
+        tags_BW = tags_BT.gather(1, places_BT).gather(1, order_BT).clamp_min(0)
+        return scores_BWC, words.real_BT, self.crf(scores_BWC, tags_BW, words.real_BT) * first_BT.any(1)
 
 
 @AlchemyModel.register()
@@ -47,8 +48,8 @@ class Tagger(TextModel):
     """`tags` of each text: the best of each word (`decoder = "softmax"`), or the best row of them (`"crf"`).
 
     The batch has `words`: which word each token belongs to, -1 for none; its first token speaks for a word. Tags come
-    from the field `label`. With `rules`, tags that the scheme of the task does not allow next to each other are never
-    given. The loss of a chain counts texts, any other words.
+    from the field `label`. With `rules` a chain finds no row that the scheme of the task forbids. The loss of a chain
+    counts texts, any other words.
     """
 
     def __init__(
@@ -67,11 +68,14 @@ class Tagger(TextModel):
         super().__init__(ids=ids, tokenizer=tokenizer)
         if decoder not in ("softmax", "crf"):
             raise AlchemyError(f"decoder must be 'softmax' or 'crf', not {decoder!r}")
+        if decoder == "crf" and self.criterion_cfg:
+            hint = 'take out [criterion], or set decoder = "softmax"'
+            raise AlchemyError("a chain of tags is its own loss, and [criterion] would not be used", hint=hint)
         self.words, self.label = words, label
         tags = self.classes_of(classes)
         allowed = getattr(self.run.task, "rules", None) if rules else None
         chain = CRF(tags, **(allowed() if allowed else {})) if decoder == "crf" else None
-        self.model = Net(self.encoder_of(encoder), tags, dropout, chain)
+        self.model = Net(self.encoder_of(encoder, by_token=True), tags, dropout, chain)
         self.criterion = self.loss_for(CrossEntropy(ignore_index=IGNORED))
 
     def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> MutableMapping[str, Any]:
@@ -85,7 +89,7 @@ class Tagger(TextModel):
             words_BW = in_front(Rows(tags_BT, first_BT & rows.real_BT))[0]
             gold_BW = torch.where(words_BW.real_BT, words_BW.ids_BT, IGNORED)
             return made | self.learnt(self.criterion(scores_BWC.mT, gold_BW), requires_grad)
-        return made | self.learnt((chained_B.sum(), len(chained_B)), requires_grad)
+        return made | self.learnt((chained_B.sum(), first_BT.any(1).sum()), requires_grad)
 
     def _tags(self, scores_BWC: Tensor, real_BW: Tensor, first_BT: Tensor) -> list[list[int]]:
         chain = self.module.crf

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-# in place of minus infinity, whose gradient is not a number
+# in place of minus infinity: where the rules leave no row of a length, the one that breaks the fewest is found
 NEVER = -1e4
 
 
@@ -17,7 +17,8 @@ class CRF(nn.Module):
     """Scores of tags next to each other, learnt beside the scores of the tags of each token.
 
     `begins`, `follows` and `ends` tell which tags may begin a row, follow each other (`follows[before][behind]`), and
-    end a row: others are never found, and training knows that they cannot be. Real tokens stand in front.
+    end a row: `decode` finds no others. The loss knows no rules: data that break them, or texts that were cut, must not
+    cost more than all others together. Real tokens stand in front.
     """
 
     begins: Tensor
@@ -49,36 +50,30 @@ class CRF(nn.Module):
         scores_BTC = scores_BTC.float()
         return self._partition(scores_BTC, real_BT) - self._path(scores_BTC, tags_BT, real_BT)
 
-    def _rules(self) -> tuple[Tensor, Tensor, Tensor]:
-        return (
-            self.start.masked_fill(~self.begins, NEVER),
-            self.step.masked_fill(~self.follows, NEVER),
-            self.stop.masked_fill(~self.ends, NEVER),
-        )
-
     def _path(self, scores_BTC: Tensor, tags_BT: Tensor, real_BT: Tensor) -> Tensor:
         """The score of given tags."""
-        start, step, stop = self._rules()
         tags_BT = torch.where(real_BT, tags_BT, 0)  # what stands at padding may be no tag
         own_BT = scores_BTC.gather(2, tags_BT[..., None])[..., 0]
-        moves_BT = step[tags_BT[:, :-1], tags_BT[:, 1:]]
+        moves_BT = self.step[tags_BT[:, :-1], tags_BT[:, 1:]]
         last_B = tags_BT.gather(1, (real_BT.sum(1) - 1)[:, None])[:, 0]
         inner = (own_BT * real_BT).sum(1) + (moves_BT * real_BT[:, 1:]).sum(1)
-        return inner + start[tags_BT[:, 0]] + stop[last_B]
+        return inner + self.start[tags_BT[:, 0]] + self.stop[last_B]
 
     def _partition(self, scores_BTC: Tensor, real_BT: Tensor) -> Tensor:
         """The log of the sum over all rows of tags."""
-        start, step, stop = self._rules()
-        total_BC = start + scores_BTC[:, 0]
+        total_BC = self.start + scores_BTC[:, 0]
         for place in range(1, scores_BTC.shape[1]):
-            after_BC = torch.logsumexp(total_BC[:, :, None] + step, dim=1) + scores_BTC[:, place]
+            after_BC = torch.logsumexp(total_BC[:, :, None] + self.step, dim=1) + scores_BTC[:, place]
             total_BC = torch.where(real_BT[:, place, None], after_BC, total_BC)
-        return torch.logsumexp(total_BC + stop, dim=1)
+        return torch.logsumexp(total_BC + self.stop, dim=1)
 
     @torch.no_grad()
     def decode(self, scores_BTC: Tensor, real_BT: Tensor) -> list[list[int]]:
-        """The best tags of each row (Viterbi): as many as it has real tokens."""
-        start, step, stop = self._rules()
+        """The best tags of each row that the rules allow (Viterbi): as many as it has real tokens."""
+        start, step, stop = (
+            scores.masked_fill(~allowed, NEVER)
+            for scores, allowed in ((self.start, self.begins), (self.step, self.follows), (self.stop, self.ends))
+        )
         scores_BTC = scores_BTC.float()
         best_BC, origins = start + scores_BTC[:, 0], []
         stay_C = torch.arange(len(start), device=scores_BTC.device)

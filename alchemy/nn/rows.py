@@ -50,12 +50,6 @@ def in_front(rows: Rows) -> tuple[Rows, Tensor]:
     return Rows(rows.ids_BT.gather(1, places_BT), real_BT, segments_BT), places_BT
 
 
-def back(states_BTD: Tensor, places_BT: Tensor) -> Tensor:
-    """Vectors of tokens that `in_front` has moved, where the tokens were before."""
-    index = places_BT[..., None].expand_as(states_BTD)
-    return torch.zeros_like(states_BTD).scatter(1, index, states_BTD)
-
-
 def mean_of(states_BTD: Tensor, real_BT: Tensor) -> Tensor:
     """The mean of the vectors of the real tokens; zeros where there is none."""
     weights_BT1 = real_BT[..., None].to(states_BTD.dtype)

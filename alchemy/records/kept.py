@@ -51,9 +51,10 @@ def config_of(record: Path) -> Path:
 def use_own(document: Document, record: Path, overrides: Sequence[str] = ()) -> list[str]:
     """Lets a config do with what a record has, but for what `overrides` say; returns the fields of its tokenizers."""
     use_own_weights(document, record)
-    if not any("labels" in text for text in overrides):
+    told = {text.partition("=")[0].strip().rpartition(".")[2] for text in overrides}
+    if "labels" not in told:
         use_own_labels(document, record)
-    return [] if any("tokenizer" in text for text in overrides) else use_own_tokenizers(document, record)
+    return [] if "tokenizer" in told else use_own_tokenizers(document, record)
 
 
 def use_own_tokenizers(

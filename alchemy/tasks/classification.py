@@ -9,6 +9,7 @@ import torch
 
 from alchemy.errors import AlchemyError
 from alchemy.pipeline.encode import Encode
+from alchemy.pipeline.itr import field_of
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
 from alchemy.tasks.scores import class_scores, label_scores, number_scores
@@ -53,11 +54,11 @@ class Classification(TextTask):
         super().__init__(tokenizer=tokenizer, learn=learn, labels=labels, cache=cache, overwrite_cache=overwrite_cache)
 
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
-        return (sample["text"], sample["pair"]) if self.pair else (sample["text"],)
+        return [field_of(sample, name, self) for name in (("text", "pair") if self.pair else ("text",))]
 
     def names(self, sample: Mapping[str, Any]) -> Iterable[str]:
-        found = sample.get(self.target, ())
-        return (found,) if isinstance(found, str) else found
+        found = () if self.kind == "regression" else sample.get(self.target, ())
+        return found if isinstance(found, list | tuple) else (found,)
 
     def question(self, item: Any) -> dict[str, Any]:
         """A text, or for a task on pairs `(text, pair)`; or a dict of these."""
@@ -76,7 +77,7 @@ class Classification(TextTask):
             pair="pair" if self.pair else "",
             segments="segments",
             template=self.template or self.tokenizer.template(self.pair),
-            max_length=self.max_length,
+            max_length=self.room(self.max_length),
             long=self.long,
         )
 

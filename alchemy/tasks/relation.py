@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.pipeline import DataPipeline, processors
 from alchemy.pipeline.encode import EncodeWords
 from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.relation import Marks
@@ -42,6 +43,9 @@ class Relation(TextTask):
         self.marks, self.other, self.template = marks, other, template
         self.max_length, self.long, self.blank = max_length, long, blank
         super().__init__(tokenizer=tokenizer, learn=learn, labels=labels, cache=cache, overwrite_cache=overwrite_cache)
+        if other and other not in self.labels:
+            hint = did_you_mean(other, self.labels) or 'set other = "" where every label is a relation'
+            raise AlchemyError(f"other = {other!r} is none of the labels", hint=hint)
 
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
         return (" ".join(sample["tokens"]),)
@@ -68,9 +72,7 @@ class Relation(TextTask):
         """Reads marks as the processor did in training: with its indicators and its kind of tokens."""
         splits = (self.cfg.get("datasets") or {}).values()
         pipes = [pipe for split in splits for pipe in split.get("pipes") or ()]
-        told: Mapping[str, Any] = next(
-            (pipe for pipe in pipes if str(pipe.get("type")).endswith("processors.Relation")), {}
-        )
+        told: Mapping[str, Any] = next((pipe for pipe in pipes if _reads_marks(str(pipe.get("type", "")))), {})
         options = {key: told[key] for key in ("indicators", "tokens") if key in told}
         return Marks(self.marks, **options)
 
@@ -78,8 +80,9 @@ class Relation(TextTask):
         return EncodeWords(
             LabelIds(source, labels=self.labels),
             tokenizer=self.tokenizer,
+            segments="segments",
             template=self.template or self.tokenizer.template(),
-            max_length=self.max_length,
+            max_length=self.room(self.max_length),
             long=self.long,
             blank=self.blank,
             marks={f"{name}_tokens": f"{name}_mask" for name in self.marks},
@@ -95,3 +98,8 @@ class Relation(TextTask):
     def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
         gold, said = [row["label"] for row in answers], [row["pred"] for row in answers]
         return relation_scores(gold, said, self.labels, self.other)
+
+
+def _reads_marks(name: str) -> bool:
+    """Whether a pipe is the processor of relations, or one of a project that extends it."""
+    return issubclass(DataPipeline.resolve_registered_module(name), processors.Relation)

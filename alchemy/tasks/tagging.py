@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
+from loguru import logger
+
 from alchemy.errors import AlchemyError
+from alchemy.pipeline import where_in
 from alchemy.pipeline.encode import EncodeWords
+from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.schemes import Scheme
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
-from alchemy.tasks.scores import span_scores
+from alchemy.tasks.scores import span_scores, tag_accuracy
 from alchemy.tasks.text import TextTask, texts_of
 from alchemy.text import Characters
 
@@ -65,6 +69,24 @@ class Tagging(TextTask):
             raise AlchemyError(f"the tokens are {repr(tokens)[:60]}, expected a list of words, none of them empty")
         return {"tokens": list(tokens)}
 
+    def _seen_labels(self) -> list[str]:
+        self._check_scheme(self.source("train"))
+        return super()._seen_labels()
+
+    def _check_scheme(self, source: Any) -> None:
+        """Tags that the scheme does not have are an error; rows of tags that it forbids are counted in the log."""
+        broken = []
+        for index in range(len(source)):
+            tags = list(self.names(source[index]))
+            try:
+                broken += [index] if self.scheme.violations(tags) else []
+            except BadRow as error:
+                hint = "name the scheme of the tags: scheme = 'BIOES', 'BMES', 'BILOU', 'IOB1' or 'BIO'"
+                raise AlchemyError(str(error), where=where_in(source, index), section="task", hint=hint) from error
+        if broken:
+            text = "{} of {} texts have tags that {} forbids, the first at {}: is it another scheme?"
+            logger.warning(text, len(broken), len(source), self.scheme.name, where_in(source, broken[0]))
+
     def rules(self) -> dict[str, Any]:
         """Which tags may begin a text, follow each other, and end it."""
         may = self.scheme.may_follow
@@ -79,8 +101,9 @@ class Tagging(TextTask):
         return EncodeWords(
             LabelIds(source, labels=self.labels, field="tags", to="tag_ids") if tagged else source,
             tokenizer=self.tokenizer,
+            segments="segments",
             template=self.template or self.tokenizer.template(),
-            max_length=self.max_length,
+            max_length=self.room(self.max_length),
             long=self.long,
             blank=self.blank,
             words="words",
@@ -102,6 +125,7 @@ class Tagging(TextTask):
         return rows
 
     def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
+        gold, said = ([row[key] for row in answers] for key in ("tags", "pred"))
         ended = Scheme("BIOES")
-        rows = [[ended.tags(self.scheme.spans(row[key]), len(row[key])) for row in answers] for key in ("tags", "pred")]
-        return span_scores(*rows)
+        spans = [[ended.tags(self.scheme.spans(row), len(row)) for row in rows] for rows in (gold, said)]
+        return {**span_scores(*spans), "accuracy": tag_accuracy(gold, said)}

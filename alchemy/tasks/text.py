@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from loguru import logger
+from torch.utils.data import IterableDataset
 
 from alchemy.data.chain import title
-from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.errors import AlchemyError, Refused, did_you_mean
 from alchemy.loop import log_loss
-from alchemy.pipeline import build_datapipes
+from alchemy.pipeline import build_datapipes, where_in
 from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.processors.labels import keep, read_labels
+from alchemy.pipeline.processors.samples import in_short
 from alchemy.pipeline.report import Report
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.records.kept import TASK_LABELS
-from alchemy.registry import construct
+from alchemy.records.labels import labels_file, read_names
 from alchemy.task import AlchemyTask
 from alchemy.text import Tokenizer
 
@@ -28,7 +29,8 @@ class TextTask(AlchemyTask):
 
     `tokenizer` is a folder, or a table of a tokenizer; or a class such as `"alchemy.text.Words"`, which learns from the
     training texts, with what its `train` takes as `learn = { min_frequency = 2 }`.
-    `labels` is a list or a file; without it they are those of the training data, in the order of the alphabet.
+    `labels` is a list or a file; without it they are those that the training data list, else all that are there, in the
+    order of the alphabet.
     `cache` keeps the encoded samples in `.alchemy/cache`, `overwrite_cache` makes them anew.
     A subclass tells how a source is encoded, what the answers to a batch are, and how good they were.
     """
@@ -98,6 +100,7 @@ class TextTask(AlchemyTask):
         source = self._sources.pop(split, None)
         if source is None:
             source = build_datapipes(pipes, section=f"task.datasets.{split}")
+        self._check_source(source, split)
         encoded = self.encoded(source)
         if self.cache:
             encoded = Cache(encoded, overwrite_cache=self.overwrite_cache)
@@ -108,6 +111,34 @@ class TextTask(AlchemyTask):
         if not kwargs.keys() & {"sampler", "batch_sampler"}:
             kwargs.setdefault("shuffle", split == "train")
         self._datasets[split] = (encoded, kwargs)
+
+    def _check_source(self, source: Any, split: str) -> None:
+        """Tells before the first step what is wrong with the labels of a split, or with its tokenizer."""
+        if isinstance(source, IterableDataset) or not hasattr(source, "__getitem__"):
+            hint = "put alchemy.pipeline.lst.ItrToLst at the end of its pipes"
+            text = f"{type(self).__name__} reads samples by their number, and {title(source)} is a stream"
+            raise AlchemyError(text, section=f"task.datasets.{split}", hint=hint)
+        known = set(self.labels)
+        for index in range(len(source)):
+            strange = [name for name in self.names(source[index]) if name not in known]
+            if strange:
+                raise AlchemyError(
+                    f"the label {strange[0]!r} is not among the labels of the training",
+                    where=where_in(source, index),
+                    section=f"task.datasets.{split}",
+                    hint=did_you_mean(str(strange[0]), self.labels) or f"they are {in_short(self.labels)}",
+                )
+        first = [source[index] for index in range(min(len(source), 100))]
+        check_vocabulary(self.tokenizer, [text for sample in first for text in self.texts(sample)])
+
+    def room(self, max_length: int) -> int:
+        """The most tokens of a text: as the config says, and never more than the model takes."""
+        longest = self.run.model.max_positions() if self.run.model is not None else None
+        if longest is not None and max_length > longest:
+            hint = f"set max_length = {longest} or less"
+            text = f"max_length = {max_length}, and the model takes {longest} tokens"
+            raise AlchemyError(text, section="task", hint=hint)
+        return max_length or longest or 0
 
     def collate_options(self) -> dict[str, Any]:
         """How a batch is padded, unless the config says it."""
@@ -154,7 +185,11 @@ class TextTask(AlchemyTask):
         if not hasattr(kind, "train"):
             hint = "give a folder, or a table with its files"
             raise AlchemyError(f"{name} cannot learn from texts", section="task.tokenizer", hint=hint)
-        learnt: Tokenizer = construct(partial(kind.train, self._training_texts()), options, section="task.learn")
+        try:
+            learnt: Tokenizer = kind.train(self._training_texts(), **options)
+        except TypeError as error:
+            text = f"{kind.__name__} does not learn with {', '.join(options)}: {error}"
+            raise AlchemyError(text, section="task.learn", hint="docs/text.md tells what it takes") from error
         logger.info("{} was learnt from the training texts", learnt)
         return learnt
 
@@ -165,8 +200,16 @@ class TextTask(AlchemyTask):
     def _find_labels(self, told: list[str] | str | None) -> list[str]:
         labels = self._seen_labels() if told is None else list(read_labels(told).names)
         if not isinstance(told, list):  # else the config has them; a file, and the training data, may be gone one day
+            self._check_kept(labels)
             keep(labels, TASK_LABELS)
         return labels
+
+    def _check_kept(self, labels: list[str]) -> None:
+        file = labels_file(self.run.record_dir or "", TASK_LABELS)
+        if self.run.record_dir is not None and file.is_file() and (there := read_names(file)) != labels:
+            hint = "give the labels, or the training data, as they were; or begin a new run"
+            text = f"the labels are {in_short(labels)}, and in {file} {in_short(there)}: a number is another label"
+            raise Refused(text, section="task", hint=hint)
 
     def _seen_labels(self) -> list[str]:
         known = list(getattr(self.source("train"), "labels", None) or ())
@@ -177,6 +220,18 @@ class TextTask(AlchemyTask):
             hint = f"its samples need a field {self.target!r}"
             raise AlchemyError("the training data have no labels", section="task.datasets.train", hint=hint)
         return found
+
+
+def check_vocabulary(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
+    """An error where most of the texts is unknown to a tokenizer: nothing could be learnt of them."""
+    ids = [token for text in texts for token in tokenizer.encode(text)]
+    unknown = ids.count(tokenizer.unk) if tokenizer.unk is not None else 0
+    if 2 * unknown > len(ids):
+        raise AlchemyError(
+            f"{unknown} of {len(ids)} tokens of the first texts are not in the vocabulary",
+            where=str(getattr(tokenizer, "path", tokenizer)),
+            hint="is it of another language, or lower-case where the texts are not?",
+        )
 
 
 def is_class(spec: Any) -> bool:

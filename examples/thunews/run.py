@@ -9,7 +9,7 @@ from typing import Any
 
 from src import output, translate
 from src.checkpoints import checkpoints
-from src.data import check_vocabulary, labels_of
+from src.data import labels_of
 from src.flags import parse
 
 from alchemy import prepare_cfg, resume, run, run_task
@@ -22,6 +22,7 @@ from alchemy.launch.group import open_group, place
 from alchemy.launch.project import reach
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.tokenizers import tokenizer_of
+from alchemy.tasks.text import check_vocabulary
 
 PARTS = str(Path(__file__).resolve().parent / "src")
 
@@ -71,7 +72,8 @@ def decided(args: argparse.Namespace, cfg: dict[str, Any], document: Document) -
     """What is to be done; whatever is wrong with the data is told before anything is written."""
     tokenizer = tokenizer_of(cfg["task"]["tokenizer"])
     for split in cfg["task"]["datasets"].values():
-        check_vocabulary(tokenizer, build_datapipes(split["pipes"][:1]))
+        source = build_datapipes(split["pipes"])
+        check_vocabulary(tokenizer, [sample["text"] for sample in source.samples[:100]])
     print(dumps(document))
     return output.plan(args, document)
 

@@ -219,7 +219,7 @@ def test_a_vocabulary_of_another_model(thunews: Any, place: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", "bert \\d+ of the \\d+ tokens in the first texts of train"),
+        ("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", "bert \\d+ of \\d+ tokens of the first texts are not in the vocabulary"),
         ("[PAD]\n[CLS]\n[SEP]\n球\n", "vocab.txt there is no \\[UNK\\]"),
         (None, "bert' holds no tokenizer that is known; it needs tokenizer.json, vocab.txt"),
     ],

@@ -14,9 +14,9 @@ BEGINS, ENDS = [True, False, True], [True, True, False]
 FOLLOWS = [[True, False, True], [True, True, False], [False, True, True]]
 
 
-def allowed(tags: tuple[int, ...]) -> bool:
-    steps = all(FOLLOWS[one][other] for one, other in itertools.pairwise(tags))
-    return BEGINS[tags[0]] and ENDS[tags[-1]] and steps
+def violations(tags: tuple[int, ...]) -> int:
+    steps = sum(not FOLLOWS[one][other] for one, other in itertools.pairwise(tags))
+    return steps + (not BEGINS[tags[0]]) + (not ENDS[tags[-1]])
 
 
 def score(crf: CRF, scores: torch.Tensor, tags: tuple[int, ...]) -> torch.Tensor:
@@ -34,11 +34,10 @@ def test_it_is_exact(lengths: list[int], seed: int, ruled: bool) -> None:
     real = torch.arange(size) < torch.tensor(lengths)[:, None]
     best = crf.decode(scores, real)
     for row, length in enumerate(lengths):
-        paths = [p for p in itertools.product(range(3), repeat=length) if not ruled or allowed(p)]
-        if not paths:  # the rules leave no row of this length
-            continue
+        paths = list(itertools.product(range(3), repeat=length))
         totals = torch.stack([score(crf, scores[row], path) for path in paths])
-        assert tuple(best[row]) == paths[int(totals.argmax())]
+        broken = torch.tensor([0 if not ruled else violations(path) for path in paths])
+        assert tuple(best[row]) == paths[int((totals - 1e4 * broken).argmax())]
         gold = torch.full((len(lengths), size), -100)
         gold[row, :length] = torch.tensor(paths[0])
         loss = crf(scores[row : row + 1], gold[row : row + 1], real[row : row + 1])

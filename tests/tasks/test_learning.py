@@ -11,8 +11,9 @@ import pytest
 import alchemy
 from alchemy.cli import main
 from alchemy.config.write import dumps
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, Refused
 from alchemy.runner import run_task
+from alchemy.text import Words
 
 TEXTS = [("good", "a fine day"), ("bad", "a sad rain"), ("good", "fine fine sun"), ("bad", "rain and sad fog")] * 4
 BMES = "小 B-NAME\n明 E-NAME\n在 O\n北 B-LOC\n京 E-LOC\n\n我 S-NAME\n去 O\n\n" * 6
@@ -107,3 +108,45 @@ def test_encoded_samples_are_kept_when_asked_for(tmp_path: Path, monkeypatch: py
     cached = [run_task(config(tmp_path, "classes", cache=True), raise_errors=True) for _ in range(2)]
     assert len(list(Path(".alchemy/cache").glob("*/manifest.json"))) == 1  # train and dev are the same samples
     assert all(run.ret["loss"] == first.ret["loss"] for run in cached)
+
+
+def refused(cfg: dict[str, Any], message: str) -> None:
+    with pytest.raises(AlchemyError, match=message):
+        run_task(cfg, raise_errors=True)
+
+
+def test_what_cannot_be_is_told_before_the_first_step(tmp_path: Path) -> None:
+    refused(config(tmp_path, "relation", other="Othr"), "other = 'Othr' is none of the labels; did you mean 'Other'")
+    refused(
+        config(tmp_path, "tagging", scheme="BIO"), r"data.txt:1 .*'E-NAME' is not of the scheme BIO.*name the scheme"
+    )
+    refused(config(tmp_path, "classes", learn={"min_freq": 2}), "Words does not learn with min_freq")
+    refused(config(tmp_path, "classes", pair=True), "has no field 'pair'")
+    Words.train(["other words, in another language"]).save(tmp_path / "strange")
+    strange = str(tmp_path / "strange")
+    refused(config(tmp_path, "classes", tokenizer=strange), r"52 of 52 tokens of the first texts are not in the vocab")
+    cfg = config(tmp_path, "tagging")
+    refused({**cfg, "criterion": {"type": "alchemy.nn.losses.CrossEntropy"}}, "a chain of tags is its own loss")
+    cfg["model"]["encoder"] = {"type": "alchemy.models.fasttext.NGrams", "dim": 8, "buckets": 10}
+    refused(cfg, "Tagger needs a vector of each token, which NGrams does not give")
+    cfg = config(tmp_path, "classes")
+    cfg["task"]["datasets"]["train"] = {"pipes": [{"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": ["x"]}]}
+    cfg["task"]["datasets"]["train"]["pipes"].append({"type": "alchemy.pipeline.itr.JsonlOpener"})
+    refused(cfg | {"task": cfg["task"] | {"labels": ["a"], "tokenizer": strange}}, "samples by their number.*ItrToLst")
+
+
+def test_a_text_that_the_model_cannot_take_is_told_with_its_line(tmp_path: Path) -> None:
+    cfg = config(tmp_path, "classes")
+    cfg["model"]["encoder"] = {"type": "alchemy.models.encoders.Transformer", "dim": 8, "heads": 2, "max_length": 3}
+    refused(cfg, r"data.txt:4: a text has 4 tokens, more than max_length = 3; set long to")
+    refused(cfg | {"task": cfg["task"] | {"max_length": 9}}, "max_length = 9, and the model takes 3 tokens")
+
+
+def test_a_record_is_not_gone_on_with_by_other_numbers_of_labels(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("good\nbad\n")
+    first = run_task(config(tmp_path, "classes", labels=str(tmp_path / "labels.txt")), raise_errors=True)
+    (tmp_path / "labels.txt").write_text("bad\ngood\n")
+    with pytest.raises(Refused, match="a number is another label"):
+        alchemy.resume(
+            first.record_dir, overrides=["sched.epochs=13"], allow=["sched.epochs", "data"], raise_errors=True
+        )

@@ -17,7 +17,7 @@ from sklearn import metrics as sklearn
 from alchemy.errors import AlchemyError
 from alchemy.metrics.answers import Classes, Labels, library, span_rows
 from alchemy.pipeline.processors.schemes import Scheme
-from alchemy.tasks.scores import class_scores, label_scores, number_scores, relation_scores, span_scores
+from alchemy.tasks.scores import class_scores, label_scores, number_scores, relation_scores, span_scores, tag_accuracy
 
 LABELS = ["体育", "b", "c", "never"]
 MEANS = ("macro", "micro", "weighted")
@@ -87,7 +87,7 @@ def test_spans_are_counted_as_strict_seqeval_does(rows: list[Any]) -> None:
         expected = [score(gold, said, **strict) for score in (seqeval.precision_score, seqeval.recall_score)]
         report = seqeval.classification_report(gold, said, output_dict=True, **strict) if types else {}
     assert [found["precision"], found["recall"]] == close(expected)
-    assert found["accuracy"] == close(seqeval.accuracy_score(gold, said))
+    assert tag_accuracy(gold, said) == close(seqeval.accuracy_score(gold, said))
     for name, row in [*types.items(), *((f"{mean} avg", row) for mean, row in means.items() if types)]:
         assert list(row.values()) == close(list(report[name].values()))
 
@@ -143,9 +143,9 @@ def test_one_class_and_labels_that_nobody_said() -> None:
         "accuracy": 1.0, "macro_f1": 1.0, "weighted_f1": 1.0, "micro_f1": 1.0, "mcc": 0.0,
     }  # fmt: skip
     assert class_scores(["a", "b"], ["a", "a"], ["a", "b"])["macro_f1"] == close(1 / 3)
-    assert span_scores([["S-A", "O"]], [["O", "O"]]) == {"f1": 0.0, "precision": 0.0, "recall": 0.0, "accuracy": 0.5}
-    assert span_scores([["O"], []], [["O"], []])["accuracy"] == 1.0
-    assert span_scores([[]], [[]])["accuracy"] == 0.0
+    assert span_scores([["S-A", "O"]], [["O", "O"]]) == {"f1": 0.0, "precision": 0.0, "recall": 0.0}
+    assert tag_accuracy([["O"], []], [["O"], []]) == 1.0
+    assert tag_accuracy([[]], [[]]) == 0.0
     assert label_scores([[], []], [[], []], ["a", "b"])["macro_f1"] == 0.0
 
 

@@ -86,13 +86,3 @@ def labels_of(task: str, data_dir: str) -> list[str]:
     if told is None and not listed.is_file():
         told = sorted({str(example.label) for example in processor.get_train_examples(data_dir)})
     return list(read_labels(str(listed) if told is None else told).names)
-
-
-def check_vocabulary(tokenizer: Any, source: Examples) -> None:
-    """An error where most of the first texts are unknown to a tokenizer: nothing could be learnt of them."""
-    ids = [token for sample in source.samples[:100] for token in tokenizer.encode(sample["text"])]
-    unknown = ids.count(tokenizer.unk) if tokenizer.unk is not None else 0
-    if 2 * unknown > len(ids):
-        text = f"{unknown} of the {len(ids)} tokens in the first texts of {source.split} are not in its vocabulary"
-        hint = "is it of another language, or an uncased one without --do_lower_case?"
-        raise AlchemyError(text, where=str(getattr(tokenizer, "path", "")), hint=hint)

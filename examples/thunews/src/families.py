@@ -8,6 +8,7 @@ from typing import Any
 from alchemy.errors import AlchemyError
 
 HEADS = ("cnn", "lstm", "gru", "rcnn")
+KEPT_FREE = {"roberta": 2, "xlm-roberta": 2, "camembert": 2}  # places of a text that these models do not use
 CASED_BY_FLAG = ("albert", "xlnet")  # with a model of sentencepiece, as BERT with a vocab.txt
 
 

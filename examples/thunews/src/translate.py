@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.errors import AlchemyError
-from alchemy.models.pretrained import RESERVED
-from src.families import head_table, padding, read_json, split_type, tokenizer_table
+from src.families import KEPT_FREE, head_table, padding, read_json, split_type, tokenizer_table
 from src.processors import PROCESSORS
 
 NEVER = 10**9  # updates between two log lines that nobody wants
@@ -163,7 +162,7 @@ def check_model(args: argparse.Namespace, kind: str, model: Path, options: dict[
         where = str(model / "config.json")
         raise AlchemyError(f"the model is a {told['model_type']!r}, not a {kind!r}", where=where, hint=hint)
     places = told.get("max_position_embeddings") or 0
-    most = places - RESERVED.get(kind, 0)
+    most = places - KEPT_FREE.get(kind, 0)
     if places > 0 and args.max_seq_length > most:
         hint = f"give --max_seq_length={most} or less"
         raise AlchemyError(f"--max_seq_length={args.max_seq_length}, and the model reads {most} tokens", hint=hint)
