@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +23,12 @@ OPTIONS = (
     "too_long",
     "sort_by_length",
 )
+
+
+class Cuts:
+    """A data set that can cut its samples: `limits` are the most tokens of each field that it reads; none: all."""
+
+    limits: Mapping[str, int | None] = MappingProxyType({})
 
 
 class Budget(Order):
@@ -50,7 +57,7 @@ class Budget(Order):
         where: Callable[[int], str] = "sample {}".format,
     ) -> None:
         of = multiple if isinstance(multiple, Mapping) else dict.fromkeys(lengths, multiple)
-        limits = {name: limit_of(max_tokens, max_length, of.get(name, 1)) for name in lengths}
+        limits = limits_of(lengths, of, max_tokens, max_length, tokens_of)
         if too_long == "truncate":
             lengths = {name: _cut_off(column, limits[name]) for name, column in lengths.items()}
         small = {name: _small(column) for name, column in lengths.items()}
@@ -187,19 +194,20 @@ def asked(options: dict[str, Any]) -> dict[str, Any]:
 def budgeted(dataset: Any, given: Mapping[str, Any], *, shuffle: bool, collate: Any = None) -> Budget:
     """The batches that were asked for, worked out once for a data set: only their order is that of an epoch."""
     wanted = dict(given)
-    lengths = lengths_of(dataset, wanted.pop("length_of", ()))
+    lengths = lengths_of(dataset, wanted.pop("length_of", ()), _asks(given))
     truncate = wanted.get("too_long") == "truncate"
-    if truncate and not hasattr(dataset, "limit"):
+    if truncate and not isinstance(dataset, Cuts):
         hint = 'cut them with a pipe of your own, or set too_long = "skip"'
         raise AlchemyError('too_long = "truncate" is for corpora that are read in place', hint=hint)
     multiple = multiples_of(dataset if hasattr(dataset, "collate") else collate, lengths)
-    if hasattr(dataset, "limit"):
-        limit = limit_of(wanted.get("max_tokens"), wanted.get("max_length"), max(multiple.values()))
-        dataset.limit = limit if truncate else None
+    if isinstance(dataset, Cuts):
+        told = (wanted.get(name) for name in ("max_tokens", "max_length", "tokens_of"))
+        dataset.limits = limits_of(lengths, multiple, *told) if truncate else {}
     memory, key = memory_of(dataset), (Budget, *sorted(wanted.items()), *multiple.items(), shuffle)
     columns, known = memory.get(key, ((), None))
     if known is None or not all(map(np.array_equal, columns, lengths.values())):  # of data that changes by epochs
-        where = getattr(dataset, "where", "sample {}".format)
+        where = getattr(dataset, "where", None)  # a project may mean something else by it
+        where = where if callable(where) else "sample {}".format
         known = Budget(lengths, shuffle=shuffle, multiple=multiple, where=where, **wanted)
         memory[key] = list(lengths.values()), known
     return known
@@ -220,6 +228,14 @@ def _multiple(column: Any) -> int:
 def _whole(value: Any) -> int:
     """What a project means by a multiple, if it means one of ours."""
     return value if type(value) is int and value > 0 else 1
+
+
+def limits_of(
+    fields: Iterable[str], multiple: Mapping[str, int], max_tokens: Any, max_length: Any, tokens_of: Any
+) -> dict[str, int | None]:
+    """The most tokens that each field of a sample may have; only what is counted must fit into the budget."""
+    budgets = {name: max_tokens if tokens_of in (None, "", name) else None for name in fields}
+    return {name: limit_of(budget, max_length, multiple.get(name, 1)) for name, budget in budgets.items()}
 
 
 def limit_of(max_tokens: int | None, max_length: int | None, multiple: int) -> int | None:
@@ -245,7 +261,11 @@ def _check(given: dict[str, Any], options: dict[str, Any]) -> None:
     clash = [key for key in ("batch_size", "batch_sampler", "sampler", "drop_last") if options.get(key)]
     if clash:
         hint = "remove one or the other; max_sentences limits the samples of a batch"
-        raise AlchemyError(f"max_tokens excludes {', '.join(clash)}", hint=hint)
+        raise AlchemyError(f"{_asks(given)} excludes {', '.join(clash)}", hint=hint)
+
+
+def _asks(given: Mapping[str, Any]) -> str:
+    return "max_tokens" if "max_tokens" in given else "max_sentences"
 
 
 def _check_names(given: Mapping[str, Any]) -> None:

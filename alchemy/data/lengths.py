@@ -19,15 +19,15 @@ Lengths = dict[str, np.ndarray]  # of every sample, by field: the first field is
 _memory: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
 
-def lengths_of(dataset: Any, of: str | Sequence[str] = ()) -> Lengths:
+def lengths_of(dataset: Any, of: str | Sequence[str] = (), asked_by: str = "max_tokens") -> Lengths:
     """How long the samples are: as the data set says, or of the fields `of` that every sample has."""
     fields = (of,) if isinstance(of, str) and of else tuple(of)
     told = _told(dataset)
     if told and all(field in told for field in fields):
         return {field: told[field] for field in fields or told}
     if not fields:
-        hint = "name the field whose length counts: length_of = 'tokens'"
-        raise AlchemyError("max_tokens needs to know how long the samples are", hint=hint)
+        hint = "name the field whose length counts: length_of = 'tokens', or give batch_size instead"
+        raise AlchemyError(f"{asked_by} needs to know how long the samples are", hint=hint)
     memory, count = memory_of(dataset), len(dataset)
     if (fields, count) not in memory:
         memory[fields, count] = _read(dataset, fields, count)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from alchemy.data.budget import Cuts
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text
@@ -18,11 +19,10 @@ from alchemy.pipeline.tokenizers import keep
 __all__ = ["Mapped", "Parallel"]
 
 
-class _Source(LstDataPipeline):
+class _Source(LstDataPipeline, Cuts):
     """Corpora side by side, sentence by sentence; a loader that asks for a batch of them gets padded rows at once."""
 
     begins = True
-    limit: int | None = None  # tokens of a sentence that are read; the loader sets it where longer ones are to be cut
 
     def __init__(self, corpora: dict[str, Corpus], *, left: Sequence[str], multiple: int, pad: int | None) -> None:
         super().__init__()
@@ -47,7 +47,8 @@ class _Source(LstDataPipeline):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         # int64, as in a batch: small numbers would be taken for masks by whoever indexes with them
-        return {name: corpus.padded([index], limit=self.limit)[0][0] for name, corpus in self.corpora.items()}
+        cut = self.limits.get
+        return {name: corpus.padded([index], limit=cut(name))[0][0] for name, corpus in self.corpora.items()}
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[int]:
         """Nothing is read sentence by sentence: `collate` reads all of a batch in one go."""
@@ -74,7 +75,7 @@ class _Source(LstDataPipeline):
                 pad=self.pads[name],
                 left=name in self.left,
                 multiple=self.multiple,
-                limit=self.limit,
+                limit=self.limits.get(name),
             )
             batch[name], batch[f"{name}_lengths"] = torch.from_numpy(rows), torch.from_numpy(lengths)
         return batch

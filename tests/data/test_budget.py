@@ -118,6 +118,9 @@ def test_tokens_may_be_those_of_the_target_alone() -> None:
     lengths = {"source": np.full(8, 6), "target": np.full(8, 3)}
     assert [len(batch) for batch in Budget(lengths, max_tokens=12).from_batch(0, 0)] == [2, 2, 2, 2]
     assert [len(batch) for batch in Budget(lengths, max_tokens=12, tokens_of="target").from_batch(0, 0)] == [4, 4]
+    assert len(Budget({"source": np.full(8, 60), "target": np.full(8, 3)}, max_tokens=12, tokens_of="target")) == 2
+    with pytest.raises(AlchemyError, match="sample 0 has 6 tokens, and no more than 5 are allowed"):
+        Budget(lengths, max_tokens=12, max_length=5, tokens_of="target")
     with pytest.raises(AlchemyError, match="tokens_of is 'traget'; the samples have source, target"):
         Budget(lengths, max_tokens=12, tokens_of="traget")
 
@@ -170,6 +173,8 @@ def test_the_loader_takes_a_budget_for_any_list() -> None:
         ({"max_tokens": 8, "too_long": "cut"}, "too_long must be 'error', 'skip' or 'truncate', not 'cut'"),
         ({"too_long": "skip"}, "too_long needs a budget; give max_tokens, or max_sentences"),
         ({"max_tokens": 8}, "max_tokens needs to know how long the samples are; name the field"),
+        ({"max_sentences": 8}, "max_sentences needs to know how long the samples are; name the field"),
+        ({"max_sentences": 8, "batch_size": 4}, "max_sentences excludes batch_size"),
         ({"max_tokens": 8, "length_of": "x", "too_long": "truncate"}, "is for corpora that are read in place"),
         ({"max_tokens": 8, "length_of": "y"}, "length_of = 'y': sample 0 has x; it must be a field with a length"),
         ({"max_sentences": 8, "length_of": "x", "too_long": "truncate"}, "needs to know at what length"),
@@ -197,3 +202,17 @@ def test_without_sorting_samples_stay_in_order(lengths: list[int], most: int) ->
 def test_the_order_of_the_data_is_not_shuffled() -> None:
     with pytest.raises(AlchemyError, match="sort_by_length = false keeps the order"):
         Budget({"x": np.arange(3)}, max_sentences=2, sort_by_length=False, shuffle=True)
+
+
+class Own(list[Any]):
+    """Attributes of a project that are called like ours, and mean something else."""
+
+    limit, where = 3, "here"
+
+
+def test_attributes_of_a_project_stay_what_they_are() -> None:
+    data = Own([{"x": [1] * length} for length in (1, 2, 9)])
+    assert len(get_dataloader(data, max_tokens=9, length_of="x")) == 2
+    assert data.limit == 3
+    with pytest.raises(AlchemyError, match="sample 2 has 9 tokens, and no more than 8 are allowed"):
+        get_dataloader(data, max_tokens=8, length_of="x")

@@ -192,6 +192,12 @@ def test_long_sentences_are_cut_where_that_is_asked_for(out: Path) -> None:
     assert sum(len(batch["ids"]) for batch in skipped) == len(LENGTHS) - 3
 
 
+def test_only_what_is_counted_is_cut(out: Path) -> None:
+    data = Parallel(f"{out}.en", f"{out}.de")
+    batches = list(get_dataloader(data, max_tokens=5, tokens_of="target", too_long="truncate"))
+    assert [max(batch[side].shape[1] for batch in batches) for side in ("source", "target")] == [max(LENGTHS) + 1, 5]
+
+
 def test_padding_to_a_multiple_is_part_of_the_budget(out: Path) -> None:
     batches = list(get_dataloader(Mapped(f"{out}.en", multiple=4), max_tokens=16))
     assert [batch["ids"].numel() <= 16 for batch in batches] == [True] * len(batches)
