@@ -27,7 +27,7 @@ BUILD = """examples:
   alchemy data build corpus/posts posts.jsonl --field body --tokenizer my-tokenizer/"""
 INFO = """examples:
   alchemy data info corpus/train.en
-  alchemy data info corpus/train.en --json"""
+  alchemy data info corpus/train.en --verify --json"""
 MOST_WORKERS = 16
 LEARNING = {"joined": False, "lower": False, "min_frequency": 1, "size": None, "multiple": 1}
 
@@ -57,6 +57,7 @@ def add_build(actions: Any) -> None:
 def add_info(actions: Any) -> None:
     parser = actions.add_parser("info", help="what is in a corpus", epilog=INFO)
     parser.add_argument("corpus", metavar="CORPUS", help="name of a corpus, without its endings")
+    parser.add_argument("--verify", action="store_true", help="read all of it, and compare it with what was written")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -180,10 +181,11 @@ def _summary(name: Path, manifest: Manifest) -> str:
 
 
 def info(args: argparse.Namespace) -> int:
-    from alchemy.data.corpus.info import facts
+    from alchemy.data.corpus.info import facts, verify
     from alchemy.data.corpus.mapped import Corpus
 
-    found = facts(Corpus(args.corpus))
+    corpus = Corpus(args.corpus)
+    found = facts(corpus) | ({"files": verify(corpus)} if args.verify else {})
     if args.json:
         print_json(found)
     else:
@@ -198,6 +200,8 @@ def _told(found: dict[str, Any]) -> Iterator[str]:
     yield f"unknown     {found['unknown']:,} tokens, {found['unknown_rate']:.2%}"
     for source in found["sources"]:
         yield f"from        {source['path']}, {source['lines']:,} lines, sha256 {source['sha256'][:12]}"
+    if "files" in found:
+        yield f"files       {found['files']}"
     most = max((row["sentences"] for row in found["histogram"]), default=1)
     yield "length"
     for row in found["histogram"]:

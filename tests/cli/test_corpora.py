@@ -50,6 +50,23 @@ def test_info_tells_what_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("position", "value", "told"), [(0, 99, "c has the id 99, and its vocabulary ends at 6"), (0, 1, "c.bin is not as")]
+)
+def test_verify_finds_what_was_changed(
+    capsys: pytest.CaptureFixture[str], position: int, value: int, told: str
+) -> None:
+    assert main(["data", "build", "c", "t.en"]) == 0
+    assert main(["data", "info", "c", "--verify"]) == 0
+    assert "files       as they were written" in capsys.readouterr().out
+    content = bytearray(Path("c.bin").read_bytes())
+    content[position] = value
+    Path("c.bin").write_bytes(content)
+    assert main(["data", "info", "c"]) == 0
+    assert main(["data", "info", "c", "--verify"]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["c"], "there is nothing to build a corpus from; name at least one file"),

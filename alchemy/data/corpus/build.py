@@ -158,12 +158,12 @@ def _built(
     return manifests
 
 
-def _stamps(files: Mapping[str, list[Path]]) -> dict[Path, tuple[int, int]]:
+def _stamps(files: Mapping[str, list[Path]]) -> dict[Path, tuple[int, ...]]:
     stats = {path: path.stat() for paths in files.values() for path in paths}
-    return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
+    return {path: (stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns) for path, stat in stats.items()}
 
 
-def _check_unchanged(before: Mapping[Path, tuple[int, int]], after: Mapping[Path, tuple[int, int]]) -> None:
+def _check_unchanged(before: Mapping[Path, tuple[int, ...]], after: Mapping[Path, tuple[int, ...]]) -> None:
     """What was read in pieces must be one text, and that of the hash."""
     changed = [str(path) for path in before if before[path] != after[path]]
     if changed:

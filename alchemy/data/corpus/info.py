@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from alchemy.data.corpus.layout import AGAIN, beside
 from alchemy.data.corpus.mapped import Corpus
+from alchemy.errors import AlchemyError
+from alchemy.files import hash_file
 
 BINS = 12
 LONGEST = 5
+CHUNK = 2**24  # ids that are looked at together
 
 
 def facts(corpus: Corpus) -> dict[str, Any]:
@@ -30,6 +34,20 @@ def facts(corpus: Corpus) -> dict[str, Any]:
         "sources": manifest.sources,
         "tokenizer": manifest.tokenizer,
     }
+
+
+def verify(corpus: Corpus) -> str:
+    """Reads all of a corpus; raises where a file is not as it was written, or an id is none of the vocabulary."""
+    manifest = corpus.manifest
+    for begin in range(0, manifest.tokens, CHUNK):
+        highest = int(corpus.ids[begin : begin + CHUNK].max())
+        if highest >= manifest.vocabulary:
+            text = f"{corpus.path} has the id {highest:,}, and its vocabulary ends at {manifest.vocabulary - 1:,}"
+            raise AlchemyError(text, hint=AGAIN)
+    for ending, digest in manifest.files.items():
+        if hash_file(beside(corpus.path, ending)) != digest:
+            raise AlchemyError(f"{beside(corpus.path, ending)} is not as it was written", hint=AGAIN)
+    return "as they were written" if manifest.files else "every id is in the vocabulary; no hash was kept"
 
 
 def histogram(lengths: np.ndarray) -> list[dict[str, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import threading
 from collections import Counter
@@ -30,14 +31,15 @@ def joined(
 ) -> Manifest:
     """The parts of a side as one file of ids and one of offsets, still in the workshop."""
     total = longest = unknown = 0
+    sums = {IDS: hashlib.sha256(), OFFSETS: hashlib.sha256()}
     kind = smallest(tokenizer.size)
     with _synced(folder / f"{side}{IDS}") as ids, _synced(folder / f"{side}{OFFSETS}") as offsets:
-        np.zeros(1, np.uint64).tofile(offsets)
+        _write(np.zeros(1, np.uint64), offsets, sums[OFFSETS])
         for part in parts:
             lengths = lengths_of(folder, part.number) + recipe.eos
             found = np.fromfile(file_of(folder, part.number, ".ids"), kind)
-            found.tofile(ids)
-            (lengths.cumsum() + total).astype(np.uint64).tofile(offsets)
+            _write(found, ids, sums[IDS])
+            _write((lengths.cumsum() + total).astype(np.uint64), offsets, sums[OFFSETS])
             total += len(found)
             longest = max(longest, int(lengths.max(initial=0)))
             unknown += int((found == tokenizer.unk).sum()) if tokenizer.unk is not None else 0
@@ -57,7 +59,13 @@ def joined(
         tokenizer={"digest": tokenizer.digest, "folder": f"{recipe.name(side).name}{TOKENIZER}"},
         sources=_sources(files, parts, hashes),
         options=recipe.options(side),
+        files={ending: digest.hexdigest() for ending, digest in sums.items()},
     )
+
+
+def _write(numbers: np.ndarray, file: Any, digest: Any) -> None:
+    numbers.tofile(file)
+    digest.update(numbers.data)
 
 
 def _sources(files: Sequence[Path], parts: Sequence[Part], hashes: Mapping[Path, str]) -> list[dict[str, Any]]:

@@ -36,6 +36,7 @@ class Manifest:
     tokenizer: dict[str, str]  # digest, and folder beside the corpus; empty: ids of another program
     sources: list[dict[str, Any]]  # path, bytes, sha256, lines
     options: dict[str, Any]
+    files: dict[str, str] = dataclasses.field(default_factory=dict)  # the sha256 of .bin and .idx; empty: of old ones
     format: int = FORMAT
 
     @property
@@ -86,7 +87,7 @@ def read_manifest(name: str | Path) -> Manifest:
 def _check_types(manifest: Manifest) -> None:
     counts = ("sentences", "tokens", "longest", "unknown", "vocabulary")
     for key, value in vars(manifest).items():
-        expected: Any = {"dtype": str, "tokenizer": dict, "sources": list, "options": dict}.get(key, int)
+        expected: Any = {"dtype": str, "tokenizer": dict, "sources": list, "options": dict, "files": dict}.get(key, int)
         fits = isinstance(value, expected) or (value is None and key not in counts and expected is int)
         if not fits or isinstance(value, bool) or (key in counts and value < 0):
             raise TypeError(f"{key} is {value!r}")

@@ -148,6 +148,8 @@ def _read_json(piece: Piece, field: str, strict: bool) -> list[str]:
         try:
             if line.strip():
                 found.append(_text(json.loads(line), field))
+                if "\\u" in line:  # half of a pair, escaped, is no text that could be written
+                    found[-1].encode()
             elif strict:
                 raise ValueError(BLANK)
         except (ValueError, RecursionError) as error:

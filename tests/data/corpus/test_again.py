@@ -32,6 +32,18 @@ def test_a_file_that_becomes_shorter_is_refused(tmp_path: Path, monkeypatch: pyt
         build(Recipe(tmp_path / "c", {"": [text]}), tell=lambda part: os.truncate(text, 30))
 
 
+def test_a_file_that_is_written_over_and_set_back_in_time_is_refused(tmp_path: Path) -> None:
+    text = written(tmp_path / "t.txt", TEXT)
+    times = text.stat().st_atime_ns, text.stat().st_mtime_ns
+
+    def change(part: Any) -> None:
+        text.write_text(text.read_text().upper())
+        os.utime(text, ns=times)
+
+    with pytest.raises(AlchemyError, match="has changed while it was read"):
+        build(Recipe(tmp_path / "c", {"": [text]}), tell=change)
+
+
 def test_nothing_is_done_when_nothing_has_changed(tmp_path: Path) -> None:
     text = written(tmp_path / "t.txt", TEXT)
     recipe = Recipe(tmp_path / "c", {"": [text]})

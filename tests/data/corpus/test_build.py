@@ -185,6 +185,7 @@ def test_a_file_may_be_there_twice(tmp_path: Path) -> None:
         ("t.txt", b"a\rb\rc", r"t\.txt its lines end with carriage returns alone; end them with line feeds: tr"),
         ("t.jsonl", b'{"text": "a"}\n\n{"txt": "b"}\n', r"t\.jsonl:3 .*there is no field 'text', only 'txt'"),
         ("t.jsonl", b'{"text": "a"}\n{"text": 3}\n', r"t\.jsonl:2 .*text is 3, not a text"),
+        ("t.jsonl", b'{"text": "a"}\n{"text": "\\ud800"}\n', r"t\.jsonl:2 .*surrogates not allowed"),
         ("t.jsonl", b"{\n", r"t\.jsonl:1 .*Expecting property name"),
         ("t.csv", b"id,text\n1,a\n2\n", r"t\.csv:3 .*1 cells, expected 2 \(id, text\)"),
         ("t.csv", b"id,text\n1,a, b\n", r"t\.csv:2 .*3 cells, expected 2 \(id, text\)"),
