@@ -112,7 +112,8 @@ def _remove(args: argparse.Namespace, found: list[Entry | Damaged]) -> None:
         raise AlchemyError(f"{error.filename} cannot be removed: {error.strerror}") from error
     print(f"{len(removed)} removed, {told_size(sum(chosen[key].bytes for key in removed))}")
     if len(removed) < len(chosen):
-        print(f"{len(chosen) - len(removed)} stay: another process is writing them")
+        stay = len(chosen) - len(removed)
+        print(f"{stay} {'stays' if stay == 1 else 'stay'}: written by another process at this moment")
 
 
 def _chosen(args: argparse.Namespace, found: list[Entry | Damaged]) -> list[Entry | Damaged]:
@@ -128,6 +129,6 @@ def _chosen(args: argparse.Namespace, found: list[Entry | Damaged]) -> list[Entr
 def _named(key: str, found: list[Entry | Damaged]) -> Entry | Damaged:
     alike = [entry for entry in found if entry.key.startswith(key)]
     if len(alike) != 1:
-        what = "no entry" if not alike else f"{len(alike)} entries"
-        raise AlchemyError(f"{what} of the cache begin with {key!r}", hint="`alchemy data cache ls` lists the keys")
+        what = f"{len(alike)} keys of the cache begin" if alike else "no key of the cache begins"
+        raise AlchemyError(f"{what} with {key!r}", hint="`alchemy data cache ls` lists the keys")
     return alike[0]

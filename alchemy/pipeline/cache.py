@@ -30,6 +30,7 @@ from alchemy.data.cache.entries import (
 )
 from alchemy.data.cache.hashes import Hashes
 from alchemy.data.cache.identity import Identity, differences, identity_of
+from alchemy.data.cache.readset import ReadSet, changed_read
 from alchemy.data.cache.store import Gone, Stored, Unwritable
 from alchemy.data.cache.values import Unkept
 from alchemy.data.chain import Order, splits_by_worker, title
@@ -117,7 +118,8 @@ class Cache(LstDataPipeline):
         if sym_tbl().try_get_global("no_file", False):
             found.read_only = True
             entry = None if self.overwrite_cache else read_entry(cache_folder() / found.key)
-            return self._without("nothing is to be written") if entry is None else self._read(entry)
+            stale = entry is None or changed_read(entry.reads, hashes)
+            return self._without("nothing is to be written") if entry is None or stale else self._read(entry)
         try:
             kept = self._opened(hashes)
             with contextlib.suppress(OSError):
@@ -147,8 +149,8 @@ class Cache(LstDataPipeline):
         try:
             if self.found.read_only:
                 raise Unwritable("nothing is to be written")
-            unchanged = functools.partial(_check_unchanged, self.found, Hashes(root))
-            entry, _ = keep(root, key, about, Reading(self.datapipe, self.found), before_naming=unchanged)
+            read = Reading(self.datapipe, self.found)
+            entry, _ = keep(root, key, about, read, before_naming=functools.partial(read.settled, Hashes(root)))
             kept = entry.open(views=self.views)
             if kept.digest == before.digest:
                 return kept
@@ -160,11 +162,12 @@ class Cache(LstDataPipeline):
     def _entry(self, found: Identity, hashes: Hashes) -> Entry:
         root = cache_folder()
         entry = read_entry(root / found.key)
-        if entry is None or not self._accepts(entry):
+        accepts = functools.partial(self._accepts, hashes=hashes)
+        if entry is None or not accepts(entry):
             about = {"chain": found.chain, "facts": found.facts}
-            read = Reading(self.datapipe, found, functools.partial(_say_why, found, entry))
-            unchanged = functools.partial(_check_unchanged, found, hashes)
-            entry, made = keep(root, found.key, about, read, accept=self._accepts, before_naming=unchanged)
+            read = Reading(self.datapipe, found, functools.partial(_say_why, found, entry, hashes))
+            settled = functools.partial(read.settled, hashes)
+            entry, made = keep(root, found.key, about, read, accept=accepts, before_naming=settled)
             if made:
                 size = told_size(entry.bytes)
                 logger.info("cache {}: {:,} samples are kept, {}", short(entry.key), entry.samples, size)
@@ -174,9 +177,9 @@ class Cache(LstDataPipeline):
         entry.touch()
         return entry
 
-    def _accepts(self, entry: Entry) -> bool:
+    def _accepts(self, entry: Entry, hashes: Hashes) -> bool:
         """With `overwrite_cache` only what this start of the program has made, by whichever of its ranks."""
-        return not self.overwrite_cache or entry.launch == launch()
+        return not (self.overwrite_cache and entry.launch != launch()) and not changed_read(entry.reads, hashes)
 
     def _read(self, entry: Entry) -> Sequence[Any]:
         try:
@@ -210,6 +213,7 @@ class Reading:
     def __init__(self, datapipe: Any, found: Identity, begin: Callable[[], None] = lambda: None) -> None:
         self.datapipe, self.seed, self.begin = datapipe, derive(0, "cache", found.key), begin
         self.orders, self.drawn = found.orders, False
+        self.found, self.reads = found, ReadSet()
 
     def __call__(self) -> Generator[Any, None, None]:
         self.begin()  # those who wait for another process to do it never come here
@@ -219,10 +223,11 @@ class Reading:
         reseed(self.seed)
         fresh = content_digest(generators.state_dict())
         try:
-            for number, sample in enumerate(self._samples()):
-                self.drawn |= sample_has_drawn()
-                yield sample
-                at_sample(self.seed, number + 1)
+            with self.reads:
+                for number, sample in enumerate(self._samples()):
+                    self.drawn |= sample_has_drawn()
+                    yield sample
+                    at_sample(self.seed, number + 1)
             self.drawn |= content_digest(generators.state_dict()) != fresh
         finally:
             generators.load_state_dict(outside)
@@ -234,6 +239,13 @@ class Reading:
             return iter(self.datapipe)
         return (self.datapipe[index] for index in range(len(self.datapipe)))
 
+    def settled(self, hashes: Hashes) -> dict[str, Any]:
+        """What was read beside all that was known before; samples of files that changed meanwhile belong to no key."""
+        changed = self.found.changed(hashes)
+        if changed:
+            raise Unkept(f"{_few(changed)} changed while it was read")
+        return {"reads": self.reads.settled(self.found.files, hashes)}
+
     def say_drawn(self) -> None:
         if self.drawn:
             logger.warning(
@@ -243,16 +255,11 @@ class Reading:
             )
 
 
-def _check_unchanged(found: Identity, hashes: Hashes) -> None:
-    """Samples of files that have changed while they were read belong to no key."""
-    changed = found.changed(hashes)
-    if changed:
-        raise Unkept(f"{_few(changed)} changed while it was read")
-
-
-def _say_why(found: Identity, entry: Entry | None) -> None:
+def _say_why(found: Identity, entry: Entry | None, hashes: Hashes) -> None:
     if entry is not None:
-        logger.info("cache {}: it is made again, as overwrite_cache says", short(found.key))
+        changed = changed_read(entry.reads, hashes)
+        why = f": {changed} has changed, which is read on the way" if changed else ", as overwrite_cache says"
+        logger.info("cache {}: it is made again{}", short(found.key), why)
         return
     there = look(cache_folder() / found.key, "changed")
     if isinstance(there, Damaged):

@@ -184,14 +184,28 @@ def test_lengths_are_those_of_the_samples(tmp_path_factory: pytest.TempPathFacto
     assert found["ids"].tolist() == [len(row) for row, _ in rows]
 
 
-def test_only_what_has_one_axis_everywhere_has_a_length(tmp_path: Path) -> None:
+def test_whatever_would_be_padded_has_a_length(tmp_path: Path) -> None:
     samples = [
         {"ids": [1, 2], "small": np.array([1, 2, 3], "i1"), "text": "a", "y": 1, "image": np.ones((2, 2)), "some": [1]},
         {"ids": [70000], "small": np.array([], "i1"), "text": "b", "y": 2, "image": np.ones(4)},
     ]
+    others: list[dict[str, Any]] = [
+        {"mask": [True] * 3, "mixed": [1, 2.5], "pairs": [[1, 2]] * 4, "tuple": (1, 2), "words": ["a"], "one": 1.5},
+        {"mask": [], "mixed": [1], "pairs": [], "tuple": (), "words": [], "one": np.float32(1)},
+    ]
+    samples = [sample | other for sample, other in zip(samples, others, strict=True)]
     found = stored(tmp_path / "a", samples).lengths()
-    assert {name: column.tolist() for name, column in found.items()} == {"ids": [2, 1], "small": [3, 0]}
-    assert stored(tmp_path / "b", [[1, 2], [3]]).lengths() == {}
+    assert {name: column.tolist() for name, column in found.items()} == {
+        "ids": [2, 1],
+        "small": [3, 0],
+        "image": [2, 4],
+        "mask": [3, 0],
+        "mixed": [2, 1],
+        "pairs": [4, 0],
+        "tuple": [2, 0],
+    }
+    assert list(stored(tmp_path / "b", others)) == others
+    assert stored(tmp_path / "c", [[1, 2], [3]]).lengths() == {}
 
 
 def test_equal_samples_have_one_digest(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,6 +47,7 @@ class Entry:
     chain: list[str]  # the pipes, by name
     facts: dict[str, str]  # all that decides the samples
     layout: dict[str, Any]
+    reads: dict[str, dict[str, list[Any]]] = field(default_factory=dict)  # what else was read, found while it was made
     moved: bool = False  # whether its files were copied or touched since it was written, and are the same all the same
 
     @property
@@ -196,11 +197,12 @@ def keep(
     samples: Callable[[], Generator[Any, None, None]],
     *,
     accept: Callable[[Entry], bool] = lambda entry: True,
-    before_naming: Callable[[], None] = lambda: None,
+    before_naming: Callable[[], dict[str, Any]] = dict,
 ) -> tuple[Entry, bool]:
     """The entry of a key, and whether this process has made it: the first one does, the others wait for it.
 
-    `accept` may refuse one that is there; `before_naming` is called when all is written, and may raise.
+    `accept` may refuse one that is there; `before_naming` is called when all is written, tells what is known only then,
+    and may raise.
     Raises Unwritable and Unkept where it cannot be made.
     """
     with writing():
@@ -216,7 +218,7 @@ def keep(
 
 
 def _filled(
-    root: Path, key: str, about: dict[str, Any], samples: Iterable[Any], before_naming: Callable[[], None]
+    root: Path, key: str, about: dict[str, Any], samples: Iterable[Any], before_naming: Callable[[], dict[str, Any]]
 ) -> Entry:
     with _workshop(root, key) as folder:
         with writing():
@@ -227,8 +229,8 @@ def _filled(
                     writer.add(sample)
             with writing():
                 layout = writer.finish()
-        fields = {"key": key, "created": time.time(), "launch": launch(), **about, "layout": layout}
-        before_naming()
+        made = {"key": key, "created": time.time(), "launch": launch()}
+        fields = {**made, **about, **before_naming(), "layout": layout}
         with writing():
             write_atomic(folder / MANIFEST, _manifest(fields))
             _put(folder, root / key)

@@ -38,6 +38,7 @@ class Hashes:
         known = self.known.get(name)
         if isinstance(known, list) and known[:-1] == stamp:
             return str(known[-1])
+        stamp = _synced(path)
         digest = hash_file(path)
         if _stamp(path) == stamp and max(stamp[2:]) < (time.time() - SETTLED) * 1e9:
             self.known[name], self.news = [*stamp, digest], True
@@ -49,6 +50,13 @@ class Hashes:
             there = {name: row for name, row in self.known.items() if os.path.exists(name)}
             write_atomic(self.path, json.dumps(there) + "\n")
             self.news = False
+
+
+def _synced(path: str | Path) -> list[int]:
+    """The stamp of what is on the disk: only of clean pages does the system notice that a program writes by mapping."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        os.fsync(file.fileno())
+    return _stamp(path)
 
 
 def _stamp(path: str | Path) -> list[int]:

@@ -21,19 +21,18 @@ from torch.nn import Parameter
 
 from alchemy.data.cache.hashes import Hashes
 from alchemy.data.cache.members import Opaque, extended, members, parts
-from alchemy.data.cache.sources import RUN, Sources, version
+from alchemy.data.cache.sources import RUN, Sources, found_by, is_own_module, version
 from alchemy.data.cache.store import Stored
 from alchemy.data.chain import Order, title, walk
 from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, beside
 from alchemy.data.corpus.mapped import Corpus
-from alchemy.data.digest import digest_of
 from alchemy.files import hash_text, home
 from alchemy.text.base import Tokenizer
 
 PLAIN = (bytes, bool, int, float, complex, type(None), type(Ellipsis))
 ARRAYS = (Tensor, Parameter, np.ndarray, np.memmap)  # which hold nothing but numbers
 NUMBERS = frozenset((int, float, bool, type(None)))
-CONSTANTS = (str, list, tuple, dict, set, frozenset, *PLAIN)
+SILENT = ("logging", "loguru", "threading", "_thread", "rich")  # what these make decides no sample
 BUILT_IN = (
     types.BuiltinFunctionType,
     types.MethodDescriptorType,
@@ -41,7 +40,6 @@ BUILT_IN = (
     types.MethodWrapperType,
     types.ClassMethodDescriptorType,
 )
-OUTSIDE = ("_place", "ranks")  # where a config describes a pipe, and for whom it reads: not what it reads
 MOST_FILES = 10_000
 MOST_PATTERNS = 1000  # a longer list with such signs is one of texts
 NAMED_FILES = 100  # more than these are told of by their folder
@@ -96,11 +94,13 @@ class _Look:
         self.files: dict[str, str] = {}
         self.texts: set[tuple[str | bytes, bool]] = set()  # that were looked at already
         self.patterns = 0
+        self.functions: set[types.FunctionType] = set()  # whose surroundings were looked at already
+        self.in_code = False  # whether that is what code holds, and no option
         self.at = ""  # what is being looked at, as messages call it
 
     def pipe(self, name: str, pipe: Any) -> None:
         for key, value in members(pipe).items():
-            if key not in OUTSIDE:
+            if key != "_place":  # where a config describes it
                 self.at = f"{key!r} of {name}"
                 self.found.facts[self.at] = self.digest(value)
         self.at = name
@@ -140,7 +140,7 @@ class _Look:
     def _add(self, digest: Any, value: Any, above: tuple[int, ...]) -> None:
         """`above` are the ids of what the value lies in: it may lie in itself."""
         kind = type(value)
-        if isinstance(value, str | os.PathLike):
+        if isinstance(value, str | os.PathLike) and not self.in_code:
             self._path(os.fspath(value), len(above))
         if kind is str or (isinstance(value, PurePath) and kind.__module__ == PurePath.__module__):
             digest.update(f"{kind.__name__} {os.fspath(value)!r}".encode())
@@ -173,6 +173,8 @@ class _Look:
 
     def _opened(self, value: Any, above: tuple[int, ...]) -> tuple[str, Sequence[Any]]:
         """What stands for a container, a function or an object, and what it holds."""
+        if self.in_code and type(value).__module__.partition(".")[0] in SILENT:
+            return title(value), ()
         if type(value) is dict:
             return f"dict {len(value)}", list(itertools.chain.from_iterable(value.items()))
         if type(value) in (list, tuple):
@@ -201,10 +203,10 @@ class _Look:
                 return "unknown", ()
             self.found.facts[f"the tokenizer in {self.at}"] = digest
             return f"tokenizer {digest}", ()
-        if isinstance(value, Identity):
-            return f"identity {value.key}", ()
-        if isinstance(value, Stored):  # of a cache before this one: its folder is called by what it is made of
-            return f"kept {value.folder.name}", ()
+        if isinstance(value, Identity):  # of a cache before this one, whose samples count
+            return "identity", ()
+        if isinstance(value, Stored):
+            return f"kept {value.digest}", ()
         if isinstance(value, Corpus):
             for ending in (IDS, OFFSETS, MANIFEST):
                 self._file(str(beside(value.path, ending)))
@@ -226,13 +228,46 @@ class _Look:
 
     def _function(self, value: types.FunctionType) -> tuple[str, Sequence[Any]]:
         name = f"{value.__module__}.{value.__qualname__}"
+        if self.in_code:
+            return f"function {name}", ()
         if "<lambda>" in name or "<locals>" in name:
             self._unknown(f"{name} has no name of its own: it is a lambda, or stands inside of another function")
             return "unknown", ()
         for module in (value.__module__, value.__globals__.get("__name__", "")):  # they differ where it is decorated
             self._source(module)
         self._asks_run(value.__code__, name)
+        self._surroundings(value)
         return f"function {name}", [*inspect.getclosurevars(value).nonlocals.values(), *vars(value).values()]
+
+    def _surroundings(self, function: types.FunctionType) -> None:
+        """What a function of the project finds in its module, and unless told takes for arguments, as it is now."""
+        name = f"{function.__module__}.{function.__qualname__}"
+        if function in self.functions or not is_own_module(function.__module__):
+            return
+        self.functions.add(function)
+        given: dict[str, Any] = {"": [function.__defaults__, function.__kwdefaults__]}
+        for word, value in found_by(function):
+            target = vars(value).get("__wrapped__", value) if hasattr(value, "__dict__") else value
+            if isinstance(target, types.FunctionType | type):
+                given[word] = f"{target.__module__}.{target.__qualname__}"
+                if isinstance(target, types.FunctionType):
+                    self._surroundings(target)
+                elif is_own_module(target.__module__):
+                    self._class(target)
+            else:
+                given[word] = value
+        for word, value in given.items():
+            digest, unknown = self._held(value)
+            self.found.facts[f"{word or 'the defaults'} of {name}"] = digest
+            self.found.unknown += [f"{word} of {name}{text.removeprefix(self.at)}" for text in unknown]
+
+    def _held(self, value: Any) -> tuple[str, list[str]]:
+        """The digest of what code holds, and what is unknown of it; of files and functions the name is enough there."""
+        before, self.in_code = len(self.found.unknown), True
+        digest, self.in_code = self.digest(value), False
+        unknown = self.found.unknown[before:]
+        del self.found.unknown[before:]
+        return digest, unknown
 
     def _class(self, kind: type) -> None:
         for base in kind.__mro__:
@@ -246,15 +281,19 @@ class _Look:
                     code = getattr(function, "__code__", None)
                     if code is not None and name != "__init__":
                         self._asks_run(code, f"{base.__module__}.{base.__qualname__}.{name}")
+                    if isinstance(function, types.FunctionType):
+                        self._surroundings(function)
 
     def _constants(self, kind: type) -> None:
         """What a class gives to all its objects may be set anew while a program runs: its source does not tell."""
         name = f"the constants of the class {kind.__module__}.{kind.__qualname__}"
         if name in self.found.facts or kind.__module__.partition(".")[0] in ("alchemy", *sys.stdlib_module_names):
             return
-        given = {key: item for key, item in vars(kind).items() if type(item) in CONSTANTS and not key.startswith("__")}
-        with contextlib.suppress(Exception):  # what they hold is told by the source alone
-            self.found.facts |= {name: digest_of(given).hex()} if given else {}
+        given = {key: item for key, item in vars(kind).items() if not key.startswith("__")}
+        # no methods: what these do is told by their code; nor what is unknown: that is told by the source alone
+        digests = {key: self._held(item) for key, item in given.items() if not hasattr(type(item), "__get__")}
+        known = {key: digest for key, (digest, unknown) in digests.items() if not unknown}
+        self.found.facts |= {name: hash_text(json.dumps(known))} if known else {}
 
     def _asks_run(self, code: types.CodeType, name: str) -> None:
         """What reads from the run while samples flow may depend on all of it."""

@@ -59,8 +59,10 @@ class Sources:
         if spec.origin is None or spec.origin == "namespace":  # a folder without code of its own
             return True
         if not _is_own(spec.origin):
-            self.facts[f"the version of {top}"] = version(top)
+            if f"the version of {top}" not in self.facts:
+                self.facts[f"the version of {top}"] = version(top)
             return True
+        self.add(name.rpartition(".")[0])  # the package that it is in is imported first
         digest = hash_file(spec.origin)
         self.facts[f"the source of {name if name not in ENTRY_MODULES else spec.origin}"] = digest
         if spec.origin.endswith(".py"):
@@ -208,6 +210,26 @@ def _spec(name: str) -> ModuleSpec | None:
         folders = parent.submodule_search_locations if parent is not None else None
         return None if folders is None else PathFinder.find_spec(name, list(folders))
     return None
+
+
+@functools.lru_cache(maxsize=4096)
+def is_own_module(name: str) -> bool:
+    """Whether a module is one of the project."""
+    top, spec = name.partition(".")[0], _spec(name)
+    standard = top == "alchemy" or top in sys.stdlib_module_names - {"__main__"}
+    return not standard and spec is not None and spec.origin is not None and _is_own(spec.origin)
+
+
+def found_by(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function finds by the names in its code: in its module, and in modules of the project that it names."""
+    names = {name for code in _nested(function.__code__) for name in code.co_names}
+    for name in sorted(names & function.__globals__.keys()):
+        value = function.__globals__[name]
+        if not isinstance(value, types.ModuleType):
+            yield name, value
+        elif is_own_module(value.__name__):
+            inside = {word: vars(value)[word] for word in sorted(names & vars(value).keys())}
+            yield from ((f"{name}.{w}", v) for w, v in inside.items() if not isinstance(v, types.ModuleType))
 
 
 def _is_own_name(top: str) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 
 from alchemy.data.cache.values import ABSENT, Decoder, Kind, Unkept, decoder, encode, kinds_of
 from alchemy.data.corpus.layout import mapped
+from alchemy.errors import AlchemyError
 from alchemy.files import hash_text
 
 MOST_FIELDS = 64  # samples with more, and those that are no dicts, are kept as one value
@@ -236,19 +237,25 @@ class Stored(Sequence[Any]):
         return hash_text(json.dumps([files, *(self.layout[name] for name in ("kinds", "shapes", "columns"))]))
 
     def lengths(self) -> dict[str, np.ndarray]:
-        """How long the lists and the arrays of one axis are, of each field that every sample has; no sample is read."""
+        """The first axis of each field of numbers that every sample has; only those that are kept as JSON are read."""
         found = ((name, self._lengths(name)) for name in self.columns if name is not None)
         return {name: column for name, column in found if column is not None}
 
     def _lengths(self, name: str) -> np.ndarray | None:
         _, ends, codes = self.columns[name]
-        kinds = [self.kinds[code] for code in np.unique(codes)]
-        if not all(kind.axes == 1 and kind.flavour in LONG for kind in kinds):
+        kinds = {code: self.kinds[code] for code in np.unique(codes).tolist()}
+        if not all((kind.flavour in LONG and kind.axes) or kind.flavour == "json" for kind in kinds.values()):
             return None
         sizes = np.array([np.dtype(kind.dtype or "u1").itemsize for kind in self.kinds])[codes]
         room = np.diff(ends)
         filler = np.where(room > 0, -ends[:-1] % np.array(self.alignments)[codes], 0)
-        return (room - filler) // sizes
+        found = (room - filler) // sizes
+        for row in np.flatnonzero(np.isin(codes, [code for code, kind in kinds.items() if not _is_flat(kind)])):
+            length = _first_axis(self._cell(name, int(row)))
+            if length is None:  # texts, which nobody pads
+                return None
+            found[row] = length
+        return found
 
     def __len__(self) -> int:
         count: int = self.layout["samples"]
@@ -270,3 +277,17 @@ class Stored(Sequence[Any]):
         if begin < end:
             begin += -begin % self.alignments[code]
         return self.decoders[code](content, begin, end)
+
+
+def _is_flat(kind: Kind) -> bool:
+    """Whether the room that a value takes tells how long it is."""
+    return kind.flavour != "json" and kind.axes == 1
+
+
+def _first_axis(value: Any) -> int | None:
+    from alchemy.data.rows import as_array
+
+    with contextlib.suppress(AlchemyError):  # whoever pads it says what is wrong with it
+        array = as_array(value)
+        return len(array) if array is not None and array.ndim else None
+    return None

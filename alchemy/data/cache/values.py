@@ -122,8 +122,10 @@ def _padded(shape: bytes, dtype: np.dtype[Any]) -> bytes:
 
 
 def _numbers(values: list[Any]) -> np.ndarray | None:
-    """A list of nothing but whole numbers, or nothing but floats, as an array of the smallest kind that holds them."""
+    """A list of nothing but whole numbers, floats or truths, as an array of the smallest kind that holds them."""
     kinds = set(map(type, values))
+    if kinds == {bool}:
+        return np.array(values, dtype="|b1")
     if kinds == {float}:
         return np.array(values, dtype="<f8")
     if kinds - {int}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import importlib
 import sys
@@ -14,7 +15,14 @@ from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.lst import SequenceWrapper
 from alchemy.text import Words
 
-CALLS: list[Any] = []
+
+class Calls(collections.UserList[Any]):
+    """A spy: what it has seen decides nothing, as with a log."""
+
+    __module__ = "logging.spy"
+
+
+CALLS = Calls()
 
 WORDS = """
 from functools import lru_cache

@@ -56,7 +56,7 @@ def test_the_command_lists_and_removes(capsys: pytest.CaptureFixture[str], monke
     [
         (["rm"], "say what to remove"),
         (["rm", "ff", "--all"], "say what to remove"),
-        (["rm", "ff"], "no entry of the cache begin with 'ff'"),
+        (["rm", "ff"], "no key of the cache begins with 'ff'"),
         (["ls", "--all"], "takes no '--all'"),
         (["path", "--json"], "takes no '--json'"),
         (["verify", "ff"], "takes no 'ff'"),
