@@ -258,7 +258,7 @@ class _Look:
                 given[word] = value
         for word, value in given.items():
             digest, unknown = self._held(value)
-            self.found.facts[f"{word or 'the defaults'} of {name}"] = digest
+            self.found.facts[f"{word or 'the signature'} of {name}"] = digest
             self.found.unknown += [f"{word} of {name}{text.removeprefix(self.at)}" for text in unknown]
 
     def _held(self, value: Any) -> tuple[str, list[str]]:
