@@ -79,7 +79,7 @@ def reader_share(pipe: Any) -> tuple[int, int]:
 def share_out(dataset: Any, rank: int, ranks: int) -> None:
     """Tells every splitting pipe for which of several processes it reads; travels to the workers with it."""
     for pipe in walk(dataset):
-        if getattr(pipe, "splits", False):
+        if getattr(pipe, "splits", False) is True:
             pipe.ranks = (rank, ranks)
 
 
@@ -95,19 +95,19 @@ def acting_as(worker: int, workers: int) -> Iterator[None]:
 
 def splits_by_worker(dataset: Any) -> bool:
     """Whether some pipe gives each worker a part of its own."""
-    return any(getattr(pipe, "splits", False) for pipe in walk(dataset))
+    return any(getattr(pipe, "splits", False) is True for pipe in walk(dataset))
 
 
 def times_split(dataset: Any) -> int:
     """How many pipes of one line split the data among the workers; more than one loses samples."""
     above = sources(dataset)
-    return int(getattr(dataset, "splits", False)) + max(map(times_split, above), default=0)
+    return (getattr(dataset, "splits", False) is True) + max(map(times_split, above), default=0)
 
 
 def counts_its_share(dataset: Any) -> bool:
     """Whether `len` of the chain follows the share: true while every length up to the split is one of ours."""
     pipe = dataset
-    while pipe is not None and not getattr(pipe, "splits", False):
+    while pipe is not None and getattr(pipe, "splits", False) is not True:
         length = getattr(type(pipe), "__len__", None)
         if length is None or not length.__module__.startswith("alchemy.") or not getattr(pipe, "counts_share", True):
             return False

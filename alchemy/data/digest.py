@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import hashlib
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -81,5 +82,5 @@ def _opened(value: Any, above: tuple[int, ...]) -> tuple[str, Iterable[Any]]:
     if isinstance(value, NAMED):
         return f"name {value.__module__}.{value.__qualname__}", ()
     # what a copy would be made of: an object's own spelling may hold its address
-    state = value.__reduce_ex__(4)
+    state = copyreg.dispatch_table.get(type(value), lambda item: item.__reduce_ex__(4))(value)
     return "object", [list(part) if isinstance(part, Iterator) else part for part in state]

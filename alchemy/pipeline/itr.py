@@ -199,7 +199,7 @@ class Take(ItrDataPipeline):
         super().__init__(datapipe)
         above = list(walk(datapipe))
         filters = [place for place, pipe in enumerate(above) if isinstance(pipe, Filter)]
-        if filters and any(getattr(pipe, "splits", False) for pipe in above[filters[0] :]):
+        if filters and any(getattr(pipe, "splits", False) is True for pipe in above[filters[0] :]):
             hint = "put Take before SplitByWorker"
             raise AlchemyError(
                 "Take behind Filter behind SplitByWorker: no worker knows what the others keep", hint=hint
@@ -270,7 +270,7 @@ def length_of(pipe: Any, source: Any = None) -> int:
 
 def share_of(total: int, pipe: Any) -> int:
     """The part of `total` samples that reach `pipe` in this worker, where a pipe before it has split the data."""
-    splitter = next((above for above in walk(pipe.datapipe) if getattr(above, "splits", False)), None)
+    splitter = next((above for above in walk(pipe.datapipe) if getattr(above, "splits", False) is True), None)
     reader, readers = (0, 1) if splitter is None else reader_share(splitter)
     return max(0, -(-(total - reader) // readers))
 
