@@ -31,10 +31,21 @@ class Made(NamedTuple):
     kind: str = "int64"
 
 
+def digest_of(pipe: Any) -> str:
+    """The `digest` of a pipe that encodes: with another tokenizer it gives other samples."""
+    return known_as(pipe.tokenizer)
+
+
+def padding_of(pipe: Any) -> dict[str, int]:
+    """The `padding` of a pipe that encodes: that of the pipes before it, and of the fields that it makes."""
+    return DataPipeline.padding(pipe) | {made.name: made.pad for made in pipe.makes if made.pad is not None}
+
+
 class Texts(DataPipeline):
     """What both forms of Encode are given, and what they do to a sample."""
 
     makes: list[Made]
+    digest, padding = property(digest_of), padding_of
 
     def __init__(
         self,
@@ -64,13 +75,6 @@ class Texts(DataPipeline):
         self.places = Template(self.tokenizer, template, pair=bool(pair), max_length=max_length, long=long, cuts=cuts)
         keep(self.tokenizer, to, str(tokenizer))
 
-    @property
-    def digest(self) -> str:
-        return known_as(self.tokenizer)
-
-    def padding(self) -> dict[str, int]:
-        return super().padding() | {made.name: made.pad for made in self.makes if made.pad is not None}
-
     def encoded(self, sample: Any) -> dict[str, Any]:
         """A sample with the ids of its text; the sample itself is left as it was."""
         text = self._text(sample, self.field)
@@ -97,6 +101,7 @@ class Wordwise(DataPipeline):
     """What both forms of EncodeWords are given, and what they do to a sample."""
 
     makes: list[Made]
+    digest, padding = property(digest_of), padding_of
 
     def __init__(
         self,
@@ -131,13 +136,6 @@ class Wordwise(DataPipeline):
             self.tokenizer, template, pair=False, max_length=max_length, long=long, cuts=("refuse", "only_first")
         )
         keep(self.tokenizer, to, str(tokenizer))
-
-    @property
-    def digest(self) -> str:
-        return known_as(self.tokenizer)
-
-    def padding(self) -> dict[str, int]:
-        return super().padding() | {made.name: made.pad for made in self.makes if made.pad is not None}
 
     def encoded(self, sample: Any) -> dict[str, Any]:
         """A sample with the ids of its words, and what was said of the words said of their tokens."""

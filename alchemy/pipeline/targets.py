@@ -8,8 +8,9 @@ import numpy as np
 
 from alchemy.data.chain import title
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.pipeline import DataPipeline, LstDataPipeline
+from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before, where_in
 from alchemy.pipeline.itr import field_of
+from alchemy.pipeline.processors.labels import hot
 
 __all__ = ["LabelIds"]
 
@@ -21,6 +22,8 @@ class LabelIds(LstDataPipeline):
     With `hot` a list of names becomes a row of zeros and ones, one for each label. Samples without the field pass: they
     can be predicted, and not scored.
     """
+
+    where = where_before
 
     def __init__(
         self, datapipe: Any, *, labels: list[str], field: str = "label", to: str = "label_id", hot: bool = False
@@ -42,28 +45,18 @@ class LabelIds(LstDataPipeline):
         try:
             return {**sample, self.to: self._numbers(names)}
         except (KeyError, TypeError) as error:
-            where = getattr(self.datapipe, "where", None)
             wrong = error.args[0] if isinstance(error, KeyError) else names
             raise AlchemyError(
                 f"{title(self)}: the label {wrong!r} of sample {index} is not among the labels of the training",
-                where=where(index) if where else "",
+                where=where_in(self.datapipe, index),
                 hint=did_you_mean(str(wrong), self.labels) or f"they are {', '.join(self.labels[:12])}",
             ) from error
 
     def __len__(self) -> int:
         return len(self.datapipe)
 
-    def where(self, index: int) -> str:
-        """File and line that a sample was made of."""
-        told = getattr(self.datapipe, "where", "sample {}".format)
-        return str(told(index))
-
     def _numbers(self, names: Any) -> Any:
         if not isinstance(names, list | tuple | np.ndarray):
             return self.places[names]
-        places = np.array([self.places[name] for name in names], np.int64)
-        if not self.hot:
-            return places
-        row = np.zeros(len(self.labels), np.float32)
-        row[places] = 1
-        return row
+        places = [self.places[name] for name in names]
+        return np.array(hot(places, size=len(self.labels)), np.float32) if self.hot else np.array(places, np.int64)

@@ -10,10 +10,11 @@ import torch
 from alchemy.errors import AlchemyError
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.itr import field_of
+from alchemy.pipeline.rows import rows_of
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
 from alchemy.tasks.scores import class_scores, label_scores, number_scores
-from alchemy.tasks.text import TextTask, cells, texts_of
+from alchemy.tasks.text import TextTask, asked, texts_of
 
 TARGETS = {"single": "label", "multi": "labels", "regression": "label"}
 
@@ -86,12 +87,8 @@ class Classification(TextTask):
         return {"fields": {"input_ids": ids, "segments": {"value": self.segment, "left": self.left}}}
 
     def answers(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
-        logits = outputs["logits"].float().cpu()
-        count = len(logits)
-        columns = {name: cells(batch, name, count) for name in ("text", "pair", self.target)}
-        columns |= self._said(logits)
-        kept = {name: values for name, values in columns.items() if values}
-        return [dict(zip(kept, row)) for row in zip(*kept.values())]
+        said = self._said(outputs["logits"].float().cpu())
+        return rows_of({**asked(batch, "text", "pair", self.target), **said}, "Classification")
 
     def _said(self, logits: torch.Tensor) -> dict[str, list[Any]]:
         if self.kind == "regression":

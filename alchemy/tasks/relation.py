@@ -11,10 +11,11 @@ from alchemy.pipeline import DataPipeline, processors
 from alchemy.pipeline.encode import EncodeWords
 from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.relation import Marks
+from alchemy.pipeline.rows import rows_of
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
 from alchemy.tasks.scores import relation_scores
-from alchemy.tasks.text import TextTask, cells, texts_of
+from alchemy.tasks.text import TextTask, asked, texts_of
 
 
 @AlchemyTask.register()
@@ -90,10 +91,8 @@ class Relation(TextTask):
 
     def answers(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
         best, places = outputs["logits"].float().cpu().softmax(-1).max(-1)
-        columns = {name: cells(batch, name, len(best)) for name in ("text", *self.marks, self.target)}
-        columns |= {"pred": [self.labels[place] for place in places.tolist()], "prob": best.tolist()}
-        kept = {name: values for name, values in columns.items() if values}
-        return [dict(zip(kept, row)) for row in zip(*kept.values())]
+        said = {"pred": [self.labels[place] for place in places.tolist()], "prob": best.tolist()}
+        return rows_of({**asked(batch, "text", *self.marks, self.target), **said}, "Relation")
 
     def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
         gold, said = [row["label"] for row in answers], [row["pred"] for row in answers]

@@ -59,23 +59,23 @@ class TextTask(AlchemyTask):
     # -- what a subclass defines
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
         """The texts of a sample, of which a tokenizer learns."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define texts(sample) -> texts")
 
     def names(self, sample: Mapping[str, Any]) -> Iterable[str]:
         """The names of the labels that a sample has."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define names(sample) -> names of labels")
 
     def encoded(self, source: Any) -> Any:
         """A source of samples with the fields that the model reads."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define encoded(source) -> data set")
 
     def answers(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
         """What the model says of each sample of a batch, in words, beside what is true where that is known."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define answers(outputs, batch) -> rows")
 
     def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
         """How good answers are."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define scores(answers) -> numbers")
 
     def question(self, item: Any) -> dict[str, Any]:
         """The sample, without an answer, that somebody asks about with a text, texts, or the fields of a sample."""
@@ -268,12 +268,7 @@ def texts_of(item: Any, *names: str) -> dict[str, str]:
     return dict(zip(names, given))
 
 
-def cells(batch: Mapping[str, Any], name: str, count: int) -> list[Any]:
-    """The values of a field of a batch, one for each sample; none where the batch does not have it."""
-    values = batch.get(name)
-    if values is None:
-        return []
-    values = values.tolist() if hasattr(values, "tolist") else list(values)
-    if len(values) != count:
-        raise AlchemyError(f"the batch has {len(values)} of {title(name)}, and {count} samples")
-    return values
+def asked(batch: Mapping[str, Any], *names: str) -> dict[str, list[Any]]:
+    """The fields of a batch that go along with the answers to it, of those that it has."""
+    there = {name: batch[name] for name in names if name in batch}
+    return {name: values.tolist() if hasattr(values, "tolist") else values for name, values in there.items()}
