@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from alchemy.config.fields import fits
 from alchemy.config.ranges import is_number, out_of_range
 from alchemy.config.slots import Layout, Slot, entries, entry, has, is_table, where
 from alchemy.config.watch import bad_modes, brings_data, empty_times, homeless_checkpoints, watched_splits
@@ -185,7 +186,7 @@ def fields_flow(layout: Layout) -> Iterator[Problem]:
             )
             for name, kind in (takes or {}).items() if fields is not None else ():
                 have = (fields or {}).get(name)
-                if have is None or (kind and have and kind != have):
+                if have is None or not fits(kind, have):
                     lack = f"the field {name!r}" if have is None else f"{name!r} as {kind}"
                     there = ", ".join(f"{key}: {value or 'any'}" for key, value in (fields or {}).items()) or "no field"
                     yield pipe.problem(

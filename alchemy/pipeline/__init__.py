@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from loguru import logger
 from torch.utils.data import Dataset, IterableDataset
 
+from alchemy.config.fields import fits
 from alchemy.context import Run, current_run, sym_tbl
 from alchemy.data.blame import blamed, put_place
 from alchemy.data.chain import seed_chain, sources
@@ -40,9 +41,9 @@ class DataPipeline(Registrable):
     """A link of a chain that data flows through; it reads from `self.datapipe`, the link before it.
 
     Pipes travel to loader workers: keep nothing in them that cannot be pickled, and no run.
-    A pipe may declare the fields of the samples it `takes` and `gives`, each with a dtype or "" for any; chains are
-    checked when they are built. A pipe that `keeps` gives what it took. `splits` marks one that shares out the data,
-    `begins` one that reads files and no other pipe.
+    A pipe may declare the fields of the samples it `takes` and `gives`, each with a dtype, a dtype and a shape such as
+    `int64[T]`, or "" for any; chains are checked when they are built. A pipe that `keeps` gives what it took. `splits`
+    marks one that shares out the data, `begins` one that reads files and no other pipe.
     """
 
     takes: ClassVar[Mapping[str, str] | None] = None
@@ -211,7 +212,7 @@ def _flow(pipe: Any, fields: Mapping[str, str] | None, table: Any, section: str)
     """The fields that leave a pipe, as far as they are declared; an error where it takes what it is not given."""
     for name, kind in (getattr(pipe, "takes", None) or {}).items() if fields is not None else ():
         have = (fields or {}).get(name)
-        if have is None or (kind and have and kind != have):
+        if have is None or not fits(kind, have):
             lack = f"the field {name!r}" if have is None else f"{name!r} as {kind}"
             there = ", ".join(f"{key}: {value or 'any'}" for key, value in (fields or {}).items()) or "no field"
             raise AlchemyError(

@@ -67,6 +67,14 @@ class TakesFloats(Inherited):
     takes = {"ids": "float32"}
 
 
+class GivesRows(Inherited):
+    gives = {"ids": "int64[T,3]"}
+
+
+class TakesRow(Inherited):
+    takes = {"ids": "int64[T]"}
+
+
 @pytest.mark.parametrize("name", ["OldPipe", "OldAlias"])
 def test_an_old_pipe_gets_its_whole_table(name):
     pipe = build_datapipes([SOURCE, {"type": HERE + name, "factor": 10, "own": "key"}])
@@ -147,6 +155,13 @@ def test_declared_fields_are_checked_from_pipe_to_pipe():
         build_datapipes([*gives, {"type": HERE + "TakesLabels"}])
     with pytest.raises(AlchemyError, match="takes 'ids' as float32"):
         build_datapipes([*gives, {"type": HERE + "TakesFloats"}])
+
+
+def test_declared_shapes_are_checked_from_pipe_to_pipe():
+    assert build_datapipes([SOURCE, {"type": HERE + "GivesIds"}, {"type": HERE + "TakesRow"}])  # it tells no shape
+    assert build_datapipes([SOURCE, {"type": HERE + "GivesRows"}, {"type": HERE + "TakesIds"}])
+    with pytest.raises(AlchemyError, match=r"takes 'ids' as int64\[T\], but it is given ids: int64\[T,3\]"):
+        build_datapipes([SOURCE, {"type": HERE + "GivesRows"}, {"type": HERE + "TakesRow"}])
 
 
 @pytest.mark.parametrize(
