@@ -17,6 +17,7 @@ EXAMPLES = """examples:
   alchemy run train.toml#small train.toml#large --device 0 --device 1
   alchemy run train.toml --seeds 1,2,3 --set optim.lr=1e-3 --background
   alchemy run train.toml --test --predict                  # train, test the best weights, write predictions
+  alchemy run train.toml --processes 4                     # one model, trained on four GPUs
   alchemy run train.toml --fast-dev-run 2                  # a quick try, without a record"""
 
 
@@ -28,6 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_launch(parser)
     add("--force-mp", action="store_true", help="a process of its own for a single run too")
     add("--task-per-device", type=int, default=1, metavar="N", help="how many runs share a device (default: 1)")
+    add("--processes", type=int, default=1, metavar="N", help="N processes train one model, each on a GPU of its own")
     add("--fast-dev-run", type=int, default=0, metavar="N", help="only N batches of each split: does it work at all?")
     add("--overfit", type=int, default=0, metavar="N", help="train on the same N batches: can the model learn?")
     add(
@@ -44,6 +46,7 @@ def main(args: argparse.Namespace) -> int:
     from alchemy.cli.problems import report
     from alchemy.config.load import expand
     from alchemy.launch.project import reach
+    from alchemy.launch.ranks import start_ranks
 
     _refuse_nonsense(args)
     reach(args.user_dir)
@@ -57,10 +60,14 @@ def main(args: argparse.Namespace) -> int:
     if args.resume and len(documents) != 1:
         hint = "name one config, one variant, one seed"
         raise AlchemyError("--resume auto takes one experiment at a time", hint=hint)
+    if args.processes > 1 and (len(documents) != 1 or args.force_mp):
+        hint = "name one config, one variant, one seed, and no --force-mp"
+        raise AlchemyError("--processes takes one experiment at a time", hint=hint)
     if args.background:
         _refuse_missing(args.device)
         report(problems, sys.stderr)
         return _detach(args)
+    start_ranks(args.processes, "-m", "alchemy", "run", *args.words)
     more = {"force_mp": args.force_mp, "task_per_device": args.task_per_device}
     taken_up = _go_on(documents[0], args) if args.resume else None
     if taken_up is None:
@@ -93,7 +100,9 @@ def _refuse_nonsense(args: argparse.Namespace) -> None:
             raise AlchemyError(f"--{name.replace('_', '-')} must not be negative", hint="0 is off")
     if args.task_per_device < 1:
         raise AlchemyError("--task-per-device must be at least 1")
-    if args.pdb and (args.force_mp or len(args.cfgs) > 1 or len(args.seeds) > 1 or args.all):
+    if args.processes < 1:
+        raise AlchemyError("--processes must be at least 1")
+    if args.pdb and (args.processes > 1 or args.force_mp or len(args.cfgs) > 1 or len(args.seeds) > 1 or args.all):
         raise AlchemyError("--pdb takes one experiment at a time, in this process")
     if (args.test or args.predict) and (args.fast_dev_run or not args.file):
         raise AlchemyError(

@@ -20,6 +20,7 @@ from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc, cuda_count
 from alchemy.launch.group import open_group, place
 from alchemy.launch.project import reach
+from alchemy.launch.ranks import launched, start_ranks
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.tasks.text import check_vocabulary
@@ -31,23 +32,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     reach(PARTS)
     try:
-        start_ranks(args, sys.argv[1:] if argv is None else argv)
+        start_ranks(gpus(args), os.path.abspath(__file__), *(sys.argv[1:] if argv is None else argv))
         return work(args)
     except AlchemyError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
 
 
-def start_ranks(args: argparse.Namespace, argv: Sequence[str]) -> None:
-    """On a machine with several GPUs: becomes the launcher of one process for each; else it does nothing."""
-    launched = "WORLD_SIZE" in os.environ
-    if args.local_rank >= 0 and not launched:
+def gpus(args: argparse.Namespace) -> int:
+    """How many GPUs there are to train on, each with a process of its own."""
+    if args.local_rank >= 0 and not launched():
         hint = "leave it out: all GPUs are used; or start with torchrun"
         raise AlchemyError(f"--local_rank={args.local_rank} without the environment of a launcher", hint=hint)
-    count = 0 if args.no_cuda or launched else cuda_count()
-    if count > 1:
-        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-        os.execv(sys.executable, [sys.executable, *launcher, os.path.abspath(__file__), *argv])
+    return 0 if args.no_cuda else cuda_count()
 
 
 def work(args: argparse.Namespace) -> int:

@@ -52,6 +52,7 @@ def test_help_of_a_command_by_word(capsys):
         (["new", ""], "the project has no name; write 'alchemy new demo'"),
         (["run", "a.toml", "--seeds", "1;2"], "'1;2' is not a list of whole numbers such as 1,2,3"),
         (["run", "a.toml", "--task-per-device", "0"], "--task-per-device must be at least 1"),
+        (["run", "a.toml", "--processes", "0"], "--processes must be at least 1"),
         (["run", "a.toml", "--overfit", "-1"], "--overfit must not be negative"),
         (["run", "a.toml", "--background", "--pdb"], "--pdb needs a terminal"),
         (["config", "shw", "a.toml"], "'shw' is not a valid ACTION; did you mean 'show'?"),

@@ -129,6 +129,7 @@ def test_a_device_that_is_not_there_is_the_users_error(project, capsys):
         (["predict", "train.toml", "--out", "p.csv", "--format", "jsonl"], "p.csv does not end in .jsonl"),
         (["predict", "train.toml", "--split", "tset"], "the config has no split 'tset'; it has train, dev, test"),
         (["run", "train.toml", "--pdb", "--seeds", "1,2"], "--pdb takes one experiment at a time"),
+        (["run", "train.toml", "--processes", "2", "--seeds", "1,2"], "--processes takes one experiment at a time"),
     ],
 )
 def test_users_errors(words, text, project, capsys):

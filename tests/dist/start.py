@@ -15,9 +15,14 @@ def torchrun(
     ranks: int, module: str, *words: Any, code: int = 0, options: tuple[str, ...] = (), cwd: Path = ROOT
 ) -> str:
     """What `torchrun -m module words` says; its exit code is to be the given one."""
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *options]
+    launcher = ("torch.distributed.run", "--standalone", "--nproc-per-node", ranks, *options)
+    return python(*launcher, "-m", module, *words, code=code, cwd=cwd)
+
+
+def python(*words: Any, code: int = 0, cwd: Path = ROOT) -> str:
+    """What `python -m words` says, which may start processes in its turn."""
     process = subprocess.Popen(
-        [*start, "-m", module, *map(str, words)],
+        [sys.executable, "-m", *map(str, words)],
         cwd=cwd,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,

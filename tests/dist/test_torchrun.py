@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -13,7 +14,7 @@ from alchemy.records.folder import read_info
 from tests.clients.conftest import NER
 from tests.clients.test_accelerate import HERE, PARTS
 from tests.dist.leaving import recorded
-from tests.dist.start import torchrun
+from tests.dist.start import python, torchrun
 from tests.dist.work import record
 from tests.resume.compare import differences
 
@@ -51,6 +52,13 @@ def test_every_line_is_said_once(whole: tuple[Path, str]) -> None:
     assert [line for line, count in Counter(lines).items() if count > 1] == []
     for text in ("no unfinished record", "training: examples 13", "cfg.toml  finished"):
         assert len([line for line in lines if text in line]) == 1
+
+
+def test_the_command_starts_its_processes_itself(whole: tuple[Path, str], tmp_path: Path) -> None:
+    said = python("alchemy", "run", written(tmp_path), "--processes", 2, "--device", -1)
+    assert said.count("cfg.toml  finished") == 1
+    assert json.loads((record(tmp_path, "run") / "env.json").read_text())["processes"] == 2
+    assert differences(record(whole[0], "run"), record(tmp_path, "run")) == []
 
 
 def test_all_processes_are_killed_and_go_on(whole: tuple[Path, str], tmp_path: Path) -> None:

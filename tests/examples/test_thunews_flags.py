@@ -203,17 +203,13 @@ def test_models_that_do_not_fit_are_told_before_anything_is_made(
 def test_several_gpus_are_used_by_processes_that_it_starts_itself(
     thunews: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[list[str]] = []
+    started: list[tuple[Any, ...]] = []
     monkeypatch.setattr(thunews, "cuda_count", lambda: 4)
-    monkeypatch.setattr(thunews.os, "execv", lambda program, words: started.append(words))
+    monkeypatch.setattr(thunews, "start_ranks", lambda *program: started.append(program))
+    monkeypatch.setattr(thunews, "work", lambda args: 0)
     argv = [*REQUIRED, "--do_train"]
-    thunews.start_ranks(thunews.parse(argv), argv)
-    assert started[0][1:5] == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
-    assert started[0][5:] == [str(EXAMPLE / "run.py"), *argv]
-    thunews.start_ranks(thunews.parse([*argv, "--no_cuda"]), argv)
-    monkeypatch.setenv("WORLD_SIZE", "4")
-    thunews.start_ranks(thunews.parse([*argv, "--local-rank=1"]), argv)
-    assert len(started) == 1
+    assert thunews.main(argv) == thunews.main([*argv, "--no_cuda"]) == 0
+    assert started == [(4, str(EXAMPLE / "run.py"), *argv), (0, str(EXAMPLE / "run.py"), *argv, "--no_cuda")]
 
 
 @pytest.mark.parametrize("name", ["flags", "families", "scoring"])
@@ -224,4 +220,4 @@ def test_what_docstrings_show(thunews: Any, name: str) -> None:
 
 def test_a_rank_without_its_launcher_is_told(thunews: Any) -> None:
     with pytest.raises(AlchemyError, match="--local_rank=0 without the environment of a launcher"):
-        thunews.start_ranks(thunews.parse([*REQUIRED, "--do_train", "--local_rank=0"]), [])
+        thunews.gpus(thunews.parse([*REQUIRED, "--do_train", "--local_rank=0"]))
