@@ -162,7 +162,7 @@ class Predictor:
     def _check_length(self, sample: Mapping[str, Any], where: str) -> None:
         length = len(sample.get("input_ids", ()))
         if self._longest is not None and length > self._longest:
-            hint = f'shorten it, or set task.max_length={self._longest} and task.long="only_first", which cut it'
+            hint = f'shorten it, or set task.max_length={self._longest} and task.long="only_first", which cuts it, or "windows"'
             raise AlchemyError(
                 f"a text has {length} tokens, and the model takes {self._longest}", where=where, hint=hint
             )

@@ -32,10 +32,14 @@ class TextModel(AlchemyModel):
 
     # -- for the constructor of a model
     def encoder_of(self, table: Mapping[str, Any], *, by_token: bool = False) -> Encoder:
-        """The encoder; it is handed the tokenizer, if it takes one. `by_token` asks for a vector of each token."""
+        """The encoder; it is handed the tokenizer, if it takes one. `by_token` asks for a vector of each token.
+
+        It reads as the task says: at once, or in windows, which are put together by the places of tokens.
+        """
         given = {} if self.tokenizer is None else {"tokenizer": self.tokenizer}
         encoder: Encoder = build(Encoder, table, given=given, section="model.encoder")
-        if by_token and not encoder.by_token:
+        encoder.reading = getattr(self.run.task, "reading", encoder.reading)
+        if (by_token or encoder.reading.by_token) and not encoder.by_token:
             what = f"{type(self).__name__} needs a vector of each token, which {type(encoder).__name__} does not give"
             raise AlchemyError(what, section="model.encoder", hint="alchemy.models.encoders.Recurrent does")
         return encoder
@@ -86,8 +90,8 @@ class TextModel(AlchemyModel):
 
     # -- for others
     def max_positions(self) -> int | None:
-        longest: int | None = self.module.encoder.longest
-        return longest
+        encoder: Encoder = self.module.encoder
+        return encoder.reading.longest(encoder.longest)
 
     def optim_params(self, **table: Any) -> Any:
         if table.get("trf_lr") is None:

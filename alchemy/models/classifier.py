@@ -31,7 +31,7 @@ class Net(nn.Module):
 
     def forward(self, rows: Rows) -> Tensor:
         front, _ = in_front(rows)
-        scores_BC: Tensor = self.out(self.dropout(self.head(self.encoder(front))))
+        scores_BC: Tensor = self.out(self.dropout(self.head(self.encoder.read(front))))
         return scores_BC
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
+from alchemy.models.reading import Whole
 from alchemy.models.vectors import read_vectors
 from alchemy.nn.recurrent import BiRNN
 from alchemy.nn.rows import Rows, States
@@ -31,12 +32,17 @@ class Encoder(nn.Module, Registrable):
     width: int
     longest: int | None = None  # tokens that it can take; None: any number
     by_token: bool = True  # a vector for each token, and no others; tags and marks need that
+    reading: Whole = Whole()  # or windows, where the task asks for them
 
     def __init__(self) -> None:  # without it the **kwargs of nn.Module would be taken for keys of the config
         super().__init__()
 
     def forward(self, rows: Rows) -> States:
         raise NotImplementedError(f"{type(self).__name__} must define forward(rows) -> States")
+
+    def read(self, rows: Rows) -> States:
+        """The vectors of rows that may be longer than the encoder takes, if it reads in windows."""
+        return self.reading(self, rows)
 
 
 class Lookup(nn.Module):

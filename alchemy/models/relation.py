@@ -31,7 +31,7 @@ class Net(nn.Module):
 
     def forward(self, rows: Rows, *marks: Tensor) -> Tensor:
         front, places_BT = in_front(rows)
-        encoded = self.encoder(front)
+        encoded = self.encoder.read(front)
         things = [mean_of(encoded.states_BTD, mark_BT.bool().gather(1, places_BT)) for mark_BT in marks]
         scores_BC: Tensor = self.out(torch.cat([self.text(self.head(encoded)), *map(self.thing, things)], dim=-1))
         return scores_BC

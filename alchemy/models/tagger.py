@@ -32,7 +32,7 @@ class Net(nn.Module):
     def forward(self, rows: Rows, first_BT: Tensor, tags_BT: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """The scores of the words, which stand in front; how many there are; and the loss of the chain of each row."""
         front, places_BT = in_front(rows)
-        encoded = self.encoder(front)
+        encoded = self.encoder.read(front)
         words, order_BT = in_front(Rows(front.ids_BT, first_BT.gather(1, places_BT)))
         states_BWD = encoded.states_BTD.gather(1, order_BT[..., None].expand_as(encoded.states_BTD))
         scores_BWC = self.out(self.dropout(states_BWD))

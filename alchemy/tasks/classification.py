@@ -38,7 +38,8 @@ class Classification(TextTask):
         pair: bool = False,
         template: str = "",
         max_length: int = 0,
-        long: Literal["refuse", "longest_first", "only_first", "only_second"] = "refuse",
+        long: Literal["refuse", "longest_first", "only_first", "only_second", "windows"] = "refuse",
+        overlap: int = 32,
         left: bool = False,
         segment: int = 0,
         threshold: float = 0.5,
@@ -48,11 +49,21 @@ class Classification(TextTask):
     ) -> None:
         if kind not in TARGETS:
             raise AlchemyError(f"kind must be 'single', 'multi' or 'regression', not {kind!r}")
-        self.kind, self.pair, self.template = kind, pair, template
-        self.max_length, self.long, self.left, self.segment = max_length, long, left, segment
+        self.kind, self.left, self.segment = kind, left, segment
         self.threshold, self.probabilities = threshold, probabilities
         self.target = TARGETS[kind]  # type: ignore[misc]
-        super().__init__(tokenizer=tokenizer, learn=learn, labels=labels, cache=cache, overwrite_cache=overwrite_cache)
+        super().__init__(
+            tokenizer=tokenizer,
+            learn=learn,
+            labels=labels,
+            template=template,
+            max_length=max_length,
+            long=long,
+            overlap=overlap,
+            cache=cache,
+            overwrite_cache=overwrite_cache,
+            pair=pair,
+        )
 
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
         return [field_of(sample, name, self) for name in (("text", "pair") if self.pair else ("text",))]
@@ -77,9 +88,7 @@ class Classification(TextTask):
             tokenizer=self.tokenizer,
             pair="pair" if self.pair else "",
             segments="segments",
-            template=self.template or self.tokenizer.template(self.pair),
-            max_length=self.room(self.max_length),
-            long=self.long,
+            **self.fitting(),
         )
 
     def collate_options(self) -> dict[str, Any]:

@@ -36,14 +36,24 @@ class Relation(TextTask):
         other: str = "Other",
         template: str = "",
         max_length: int = 0,
-        long: Literal["refuse", "only_first"] = "refuse",
+        long: Literal["refuse", "only_first", "windows"] = "refuse",
+        overlap: int = 32,
         blank: bool = False,
         cache: bool = False,
         overwrite_cache: bool = False,
     ) -> None:
-        self.marks, self.other, self.template = marks, other, template
-        self.max_length, self.long, self.blank = max_length, long, blank
-        super().__init__(tokenizer=tokenizer, learn=learn, labels=labels, cache=cache, overwrite_cache=overwrite_cache)
+        self.marks, self.other, self.blank = marks, other, blank
+        super().__init__(
+            tokenizer=tokenizer,
+            learn=learn,
+            labels=labels,
+            template=template,
+            max_length=max_length,
+            long=long,
+            overlap=overlap,
+            cache=cache,
+            overwrite_cache=overwrite_cache,
+        )
         if other and other not in self.labels:
             hint = did_you_mean(other, self.labels) or 'set other = "" where every label is a relation'
             raise AlchemyError(f"other = {other!r} is none of the labels", hint=hint)
@@ -82,9 +92,7 @@ class Relation(TextTask):
             LabelIds(source, labels=self.labels),
             tokenizer=self.tokenizer,
             segments="segments",
-            template=self.template or self.tokenizer.template(),
-            max_length=self.room(self.max_length),
-            long=self.long,
+            **self.fitting(),
             blank=self.blank,
             marks={f"{name}_tokens": f"{name}_mask" for name in self.marks},
         )

@@ -39,7 +39,8 @@ class Tagging(TextTask):
         scheme: Literal["BIO", "IOB1", "BIOES", "BMES", "BILOU"] = "BIO",
         template: str = "",
         max_length: int = 0,
-        long: Literal["refuse", "only_first"] = "refuse",
+        long: Literal["refuse", "only_first", "windows"] = "refuse",
+        overlap: int = 32,
         blank: bool = False,
         split: Literal["", "blanks", "characters"] = "",
         cache: bool = False,
@@ -48,9 +49,18 @@ class Tagging(TextTask):
         if split not in ("", "blanks", "characters"):
             raise AlchemyError(f"split must be 'blanks' or 'characters', not {split!r}")
         self.split = split
-        self.scheme, self.template = Scheme(scheme, begins=True), template
-        self.max_length, self.long, self.blank = max_length, long, blank
-        super().__init__(tokenizer=tokenizer, learn=learn, labels=labels, cache=cache, overwrite_cache=overwrite_cache)
+        self.scheme, self.blank = Scheme(scheme, begins=True), blank
+        super().__init__(
+            tokenizer=tokenizer,
+            learn=learn,
+            labels=labels,
+            template=template,
+            max_length=max_length,
+            long=long,
+            overlap=overlap,
+            cache=cache,
+            overwrite_cache=overwrite_cache,
+        )
 
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
         return list(sample["tokens"])
@@ -102,9 +112,7 @@ class Tagging(TextTask):
             LabelIds(source, labels=self.labels, field="tags", to="tag_ids") if tagged else source,
             tokenizer=self.tokenizer,
             segments="segments",
-            template=self.template or self.tokenizer.template(),
-            max_length=self.room(self.max_length),
-            long=self.long,
+            **self.fitting(),
             blank=self.blank,
             words="words",
             align={"tag_ids": "targets"} if tagged else {},

@@ -12,11 +12,14 @@ from torch.utils.data import IterableDataset
 from alchemy.data.chain import title
 from alchemy.errors import AlchemyError, Refused, did_you_mean
 from alchemy.loop import log_loss
+from alchemy.models.reading import InWindows, Whole
 from alchemy.pipeline import build_datapipes, where_in
 from alchemy.pipeline.cache import Cache
+from alchemy.pipeline.itr import at_least
 from alchemy.pipeline.processors.labels import keep, read_labels
 from alchemy.pipeline.processors.samples import in_short
 from alchemy.pipeline.report import Report
+from alchemy.pipeline.template import Template
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.records.kept import TASK_LABELS
 from alchemy.records.labels import labels_file, read_names
@@ -31,6 +34,8 @@ class TextTask(AlchemyTask):
     training texts, with what its `train` takes as `learn = { min_frequency = 2 }`.
     `labels` is a list or a file; without it they are those that the training data list, else all that are there, in the
     order of the alphabet.
+    `template` tells where special tokens stand, `max_length` how many tokens a text may have with them, and `long` what
+    is done with more: it is refused, cut, or read in windows that share `overlap` tokens.
     `cache` keeps the encoded samples in `.alchemy/cache`, `overwrite_cache` makes them anew.
     A subclass tells how a source is encoded, what the answers to a batch are, and how good they were.
     """
@@ -43,10 +48,19 @@ class TextTask(AlchemyTask):
         tokenizer: Any,
         learn: Mapping[str, Any],
         labels: list[str] | str | None,
+        template: str,
+        max_length: int,
+        long: str,
+        overlap: int,
         cache: bool,
         overwrite_cache: bool,
+        pair: bool = False,
     ) -> None:
         super().__init__()
+        if long == "windows" and (pair or not max_length):
+            what = "one text, not pairs" if pair else "a max_length, that of a window"
+            raise AlchemyError(f"long = 'windows' needs {what}", section="task", hint="or say what is cut")
+        self.pair, self.max_length, self.long, self.overlap = pair, max_length, long, overlap
         self.cache, self.overwrite_cache = cache, overwrite_cache
         self._sources: dict[str, Any] = {}
         # of the evaluation that is under way: what was answered, and to which samples
@@ -54,6 +68,8 @@ class TextTask(AlchemyTask):
         self._asked: list[int] = []
         self._report = Report()  # unless the evalpipes have one
         self.tokenizer = self._learnt(tokenizer, learn) if is_class(tokenizer) else tokenizer_of(tokenizer)
+        self.template = template or self.tokenizer.template(pair)
+        self.reading = self._in_windows() if long == "windows" else Whole()  # as the encoder of the model does it
         self.labels = self._find_labels(labels)
 
     # -- what a subclass defines
@@ -131,14 +147,21 @@ class TextTask(AlchemyTask):
         first = [source[index] for index in range(min(len(source), 100))]
         check_vocabulary(self.tokenizer, [text for sample in first for text in self.texts(sample)])
 
-    def room(self, max_length: int) -> int:
-        """The most tokens of a text: as the config says, and never more than the model takes."""
+    def fitting(self) -> dict[str, Any]:
+        """For the pipe that encodes: where special tokens stand, the most tokens, and what is done with more."""
         longest = self.run.model.max_positions() if self.run.model is not None else None
-        if longest is not None and max_length > longest:
+        if self.long == "windows":  # the encoder of the model cuts, nothing else does
+            return {"template": self.template, "max_length": 0, "long": "refuse"}
+        if longest is not None and self.max_length > longest:
             hint = f"set max_length = {longest} or less"
-            text = f"max_length = {max_length}, and the model takes {longest} tokens"
+            text = f"max_length = {self.max_length}, and the model takes {longest} tokens"
             raise AlchemyError(text, section="task", hint=hint)
-        return max_length or longest or 0
+        return {"template": self.template, "max_length": self.max_length or longest or 0, "long": self.long}
+
+    def _in_windows(self) -> InWindows:
+        row = Template(self.tokenizer, self.template, pair=False, max_length=0, long="refuse", cuts=("refuse",))
+        overlap = at_least(0, self.overlap, "overlap")
+        return InWindows(size=self.max_length, overlap=overlap, around=row.around)
 
     def collate_options(self) -> dict[str, Any]:
         """How a batch is padded, unless the config says it."""
