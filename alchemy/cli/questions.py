@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from alchemy.errors import AlchemyError
 
+TEXTS = ("text", "pair")
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
 
 
@@ -116,17 +117,31 @@ def _asked(line: bytes, number: int) -> Question:
 
 def answered(predictor: Any, questions: Iterable[Question]) -> Iterator[dict[str, Any]]:
     """The row of each question with the answer added; at most a window of them is held."""
-    rows: deque[dict[str, Any]] = deque()
+    waiting: deque[Question] = deque()
 
     def asked() -> Iterator[tuple[str, Any]]:
         for question in questions:
-            rows.append(question.row)
+            waiting.append(question)
             yield question.where, question.item
 
     for answer in predictor.answers(asked()):
-        row = rows.popleft()
-        # the text that was asked about stands in the row already, under the name that it has there
-        yield row | {key: value for key, value in answer.items() if key in row or key not in ("text", "pair")}
+        yield _row(waiting.popleft(), answer)
+
+
+def _row(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
+    """What was asked and what was answered; a column that the answer would replace is an error, not a loss."""
+    from alchemy.pipeline.rows import to_json
+
+    row = question.row
+    # the text that was asked about stands in the row already, under the name that it has there
+    added = {key: value for key, value in answer.items() if key in row or key not in TEXTS}
+    # other fields of a question may come back as they are, but `pred` is never one of them
+    same = row.keys() & added.keys() - {*TEXTS}
+    lost = [key for key in same if key == "pred" or to_json(row[key]) != to_json(added[key])]
+    if lost:
+        hint = "give what is there another name, or take it out"
+        raise AlchemyError(f"the answer has {min(lost)!r}, and so has the row", where=question.where, hint=hint)
+    return row | added
 
 
 def stdin() -> Callable[[int], bytes]:

@@ -132,6 +132,8 @@ def test_lines_are_answered_up_to_a_wrong_one(ask: Asking) -> None:
         ("in.csv", "text\na\n", ("--format", "csv"), "csv is written to a file; give --out FILE.csv"),
         ("in.csv", "text\na\n", ("--split", "dev"), "--text, --file, - and --split exclude each other"),
         ("in.csv", "text\na b c d\n", ("--set", "task.max_length=3"), "in.csv:2: a text has 4 tokens, more than"),
+        ("in.csv", "text,pred\na,bad\n", (), "in.csv:2 the answer has 'pred', and so has the row; give what is there"),
+        ("in.jsonl", '{"text": "a", "prob": 1}\n', (), "in.jsonl:1 the answer has 'prob', and so has the row"),
         ("in.csv", "text\na\n", ("--batch-size", "0"), "batch_size must be a whole number of at least 1"),
     ],
 )
