@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import checkpoint, data, loop, start, tracking
+from bench import checkpoint, data, loop, start, texts, tracking
 from bench.measure import save
 
 BENCHMARKS = {
@@ -14,6 +14,7 @@ BENCHMARKS = {
     "tracking": tracking.figures,
     "checkpoint": checkpoint.figures,
     "data": data.figures,
+    "texts": texts.figures,
 }
 
 
