@@ -18,11 +18,13 @@ from loguru import logger
 from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document, Table
 from alchemy.context import Run
+from alchemy.data.blame import blamed
 from alchemy.data.named import named
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc_cuda
 from alchemy.launch.project import reach
 from alchemy.model import build_model
+from alchemy.pipeline import over_questions
 from alchemy.precision import build_precision
 from alchemy.records import find
 from alchemy.records.kept import best_checkpoint, config_of, has_best, use_own
@@ -78,6 +80,8 @@ class Predictor:
         self._task: Any = self.run.task
         self._collate = named(_collate_table(self._task), what="collate_fn")
         self._longest = self.run.model.max_positions()
+        self._asked = Questions()
+        self._source = self._context.run(_source, self._task, self._asked)
 
     def __enter__(self) -> Self:
         return self
@@ -149,7 +153,8 @@ class Predictor:
             except AlchemyError as error:
                 failure = AlchemyError(error.problem.message, where=where, hint=error.problem.hint)
                 break
-        encoded = self._task.encoded(Questions(raw, [where for where, _ in asked])) if raw else ()
+        self._asked.ask(raw, [where for where, _ in asked])
+        encoded = self._task.encoded(self._source) if raw else ()
         made: list[dict[str, Any]] = []
         try:
             for place in range(len(raw)):
@@ -157,15 +162,20 @@ class Predictor:
                 self._check_length(made[-1], asked[place][0])
         except AlchemyError as error:
             return made[:place], error
+        except Exception as error:  # of a function that a pipe calls
+            told = blamed(error)
+            if told is None:
+                raise
+            problem = told.problem
+            return made[:place], AlchemyError(problem.message, where=asked[place][0], section=problem.section)
         return made, failure
 
     def _check_length(self, sample: Mapping[str, Any], where: str) -> None:
         length = len(sample.get("input_ids", ()))
         if self._longest is not None and length > self._longest:
-            hint = f'shorten it, or set task.max_length={self._longest} and task.long="only_first", which cuts it, or "windows"'
-            raise AlchemyError(
-                f"a text has {length} tokens, and the model takes {self._longest}", where=where, hint=hint
-            )
+            way = f'set task.max_length={self._longest} and task.long="only_first", which cuts it, or "windows"'
+            text = f"a text has {length} tokens, and the model takes {self._longest}"
+            raise AlchemyError(text, where=where, hint=f"shorten it, or {way}")
 
 
 def _ahead(coming: Iterator[Any], count: int) -> tuple[list[Any], AlchemyError | None]:
@@ -179,14 +189,26 @@ def _ahead(coming: Iterator[Any], count: int) -> tuple[list[Any], AlchemyError |
 
 
 class Questions(list[Any]):
-    """Samples that know where they come from, as those of a processor do."""
+    """Samples that know where they come from, as those of a processor do; others take their place when they are asked.
 
-    def __init__(self, samples: Iterable[Any], places: Sequence[str]) -> None:
-        super().__init__(samples)
-        self.places = places
+    So that pipes over them are built once.
+    """
+
+    places: Sequence[str] = ()
+
+    def ask(self, samples: list[Any], places: Sequence[str]) -> None:
+        self[:], self.places = samples, places
 
     def where(self, index: int) -> str:
         return self.places[index]
+
+
+def _source(task: Any, questions: Questions) -> Any:
+    """The questions behind the pipes of a split: one that is evaluated, where there is one, as they are."""
+    tables = task.cfg.get("datasets") or {}
+    split = next((name for name in ("test", "dev", "train") if isinstance(tables.get(name), Mapping)), None)
+    pipes = tables[split].get("pipes") if split else None
+    return over_questions(pipes, questions, section=f"task.datasets.{split}") if pipes else questions
 
 
 def _for_questions(document: Document, weights: Path | None) -> Document:

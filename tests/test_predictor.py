@@ -19,6 +19,7 @@ from alchemy.errors import AlchemyError
 from alchemy.predictor import Predictor
 from alchemy.runner import run_task
 from tests.tasks.test_learning import config
+from tests.test_optim import warned
 from tests.trained import KINDS, trained
 
 ITEMS: dict[str, list[Any]] = {
@@ -181,6 +182,55 @@ def test_word_vectors_are_not_read_again(tmp_path: Path) -> None:
     (tmp_path / "vectors.txt").unlink()
     with alchemy.load(result.record_dir) as model:
         same(model.predict(["a fine day"])[0]["prob"], result.ret["preds"][0]["prob"])
+
+
+def lowered(text: str) -> str:
+    return text.lower()
+
+
+def labelled(sample: dict[str, Any]) -> dict[str, Any]:
+    return sample | {"label": sample["label"]}
+
+
+LOWER = {"type": "alchemy.pipeline.lst.Map", "fn": f"{__name__}.lowered", "field": "text"}
+HELD = {"type": "alchemy.pipeline.lst.HoldOut", "share": 0.5}
+
+
+def piped(root: Path, *pipes: dict[str, Any]) -> Path:
+    """A record whose dev data go through pipes behind the processor."""
+    cfg = config(root, "classes")
+    dev = cfg["task"]["datasets"]["dev"]
+    cfg["task"]["datasets"]["dev"] = {**dev, "pipes": [*dev["pipes"], *pipes]}
+    cfg["sched"]["epochs"] = 1
+    found: Path = run_task(cfg, raise_errors=True).record_dir
+    return found
+
+
+def test_questions_go_through_the_pipes_that_make_a_sample_of_one(tmp_path: Path) -> None:
+    record = piped(tmp_path, HELD, LOWER)
+    with warned() as lines, alchemy.load(record) as model:
+        loud, quiet = model.predict(["A FINE DAY", "a fine day"])
+        assert model.predict(["A SAD RAIN"])[0]["text"] == "a sad rain"
+    same(loud, quiet)
+    assert not [line for line in lines if "do not go through" in line]
+
+
+def test_pipes_that_questions_cannot_go_through_are_named(tmp_path: Path) -> None:
+    stream = [LOWER | {"type": "alchemy.pipeline.itr.Map"}, {"type": "alchemy.pipeline.lst.ItrToLst"}]
+    record = piped(tmp_path, HELD, *stream)
+    with warned() as lines, alchemy.load(record) as model:
+        assert model.predict(["A FINE DAY"])[0]["text"] == "A FINE DAY"
+    (told,) = [line for line in lines if "do not go through" in line]
+    assert told.startswith("questions do not go through alchemy.pipeline.itr.Map of [task.datasets.dev]: what it does")
+
+
+def test_a_function_that_fails_on_a_question_is_told_with_its_place(tmp_path: Path) -> None:
+    record = piped(tmp_path, {"type": "alchemy.pipeline.lst.Map", "fn": f"{__name__}.labelled"})
+    with (
+        alchemy.load(record) as model,
+        pytest.raises(AlchemyError, match=r"items\[0\] .*Map failed at .*: KeyError: 'label'"),
+    ):
+        model.predict(["a fine day"])
 
 
 def test_several_models_are_open_at_once_and_closed_in_any_order(records: Any) -> None:

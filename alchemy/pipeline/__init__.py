@@ -32,6 +32,7 @@ __all__ = [
     "OutputPipeline",
     "SchedPipeline",
     "build_datapipes",
+    "over_questions",
     "where_before",
     "where_in",
 ]
@@ -42,13 +43,15 @@ class DataPipeline(Registrable):
 
     Pipes travel to loader workers: keep nothing in them that cannot be pickled, and no run.
     A pipe may declare the fields of the samples it `takes` and `gives`, each with a dtype, a dtype and a shape such as
-    `int64[T]`, or "" for any; chains are checked when they are built. A pipe that `keeps` gives what it took. `splits`
-    marks one that shares out the data, `begins` one that reads files and no other pipe.
+    `int64[T]`, or "" for any; chains are checked when they are built. A pipe that `keeps` gives what it took; one that
+    `maps` makes each sample of one sample and nothing else, so that questions can go through it. `splits` marks one
+    that shares out the data, `begins` one that reads files and no other pipe.
     """
 
     takes: ClassVar[Mapping[str, str] | None] = None
     gives: ClassVar[Mapping[str, str] | None] = None
     keeps: ClassVar[bool] = False
+    maps: ClassVar[bool] = False
     begins: ClassVar[bool] = False
     splits: ClassVar[bool] = False
 
@@ -181,6 +184,35 @@ def build_datapipes(pipes: Sequence[Mapping[str, Any]], *, section: str = "", se
         seed_chain(built, seed)
         fields = _flow(built, fields, table, name)
     return built
+
+
+def over_questions(pipes: Sequence[Mapping[str, Any]], questions: Any, *, section: str = "") -> Any:
+    """The samples that somebody asks about, as the pipes of a split make them: those behind a processor that `maps`.
+
+    Pipes that only choose or order samples are left out. So is one that may change them in another way, or in a chain
+    that reads rows of which nobody knows when they become samples; a warning names it.
+    """
+    kinds = [_kind_of(table) for table in pipes]
+    built, left = questions, []
+    for number, (table, kind) in enumerate(zip(pipes, kinds)):
+        name = f"{section}.pipes.{number}"
+        if kinds[0].begins and kind.maps and issubclass(kind, LstDataPipeline):
+            built = _build_pipe(table, built, first=False, section=name)
+            put_place(built, where_of(table), name)
+        elif kind.maps or (kinds[0].begins and not (kind.begins or kind.keeps)):
+            left.append(str(table["type"]))
+    if left:
+        text = "questions do not go through {} of [{}]: what it does to texts has to be done to questions too"
+        logger.warning(text, ", ".join(left), section)
+    return built
+
+
+def _kind_of(table: Mapping[str, Any]) -> Any:
+    """The class of a pipe; of one whose code is not here nothing is known."""
+    try:
+        return DataPipeline.resolve_registered_module(table["type"])
+    except AlchemyError:
+        return DataPipeline
 
 
 def _build_pipe(table: Mapping[str, Any], before: Any, *, first: bool, section: str) -> Any:

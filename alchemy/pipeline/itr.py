@@ -159,6 +159,8 @@ class WithLength(ItrDataPipeline):
 class Map(ItrDataPipeline):
     """`fn(sample, **args)` for every sample; with `field` only that field is given, and replaced (or put in `to`)."""
 
+    maps = True
+
     def __init__(
         self, datapipe: Any, fn: Any, *, args: dict[str, Any] | None = None, field: str = "", to: str = ""
     ) -> None:
@@ -239,6 +241,8 @@ class Concat(ItrDataPipeline):
 @DataPipeline.register()
 class Fields(ItrDataPipeline):
     """Samples with only the fields in `keep` (all, if empty), some under another name: `rename = { old = "new" }`."""
+
+    maps = True
 
     def __init__(self, datapipe: Any, *, keep: list[str] | None = None, rename: dict[str, str] | None = None) -> None:
         super().__init__(datapipe)

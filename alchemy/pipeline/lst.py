@@ -68,6 +68,7 @@ class ItrToLst(LstDataPipeline):
 class Map(LstDataPipeline):
     """`fn(sample, **args)`, computed whenever a sample is asked for; `field` and `to` as in `itr.Map`."""
 
+    maps = True
     where = where_before
 
     def __init__(

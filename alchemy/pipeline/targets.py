@@ -23,6 +23,7 @@ class LabelIds(LstDataPipeline):
     can be predicted, and not scored.
     """
 
+    maps = True
     where = where_before
 
     def __init__(
