@@ -1,9 +1,9 @@
-"""The table of the recipes: what their records say, one small JSON file for each recipe, and all of them in README.md.
+"""The table of the recipes: what their records say, one small JSON file for each recipe, and all of them in two pages.
 
 In the folder of the recipes, after runs with `--test`:
 
     python table.py collect ../runs/recipes   # records -> results/<tag>.json
-    python table.py show                      # results/<tag>.json -> the table in README.md
+    python table.py show                      # results/<tag>.json -> the table in README.md and docs/recipes.md
 """
 
 from __future__ import annotations
@@ -14,25 +14,36 @@ import sys
 import tomllib
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
+PAGES = (HERE / "README.md", HERE.parent / "docs" / "recipes.md")
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 
-# tag: (what is compared, the published figure and what it was made with)
+
+class Recipe(NamedTuple):
+    """Its file, what is compared, and the published figure with what it was made of."""
+
+    file: str
+    metric: str
+    published: str
+
+
 RECIPES = {
-    "thucnews-fasttext": ("accuracy", "92.23, all 180 k titles"),
-    "thucnews-textcnn": ("accuracy", "91.22, all 180 k titles and Sogou vectors"),
-    "thucnews-bilstm": ("accuracy", "91.12, the same"),
-    "thucnews-bilstm-attention": ("accuracy", "90.90, the same"),
-    "thucnews-rcnn": ("accuracy", "91.54, the same"),
-    "thucnews-dpcnn": ("accuracy", "91.25, the same"),
-    "thucnews-transformer": ("accuracy", "89.91, the same"),
-    "trec-textcnn": ("accuracy", "91.2 (Kim 2014), replicated 88.2"),
-    "sst2-textcnn": ("accuracy", "82.7, trained on phrases (Kim 2014)"),
-    "sst2-minilm": ("accuracy", ""),
-    "semeval-rbert": ("f1", "88.29 with BERT-base (R-BERT)"),
-    "resume-bilstm-crf": ("f1", "94.46 (Lattice LSTM)"),
+    "thucnews-fasttext": Recipe("thucnews/fasttext.toml", "accuracy", "92.23, all 180 k titles"),
+    "thucnews-textcnn": Recipe("thucnews/textcnn.toml", "accuracy", "91.22, all 180 k titles and Sogou vectors"),
+    "thucnews-bilstm": Recipe("thucnews/bilstm.toml", "accuracy", "91.12, the same"),
+    "thucnews-bilstm-attention": Recipe("thucnews/bilstm_attention.toml", "accuracy", "90.90, the same"),
+    "thucnews-rcnn": Recipe("thucnews/rcnn.toml", "accuracy", "91.54, the same"),
+    "thucnews-dpcnn": Recipe("thucnews/dpcnn.toml", "accuracy", "91.25, the same"),
+    "thucnews-transformer": Recipe("thucnews/transformer.toml", "accuracy", "89.91, the same"),
+    "trec-textcnn": Recipe("trec/textcnn.toml", "accuracy", "91.2 (Kim 2014), replicated 88.2"),
+    "sst2-textcnn": Recipe("sst2/textcnn.toml", "accuracy", "82.7, trained on phrases (Kim 2014)"),
+    "sst2-minilm": Recipe("sst2/minilm.toml", "accuracy", "none with these weights"),
+    "semeval-rbert": Recipe("semeval/rbert.toml", "f1", "88.29 with BERT-base (R-BERT)"),
+    "resume-bilstm-crf": Recipe("resume_ner/bilstm_crf.toml", "f1", "94.46 (Lattice LSTM)"),
+    "resume-small-bert-crf": Recipe("resume_ner/small_bert_crf.toml", "f1", "none without pretraining"),
+    "resume-bert-crf": Recipe("resume_ner/bert_crf.toml", "f1", "95.82 on dev with BERT-base (bertorch)"),
 }
 
 
@@ -46,14 +57,14 @@ def collect(root: Path) -> None:
     for tag, seeds in found.items():
         rows = [seeds[seed] for seed in sorted(seeds)]
         (HERE / "results").mkdir(exist_ok=True)
-        text = json.dumps({"tag": tag, "metric": RECIPES[tag][0], "seeds": rows}, ensure_ascii=False, indent=1)
+        text = json.dumps({"tag": tag, "metric": RECIPES[tag].metric, "seeds": rows}, ensure_ascii=False, indent=1)
         (HERE / "results" / f"{tag}.json").write_text(text + "\n", "utf-8")
         print(f"{tag}: {summary(rows)}, seeds {', '.join(str(row['seed']) for row in rows)}")
 
 
 def told(info: dict[str, Any], test: Path) -> dict[str, Any]:
     """What one seed proves: the score of the test, and how the training behind it went."""
-    metric = RECIPES[info["tag"]][0]
+    metric = RECIPES[info["tag"]].metric
     cfg = tomllib.loads((test / "cfg.toml").read_text("utf-8"))
     train = Path(cfg["model"]["model_path"]).parent.parent
     trained = json.loads((train / "record.json").read_text("utf-8"))
@@ -83,21 +94,21 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 def table() -> str:
     lines = ["| recipe | command | time of a seed | test | published |", "|---|---|---|---|---|"]
-    for tag, (metric, published) in RECIPES.items():
+    for tag, (config, metric, published) in RECIPES.items():
         file = HERE / "results" / f"{tag}.json"
-        if file.is_file():
-            rows = json.loads(file.read_text("utf-8"))["seeds"]
-            seconds = statistics.median(row["seconds"] for row in rows)
-            told = f"{metric} {summary(rows)} ({len(rows)} seeds)"
-            lines.append(f"| {tag} | `{rows[0]['command']}` | {seconds / 60:.0f} min | {told} | {published} |")
+        rows = json.loads(file.read_text("utf-8"))["seeds"] if file.is_file() else []
+        command = f"alchemy run {config} --seeds {','.join(str(row['seed']) for row in rows) or '1,2,3'} --test"
+        minutes = f"{statistics.median(row['seconds'] for row in rows) / 60:.0f} min" if rows else ""
+        told = f"{metric} {summary(rows)} ({len(rows)} seeds)" if rows else "not run here"
+        lines.append(f"| {tag} | `{command}` | {minutes} | {told} | {published} |")
     return "\n".join(lines)
 
 
 def show() -> None:
-    readme = HERE / "README.md"
-    before, _, rest = readme.read_text("utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    readme.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", "utf-8")
+    for page in PAGES:
+        before, _, rest = page.read_text("utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        page.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,99 @@
+"""The recipes are what the table says, and the table is what the records say."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import string
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from alchemy.cli import main
+from alchemy.config.write import dumps
+from tests.tasks.test_learning import config
+from tests.text.sets import DATA, needs
+
+ROOT = Path(__file__).parents[2] / "recipes"
+FILES = sorted(path for path in ROOT.glob("*/*.toml") if path.stem != "base")
+SETS = {"thucnews": "thucnews_title10", "sst2": "sst2_sentences", "semeval": "semeval2010_task8"}
+SETS |= {"resume_ner": "ner_zh_resume", "trec": "trec"}
+
+
+@pytest.fixture(scope="module")
+def table() -> ModuleType:
+    return loaded("table")
+
+
+def test_the_table_names_every_recipe(table: ModuleType) -> None:
+    there = {tomllib.loads(path.read_text("utf-8"))["tag"]: str(path.relative_to(ROOT)) for path in FILES}
+    assert there == {tag: recipe.file for tag, recipe in table.RECIPES.items()}
+
+
+def test_the_pages_show_what_the_results_say(table: ModuleType) -> None:
+    for page in table.PAGES:
+        shown = page.read_text("utf-8").partition(table.BEGIN)[2].partition(table.END)[0]
+        assert shown.strip() == table.table()
+
+
+def test_results_come_from_the_records_of_tests(
+    table: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cfg: dict[str, Any] = config(tmp_path, "classes")
+    cfg["tag"], cfg["plugins"][0]["log_dir"] = "trec-textcnn", "records/train"
+    cfg["task"]["datasets"]["test"] = cfg["task"]["datasets"]["dev"]
+    cfg["task"]["evalpipes"] = [{"type": "alchemy.pipeline.eval.SaveBest", "monitor": "accuracy"}]
+    Path("c.toml").write_text(dumps(cfg))
+    assert main(["run", "c.toml", "--seeds", "1,2", "--test", "--device", "-1"]) == 0
+    monkeypatch.setattr(table, "HERE", tmp_path)
+    table.collect(Path("records"))
+    found = json.loads((tmp_path / "results" / "trec-textcnn.json").read_text("utf-8"))
+    assert [row["seed"] for row in found["seeds"]] == [1, 2]
+    assert all(row["test"] == max(row["dev"]) == 1.0 for row in found["seeds"])
+    assert "--seeds 1,2 --test` | 0 min | accuracy 100.00 ± 0.00 (2 seeds) |" in table.table()
+
+
+@pytest.fixture(params=FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def recipe(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One of the recipes, in a copy of their folder that has the data, and in which the test runs."""
+    needs(SETS[request.param.parent.name])
+    for part in ROOT.rglob("*.toml"):
+        copy = tmp_path / part.relative_to(ROOT)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes(part.read_bytes())
+    (tmp_path / "data").symlink_to(DATA)
+    monkeypatch.chdir(tmp_path)
+    return Path(request.param.relative_to(ROOT))
+
+
+def test_a_recipe_has_no_fault_that_a_check_finds(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(recipe)]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_recipe_trains_on_its_data(recipe: Path) -> None:
+    assert main(["run", str(recipe), "--fast-dev-run", "2", "--device", "-1", *small(recipe)]) == 0
+
+
+def small(file: Path) -> list[str]:
+    """A small model with random weights where the recipe wants a pretrained one."""
+    if "bert" not in file.stem and "minilm" not in file.stem:
+        return []
+    signs = string.ascii_lowercase + string.digits + string.punctuation
+    train = DATA / "ner_zh_resume" / "train.char.bmes.gz"
+    maker = loaded("small_bert")
+    chinese = file.parent.name == "resume_ner"
+    maker.make(maker.signs_of(train) if chinese else [*signs, *(f"##{sign}" for sign in signs)], Path("bert"))
+    return ["--set", "model.encoder.path=bert", "--set", "task.tokenizer=bert", "--set", "task.max_length=512"]
+
+
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"recipes_{name}", ROOT / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
