@@ -28,7 +28,7 @@ class Pretrained(Encoder):
 
     `kind` names the architecture where `config.json` does not say it, as in folders of 2019. `weights = false` takes
     the architecture alone and begins with random numbers; `options` are set in its configuration, such as
-    `{ hidden_dropout_prob = 0.2 }`.
+    `{ hidden_dropout_prob = 0.2 }`. A few architectures, as convbert, let padding into their vectors; a warning tells.
     """
 
     def __init__(
@@ -58,22 +58,35 @@ class Pretrained(Encoder):
         self.width = config.hidden_size
         self.longest = _longest(config, self.inner)
         self.reads_on = self._ends_with_all()
+        if self._sees_padding():
+            text = "{} ({}) gives other vectors where texts are padded: an answer depends on the other texts of a batch"
+            logger.warning(text, path, self.kind)
         takes = inspect.signature(self.inner.forward).parameters
         # the RoBERTa family has a table of one segment, others have none
         self.segments = "token_type_ids" in takes and (
             getattr(config, "type_vocab_size", 1) > 1 or self.kind == "xlnet"
         )
 
-    @torch.no_grad()
     def _ends_with_all(self) -> bool:
         """Whether the last token says more than the first: XLNet's [CLS] stands there, and GPT never looks ahead."""
         if self.kind == "xlnet":
             return True
-        training = self.inner.training
-        ids_BT = torch.tensor([[1, 2], [1, 3]])
-        first_BD = self.inner.eval()(input_ids=ids_BT, attention_mask=torch.ones_like(ids_BT)).last_hidden_state[:, 0]
-        self.inner.train(training)
+        first_BD = self._tried([[1, 2], [1, 3]])[:, 0]
         return torch.equal(first_BD[0], first_BD[1])
+
+    def _sees_padding(self) -> bool:
+        """Whether padding changes the vectors of a text, whatever the mask says: ConvBERT and others mix it in."""
+        alone_BTD, padded_BTD = self._tried([[2, 3]]), self._tried([[2, 3, 0, 0]])
+        return not torch.allclose(alone_BTD, padded_BTD[:, :2], rtol=1e-4, atol=1e-4)
+
+    @torch.no_grad()
+    def _tried(self, ids: list[list[int]]) -> Tensor:
+        """The vectors of short rows; what stands behind the second token is padding."""
+        training, ids_BT = self.inner.training, torch.tensor(ids)
+        mask_BT = (torch.arange(ids_BT.shape[1]) < 2).long().expand_as(ids_BT)
+        states_BTD: Tensor = self.inner.eval()(input_ids=ids_BT, attention_mask=mask_BT).last_hidden_state
+        self.inner.train(training)
+        return states_BTD
 
     def forward(self, rows: Rows) -> States:
         given: dict[str, Any] = {"input_ids": rows.ids_BT, "attention_mask": rows.real_BT.long()}

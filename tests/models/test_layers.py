@@ -17,6 +17,7 @@ from alchemy.models.heads import CNN, DPCNN, GRU, LSTM, RCNN, Attention, Head, P
 from alchemy.models.pretrained import Pretrained
 from alchemy.nn.rows import in_front
 from tests.models.tiny import KINDS, folder, padded, ragged, words
+from tests.test_optim import warned
 
 HEADS: dict[str, Any] = {
     "cnn": lambda n: CNN(n, filter_sizes=[2, 3, 6], filter_num=5),
@@ -116,6 +117,18 @@ def test_a_folder_is_read_as_transformers_reads_it(kind: str, tmp_path: Path) ->
 @pytest.mark.parametrize(("kind", "longest"), [("bert", 20), ("roberta", 19), ("xlnet", None)])
 def test_the_longest_text_is_known(kind: str, longest: int | None, tmp_path: Path) -> None:
     assert Pretrained(str(folder(tmp_path, kind))).longest == longest
+
+
+@pytest.mark.parametrize(("kind", "told"), [("convbert", True), ("squeezebert", False)])
+def test_a_model_that_lets_padding_into_its_vectors_is_told(kind: str, told: bool, tmp_path: Path) -> None:
+    path = folder(tmp_path, kind, embedding_size=16)
+    with warned() as lines:
+        encoder = Pretrained(str(path)).eval()
+    assert [line.partition(":")[0] for line in lines] == [
+        f"{path} ({kind}) gives other vectors where texts are padded"
+    ] * told
+    plain, again = (vectors(encoder, padded(ragged([3]), extra)) for extra in (0, 4))
+    assert torch.allclose(plain, again, atol=1e-5) is not told
 
 
 def test_folders_that_do_not_fit_are_refused(tmp_path: Path) -> None:
