@@ -1,0 +1,10 @@
+"""Texts from a model that tells the scores of the next token: beam search, sampling, and what both must obey."""
+
+from __future__ import annotations
+
+from alchemy.generate.beam import BeamSearch
+from alchemy.generate.ensemble import Ensemble
+from alchemy.generate.hypothesis import Hypothesis, Steps
+from alchemy.generate.sample import Sampling
+
+__all__ = ["BeamSearch", "Ensemble", "Hypothesis", "Sampling", "Steps"]

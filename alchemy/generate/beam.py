@@ -1,0 +1,156 @@
+"""Beam search over a batch of sentences: what is found for one does not depend on the others."""
+
+# B sentences, G groups of a sentence, K hypotheses of a group, N = B G K rows, V vocabulary, P picks of a row,
+# C candidates of a group
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from alchemy.errors import AlchemyError
+from alchemy.generate.hypothesis import Hypothesis, Special, Steps, Written
+from alchemy.generate.rules import NEVER, Rule, obey
+
+
+class Candidates(NamedTuple):
+    """The best ways to go on with the hypotheses of a group, best first: with which, by which token, to which sum."""
+
+    parent_BC: Tensor
+    token_BC: Tensor
+    sum_BC: Tensor
+
+    def at(self, place_BK: Tensor) -> Candidates:
+        return Candidates(*(part.gather(1, place_BK) for part in self))
+
+
+class BeamSearch:
+    """Keeps the `beam` best beginnings of each sentence, and gives the `nbest` best texts of those that ended.
+
+    The score of a text is the sum of its log-probabilities, divided by its length (with the end) to the power of
+    `length_penalty`. A sentence is done when as many texts have ended as there are beginnings; with `exact` when no
+    beginning that is left could still become one of the `nbest`. With `groups` the hypotheses of a sentence are
+    searched for in turn, and a group is charged `diversity` for each token that those before it took at the same step.
+    """
+
+    def __init__(
+        self,
+        *,
+        beam: int = 5,
+        nbest: int = 1,
+        length_penalty: float = 1.0,
+        exact: bool = False,
+        groups: int = 1,
+        diversity: float = 0.5,
+    ) -> None:
+        if not 1 <= nbest <= beam:
+            raise AlchemyError(f"nbest = {nbest} must be at least 1, and at most beam = {beam}")
+        if groups < 1 or beam % groups:
+            raise AlchemyError(f"beam = {beam} is no multiple of groups = {groups}")
+        self.beam, self.nbest, self.length_penalty, self.exact = beam, nbest, length_penalty, exact
+        self.groups, self.diversity = groups, diversity
+
+    def __call__(self, steps: Steps, most_B: Tensor, special: Special, rules: Sequence[Rule]) -> list[list[Hypothesis]]:
+        """The best texts of each sentence, best first; `steps` has `beam` rows for each of them.
+
+        `most_B` is how many tokens each may have, its end not counted; a rule among `rules` must see to it.
+        """
+        search = Running(self, most_B, special)
+        while len(search.left_B):
+            scores_NV = steps.scores(search.last_N)
+            total_N1 = scores_NV.logsumexp(-1, keepdim=True)
+            obey(rules, scores_NV, search.written.tokens_NT, search.left_B.repeat_interleave(self.beam))
+            rows_N = search.advance(scores_NV, total_N1)
+            if len(rows_N) and not torch.equal(rows_N, torch.arange(len(total_N1), device=rows_N.device)):
+                steps.select(rows_N)
+        return [sorted(texts, key=lambda text: -text.score)[: self.nbest] for texts in search.texts]
+
+
+class Running:
+    """A search that is under way."""
+
+    def __init__(self, how: BeamSearch, most_B: Tensor, special: Special) -> None:
+        self.how, self.most_B, self.special = how, most_B, special
+        self.width = how.beam // how.groups
+        sentences, device = len(most_B), most_B.device
+        self.ended = [[0] * how.groups for _ in range(sentences)]  # how many texts, in each group
+        self.texts: list[list[Hypothesis]] = [[] for _ in range(sentences)]
+        self.left_B = torch.arange(sentences, device=device)  # the sentences that are not done
+        self.written = Written(sentences * how.beam, device)
+        self.last_N = torch.full((sentences * how.beam,), special.begin, device=device)
+        self.sum_BGK = torch.full((sentences, how.groups, self.width), NEVER, device=device)
+        self.sum_BGK[..., 0] = 0.0  # at first the hypotheses of a group are all the same: one of them counts
+
+    def advance(self, scores_NV: Tensor, total_N1: Tensor) -> Tensor:
+        """Goes on by a token with the best hypotheses; gives the rows that they come from."""
+        sentences, groups = len(self.left_B), self.how.groups
+        scores_BGKV = scores_NV.view(sentences, groups, self.width, -1)
+        total_BGK1 = total_N1.view(sentences, groups, self.width, 1)
+        charge_BV = scores_NV.new_zeros(sentences, scores_NV.shape[-1]) if groups > 1 else None
+        going = []
+        for group in range(groups):
+            found = self._candidates(scores_BGKV[:, group], total_BGK1[:, group], self.sum_BGK[:, group], charge_BV)
+            ends_BC = found.token_BC == self.special.eos
+            self._keep(found, ends_BC, group)
+            # there is one end for each parent at most, so that enough candidates are none
+            going.append(found.at(ends_BC.byte().argsort(dim=1, stable=True)[:, : self.width]))
+            if charge_BV is not None:
+                charge_BV.scatter_add_(1, going[-1].token_BC, torch.full_like(going[-1].sum_BC, self.how.diversity))
+        return self._go_on(*(torch.stack(part, dim=1) for part in zip(*going)))
+
+    def _candidates(
+        self, scores_BKV: Tensor, total_BK1: Tensor, sum_BK: Tensor, charge_BV: Tensor | None
+    ) -> Candidates:
+        picks = min(2 * self.width, scores_BKV.shape[-1])
+        wanted_BKV = scores_BKV if charge_BV is None else scores_BKV - charge_BV[:, None]
+        # of each row no more than the candidates of the group can be among these
+        token_BKP = wanted_BKV.topk(picks).indices
+        shift_BK1 = sum_BK[..., None] - total_BK1
+        sum_BKP = scores_BKV.gather(2, token_BKP) + shift_BK1
+        rank_BKP = sum_BKP if charge_BV is None else wanted_BKV.gather(2, token_BKP) + shift_BK1
+        place_BC = rank_BKP.flatten(1).topk(min(2 * self.width, rank_BKP[0].numel())).indices
+        return Candidates(place_BC // picks, *(part.flatten(1).gather(1, place_BC) for part in (token_BKP, sum_BKP)))
+
+    def _keep(self, found: Candidates, ends_BC: Tensor, group: int) -> None:
+        """Takes the texts that ended, of those that would have been kept."""
+        ends_BK = ends_BC[:, : self.width] & (found.sum_BC[:, : self.width] > NEVER)
+        length = self.written.length + 1
+        for place, which in ends_BK.nonzero().tolist():
+            total = float(found.sum_BC[place, which])
+            row = (place * self.how.groups + group) * self.width + int(found.parent_BC[place, which])
+            sentence = int(self.left_B[place])
+            text = self.written.ended(row, self.special.eos, total, total / length**self.how.length_penalty)
+            self.texts[sentence].append(text)
+            self.ended[sentence][group] += 1
+
+    def _go_on(self, parent_BGK: Tensor, token_BGK: Tensor, sum_BGK: Tensor) -> Tensor:
+        best_B = sum_BGK.flatten(1).amax(1).tolist()
+        most_B = self.most_B[self.left_B].tolist()
+        left = [
+            place
+            for place, (sentence, best, most) in enumerate(zip(self.left_B.tolist(), best_B, most_B))
+            if not self._done(sentence, best, most)
+        ]
+        left_B = torch.tensor(left, dtype=torch.long, device=self.left_B.device)
+        group_BG1 = (left_B[:, None] * self.how.groups + torch.arange(self.how.groups, device=left_B.device))[..., None]
+        rows_N = (group_BG1 * self.width + parent_BGK[left_B]).flatten()
+        self.last_N, self.sum_BGK = token_BGK[left_B].flatten(), sum_BGK[left_B]
+        self.written.add(rows_N, self.last_N, self.sum_BGK.flatten())
+        self.left_B = self.left_B[left_B]
+        return rows_N
+
+    def _done(self, sentence: int, best: float, most: int) -> bool:
+        """Whether nothing more is wanted of a sentence, whose best hypothesis has the sum `best`."""
+        if best == NEVER:
+            return True
+        if not self.how.exact:
+            return all(count >= self.width for count in self.ended[sentence])
+        if len(self.texts[sentence]) < self.how.nbest:
+            return False
+        penalty = self.how.length_penalty
+        # sums only fall: the most that can become of one is its own, at the length that suits it best
+        reach = best / (most + 1 if penalty > 0 else self.written.length + 2) ** penalty
+        return sorted(text.score for text in self.texts[sentence])[-self.how.nbest] >= reach

@@ -1,0 +1,66 @@
+"""What a search asks for, step by step, and what it finds."""
+
+# N rows of a search: sentences x hypotheses of each, V vocabulary, T tokens so far, C room for tokens
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+ROOM = 32  # tokens that there is room for at first; it is doubled when they are there
+
+
+class Steps(Protocol):
+    """A decoder and what it remembers. The rows of one sentence are neighbours, and all begin with nothing."""
+
+    def scores(self, last_N: Tensor) -> Tensor:
+        """Takes the newest token of each row, and gives scores (logits) of the next, [N, V], for the caller to keep."""
+
+    def select(self, rows_N: Tensor) -> None:
+        """Keeps some rows, in another order. A sentence stays with as many rows as it had, or leaves."""
+
+
+class Special(NamedTuple):
+    """Tokens that a search knows: what a row begins with, what ends it, padding, what stands for an unknown word."""
+
+    begin: int
+    eos: int
+    pad: int | None = None
+    unk: int | None = None
+
+
+class Hypothesis(NamedTuple):
+    """Tokens with their end, the log-probability of each, and the score of all, by which hypotheses are ranked."""
+
+    tokens: list[int]
+    token_scores: list[float]
+    score: float
+
+
+class Written:
+    """The tokens of all rows so far, with the sums of their log-probabilities up to each; room is made in advance."""
+
+    def __init__(self, rows: int, device: torch.device) -> None:
+        self.length = 0
+        self.tokens_NC = torch.empty(rows, ROOM, dtype=torch.long, device=device)
+        self.sums_NC = torch.empty(rows, ROOM, device=device)
+
+    @property
+    def tokens_NT(self) -> Tensor:
+        return self.tokens_NC[:, : self.length]
+
+    def add(self, rows_N: Tensor, token_N: Tensor, sum_N: Tensor) -> None:
+        """Goes on with some of the rows, in another order, each with one more token."""
+        if self.length == self.tokens_NC.shape[1]:
+            self.tokens_NC, self.sums_NC = (torch.cat((part, part), 1) for part in (self.tokens_NC, self.sums_NC))
+        self.tokens_NC, self.sums_NC = self.tokens_NC[rows_N], self.sums_NC[rows_N]
+        self.tokens_NC[:, self.length], self.sums_NC[:, self.length] = token_N, sum_N
+        self.length += 1
+
+    def ended(self, row: int, end: int, total: float, score: float) -> Hypothesis:
+        """A row with its end, and what it scored with that."""
+        sums = [*self.sums_NC[row, : self.length].tolist(), total]
+        each = [later - before for before, later in zip([0.0, *sums], sums)]
+        return Hypothesis([*self.tokens_NC[row, : self.length].tolist(), end], each, score)

@@ -1,0 +1,107 @@
+"""What a text must obey while it is written: each rule changes the scores of the next token in place."""
+
+# N rows, V vocabulary, T tokens so far, B sentences
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+NEVER = -torch.inf
+
+
+class Rule(Protocol):
+    """One demand on all rows; `sentence_N` tells which sentence each row is of, `tokens_NT` what is written so far."""
+
+    def __call__(self, scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None: ...
+
+
+class AtLeast:
+    """No end before a sentence has so many tokens."""
+
+    def __init__(self, least_B: Tensor, eos: int) -> None:
+        self.least_B, self.eos = least_B, eos
+
+    def __call__(self, scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None:
+        early_N = tokens_NT.shape[1] < self.least_B[sentence_N]
+        scores_NV[:, self.eos].masked_fill_(early_N, NEVER)
+
+
+class AtMost:
+    """Nothing but the end once a sentence has so many tokens; the end itself is not counted."""
+
+    def __init__(self, most_B: Tensor, eos: int) -> None:
+        self.most_B, self.eos = most_B, eos
+
+    def __call__(self, scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None:
+        full_N = tokens_NT.shape[1] >= self.most_B[sentence_N]
+        if bool(full_N.any()):
+            end_N = scores_NV[:, self.eos].clone()
+            scores_NV.masked_fill_(full_N[:, None], NEVER)
+            scores_NV[:, self.eos] = end_N
+
+
+class Without:
+    """Tokens that are never written: padding, what begins a row."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.tokens = list(tokens)
+
+    def __call__(self, scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None:
+        scores_NV[:, self.tokens] = NEVER
+
+
+class Penalty:
+    """So much is taken off the score of a token."""
+
+    def __init__(self, token: int, amount: float) -> None:
+        self.token, self.amount = token, amount
+
+    def __call__(self, scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None:
+        scores_NV[:, self.token] -= self.amount
+
+
+class NoRepeat:
+    """No run of `size` tokens comes twice in a text."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __call__(self, scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None:
+        rows, length = tokens_NT.shape
+        before = self.size - 1
+        if length < self.size:
+            return
+        runs_NRS = tokens_NT.unfold(1, self.size, 1)
+        begun_NR = (runs_NRS[..., :before] == tokens_NT[:, None, length - before :]).all(-1)
+        banned = torch.zeros_like(scores_NV, dtype=torch.bool)
+        row_N1 = torch.arange(rows, device=tokens_NT.device)[:, None].expand_as(begun_NR)
+        banned[row_N1[begun_NR], runs_NRS[..., before][begun_NR]] = True
+        scores_NV.masked_fill_(banned, NEVER)
+
+
+class Prefixes:
+    """Each sentence begins with tokens that are given, whatever the other rules say of them; beyond it is free."""
+
+    def __init__(self, prefix_BT: Tensor, length_B: Tensor, others: Sequence[Rule]) -> None:
+        self.prefix_BT, self.length_B, self.others = prefix_BT, length_B, others
+
+    def __call__(self, scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None:
+        step = tokens_NT.shape[1]
+        if step >= self.prefix_BT.shape[1]:
+            return obey(self.others, scores_NV, tokens_NT, sentence_N)
+        forced_N1 = (step < self.length_B[sentence_N])[:, None]
+        token_N1 = self.prefix_BT[sentence_N, step][:, None]
+        given_N1 = scores_NV.gather(1, token_N1)
+        obey(self.others, scores_NV, tokens_NT, sentence_N)
+        scores_NV.masked_fill_(forced_N1, NEVER)
+        scores_NV.scatter_(1, token_N1, torch.where(forced_N1, given_N1, scores_NV.gather(1, token_N1)))
+        return None
+
+
+def obey(rules: Sequence[Rule], scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None:
+    for rule in rules:
+        rule(scores_NV, tokens_NT, sentence_N)

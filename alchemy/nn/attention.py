@@ -1,0 +1,116 @@
+"""Attention of several heads: of a row on itself, with a cache where it grows token by token, and on another row."""
+
+# B rows, T tokens of a row, S tokens that are attended to, H heads, K features of a head, D = H K
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from alchemy.errors import AlchemyError
+
+
+class KeyValues(NamedTuple):
+    """What is attended to."""
+
+    keys_BHSK: Tensor
+    values_BHSK: Tensor
+
+
+class Past(Protocol):
+    """The keys and values of the tokens so far."""
+
+    length: int
+
+    def add(self, now: KeyValues) -> KeyValues:
+        """Those of all tokens, with those of this step behind them."""
+
+
+class SelfAttention(nn.Module):
+    """A row attends to itself. `rotary` turns queries and keys by their places, instead of vectors for places."""
+
+    def __init__(self, dim: int, heads: int, *, dropout: float = 0.0, rotary: bool = False) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads_of(dim, heads), dropout
+        self.inner, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.turn_K: Tensor | None
+        self.register_buffer("turn_K", frequencies(dim // heads) if rotary else None, persistent=False)
+
+    def forward(self, states_BTD: Tensor, *, real_B11S: Tensor | None = None, past: Past | None = None) -> Tensor:
+        """With a `real_B11S` every token sees all real ones; without it only itself and those before it."""
+        query, key, value = (split(part, self.heads) for part in self.inner(states_BTD).chunk(3, dim=-1))
+        if self.turn_K is not None:
+            begin = 0 if past is None else past.length
+            query, key = turned(query, self.turn_K, begin), turned(key, self.turn_K, begin)
+        seen = KeyValues(key, value)
+        if past is not None:
+            seen = past.add(seen)
+        # one token at the end of a row sees all of it
+        causal = real_B11S is None and states_BTD.shape[1] > 1
+        made_BHTK = F.scaled_dot_product_attention(
+            query, *seen, attn_mask=real_B11S, is_causal=causal, dropout_p=self.dropout * self.training
+        )
+        return self.out(joined(made_BHTK))
+
+
+class CrossAttention(nn.Module):
+    """Rows attend to others, whose keys and values are computed once, by `look`."""
+
+    def __init__(self, dim: int, heads: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads_of(dim, heads), dropout
+        self.query, self.key_value, self.out = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
+
+    def look(self, states_BSD: Tensor) -> KeyValues:
+        return KeyValues(*(split(part, self.heads) for part in self.key_value(states_BSD).chunk(2, dim=-1)))
+
+    def forward(self, states_BTD: Tensor, seen: KeyValues, real_B11S: Tensor | None) -> Tensor:
+        made_BHTK = F.scaled_dot_product_attention(
+            split(self.query(states_BTD), self.heads),
+            *seen,
+            attn_mask=real_B11S,
+            dropout_p=self.dropout * self.training,
+        )
+        return self.out(joined(made_BHTK))
+
+    def weights(self, states_BTD: Tensor, seen: KeyValues, real_B11S: Tensor | None) -> Tensor:
+        """How much each token looks at each of the others, the mean of the heads: [B, T, S]."""
+        query_BHTK = split(self.query(states_BTD), self.heads)
+        scores_BHTS = query_BHTK @ seen.keys_BHSK.mT * query_BHTK.shape[-1] ** -0.5
+        if real_B11S is not None:
+            scores_BHTS = scores_BHTS.masked_fill(~real_B11S, -torch.inf)
+        return scores_BHTS.softmax(-1).mean(1)
+
+
+def heads_of(dim: int, heads: int) -> int:
+    if heads < 1 or dim % heads:
+        raise AlchemyError(f"dim = {dim} is no multiple of heads = {heads}", hint="each head takes an equal share")
+    return heads
+
+
+def split(states_BTD: Tensor, heads: int) -> Tensor:
+    """The share of each head, by heads."""
+    return states_BTD.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def joined(states_BHTK: Tensor) -> Tensor:
+    return states_BHTK.transpose(1, 2).flatten(-2)
+
+
+def frequencies(features: int) -> Tensor:
+    """How far two features are turned from one place to the next; falling, so that any two places differ."""
+    if features % 2:
+        raise AlchemyError(f"rotary places turn pairs of features, and a head has {features}")
+    return 10_000 ** -(torch.arange(0, features, 2) / features)
+
+
+def turned(states_BHTK: Tensor, turn_K: Tensor, begin: int) -> Tensor:
+    """Pairs of features, turned by the place of their token (Su et al. 2021); the first token has the place `begin`."""
+    place_T = torch.arange(begin, begin + states_BHTK.shape[2], device=states_BHTK.device, dtype=turn_K.dtype)
+    angle_TK = place_T[:, None] * turn_K
+    cos_TK, sin_TK = angle_TK.cos().to(states_BHTK.dtype), angle_TK.sin().to(states_BHTK.dtype)
+    one, other = states_BHTK.chunk(2, dim=-1)
+    return torch.cat((one * cos_TK - other * sin_TK, other * cos_TK + one * sin_TK), dim=-1)

@@ -1,0 +1,257 @@
+"""A Transformer that reads one row of tokens and writes another: one decoder for training and for search."""
+
+# B rows, T tokens, S tokens of the source, N rows of a search (B sentences x beams), D features, V vocabulary, L layers
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple, cast
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from alchemy.errors import AlchemyError
+from alchemy.nn.attention import CrossAttention, KeyValues, SelfAttention
+from alchemy.nn.cache import LayerCache
+from alchemy.nn.positions import Learned, NoPlaces, Sinusoidal
+from alchemy.nn.rows import Rows
+
+Activation = Literal["relu", "gelu", "swiglu"]
+Places = Literal["sinusoidal", "learned", "rotary"]
+Share = Literal["all", "decoder", "none"]
+
+
+class Shape(NamedTuple):
+    """What the layers of both sides have in common."""
+
+    dim: int
+    heads: int
+    inner: int
+    dropout: float
+    attention_dropout: float
+    activation_dropout: float
+    activation: Activation
+    norm_first: bool
+    rotary: bool
+
+
+class Residual(nn.Module):
+    """A sublayer beside the way straight through; the norm stands in front of it, or behind both."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.norm, self.dropout, self.norm_first = nn.LayerNorm(shape.dim), nn.Dropout(shape.dropout), shape.norm_first
+
+    def forward(self, states_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.norm_first:
+            return states_BTD + self.dropout(sublayer(self.norm(states_BTD)))
+        made_BTD: Tensor = self.norm(states_BTD + self.dropout(sublayer(states_BTD)))
+        return made_BTD
+
+
+class FeedForward(nn.Module):
+    """Two layers for each token by itself; with `swiglu` half of the inner features gates the other half."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.gated = shape.activation == "swiglu"
+        acts: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swiglu": F.silu}
+        self.act = acts[shape.activation]
+        self.into = nn.Linear(shape.dim, shape.inner * (1 + self.gated))
+        self.dropout = nn.Dropout(shape.activation_dropout)
+        self.out = nn.Linear(shape.inner, shape.dim)
+
+    def forward(self, states_BTD: Tensor) -> Tensor:
+        inner_BTF = self.into(states_BTD)
+        if self.gated:
+            gate_BTF, inner_BTF = inner_BTF.chunk(2, dim=-1)
+            inner_BTF = self.act(gate_BTF) * inner_BTF
+        else:
+            inner_BTF = self.act(inner_BTF)
+        made_BTD: Tensor = self.out(self.dropout(inner_BTF))
+        return made_BTD
+
+
+class EncoderLayer(nn.Module):
+    """Every token of the source looks at all others, then each thinks by itself."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.attend = SelfAttention(shape.dim, shape.heads, dropout=shape.attention_dropout, rotary=shape.rotary)
+        self.think = FeedForward(shape)
+        self.around = nn.ModuleList(Residual(shape) for _ in range(2))
+
+    def forward(self, states_BTD: Tensor, real_B11T: Tensor) -> Tensor:
+        states_BTD = self.around[0](states_BTD, lambda states: self.attend(states, real_B11S=real_B11T))
+        made_BTD: Tensor = self.around[1](states_BTD, self.think)
+        return made_BTD
+
+
+class DecoderLayer(nn.Module):
+    """Every token looks at those before it, then at the source, then thinks by itself."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.attend = SelfAttention(shape.dim, shape.heads, dropout=shape.attention_dropout, rotary=shape.rotary)
+        self.look = CrossAttention(shape.dim, shape.heads, dropout=shape.attention_dropout)
+        self.think = FeedForward(shape)
+        self.around = nn.ModuleList(Residual(shape) for _ in range(3))
+
+    def forward(
+        self, states_BTD: Tensor, source: KeyValues, real_B11S: Tensor | None, past: LayerCache | None
+    ) -> Tensor:
+        states_BTD = self.around[0](states_BTD, lambda states: self.attend(states, past=past))
+        states_BTD = self.around[1](states_BTD, lambda states: by_source(self.look, states, source, real_B11S))
+        made_BTD: Tensor = self.around[2](states_BTD, self.think)
+        return made_BTD
+
+
+def by_source(look: CrossAttention, states_NTD: Tensor, source: KeyValues, real_B11S: Tensor | None) -> Tensor:
+    """The hypotheses of one source stand side by side as if they were tokens of one row: its keys are there once."""
+    side_by_side = states_NTD.reshape(len(source.keys_BHSK), -1, states_NTD.shape[-1])
+    return look(side_by_side, source, real_B11S).view_as(states_NTD)
+
+
+class Source(NamedTuple):
+    """What was read: a vector for each token, and which tokens are real."""
+
+    states_BSD: Tensor
+    real_BS: Tensor
+
+
+class Decoding:
+    """What a search carries from step to step: the source as each layer sees it, and a cache for each layer.
+
+    The hypotheses of a sentence are neighbours: rows `0 .. beams - 1` are of the first one.
+    """
+
+    def __init__(self, source: list[KeyValues], real_B11S: Tensor, beams: int) -> None:
+        self.source, self.real_B11S, self.beams = source, real_B11S, beams
+        self.past = [LayerCache() for _ in source]
+
+    def select(self, rows_N: Tensor) -> None:
+        """Keeps some hypotheses, in another order; sentences stay, or leave with all of theirs."""
+        for layer in self.past:
+            layer.select(rows_N)
+        sentences_B = rows_N[:: self.beams] // self.beams
+        if len(sentences_B) < len(self.real_B11S):
+            self.source = [KeyValues(*(part[sentences_B] for part in layer)) for layer in self.source]
+            self.real_B11S = self.real_B11S[sentences_B]
+
+
+class Transformer(nn.Module):
+    """An encoder and a decoder (Vaswani et al. 2017), with the norm in front of each sublayer, or behind it.
+
+    `share` is which tables of vectors are one: that of the source, of the target, and of the last layer (`"all"`), or
+    the last two (`"decoder"`).
+    """
+
+    def __init__(
+        self,
+        *,
+        source_size: int,
+        target_size: int,
+        dim: int = 512,
+        heads: int = 8,
+        inner: int = 2048,
+        encoder_layers: int = 6,
+        decoder_layers: int = 6,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: Activation = "relu",
+        norm_first: bool = False,
+        places: Places = "sinusoidal",
+        max_positions: int = 1024,
+        share: Share = "all",
+    ) -> None:
+        super().__init__()
+        shape = Shape(
+            dim=dim,
+            heads=heads,
+            inner=inner,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation_dropout=activation_dropout,
+            activation=activation,
+            norm_first=norm_first,
+            rotary=places == "rotary",
+        )
+        self.scale, self.dropout = math.sqrt(dim), nn.Dropout(dropout)
+        self.source_table = nn.Embedding(source_size, dim)
+        self.target_table = nn.Embedding(target_size, dim)
+        self.out = nn.Linear(dim, target_size, bias=False)
+        self.source_places, self.target_places = (places_of(places, dim, max_positions) for _ in range(2))
+        self.encoder = nn.ModuleList(EncoderLayer(shape) for _ in range(encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(decoder_layers))
+        # behind layers that begin with a norm the last one has none
+        self.encoder_norm, self.decoder_norm = (nn.LayerNorm(dim) if norm_first else nn.Identity() for _ in range(2))
+        self._begin()
+        self._tie(share)
+
+    def _begin(self) -> None:
+        for param in self.parameters():
+            if param.dim() > 1:
+                nn.init.xavier_uniform_(param)
+        for table in (self.source_table, self.target_table, self.out):
+            nn.init.normal_(table.weight, std=1 / self.scale)
+
+    def _tie(self, share: Share) -> None:
+        if share == "all" and self.source_table.num_embeddings != self.target_table.num_embeddings:
+            sizes = (
+                f"the source has {self.source_table.num_embeddings} tokens, the target {len(self.target_table.weight)}"
+            )
+            hint = 'build one vocabulary for both sides, or set share = "decoder"'
+            raise AlchemyError(f"all tables are to be one, and {sizes}", hint=hint)
+        if share == "all":
+            self.target_table = self.source_table
+        if share != "none":
+            self.out.weight = self.target_table.weight
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens of a row; None: any number."""
+        found: int | None = self.source_places.longest
+        return found
+
+    def encode(self, rows: Rows) -> Source:
+        """Reads rows whose real tokens stand in front."""
+        states_BSD = self.dropout(self.source_places(self.source_table(rows.ids_BT) * self.scale))
+        for layer in self.encoder:
+            states_BSD = layer(states_BSD, rows.real_BT[:, None, None])
+        return Source(self.encoder_norm(states_BSD), rows.real_BT)
+
+    def begin(self, source: Source, beams: int = 1) -> Decoding:
+        """The state of a search with so many hypotheses for each source."""
+        return Decoding(self.looks(source), source.real_BS[:, None, None], beams)
+
+    def looks(self, source: Source) -> list[KeyValues]:
+        """The source as each layer of the decoder sees it."""
+        layers = cast(Iterable[DecoderLayer], self.decoder)
+        return [layer.look.look(source.states_BSD) for layer in layers]
+
+    def decode(self, before_NT: Tensor, state: Decoding) -> Tensor:
+        """The scores of the tokens that come next; the state remembers the tokens."""
+        return self._decode(before_NT, state.source, state.real_B11S, state.past)
+
+    def forward(self, rows: Rows, before_BT: Tensor) -> Tensor:
+        """The scores of every next token, given the true ones before it."""
+        source = self.encode(rows)
+        return self._decode(before_BT, self.looks(source), source.real_BS[:, None, None], [None] * len(self.decoder))
+
+    def _decode(
+        self, before_NT: Tensor, looks: list[KeyValues], real_B11S: Tensor, past: Sequence[LayerCache | None]
+    ) -> Tensor:
+        begin = past[0].length if past[0] is not None else 0
+        states_NTD = self.dropout(self.target_places(self.target_table(before_NT) * self.scale, begin))
+        for layer, source, cache in zip(self.decoder, looks, past, strict=True):
+            states_NTD = layer(states_NTD, source, real_B11S, cache)
+        scores_NTV: Tensor = self.out(self.decoder_norm(states_NTD))
+        return scores_NTV
+
+
+def places_of(kind: Places, dim: int, longest: int) -> NoPlaces:
+    if kind == "learned":
+        return Learned(dim, longest)
+    return Sinusoidal(dim) if kind == "sinusoidal" else NoPlaces()
