@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from src import output, translate
+from src import former, output, translate
 from src.checkpoints import checkpoints
 from src.data import labels_of
 from src.flags import parse
@@ -50,6 +50,8 @@ def gpus(args: argparse.Namespace) -> int:
 def work(args: argparse.Namespace) -> int:
     """Trains, then scores and predicts, as far as the flags ask for it; returns the exit code."""
     folder = Path(args.output_dir).expanduser()
+    if place().rank == 0 and output.running(folder) is None:
+        former.put_back(folder)  # of a command that was killed at its start
     known = None if args.do_train else output.trained_labels(folder)
     cfg = translate.training(args, labels_of(args.task_name, args.data_dir) if known is None else known)
     document = prepare_cfg(cfg)
@@ -57,7 +59,11 @@ def work(args: argparse.Namespace) -> int:
         plan = group.broadcast(decided(args, cfg, document) if group.is_main else None)
     device = [-1] if args.no_cuda else None
     if plan.train:
-        result = train(document, plan.record, device)
+        try:
+            result = train(document, plan.record, device)
+        finally:
+            if place().rank == 0 and former.put_back(folder):
+                print(f"no update was made: {folder} is as it was before", file=sys.stderr)
         if isinstance(result.exception, AlchemyError):
             raise result.exception
         if result.signal or isinstance(result, Exception):
@@ -67,7 +73,9 @@ def work(args: argparse.Namespace) -> int:
 
 def decided(args: argparse.Namespace, cfg: dict[str, Any], document: Document) -> output.Plan:
     """What is to be done; whatever is wrong with the data is told before anything is written."""
-    tokenizer = tokenizer_of(cfg["task"]["tokenizer"])
+    used = cfg if args.do_train else translate.scoring(cfg, trained(args)[-1])
+    tokenizer = tokenizer_of(used["task"]["tokenizer"])
+    translate.check_room(args, tokenizer)
     for split in cfg["task"]["datasets"].values():
         source = build_datapipes(split["pipes"])
         check_vocabulary(tokenizer, [sample["text"] for sample in source.samples[:100]])
@@ -81,19 +89,26 @@ def train(document: Document, record: Path | None, device: list[int] | None) -> 
     if place().rank == 0:
         print(f"going on with {record}")
     try:
-        return resume(record, device=device, user_dir=PARTS)
+        # that the flags are the same where it matters is known already
+        told = {"overrides": [f"log_every={document.peek('log_every')}"], "allow": ["config"]}
+        return resume(record, device=device, user_dir=PARTS, **told)
     except AlchemyError as error:
         hint = f"{error.problem.hint} of `alchemy resume {record}`, or begin anew with --overwrite_output_dir"
         raise AlchemyError(error.problem.message, hint=hint) from error
 
 
-def score(args: argparse.Namespace, cfg: dict[str, Any], device: list[int] | None) -> int:
+def trained(args: argparse.Namespace) -> list[Path]:
+    """The checkpoints that are there; at least one."""
     folder = Path(args.output_dir).expanduser().resolve()
-    found = checkpoints(folder)
-    if not found:
+    if not (found := checkpoints(folder)):
         raise AlchemyError(f"{folder} has no checkpoint to evaluate", hint="train one with --do_train")
+    return found
+
+
+def score(args: argparse.Namespace, cfg: dict[str, Any], device: list[int] | None) -> int:
+    found = trained(args)
     chosen = found if args.eval_all_checkpoints and args.do_eval else found[-1:]
-    told = {"checkpoints": [str(path) for path in chosen], "output_dir": str(folder)}
+    told = {"checkpoints": [str(path) for path in chosen], "output_dir": str(chosen[-1].parent)}
     result = run_task(translate.scoring(cfg, chosen[-1]), alloc(device)[0], user_dir=PARTS, **told)
     if isinstance(result.exception, AlchemyError):
         raise result.exception

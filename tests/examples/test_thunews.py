@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import shutil
 from pathlib import Path
@@ -15,7 +14,18 @@ from safetensors.torch import load_file
 from alchemy.config.load import prepare_cfg
 from alchemy.records.series import read_series
 from alchemy.text import load_tokenizer
-from tests.examples.thunews import ALL, LABELS, TRAIN, flags, tables, write_bert, write_data, write_model
+from tests.examples.thunews import (
+    ALL,
+    LABELS,
+    TRAIN,
+    flags,
+    furnished,
+    rows,
+    tables,
+    write_bert,
+    write_data,
+    write_model,
+)
 
 transformers = pytest.importorskip("transformers")
 
@@ -23,15 +33,7 @@ transformers = pytest.importorskip("transformers")
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with data and a model."""
-    monkeypatch.chdir(tmp_path)
-    write_data(tmp_path / "data")
-    write_bert(tmp_path / "bert")
-    return tmp_path
-
-
-def rows(output: Path) -> list[dict[str, str]]:
-    with (output / "predicted.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return furnished(tmp_path, monkeypatch)
 
 
 def test_the_whole_command(thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,47 +131,6 @@ def test_answers_are_those_that_transformers_gives(thunews: Any, place: Path, ki
         assert float(row["prob"]) == pytest.approx(float(probs.max()), abs=1e-5)
 
 
-def test_what_is_there_is_not_overwritten_unless_told(
-    thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    argv = flags("--do_train", "--do_predict", max_steps=3, save_steps=2)
-    assert thunews.main(argv) == 0
-    assert thunews.main(argv) == 2
-    assert (
-        "out is not empty, and holds no unfinished training of these flags; begin anew with" in capsys.readouterr().err
-    )
-    (place / "out" / "notes.txt").write_text("mine")
-    (place / "out" / "predicted.csv").unlink()
-    assert thunews.main(argv) == 0  # trained already: only the predictions were missing
-    assert len(list((place / "out" / "records").glob("*/ledger.jsonl"))) == 1
-    assert len(rows(place / "out")) == 6
-    assert thunews.main([*argv, "--overwrite_output_dir", "--max_steps=1"]) == 0
-    assert [path.name for path in thunews.checkpoints(place / "out")] == ["checkpoint-1"]
-    assert (place / "out" / "notes.txt").read_text() == "mine"
-
-
-def test_an_interrupted_training_goes_on(thunews: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    argv = flags(*ALL, max_steps=8, save_steps=2, gradient_accumulation_steps=2)
-    assert thunews.main([*argv, "--output_dir=whole"]) == 0
-    write, seen = thunews.output.checkpoints.__globals__["write"], []
-
-    def failing(folder: Path, *others: Any) -> None:
-        seen.append(folder.name)
-        if seen == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]:
-            raise OSError("the disk is gone")
-        write(folder, *others)
-
-    monkeypatch.setitem(thunews.output.checkpoints.__globals__, "write", failing)
-    assert thunews.main(argv) == 1
-    assert not (place / "out" / "predicted.csv").exists()
-    assert thunews.main(argv) == 0
-    assert seen[3:] == ["checkpoint-6", "checkpoint-8"]
-    for name in ("model.safetensors", "head.safetensors"):
-        one, other = ((place / root / "checkpoint-8" / name).read_bytes() for root in ("whole", "out"))
-        assert one == other
-    assert rows(place / "out") == rows(place / "whole")
-
-
 LINES = "labels,text\n体育,球赛冠军\n财经,股票基金\n"
 
 
@@ -184,7 +145,11 @@ LINES = "labels,text\n体育,球赛冠军\n财经,股票基金\n"
             {"train": LINES, "dev": "labels,text\n财经,股票\n财金,股票\n"},
             r"dev.csv:3 the label '财金' is none of the task",
         ),
-        ({"test": 'text\n""\n'}, r"test.csv:2 the text is '', expected a text that is not empty"),
+        ({"test": 'text\n""\n'}, r"test.csv:2 the text is '', expected a text that is not empty; mend the row$"),
+        ({"test": "text\n球赛\n\n\n股票\n"}, r"test.csv:3 the line is blank, expected a text"),
+        ({"test": "球赛冠军\n股票\n"}, r"test.csv:1 there is no column 'text'; it has 球赛冠军$"),
+        ({"train": "classes,text\n体育,球赛\n"}, r"train.csv:1 there is no column 'labels'; it has classes, text$"),
+        ({"train": 'labels,text\n体育,"球赛\n'}, r"train.csv:2 a quote is opened and never closed; close it$"),
         ({"train": "labels,text\n"}, r"finds no samples in .*train.csv; is the file empty\?"),
     ],
 )
@@ -195,8 +160,14 @@ def test_wrong_data_is_told_with_file_and_line_before_anything_is_written(
     assert thunews.main(flags(*ALL)) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1
-    assert re.search(told, error)
+    assert re.search(told, error.rstrip())
     assert not (place / "out").exists()
+
+
+def test_blank_lines_that_are_no_texts(thunews: Any, place: Path) -> None:
+    write_data(place / "data", test='text\n"球赛\n\n冠军"\n股票\n\n', dev="labels,text\n体育,球赛\n\n财经,股票\n")
+    assert thunews.main(flags(*ALL, max_steps=1)) == 0
+    assert len(rows(place / "out")) == 2
 
 
 def test_a_label_that_is_not_in_the_list_of_labels(
@@ -207,6 +178,14 @@ def test_a_label_that_is_not_in_the_list_of_labels(
     assert "train.csv:2 the label '体育' is none of the task; they are 财经, 教育" in capsys.readouterr().err
 
 
+def test_labels_of_a_folder_below_the_home_of_the_user(
+    thunews: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(place))
+    (place / "data" / "labels.txt").write_text("财经\n教育\n体育\n", encoding="utf-8")
+    assert thunews.labels_of("thunews", "~/data") == ["财经", "教育", "体育"]
+
+
 def test_a_vocabulary_of_another_model(thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(place / "bert", place / "larger")
     with (place / "larger" / "vocab.txt").open("a", encoding="utf-8") as file:
@@ -214,6 +193,19 @@ def test_a_vocabulary_of_another_model(thunews: Any, place: Path, capsys: pytest
     assert thunews.main(flags("--do_train", tokenizer_name="larger", max_steps=1)) == 2
     assert "the tokenizer has" in capsys.readouterr().err
     assert thunews.main(flags("--do_train", max_steps=1)) == 0  # nothing was lost: it may begin
+
+
+def test_a_length_without_room_for_a_text(thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert thunews.main(flags("--do_train", max_seq_length=2)) == 2
+    told = "--max_seq_length=2 has no room for a text beside 2 special tokens; give 3 or more"
+    assert told in capsys.readouterr().err
+    assert not (place / "out").exists()
+
+
+def test_a_warm_up_that_has_no_end(thunews: Any, place: Path) -> None:
+    assert thunews.main(flags("--do_train", num_train_epochs=1, warmup_steps=1000)) == 0
+    [log] = (place / "out" / "records").glob("*/run.log")
+    assert log.read_text().count("the warm-up of 1000 is as long as training, which has 3") == 1
 
 
 @pytest.mark.parametrize(
@@ -241,6 +233,18 @@ def test_case_of_a_tokenizer_json_is_that_of_the_flags(thunews: Any, place: Path
     assert thunews.main(flags("--do_train", "--do_lower_case", max_steps=1)) == 0
     saved = transformers.AutoTokenizer.from_pretrained(place / "out" / "checkpoint-1")
     assert saved.unk_token_id not in saved(TRAIN[0][1])["input_ids"]
+
+
+@pytest.mark.parametrize("case", [(), ("--do_lower_case",)])
+def test_case_of_a_training_is_not_forgotten(thunews: Any, place: Path, case: tuple[str, ...]) -> None:
+    if not case:
+        shutil.rmtree(place / "bert")
+        write_bert(place / "bert", case=True)
+    assert thunews.main(flags(*ALL, *case, max_steps=2)) == 0
+    before = (place / "out" / "eval_results.txt").read_bytes(), rows(place / "out")
+    other = () if case else ("--do_lower_case",)
+    assert thunews.main(flags("--do_eval", "--do_predict", *other)) == 0
+    assert ((place / "out" / "eval_results.txt").read_bytes(), rows(place / "out")) == before
 
 
 def test_a_head_of_another_training(thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:

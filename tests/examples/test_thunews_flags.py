@@ -86,6 +86,14 @@ def test_defaults_are_those_of_the_script_and_names_of_tasks_have_no_case(thunew
         (("--do_train", "--filter_sizes=3,x"), "'3,x' is no list of sizes"),
         (("--do_train", "--per_gpu_train_batch_size=0"), "0 is less than 1"),
         (("--do_train", "--fp16_opt_level=O7"), "invalid choice: 'O7'"),
+        (("--do_train", "--learning_rate=-1"), "--learning_rate: it is -1, expected a finite number at least 0"),
+        (("--do_train", "--learning_rate=nan"), "--learning_rate: it is nan, expected a finite number at least 0"),
+        (("--do_train", "--weight_decay=-1"), "--weight_decay: it is -1, expected a finite number at least 0"),
+        (("--do_train", "--adam_epsilon=-1"), "--adam_epsilon: it is -1, expected a finite number above 0"),
+        (("--do_train", "--max_grad_norm=0"), "--max_grad_norm: it is 0, expected a finite number above 0"),
+        (("--do_train", "--num_train_epochs=nan"), "--num_train_epochs: it is nan, expected a finite number\n"),
+        (("--do_train", "--num_train_epochs=inf"), "--num_train_epochs: it is inf, expected a finite number\n"),
+        (("--do_train", "--lstm_dropout=1.5"), "--lstm_dropout: it is 1.5, expected a finite number at least 0 and at"),
     ],
 )
 def test_flags_that_cannot_be_are_told(
@@ -190,6 +198,7 @@ def test_other_folders_for_config_and_tokenizer_below_a_cache_dir(thunews: Any, 
         ({"model_type": "xlnet_cnn"}, "config.json the model is a 'bert', not a 'xlnet'; give --model_type=bert"),
         ({"max_seq_length": 21}, "--max_seq_length=21, and the model reads 20 tokens; give --max_seq_length=20"),
         ({"num_train_epochs": 0}, "--num_train_epochs=0 trains nothing"),
+        ({"max_steps": 3, "warmup_steps": 9}, "--warmup_steps=9 is more than --max_steps=3; the rate would never"),
     ],
 )
 def test_models_that_do_not_fit_are_told_before_anything_is_made(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.examples.thunews import ALL, flags, tables, write_bert
+from tests.examples.thunews import ALL, flags, rows, tables, write_bert
 
 pytest.importorskip("transformers")
 PAIRS = "a,b,same\n" + "球赛,冠军,yes\n股票,学校,no\n基金,股票,yes\n高考,球赛,no\n" * 3
@@ -51,19 +50,14 @@ def register(thunews: Any, name: str, mode: str, pairs: bool, **columns: str) ->
     module.processor(name)(Own)
 
 
-def predicted(output: Path) -> list[dict[str, str]]:
-    with (output / "predicted.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_pairs(thunews: Any, place: Path) -> None:
     write(place / "data", PAIRS)
     register(thunews, "Same", "classification", True, text="a", pair="b", label="same")
     assert thunews.main(flags(*ALL, task_name="same", max_steps=2)) == 0
     assert (place / "out" / "config.toml").read_text().count("pair = true") == 1
-    assert {row["label"] for row in predicted(place / "out")} <= {"yes", "no"}
-    assert [int(row["pred"]) for row in predicted(place / "out")] == [
-        ["yes", "no"].index(row["label"]) for row in predicted(place / "out")
+    assert {row["label"] for row in rows(place / "out")} <= {"yes", "no"}
+    assert [int(row["pred"]) for row in rows(place / "out")] == [
+        ["yes", "no"].index(row["label"]) for row in rows(place / "out")
     ]
 
 
@@ -82,7 +76,7 @@ def test_numbers(thunews: Any, place: Path) -> None:
     argv = flags(*ALL, "--eval_all_checkpoints", task_name="GRADES", model_type="bert", max_steps=4, save_steps=2)
     assert thunews.main(argv) == 0
     assert {"mse", "pearson", "spearman", "loss"} <= set(tables(place / "out"))
-    answers = predicted(place / "out")
+    answers = rows(place / "out")
     assert [set(row) for row in answers] == [{"pred"}] * 9
     assert all(isinstance(float(row["pred"]), float) for row in answers)
 

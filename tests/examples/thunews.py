@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import importlib.util
 import os
 import sys
@@ -48,6 +49,14 @@ def flags(*more: str, **values: Any) -> list[str]:
     given: dict[str, Any] = {"task_name": "THUNews", "model_type": "bert_cnn", "model_name_or_path": "bert"}
     given |= {"data_dir": "data", "output_dir": "out", "max_seq_length": 20, "learning_rate": 0.01, "filter_num": 8}
     return [*(f"--{name}={value}" for name, value in (given | values).items()), "--no_cuda", *more]
+
+
+def furnished(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with data and a model, in which the command is started."""
+    monkeypatch.chdir(folder)
+    write_data(folder / "data")
+    write_bert(folder / "bert")
+    return folder
 
 
 def write_data(root: Path, **files: str) -> Path:
@@ -99,6 +108,12 @@ def write_model(root: Path, kind: str) -> Path:
 def tables(output: Path) -> Mapping[str, str]:
     """eval_results.txt as a dict."""
     return dict(line.split(" = ") for line in (output / "eval_results.txt").read_text().splitlines())
+
+
+def rows(output: Path) -> list[dict[str, str]]:
+    """predicted.csv, a dict for each row."""
+    with (output / "predicted.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def environment() -> dict[str, str]:

@@ -13,6 +13,7 @@ from alchemy.files import replace_folder
 from alchemy.models.pretrained import Pretrained
 from alchemy.pipeline import EndEpochPipeline, EndStepPipeline, SchedPipeline
 from alchemy.pipeline.sched import is_last_epoch
+from src.former import forget
 
 HEAD = "head.safetensors"
 
@@ -29,6 +30,8 @@ class Steps(EndStepPipeline, EndEpochPipeline):
     def __call__(self, *outputs: Any, **kwargs: Any) -> dict[str, Any]:
         run, update = self.run, self.run.update
         new = update != self.done and not run.mid_window
+        if new and not self.done and run.group.is_main:
+            forget(self.output_dir)
         at_end = not outputs and is_last_epoch(run)  # only the end of a step has outputs
         if update != self.saved and (at_end or (new and is_due(update, self.save_steps))):
             self.saved = update

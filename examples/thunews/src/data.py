@@ -82,7 +82,7 @@ def labels_of(task: str, data_dir: str) -> list[str]:
     if processor.output_mode == "regression":
         return []
     told = processor.get_labels()
-    listed = Path(data_dir) / "labels.txt"
+    listed = Path(data_dir).expanduser() / "labels.txt"
     if told is None and not listed.is_file():
         told = sorted({str(example.label) for example in processor.get_train_examples(data_dir)})
     return list(read_labels(str(listed) if told is None else told).names)

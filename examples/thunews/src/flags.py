@@ -1,7 +1,8 @@
 """The flags of the command, with the defaults that they always had."""
 
 import argparse
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 from src.processors import PROCESSORS
 
@@ -59,11 +60,11 @@ def _add_training(to: argparse.ArgumentParser) -> None:
     add("--per_gpu_train_batch_size", default=8, type=at_least(1), help="texts in a batch of each GPU, or of the CPU")
     add("--per_gpu_eval_batch_size", default=8, type=at_least(1), help="the same, in an evaluation")
     add("--gradient_accumulation_steps", default=1, type=at_least(1), help="batches of an update")
-    add("--learning_rate", default=5e-5, type=float, help="the rate at its height")
-    add("--weight_decay", default=0.0, type=float, help="of all weights but biases and normalisation")
-    add("--adam_epsilon", default=1e-8, type=float, help="epsilon of Adam")
-    add("--max_grad_norm", default=1.0, type=float, help="gradients are cut to this norm")
-    add("--num_train_epochs", default=3.0, type=float, help="passes over the data; 1.5 ends in the second one")
+    add("--learning_rate", default=5e-5, type=finite(least=0), help="the rate at its height")
+    add("--weight_decay", default=0.0, type=finite(least=0), help="of all weights but biases and normalisation")
+    add("--adam_epsilon", default=1e-8, type=finite(above=0), help="epsilon of Adam")
+    add("--max_grad_norm", default=1.0, type=finite(above=0), help="gradients are cut to this norm")
+    add("--num_train_epochs", default=3.0, type=finite(), help="passes over the data; 1.5 ends in the second one")
     add("--max_steps", default=-1, type=int, help="if > 0, so many updates, whatever num_train_epochs says")
     add("--warmup_steps", default=0, type=at_least(0), help="updates in which the rate rises; then it falls in a line")
     add("--logging_steps", default=50, type=int, help="log every so many updates")
@@ -91,15 +92,34 @@ def _add_heads(to: argparse.ArgumentParser) -> None:
         also = "lstm, rcnn" if name == "lstm" else name
         add(f"--{name}_hidden_size", default=300, type=at_least(1), help=f"numbers of a state ({also})")
         add(f"--{name}_layers", default=2, type=at_least(1), help=f"layers ({also})")
-        add(f"--{name}_dropout", default=0.5, type=float, help=f"what is dropped between layers ({also})")
+        add(
+            f"--{name}_dropout",
+            default=0.5,
+            type=finite(least=0, most=1),
+            help=f"what is dropped between layers ({also})",
+        )
 
 
-def at_least(least: int):
+def at_least(least: int) -> Callable[[str], int]:
     """A type for argparse: whole numbers from `least` on."""
 
     def number(text: str) -> int:
         if (value := int(text)) < least:
             raise argparse.ArgumentTypeError(f"{value} is less than {least}")
+        return value
+
+    return number
+
+
+def finite(*, least: float = -math.inf, above: float = -math.inf, most: float = math.inf) -> Callable[[str], float]:
+    """A type for argparse: finite numbers within limits."""
+    limits = {"at least": least, "above": above, "at most": most}
+    wanted = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if math.isfinite(limit))
+
+    def number(text: str) -> float:
+        value = float(text)
+        if not (math.isfinite(value) and value > above and least <= value <= most):
+            raise argparse.ArgumentTypeError(f"it is {text}, expected a finite number {wanted}".rstrip())
         return value
 
     return number

@@ -1,23 +1,49 @@
 """What --output_dir holds, and whether a training may begin in it, goes on there, or is over already."""
 
 import argparse
-import shutil
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from alchemy import prepare_cfg
 from alchemy.checkpoint import newest_valid
 from alchemy.config import dumps
+from alchemy.config.explain import differences
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
-from alchemy.plugins.files import config_hash
-from alchemy.records.folder import folders, read_info
-from alchemy.resuming import unfinished
+from alchemy.records.folder import folders, read_info, status_of
+from src import former
 from src.checkpoints import checkpoints
 from src.scoring import PREDICTED, SCORES
 
 CONFIG, RECORDS = "config.toml", "records"
+PARTS = ".checkpoint-*"  # of checkpoints that were being written when a training was killed
+ANEW = "begin anew with --overwrite_output_dir, or leave out --do_train to use the checkpoints that are there"
+# keys of the config that leave every weight as it is: a training goes on, whatever they are now
+WITHOUT_EFFECT = ("tag", "log_every", "task.overwrite_cache", "task.datasets.dev.*", "task.datasets.test.*")
+FLAGS = {
+    "backward.period": "gradient_accumulation_steps",
+    "model.encoder.kind": "model_type",
+    "model.encoder.options.*": "config_name",
+    "model.encoder.path": "model_name_or_path",
+    "model.head.dropout": "lstm_dropout",
+    "model.head.hidden": "lstm_hidden_size",
+    "model.head.layers": "lstm_layers",
+    "model.head.type": "model_type",
+    "optim.eps": "adam_epsilon",
+    "optim.lr": "learning_rate",
+    "precision.dtype": "fp16",
+    "sched.epochs": "num_train_epochs",
+    "sched.num_training_steps": "max_steps",
+    "sched.num_warmup_steps": "warmup_steps",
+    "sched.pipes.*.eval_steps": "evaluate_during_training with logging_steps",
+    "task.datasets.train.batch_size": "per_gpu_train_batch_size",
+    "task.*labels": "the list of labels",
+    "task.max_length": "max_seq_length",
+    "task.tokenizer.lower": "do_lower_case",
+    "task.tokenizer.path": "tokenizer_name",
+}
 
 
 class Plan(NamedTuple):
@@ -32,53 +58,79 @@ def plan(args: argparse.Namespace, document: Document) -> Plan:
     output = Path(args.output_dir).expanduser()
     if not args.do_train:
         return Plan(False)
-    refuse_if_running(output)
-    if args.overwrite_output_dir or not holds_something(output):
-        clear(output)
-    elif (record := unfinished(document)) is not None and newest_valid(record / "state")[0] is not None:
-        return Plan(True, record)
-    elif is_trained(output, document) and not all((output / name).is_file() for name in results(args)):
-        return Plan(False)
-    else:
-        hint = "begin anew with --overwrite_output_dir, or leave out --do_train to use the checkpoints that are there"
-        raise AlchemyError(f"{output} is not empty, and holds no unfinished training of these flags", hint=hint)
+    if (folder := running(output)) is not None:
+        hint = "wait for it, or end it with `alchemy stop`"
+        raise AlchemyError(f"{folder} is still running, as process {read_info(folder)['pid']}", hint=hint)
+    if holds_something(output):
+        record = None if args.overwrite_output_dir else training_in(output, document)
+        if record is not None and status_of(record) == "finished":
+            refuse_if_complete(args, output)
+            return Plan(False)
+        if record is not None and newest_valid(record / "state")[0] is not None:
+            return Plan(True, record)
+        if record is not None:
+            print(f"{record} was interrupted before its first state: the training begins anew")
+        former.set_aside(written(output), output)
+    for path in written(output):  # of a training that has failed at once: nothing that is worth keeping
+        former.remove(path)
     output.mkdir(parents=True, exist_ok=True)
     write_atomic(output / CONFIG, dumps(document))
     return Plan(True)
 
 
-def refuse_if_running(output: Path) -> None:
-    for folder in folders(output / RECORDS):
-        info = read_info(folder)
-        if info["status"] == "running":
-            hint = "wait for it, or end it with `alchemy stop`"
-            raise AlchemyError(f"{folder} is still running, as process {info['pid']}", hint=hint)
+def running(output: Path) -> Path | None:
+    """The record that another process writes in a folder."""
+    return next((folder for folder in folders(output / RECORDS) if status_of(folder) == "running"), None)
 
 
 def holds_something(output: Path) -> bool:
     """Whether anything would be lost: a run that failed before its first state leaves nothing that is worth keeping."""
-    names = {path.name for path in output.iterdir()} if output.is_dir() else set()
+    names = {path.name for path in output.iterdir() if not fnmatch(path.name, PARTS)} if output.is_dir() else set()
     return bool(names - {CONFIG, RECORDS}) or any((output / RECORDS).glob("*/state/u*"))
 
 
-def results(args: argparse.Namespace) -> list[str]:
-    """The files that are made after a training."""
-    return [name for name, wanted in ((SCORES, args.do_eval), (PREDICTED, args.do_predict)) if wanted]
+def written(output: Path) -> list[Path]:
+    """What the command has written, and nothing else that somebody keeps there."""
+    files = [output / name for name in (CONFIG, RECORDS, SCORES, PREDICTED)]
+    return [*checkpoints(output), *output.glob(PARTS), *(path for path in files if path.exists())]
 
 
-def is_trained(output: Path, document: Document) -> bool:
-    """Whether a training of the same config has come to its end, of which results may still be missing."""
-    wanted = config_hash(document)
-    infos = [read_info(folder) for folder in folders(output / RECORDS)]
-    return any(info["cfg_hash"] == wanted and info["status"] == "finished" for info in infos)
+def training_in(output: Path, document: Document) -> Path:
+    """The record of the training that a folder holds, which must have had the same flags."""
+    configs = {folder: folder / "cfg.toml" for folder in sorted(folders(output / RECORDS), reverse=True)}
+    read = {folder: prepare_cfg(file) for folder, file in configs.items() if file.is_file()}
+    found = next((row for row in read.items() if row[1].peek("runner") == document.peek("runner")), None)
+    if found is None:
+        raise AlchemyError(f"{output} is not empty, and no training is recorded there", hint=ANEW)
+    record, before = found
+    odd = other_flags(before, document)
+    if odd:
+        hint = f"give them as they were, {ANEW}"
+        raise AlchemyError(f"{output} holds a training with other flags: {'; '.join(odd)}", hint=hint)
+    return record
 
 
-def clear(output: Path) -> None:
-    """Removes what the command has written, and nothing else that somebody keeps there."""
-    for folder in (*checkpoints(output), output / RECORDS):
-        shutil.rmtree(folder, ignore_errors=True)
-    for name in (CONFIG, SCORES, PREDICTED):
-        (output / name).unlink(missing_ok=True)
+def other_flags(before: Document, now: Document) -> list[str]:
+    """The flags that make another training of it: `learning_rate was 0.01, is 0.02`."""
+    rows = differences(before, now)
+    odd = [row for row in rows if not any(fnmatch(row[0], pattern) for pattern in WITHOUT_EFFECT)]
+    return list(dict.fromkeys(f"{flag_of(key)} was {shown(was)}, is {shown(new)}" for key, was, new in odd))
+
+
+def flag_of(key: str) -> str:
+    """The flag that a key of the config comes from; most have the name of the key."""
+    return next((flag for pattern, flag in FLAGS.items() if fnmatch(key, pattern)), key.rpartition(".")[2])
+
+
+def shown(value: Any) -> str:
+    return "not given" if type(value) is object else str(value)
+
+
+def refuse_if_complete(args: argparse.Namespace, output: Path) -> None:
+    """A training that is over may still lack results; where it does not, there is nothing to do."""
+    wanted = [name for name, yes in ((SCORES, args.do_eval), (PREDICTED, args.do_predict)) if yes]
+    if all((output / name).is_file() for name in wanted):
+        raise AlchemyError(f"{output} holds the whole training of these flags, and its results", hint=ANEW)
 
 
 def trained_labels(output: Path) -> list[str] | None:

@@ -11,13 +11,15 @@ A data set of yours is one more class below::
             return ["bad", "good"]
 """
 
+import csv
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
+from alchemy.data.files import open_text
 from alchemy.errors import AlchemyError
 from alchemy.pipeline.processors import TextClassification
-from alchemy.pipeline.processors.tables import Layout, open_table
 
 PROCESSORS: dict[str, type["DataProcessor"]] = {}
 
@@ -67,7 +69,12 @@ class DataProcessor:
         """The rows below the header of `name`.csv, or `name`.csv.gz: columns by their names, or numbers from 0."""
         file = table_file(data_dir, name)
         kind: Literal["single", "regression"] = "regression" if self.output_mode == "regression" else "single"
-        rows = TextClassification(str(file), text=text, pair=pair, label=label, kind=kind, header=True)
+        try:
+            rows = TextClassification(str(file), text=text, pair=pair, label=label, kind=kind, header=True)
+            refuse_blank_rows(file)
+        except AlchemyError as error:  # of what could be set in a config, no flag can do anything
+            hint = re.sub(r"((, or|;) )?set \w+ = .*", "", error.problem.hint)
+            raise AlchemyError(error.problem.message, where=error.problem.where, hint=hint) from error
         return [
             InputExample(f"{name}-{number}", row["text"], row.get("pair"), row.get("label"), rows.where(number))
             for number, row in enumerate(rows)
@@ -76,7 +83,7 @@ class DataProcessor:
 
 @processor("THUNews")
 class THUNews(DataProcessor):
-    """News in Chinese: train.csv and dev.csv have the columns `labels,text`; the first one of test.csv is the text."""
+    """News in Chinese: train.csv and dev.csv have the columns `labels,text`, test.csv the column `text`."""
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         return self.read_csv(data_dir, "train", label="labels")
@@ -85,8 +92,21 @@ class THUNews(DataProcessor):
         return self.read_csv(data_dir, "dev", label="labels")
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
-        names = open_table(table_file(data_dir, "test"), Layout()).names or []
-        return self.read_csv(data_dir, "test", text="text" if "text" in names else 0)
+        return self.read_csv(data_dir, "test")
+
+
+def refuse_blank_rows(file: Path) -> None:
+    """In a table of one column a blank line is a text that is missing: answers would not stand beside their texts."""
+    blank = 0
+    with open_text(file, newline="") as lines:
+        reader = csv.reader(lines)
+        if len(next(reader, ())) != 1:
+            return
+        for row in reader:
+            if row and blank:
+                hint = "give it a text, or remove the line"
+                raise AlchemyError("the line is blank, expected a text", where=f"{file}:{blank}", hint=hint)
+            blank = blank or (0 if row else reader.line_num)
 
 
 def table_file(data_dir: str, name: str) -> Path:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.errors import AlchemyError
+from alchemy.text import Tokenizer
 from src.families import KEPT_FREE, head_table, padding, read_json, split_type, tokenizer_table
 from src.processors import PROCESSORS
 
@@ -56,6 +57,7 @@ def scoring(cfg: dict[str, Any], checkpoint: Path) -> dict[str, Any]:
     """The config that scores and predicts what was trained, with model and tokenizer of a checkpoint."""
     splits = {name: table for name, table in cfg["task"]["datasets"].items() if name != "train"}
     tokenizer = {**cfg["task"]["tokenizer"], "path": str(checkpoint)}
+    tokenizer.pop("lower", None)  # the files of the checkpoint say what the training did
     encoder = {**cfg["model"]["encoder"], "path": str(checkpoint)}
     encoder.pop("options", None)  # they are in the config.json of the checkpoint
     kept = {name: cfg[name] for name in ("seed", "plugins", "precision") if name in cfg}
@@ -156,6 +158,9 @@ def check_model(args: argparse.Namespace, kind: str, model: Path, options: dict[
     """Tells at once what would come to light in the middle of a training, or never."""
     if args.num_train_epochs <= 0 and args.max_steps <= 0:
         raise AlchemyError(f"--num_train_epochs={args.num_train_epochs:g} trains nothing", hint="give more than 0")
+    if 0 < args.max_steps < args.warmup_steps:
+        hint = "the rate would never reach its height"
+        raise AlchemyError(f"--warmup_steps={args.warmup_steps} is more than --max_steps={args.max_steps}", hint=hint)
     told = read_json(model / "config.json") | options
     if told.get("model_type", kind) != kind:
         hint = f"give --model_type={told['model_type']}, alone or with a head as {told['model_type']}_cnn"
@@ -166,3 +171,12 @@ def check_model(args: argparse.Namespace, kind: str, model: Path, options: dict[
     if places > 0 and args.max_seq_length > most:
         hint = f"give --max_seq_length={most} or less"
         raise AlchemyError(f"--max_seq_length={args.max_seq_length}, and the model reads {most} tokens", hint=hint)
+
+
+def check_room(args: argparse.Namespace, tokenizer: Tokenizer) -> None:
+    """Tells where special tokens would leave nothing of a text."""
+    words = tokenizer.template(PROCESSORS[args.task_name].pairs).split()
+    around = sum(not word.startswith("$") for word in words)
+    if args.max_seq_length <= around:
+        text = f"--max_seq_length={args.max_seq_length} has no room for a text beside {around} special tokens"
+        raise AlchemyError(text, hint=f"give {around + 1} or more")
