@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Hypothesis, Special, Steps, Written
+from alchemy.generate.hypothesis import Hypothesis, Special, Steps, Written, at_least_single
 from alchemy.generate.rules import NEVER, Rule, obey
 
 
@@ -60,7 +60,7 @@ class BeamSearch:
         """
         search = Running(self, most_B, special)
         while len(search.left_B):
-            scores_NV = steps.scores(search.last_N)
+            scores_NV = at_least_single(steps.scores(search.last_N))
             total_N1 = scores_NV.logsumexp(-1, keepdim=True)
             obey(rules, scores_NV, search.written.tokens_NT, search.left_B.repeat_interleave(self.beam))
             rows_N = search.advance(scores_NV, total_N1)

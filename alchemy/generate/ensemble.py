@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from alchemy.generate.hypothesis import Steps
+from alchemy.generate.hypothesis import Steps, at_least_single
 
 
 class Ensemble:
@@ -20,7 +20,7 @@ class Ensemble:
     def scores(self, last_N: Tensor) -> Tensor:
         if len(self.members) == 1:
             return self.members[0].scores(last_N)
-        each = [member.scores(last_N).float().log_softmax(-1) for member in self.members]
+        each = [at_least_single(member.scores(last_N)).log_softmax(-1) for member in self.members]
         return torch.stack(each).logsumexp(0) - math.log(len(each))
 
     def select(self, rows_N: Tensor) -> None:

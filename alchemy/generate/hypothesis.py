@@ -22,6 +22,11 @@ class Steps(Protocol):
         """Keeps some rows, in another order. A sentence stays with as many rows as it had, or leaves."""
 
 
+def at_least_single(scores_NV: Tensor) -> Tensor:
+    """Scores whose sums over a text can be told apart: those in half precision as numbers of 32 bits."""
+    return scores_NV if scores_NV.dtype.itemsize >= 4 else scores_NV.float()
+
+
 class Special(NamedTuple):
     """Tokens that a search knows: what a row begins with, what ends it, padding, what stands for an unknown word."""
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Hypothesis, Special, Steps, Written
+from alchemy.generate.hypothesis import Hypothesis, Special, Steps, Written, at_least_single
 from alchemy.generate.rules import NEVER, Rule, obey
 from alchemy.seeds import derive
 
@@ -56,7 +56,7 @@ class Sampling:
         """The texts of each sentence, best first; `numbers` are those of the sentences in the whole input."""
         search = Drawing(self, most_B, special, list(range(len(most_B)) if numbers is None else numbers))
         while len(search.left_B):
-            scores_NV = steps.scores(search.last_N)
+            scores_NV = at_least_single(steps.scores(search.last_N))
             total_N1 = scores_NV.logsumexp(-1, keepdim=True)
             obey(rules, scores_NV, search.written.tokens_NT, search.left_B.repeat_interleave(self.nbest))
             rows_N = search.advance(scores_NV, total_N1)

@@ -16,6 +16,7 @@ from alchemy.nn.attention import CrossAttention, KeyValues, SelfAttention
 from alchemy.nn.cache import LayerCache
 from alchemy.nn.positions import Learned, NoPlaces, Sinusoidal
 from alchemy.nn.rows import Rows
+from alchemy.nn.seq2seq import Network, Source
 
 Activation = Literal["relu", "gelu", "swiglu"]
 Places = Literal["sinusoidal", "learned", "rotary"]
@@ -43,11 +44,13 @@ class Residual(nn.Module):
         super().__init__()
         self.norm, self.dropout, self.norm_first = nn.LayerNorm(shape.dim), nn.Dropout(shape.dropout), shape.norm_first
 
+    def given(self, states_BTD: Tensor) -> Tensor:
+        """What the sublayer is given."""
+        return self.norm(states_BTD) if self.norm_first else states_BTD
+
     def forward(self, states_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        if self.norm_first:
-            return states_BTD + self.dropout(sublayer(self.norm(states_BTD)))
-        made_BTD: Tensor = self.norm(states_BTD + self.dropout(sublayer(states_BTD)))
-        return made_BTD
+        made_BTD = states_BTD + self.dropout(sublayer(self.given(states_BTD)))
+        return made_BTD if self.norm_first else self.norm(made_BTD)
 
 
 class FeedForward(nn.Module):
@@ -106,6 +109,11 @@ class DecoderLayer(nn.Module):
         made_BTD: Tensor = self.around[2](states_BTD, self.think)
         return made_BTD
 
+    def weights(self, states_BTD: Tensor, source: KeyValues, real_B11S: Tensor | None) -> Tensor:
+        """How much each token looks at each one of the source."""
+        states_BTD = self.around[0](states_BTD, self.attend)
+        return self.look.weights(cast(Residual, self.around[1]).given(states_BTD), source, real_B11S)
+
 
 def by_source(look: CrossAttention, states_NTD: Tensor, source: KeyValues, real_B11S: Tensor | None) -> Tensor:
     """The hypotheses of one source stand side by side as if they were tokens of one row: its keys are there once."""
@@ -113,14 +121,7 @@ def by_source(look: CrossAttention, states_NTD: Tensor, source: KeyValues, real_
     return look(side_by_side, source, real_B11S).view_as(states_NTD)
 
 
-class Source(NamedTuple):
-    """What was read: a vector for each token, and which tokens are real."""
-
-    states_BSD: Tensor
-    real_BS: Tensor
-
-
-class Decoding:
+class Cached:
     """What a search carries from step to step: the source as each layer sees it, and a cache for each layer.
 
     The hypotheses of a sentence are neighbours: rows `0 .. beams - 1` are of the first one.
@@ -140,7 +141,8 @@ class Decoding:
             self.real_B11S = self.real_B11S[sentences_B]
 
 
-class Transformer(nn.Module):
+@Network.register()
+class Transformer(Network):
     """An encoder and a decoder (Vaswani et al. 2017), with the norm in front of each sublayer, or behind it.
 
     `share` is which tables of vectors are one: that of the source, of the target, and of the last layer (`"all"`), or
@@ -187,6 +189,7 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(decoder_layers))
         # behind layers that begin with a norm the last one has none
         self.encoder_norm, self.decoder_norm = (nn.LayerNorm(dim) if norm_first else nn.Identity() for _ in range(2))
+        self.longest = self.source_places.longest
         self._begin()
         self._tie(share)
 
@@ -209,12 +212,6 @@ class Transformer(nn.Module):
         if share != "none":
             self.out.weight = self.target_table.weight
 
-    @property
-    def longest(self) -> int | None:
-        """The most tokens of a row; None: any number."""
-        found: int | None = self.source_places.longest
-        return found
-
     def encode(self, rows: Rows) -> Source:
         """Reads rows whose real tokens stand in front."""
         states_BSD = self.dropout(self.source_places(self.source_table(rows.ids_BT) * self.scale))
@@ -222,33 +219,53 @@ class Transformer(nn.Module):
             states_BSD = layer(states_BSD, rows.real_BT[:, None, None])
         return Source(self.encoder_norm(states_BSD), rows.real_BT)
 
-    def begin(self, source: Source, beams: int = 1) -> Decoding:
-        """The state of a search with so many hypotheses for each source."""
-        return Decoding(self.looks(source), source.real_BS[:, None, None], beams)
+    def begin(self, source: Source, beams: int = 1) -> Cached:
+        return Cached(self._looks(source), source.real_BS[:, None, None], beams)
 
-    def looks(self, source: Source) -> list[KeyValues]:
-        """The source as each layer of the decoder sees it."""
-        layers = cast(Iterable[DecoderLayer], self.decoder)
-        return [layer.look.look(source.states_BSD) for layer in layers]
-
-    def decode(self, before_NT: Tensor, state: Decoding) -> Tensor:
-        """The scores of the tokens that come next; the state remembers the tokens."""
-        return self._decode(before_NT, state.source, state.real_B11S, state.past)
+    def decode(self, before_NT: Tensor, state: Cached) -> Tensor:
+        states_NTD = self._decode(before_NT, state.source, state.real_B11S, state.past)
+        scores_NTV: Tensor = self.out(states_NTD)
+        return scores_NTV
 
     def forward(self, rows: Rows, before_BT: Tensor) -> Tensor:
-        """The scores of every next token, given the true ones before it."""
         source = self.encode(rows)
-        return self._decode(before_BT, self.looks(source), source.real_BS[:, None, None], [None] * len(self.decoder))
+        states_BTD = self._decode(before_BT, self._looks(source), source.real_BS[:, None, None], self._afresh())
+        scores_BTV: Tensor = self.out(states_BTD)
+        return scores_BTV
+
+    def attended(self, rows: Rows, before_BT: Tensor) -> Tensor:
+        """As the last layer but one sees it, where words are known to look at what they translate (Garg 2019)."""
+        source = self.encode(rows)
+        looks, real_B11S = self._looks(source), source.real_BS[:, None, None]
+        seen = max(0, len(looks) - 2)
+        states_BTD = self._begun(before_BT, 0)
+        for layer, look in zip(self._layers[:seen], looks):
+            states_BTD = layer(states_BTD, look, real_B11S, None)
+        return self._layers[seen].weights(states_BTD, looks[seen], real_B11S)
+
+    @property
+    def _layers(self) -> list[DecoderLayer]:
+        return list(cast(Iterable[DecoderLayer], self.decoder))
+
+    def _looks(self, source: Source) -> list[KeyValues]:
+        """The source as each layer of the decoder sees it."""
+        return [layer.look.look(source.states_BSD) for layer in self._layers]
+
+    def _afresh(self) -> list[None]:
+        return [None] * len(self.decoder)
+
+    def _begun(self, before_NT: Tensor, begin: int) -> Tensor:
+        states_NTD: Tensor = self.dropout(self.target_places(self.target_table(before_NT) * self.scale, begin))
+        return states_NTD
 
     def _decode(
         self, before_NT: Tensor, looks: list[KeyValues], real_B11S: Tensor, past: Sequence[LayerCache | None]
     ) -> Tensor:
-        begin = past[0].length if past[0] is not None else 0
-        states_NTD = self.dropout(self.target_places(self.target_table(before_NT) * self.scale, begin))
-        for layer, source, cache in zip(self.decoder, looks, past, strict=True):
-            states_NTD = layer(states_NTD, source, real_B11S, cache)
-        scores_NTV: Tensor = self.out(self.decoder_norm(states_NTD))
-        return scores_NTV
+        states_NTD = self._begun(before_NT, past[0].length if past[0] is not None else 0)
+        for layer, look, cache in zip(self._layers, looks, past, strict=True):
+            states_NTD = layer(states_NTD, look, real_B11S, cache)
+        made_NTD: Tensor = self.decoder_norm(states_NTD)
+        return made_NTD
 
 
 def places_of(kind: Places, dim: int, longest: int) -> NoPlaces:

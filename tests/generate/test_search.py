@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,41 +15,10 @@ from alchemy.errors import AlchemyError
 from alchemy.generate import BeamSearch, Ensemble, Hypothesis, Sampling
 from alchemy.generate.hypothesis import Special
 from alchemy.generate.rules import AtLeast, AtMost, NoRepeat, Penalty, Prefixes, Rule, Without
-from alchemy.nn.rows import Rows
-from alchemy.nn.transformer import Transformer
+from alchemy.nn.seq2seq import Network
+from tests.nn.networks import EOS, NETWORKS, PAD, SIZE, UNK, Decoder, network, rows_of
 
-PAD, EOS, UNK, SIZE = 0, 1, 2, 7
 SPECIAL = Special(begin=EOS, eos=EOS, pad=PAD, unk=UNK)
-
-
-def model(seed: int = 0, **options: Any) -> Transformer:
-    torch.manual_seed(seed)
-    made = Transformer(
-        source_size=SIZE, target_size=SIZE, dim=8, heads=2, inner=16, encoder_layers=1, decoder_layers=2, **options
-    )
-    with torch.no_grad():  # scores that differ more than at the beginning of a training
-        for param in made.parameters():
-            param.mul_(2)
-    return made.eval()
-
-
-class Decoder:
-    """The steps of a Transformer."""
-
-    def __init__(self, net: Transformer, sources: Sequence[list[int]], beams: int, extra: int = 0) -> None:
-        self.net = net
-        width = max(map(len, sources)) + extra
-        ids_BS = torch.tensor([[*row, *[PAD] * (width - len(row))] for row in sources])
-        real_BS = torch.arange(width) < torch.tensor(list(map(len, sources)))[:, None]
-        self.state = net.begin(net.encode(Rows(ids_BS, real_BS)), beams)
-        rows_N = torch.arange(len(sources)).repeat_interleave(beams)
-        assert len(rows_N) == len(sources) * beams
-
-    def scores(self, last_N: Tensor) -> Tensor:
-        return self.net.decode(last_N[:, None], self.state)[:, -1].clone()
-
-    def select(self, rows_N: Tensor) -> None:
-        self.state.select(rows_N)
 
 
 def rules(most: list[int], *more: Rule) -> list[Rule]:
@@ -59,21 +27,20 @@ def rules(most: list[int], *more: Rule) -> list[Rule]:
 
 @torch.no_grad()
 def searched(
-    net: Transformer, sources: list[list[int]], how: Any, *more: Rule, most: int = 6, extra: int = 0
+    net: Network, sources: list[list[int]], how: Any, *more: Rule, most: int = 6, extra: int = 0
 ) -> list[list[Hypothesis]]:
     lengths = [most] * len(sources)
     return how(Decoder(net, sources, how.beam, extra), torch.tensor(lengths), SPECIAL, rules(lengths, *more))
 
 
 @torch.no_grad()
-def all_texts(net: Transformer, source: list[int], most: int, penalty: float) -> list[tuple[float, list[int]]]:
+def all_texts(net: Network, source: list[int], most: int, penalty: float) -> list[tuple[float, list[int]]]:
     """Every text that there is, with its score, best first."""
     found = []
     for length in range(most + 1):
         for text in itertools.product(range(1 + EOS, SIZE), repeat=length):
             before = torch.tensor([[EOS, *text]])
-            rows = Rows(torch.tensor([source]), torch.ones(1, len(source), dtype=torch.bool))
-            logs = net(rows, before).log_softmax(-1)[0]
+            logs = net(rows_of([source]), before).log_softmax(-1)[0]
             total = sum(float(logs[place, token]) for place, token in enumerate([*text, EOS]))
             found.append((total / (length + 1) ** penalty, [*text, EOS]))
     return sorted(found, reverse=True)
@@ -88,14 +55,19 @@ def same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
 SOURCES = st.lists(st.lists(st.integers(2, SIZE - 1), min_size=1, max_size=6), min_size=1, max_size=5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
-    sources=SOURCES, seed=st.integers(0, 20), groups=st.sampled_from([1, 2]), extra=st.integers(0, 3), data=st.data()
+    kind=st.sampled_from(list(NETWORKS)),
+    sources=SOURCES,
+    seed=st.integers(0, 20),
+    groups=st.sampled_from([1, 2]),
+    extra=st.integers(0, 3),
+    data=st.data(),
 )
 def test_a_beam_search_does_not_depend_on_the_batch(
-    sources: list[list[int]], seed: int, groups: int, extra: int, data: st.DataObject
+    kind: str, sources: list[list[int]], seed: int, groups: int, extra: int, data: st.DataObject
 ) -> None:
-    net, how = model(seed), BeamSearch(beam=4, nbest=3, groups=groups)
+    net, how = network(seed, kind), BeamSearch(beam=4, nbest=3, groups=groups)
     together = searched(net, sources, how, extra=extra)
     same(together, [searched(net, [source], how)[0] for source in sources])
     order = data.draw(st.permutations(range(len(sources))))
@@ -106,7 +78,7 @@ def test_a_beam_search_does_not_depend_on_the_batch(
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_wide_beam_finds_what_trying_everything_finds(seed: int, penalty: float) -> None:
-    net, source = model(seed), [3, 5, 2]
+    net, source = network(seed), [3, 5, 2]
     how = BeamSearch(beam=125, nbest=5, length_penalty=penalty, exact=True)
     (found,) = searched(net, [source], how, most=3)
     want = all_texts(net, source, 3, penalty)[:5]
@@ -117,42 +89,29 @@ def test_a_wide_beam_finds_what_trying_everything_finds(seed: int, penalty: floa
 @settings(max_examples=15, deadline=None)
 @given(sources=SOURCES, seed=st.integers(0, 20))
 def test_a_beam_of_one_is_greedy(sources: list[list[int]], seed: int) -> None:
-    net = model(seed)
+    net = network(seed)
     same(searched(net, sources, BeamSearch(beam=1)), searched(net, sources, Sampling(temperature=0)))
 
 
 @settings(max_examples=15, deadline=None)
 @given(sources=SOURCES, seed=st.integers(0, 20))
 def test_exact_is_never_worse(sources: list[list[int]], seed: int) -> None:
-    net = model(seed)
+    net = network(seed)
     usual, exact = (searched(net, sources, BeamSearch(beam=3, exact=exact)) for exact in (False, True))
     assert all(one[0].score <= other[0].score + 1e-6 for one, other in zip(usual, exact))
 
 
 def test_the_scores_of_tokens_add_up() -> None:
-    (texts,) = searched(model(1), [[3, 4, 5]], BeamSearch(beam=3, nbest=3, length_penalty=0.0))
+    (texts,) = searched(network(1), [[3, 4, 5]], BeamSearch(beam=3, nbest=3, length_penalty=0.0))
     assert all(sum(text.token_scores) == pytest.approx(text.score, abs=1e-5) for text in texts)
     assert all(len(text.token_scores) == len(text.tokens) and text.tokens[-1] == EOS for text in texts)
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("options", [{}, {"norm_first": True, "places": "rotary", "activation": "swiglu"}])
-def test_step_by_step_is_all_at_once(options: dict[str, Any]) -> None:
-    net, sources = model(3, **options), [[3, 4, 5], [6, 2]]
-    steps = Decoder(net, sources, 2)
-    tokens_NT = torch.randint(2, SIZE, (4, 40), generator=torch.Generator().manual_seed(1))  # beyond the first room
-    before_NT = torch.cat((torch.full((4, 1), EOS), tokens_NT), dim=1)
-    found = torch.stack([steps.scores(before_NT[:, place]) for place in range(before_NT.shape[1])], dim=1)
-    rows = Rows(torch.tensor([[3, 4, 5], [6, 2, 0]]), torch.tensor([[True, True, True], [True, True, False]]))
-    twice = Rows(rows.ids_BT.repeat_interleave(2, 0), rows.real_BT.repeat_interleave(2, 0))
-    assert (found - net(twice, before_NT)).abs().max() < 1e-5 * found.abs().max()
-
-
 def test_an_ensemble_of_one_is_that_one_and_of_two_the_mean() -> None:
-    one, other, sources = model(1), model(2), [[3, 4], [5]]
+    one, other, sources = network(1), network(2), [[3, 4], [5]]
     how, most = BeamSearch(beam=3, nbest=2), torch.tensor([6, 6])
 
-    def together(*nets: Transformer) -> list[list[Hypothesis]]:
+    def together(*nets: Network) -> list[list[Hypothesis]]:
         with torch.no_grad():
             return how(Ensemble([Decoder(net, sources, 3) for net in nets]), most, SPECIAL, rules([6, 6]))
 
@@ -174,7 +133,7 @@ def test_an_ensemble_of_one_is_that_one_and_of_two_the_mean() -> None:
     least=st.integers(0, 5),
 )
 def test_rules_hold(sources: list[list[int]], seed: int, size: int, prefix: list[int], least: int) -> None:
-    net, count = model(seed), len(sources)
+    net, count = network(seed), len(sources)
     repeat, many = NoRepeat(size), AtLeast(torch.full((count,), least), EOS)
     for texts in searched(net, sources, BeamSearch(beam=3, nbest=3), repeat, many, most=5):
         for text in texts:
@@ -188,7 +147,7 @@ def test_rules_hold(sources: list[list[int]], seed: int, size: int, prefix: list
 
 
 def test_sentences_have_limits_of_their_own() -> None:
-    net, sources, most = model(4), [[3, 4], [3, 4], [5]], [1, 6, 3]
+    net, sources, most = network(4), [[3, 4], [3, 4], [5]], [1, 6, 3]
     with torch.no_grad():
         found = BeamSearch(beam=3, nbest=3)(Decoder(net, sources, 3), torch.tensor(most), SPECIAL, rules(most))
     alone = [searched(net, [source], BeamSearch(beam=3, nbest=3), most=m)[0] for source, m in zip(sources, most)]
@@ -196,13 +155,13 @@ def test_sentences_have_limits_of_their_own() -> None:
 
 
 def test_an_unknown_word_costs() -> None:
-    net, sources = model(5), [[3, 4], [5, 6, 2]]
+    net, sources = network(5), [[3, 4], [5, 6, 2]]
     dear = searched(net, sources, BeamSearch(beam=3), Penalty(UNK, 1e4))
     assert all(UNK not in texts[0].tokens for texts in dear)
 
 
 def test_groups_differ_more_than_a_beam() -> None:
-    net, sources = model(6), [[3, 4], [5, 6, 2], [2, 2]]
+    net, sources = network(6), [[3, 4], [5, 6, 2], [2, 2]]
     plain = searched(net, sources, BeamSearch(beam=4, nbest=4))
     charged = searched(net, sources, BeamSearch(beam=4, nbest=4, groups=4, diversity=5.0))
 
@@ -223,7 +182,7 @@ def test_groups_differ_more_than_a_beam() -> None:
     ],
 )
 def test_what_is_drawn_depends_on_seed_and_number_alone(how: Sampling) -> None:
-    net, sources = model(7), [[3, 4], [5, 6, 2], [2, 2]]
+    net, sources = network(7), [[3, 4], [5, 6, 2], [2, 2]]
     together = searched(net, sources, how)
     with torch.no_grad():
         alone = [

@@ -1,0 +1,94 @@
+"""An LSTM that reads one row of tokens, and another that writes one, looking back at the first."""
+
+# B rows, T tokens of the target, S of the source, N rows of a search, L layers, D features, V vocabulary
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from alchemy.nn.recurrent import BiRNN
+from alchemy.nn.rows import Rows
+from alchemy.nn.seq2seq import Network, Source
+
+
+class Recalled:
+    """The state of a search: the source, what the cells hold, and what was last said, which the next step is given."""
+
+    def __init__(self, source: Source, hidden_LND: Tensor, cell_LND: Tensor, said_ND: Tensor) -> None:
+        self.source, self.hidden_LND, self.cell_LND, self.said_ND = source, hidden_LND, cell_LND, said_ND
+
+    def select(self, rows_N: Tensor) -> None:
+        beams = len(self.said_ND) // len(self.source.real_BS)
+        self.hidden_LND, self.cell_LND = self.hidden_LND[:, rows_N], self.cell_LND[:, rows_N]
+        self.said_ND = self.said_ND[rows_N]
+        sentences_B = rows_N[::beams] // beams
+        if len(sentences_B) < len(self.source.real_BS):
+            self.source = Source(*(part[sentences_B] for part in self.source))
+
+
+@Network.register()
+class AttentionLSTM(Network):
+    """A BiLSTM over the source, and an LSTM with global attention and input feeding over the target (Luong 2015)."""
+
+    def __init__(
+        self,
+        *,
+        source_size: int,
+        target_size: int,
+        dim: int = 256,
+        hidden: int = 256,
+        layers: int = 1,
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.source_table, self.target_table = nn.Embedding(source_size, dim), nn.Embedding(target_size, dim)
+        self.reader = BiRNN("lstm", dim, hidden // 2, layers=layers, dropout=dropout)
+        self.first = nn.Linear(self.reader.width, 2 * layers * hidden)
+        self.writer = nn.LSTM(
+            dim + hidden, hidden, num_layers=layers, batch_first=True, dropout=dropout if layers > 1 else 0.0
+        )
+        self.look = nn.Linear(hidden, self.reader.width, bias=False)
+        self.say = nn.Linear(hidden + self.reader.width, hidden)
+        self.dropout, self.out = nn.Dropout(dropout), nn.Linear(hidden, target_size)
+
+    def encode(self, rows: Rows) -> Source:
+        states_BSD, _ = self.reader(self.dropout(self.source_table(rows.ids_BT)), rows.lengths_B)
+        return Source(states_BSD, rows.real_BT)
+
+    def begin(self, source: Source, beams: int = 1) -> Recalled:
+        # the mean of the source, so that padding says nothing
+        mean_BD = source.states_BSD.sum(1) / source.real_BS.sum(1, keepdim=True)
+        made_NLD = self.first(mean_BD).tanh().repeat_interleave(beams, 0).unflatten(-1, (-1, self.hidden))
+        hidden_LND, cell_LND = (part.contiguous() for part in made_NLD.transpose(0, 1).chunk(2))
+        return Recalled(source, hidden_LND, cell_LND, torch.zeros_like(hidden_LND[0]))
+
+    def decode(self, before_NT: Tensor, state: Recalled) -> Tensor:
+        return self._scores(before_NT, state)[0]
+
+    def forward(self, rows: Rows, before_BT: Tensor) -> Tensor:
+        return self.decode(before_BT, self.begin(self.encode(rows)))
+
+    def attended(self, rows: Rows, before_BT: Tensor) -> Tensor:
+        return self._scores(before_BT, self.begin(self.encode(rows)))[1]
+
+    def _scores(self, before_NT: Tensor, state: Recalled) -> tuple[Tensor, Tensor]:
+        words_NTD = self.dropout(self.target_table(before_NT))
+        said, looks = [], []
+        for place in range(before_NT.shape[1]):  # each step is given what the one before it said
+            given_N1D = torch.cat((words_NTD[:, place], state.said_ND), dim=-1)[:, None]
+            made_N1D, (state.hidden_LND, state.cell_LND) = self.writer(given_N1D, (state.hidden_LND, state.cell_LND))
+            state.said_ND, look_NS = self._look(made_N1D[:, 0], state.source)
+            said.append(state.said_ND)
+            looks.append(look_NS)
+        scores_NTV: Tensor = self.out(self.dropout(torch.stack(said, dim=1)))
+        return scores_NTV, torch.stack(looks, dim=1)
+
+    def _look(self, made_ND: Tensor, source: Source) -> tuple[Tensor, Tensor]:
+        """What is said with what was made in view of the source, and how much was looked at each of its tokens."""
+        made_BKD = made_ND.unflatten(0, (len(source.real_BS), -1))
+        score_BKS = self.look(made_BKD) @ source.states_BSD.mT
+        weight_BKS = score_BKS.masked_fill(~source.real_BS[:, None], -torch.inf).softmax(-1)
+        seen_ND = (weight_BKS @ source.states_BSD).flatten(0, 1)
+        return self.say(torch.cat((made_ND, seen_ND), dim=-1)).tanh(), weight_BKS.flatten(0, 1)
