@@ -55,8 +55,10 @@ def work(args: argparse.Namespace) -> int:
     known = None if args.do_train else output.trained_labels(folder)
     cfg = translate.training(args, labels_of(args.task_name, args.data_dir) if known is None else known)
     document = prepare_cfg(cfg)
-    with open_group() as group:  # one process decides for all
+    with open_group() as group:  # one process decides for all, and tells why not
         plan = group.broadcast(decided(args, cfg, document) if group.is_main else None)
+    if isinstance(plan, AlchemyError):
+        raise plan if place().rank == 0 else SystemExit(plan.exit_code)
     device = [-1] if args.no_cuda else None
     if plan.train:
         try:
@@ -71,16 +73,24 @@ def work(args: argparse.Namespace) -> int:
     return score(args, cfg, device) if args.do_eval or args.do_predict else 0
 
 
-def decided(args: argparse.Namespace, cfg: dict[str, Any], document: Document) -> output.Plan:
-    """What is to be done; whatever is wrong with the data is told before anything is written."""
+def decided(args: argparse.Namespace, cfg: dict[str, Any], document: Document) -> output.Plan | AlchemyError:
+    """What is to be done, or why nothing can be."""
+    try:
+        check_data(args, cfg)
+        print(dumps(document))
+        return output.plan(args, document)
+    except AlchemyError as error:
+        return error
+
+
+def check_data(args: argparse.Namespace, cfg: dict[str, Any]) -> None:
+    """Tells whatever is wrong with the data before anything is written."""
     used = cfg if args.do_train else translate.scoring(cfg, trained(args)[-1])
     tokenizer = tokenizer_of(used["task"]["tokenizer"])
     translate.check_room(args, tokenizer)
     for split in cfg["task"]["datasets"].values():
         source = build_datapipes(split["pipes"])
         check_vocabulary(tokenizer, [sample["text"] for sample in source.samples[:100]])
-    print(dumps(document))
-    return output.plan(args, document)
 
 
 def train(document: Document, record: Path | None, device: list[int] | None) -> Any:
