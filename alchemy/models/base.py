@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -25,9 +25,11 @@ class TextModel(AlchemyModel):
     `segments`. With `trf_lr` in `[optim]` the encoder has this learning rate, and all else `lr`.
     """
 
-    def __init__(self, *, ids: str, tokenizer: Any) -> None:
+    goes_with: ClassVar[str] = "a task of alchemy.tasks"
+
+    def __init__(self, *, ids: str, tokenizer: Any, reads: Sequence[str] = ()) -> None:
         super().__init__()
-        self.ids = ids
+        self.ids, self.reads = ids, (ids, *reads)  # in training
         self.tokenizer = getattr(self.run.task, "tokenizer", None) if tokenizer is None else tokenizer_of(tokenizer)
 
     # -- for the constructor of a model

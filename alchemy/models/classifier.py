@@ -43,6 +43,8 @@ class TextClassifier(TextModel):
     `tokenizer` tell them. The loss is that of the kind, unless there is a table `[criterion]`.
     """
 
+    goes_with = "alchemy.tasks.Classification"
+
     def __init__(
         self,
         *,
@@ -60,6 +62,7 @@ class TextClassifier(TextModel):
         if self.kind not in LOSSES:
             raise AlchemyError(f"kind must be 'single', 'multi' or 'regression', not {kind!r}", section="model")
         self.label = label or TARGETS[self.kind]
+        self.reads += (self.label,)
         made = self.encoder_of(encoder)
         self.classes = 1 if self.kind == "regression" else self.classes_of(classes)
         self.model = Net(made, self.head_of(head, made), self.classes, dropout)

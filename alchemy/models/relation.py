@@ -41,6 +41,8 @@ class Net(nn.Module):
 class RelationClassifier(TextModel):
     """`logits` of relations, from the text and from the tokens of each mark: the fields that `marks` names."""
 
+    goes_with = "alchemy.tasks.Relation"
+
     def __init__(
         self,
         *,
@@ -53,7 +55,7 @@ class RelationClassifier(TextModel):
         label: str = "label_id",
         tokenizer: Any = None,
     ) -> None:
-        super().__init__(ids=ids, tokenizer=tokenizer)
+        super().__init__(ids=ids, tokenizer=tokenizer, reads=(*marks, label))
         self.label, self.marks = label, marks
         made = self.encoder_of(encoder, by_token=True)
         self.model = Net(made, self.head_of(head, made), len(marks), self.classes_of(classes), dropout)

@@ -52,6 +52,8 @@ class Tagger(TextModel):
     counts texts, any other words.
     """
 
+    goes_with = "alchemy.tasks.Tagging"
+
     def __init__(
         self,
         *,
@@ -65,7 +67,7 @@ class Tagger(TextModel):
         label: str = "targets",
         tokenizer: Any = None,
     ) -> None:
-        super().__init__(ids=ids, tokenizer=tokenizer)
+        super().__init__(ids=ids, tokenizer=tokenizer, reads=(words, label))
         if decoder not in ("softmax", "crf"):
             raise AlchemyError(f"decoder must be 'softmax' or 'crf', not {decoder!r}")
         if decoder == "crf" and self.criterion_cfg:

@@ -10,6 +10,7 @@ import torch
 from alchemy.errors import AlchemyError
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.itr import field_of
+from alchemy.pipeline.processors.samples import in_short, shown
 from alchemy.pipeline.rows import rows_of
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
@@ -27,6 +28,8 @@ class Classification(TextTask):
     `threshold` is the probability from which on a label of several is given. `probabilities` adds those of all labels
     to each answer. `left` pads in front, `segment` is that of padding: XLNet wants `left = true` and 4.
     """
+
+    needs = ("text",)
 
     def __init__(
         self,
@@ -67,6 +70,19 @@ class Classification(TextTask):
 
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
         return [field_of(sample, name, self) for name in (("text", "pair") if self.pair else ("text",))]
+
+    def check(self, sample: Mapping[str, Any]) -> None:
+        super().check(sample)
+        if self.pair != ("pair" in sample):
+            told = f"pair = {str(self.pair).lower()}, and a sample has {in_short(sample)}"
+            hint = 'pairs need pair = true in [task], and pair = "its column" in the processor; other texts neither'
+            raise AlchemyError(told, hint=hint)
+        found = kinds_of(sample)
+        if found and self.kind not in found:
+            told = f"the task is of kind = {self.kind!r}, and a sample of kind = {found[0]!r}"
+            answer = shown(sample[TARGETS[found[0]]])
+            hint = f'set kind = "{found[0]}" in [task], or kind = "{self.kind}" in the processor'
+            raise AlchemyError(f"{told}: its {TARGETS[found[0]]} is {answer}", hint=hint)
 
     def names(self, sample: Mapping[str, Any]) -> Iterable[str]:
         found = () if self.kind == "regression" else sample.get(self.target, ())
@@ -118,3 +134,18 @@ class Classification(TextTask):
         if self.kind == "regression":
             return number_scores(gold, said)
         return (class_scores if self.kind == "single" else label_scores)(gold, said, self.labels)
+
+
+def kinds_of(sample: Mapping[str, Any]) -> list[str]:
+    """The kinds of task whose answer a sample has; none where it has no answer.
+
+    >>> kinds_of({"label": "good"}), kinds_of({"label": 0.5}), kinds_of({"label": 1}), kinds_of({"labels": []})
+    (['single'], ['regression'], ['single', 'regression'], ['multi'])
+    """
+    label = sample.get("label")
+    fits = {
+        "single": label is not None and not isinstance(label, float),
+        "multi": "labels" in sample,
+        "regression": label is not None and not isinstance(label, str | list | tuple),
+    }
+    return [kind for kind, does in fits.items() if does]

@@ -43,6 +43,7 @@ class Relation(TextTask):
         overwrite_cache: bool = False,
     ) -> None:
         self.marks, self.other, self.blank = marks, other, blank
+        self.needs = ("tokens", *(f"{mark}_tokens" for mark in marks))
         super().__init__(
             tokenizer=tokenizer,
             learn=learn,

@@ -14,6 +14,7 @@ from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.schemes import Scheme
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
+from alchemy.tasks.checks import samples_of
 from alchemy.tasks.scores import span_scores, tag_accuracy
 from alchemy.tasks.text import TextTask, texts_of
 from alchemy.text import Characters
@@ -29,6 +30,7 @@ class Tagging(TextTask):
     """
 
     target: ClassVar[str] = "tags"
+    needs = ("tokens",)
 
     def __init__(
         self,
@@ -79,23 +81,34 @@ class Tagging(TextTask):
             raise AlchemyError(f"the tokens are {repr(tokens)[:60]}, expected a list of words, none of them empty")
         return {"tokens": list(tokens)}
 
-    def _seen_labels(self) -> list[str]:
-        self._check_scheme(self.source("train"))
-        return super()._seen_labels()
+    def check(self, sample: Mapping[str, Any]) -> None:
+        super().check(sample)
+        self._check_tags(sample.get("tags", ()))
 
-    def _check_scheme(self, source: Any) -> None:
-        """Tags that the scheme does not have are an error; rows of tags that it forbids are counted in the log."""
-        broken = []
-        for index in range(len(source)):
-            tags = list(self.names(source[index]))
-            try:
-                broken += [index] if self.scheme.violations(tags) else []
-            except BadRow as error:
-                hint = "name the scheme of the tags: scheme = 'BIOES', 'BMES', 'BILOU', 'IOB1' or 'BIO'"
-                raise AlchemyError(str(error), where=where_in(source, index), section="task", hint=hint) from error
+    def _find_labels(self, told: list[str] | str | None) -> list[str]:
+        labels = super()._find_labels(told)
+        self._check_tags(labels)
+        return labels
+
+    def _listed(self, source: Any) -> list[str]:
+        return []  # the labels that a processor lists are types of spans, not tags
+
+    def _check_tags(self, tags: Iterable[str]) -> None:
+        """Tags that the scheme does not have are an error."""
+        try:
+            for tag in tags:
+                self.scheme.read(tag)
+        except BadRow as error:
+            hint = "name the scheme of the tags: scheme = 'BIOES', 'BMES', 'BILOU', 'IOB1' or 'BIO'"
+            raise AlchemyError(str(error), section="task", hint=hint) from error
+
+    def _check_source(self, source: Any, split: str) -> None:
+        """Rows of tags that the scheme forbids are counted in the log."""
+        super()._check_source(source, split)
+        broken = [index for index, sample in samples_of(source) if self.scheme.violations(list(self.names(sample)))]
         if broken:
-            text = "{} of {} texts have tags that {} forbids, the first at {}: is it another scheme?"
-            logger.warning(text, len(broken), len(source), self.scheme.name, where_in(source, broken[0]))
+            text = "{}: {} of {} texts have tags that {} forbids, the first at {}: is it another scheme?"
+            logger.warning(text, split, len(broken), len(source), self.scheme.name, where_in(source, broken[0]))
 
     def rules(self) -> dict[str, Any]:
         """Which tags may begin a text, follow each other, and end it."""

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from loguru import logger
-from torch.utils.data import IterableDataset
 
-from alchemy.data.chain import title
 from alchemy.errors import AlchemyError, Refused, did_you_mean
 from alchemy.loop import log_loss
 from alchemy.models.reading import InWindows, Whole
-from alchemy.pipeline import build_datapipes, where_in
+from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.cache import Cache
-from alchemy.pipeline.itr import at_least
+from alchemy.pipeline.itr import at_least, field_of
 from alchemy.pipeline.processors.labels import keep, read_labels
 from alchemy.pipeline.processors.samples import in_short
 from alchemy.pipeline.report import Report
@@ -24,6 +22,7 @@ from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.records.kept import TASK_LABELS
 from alchemy.records.labels import labels_file, read_names
 from alchemy.task import AlchemyTask
+from alchemy.tasks.checks import check_fields, check_indexed, check_labels, check_lengths, checked
 from alchemy.text import Tokenizer
 
 
@@ -41,6 +40,7 @@ class TextTask(AlchemyTask):
     """
 
     target: ClassVar[str] = "label"  # the field of a sample that is to be predicted
+    needs: tuple[str, ...] = ()  # the fields that each sample has, whether it is labelled or not
 
     def __init__(
         self,
@@ -81,6 +81,11 @@ class TextTask(AlchemyTask):
         """The names of the labels that a sample has."""
         raise NotImplementedError(f"{type(self).__name__} must define names(sample) -> names of labels")
 
+    def check(self, sample: Mapping[str, Any]) -> None:
+        """An error where a sample is none that the task can read; file and line are added to it."""
+        for name in self.needs:
+            field_of(sample, name, self)
+
     def encoded(self, source: Any) -> Any:
         """A source of samples with the fields that the model reads."""
         raise NotImplementedError(f"{type(self).__name__} must define encoded(source) -> data set")
@@ -106,8 +111,16 @@ class TextTask(AlchemyTask):
             if split not in tables:
                 hint = f"add [task.datasets.{split}], or give the tokenizer a vocabulary, and `labels`"
                 raise AlchemyError(f"there is no split {split!r} to learn from", section="task.datasets", hint=hint)
-            self._sources[split] = build_datapipes(tables[split]["pipes"], section=f"task.datasets.{split}")
+            self._sources[split] = self._built(tables[split]["pipes"], split)
         return self._sources[split]
+
+    def _built(self, pipes: Any, split: str) -> Any:
+        """The samples that pipes give, of which the first is looked at before anything is learnt from them."""
+        source = build_datapipes(pipes, section=f"task.datasets.{split}")
+        check_indexed(self, source, split)
+        for _ in checked(self, source, split, most=1):
+            pass
+        return source
 
     def load_dataset(self, split: str, **kwargs: Any) -> None:
         pipes = kwargs.pop("pipes", None)
@@ -115,35 +128,26 @@ class TextTask(AlchemyTask):
             super().load_dataset(split, **kwargs)
         source = self._sources.pop(split, None)
         if source is None:
-            source = build_datapipes(pipes, section=f"task.datasets.{split}")
+            source = self._built(pipes, split)
         self._check_source(source, split)
         encoded = self.encoded(source)
         if self.cache:
             encoded = Cache(encoded, overwrite_cache=self.overwrite_cache)
         if "collate_fn" not in kwargs:
+            if split == "train":
+                check_fields(self, self.run.model, encoded)
             kwargs["collate_fn"] = {"type": "alchemy.data.collate.Pad", **self.collate_options()}
         if kwargs.keys() & {"max_tokens", "max_sentences"}:
             kwargs.setdefault("length_of", "input_ids")
         if not kwargs.keys() & {"sampler", "batch_sampler"}:
             kwargs.setdefault("shuffle", split == "train")
+        if self.fitting()["max_length"] and self.long == "refuse":
+            check_lengths(encoded, kwargs)
         self._datasets[split] = (encoded, kwargs)
 
     def _check_source(self, source: Any, split: str) -> None:
-        """Tells before the first step what is wrong with the labels of a split, or with its tokenizer."""
-        if isinstance(source, IterableDataset) or not hasattr(source, "__getitem__"):
-            hint = "put alchemy.pipeline.lst.ItrToLst at the end of its pipes"
-            text = f"{type(self).__name__} reads samples by their number, and {title(source)} is a stream"
-            raise AlchemyError(text, section=f"task.datasets.{split}", hint=hint)
-        known = set(self.labels)
-        for index in range(len(source)):
-            strange = [name for name in self.names(source[index]) if name not in known]
-            if strange:
-                raise AlchemyError(
-                    f"the label {strange[0]!r} is not among the labels of the training",
-                    where=where_in(source, index),
-                    section=f"task.datasets.{split}",
-                    hint=did_you_mean(str(strange[0]), self.labels) or f"they are {in_short(self.labels)}",
-                )
+        """Tells before the first step what is wrong with the samples of a split, or with its tokenizer."""
+        check_labels(self, source, split)
         first = [source[index] for index in range(min(len(source), 100))]
         check_vocabulary(self.tokenizer, [text for sample in first for text in self.texts(sample)])
 
@@ -235,14 +239,19 @@ class TextTask(AlchemyTask):
             raise Refused(text, section="task", hint=hint)
 
     def _seen_labels(self) -> list[str]:
-        known = list(getattr(self.source("train"), "labels", None) or ())
-        if known:
-            return known
-        found = sorted({name for sample in self.source("train") for name in self.names(sample)})
+        source = self.source("train")
+        listed = self._listed(source)
+        if listed:
+            return listed
+        found = sorted({name for _, sample in checked(self, source, "train") for name in self.names(sample)})
         if not found:
             hint = f"its samples need a field {self.target!r}"
             raise AlchemyError("the training data have no labels", section="task.datasets.train", hint=hint)
         return found
+
+    def _listed(self, source: Any) -> list[str]:
+        """The labels that data list by themselves."""
+        return list(getattr(source, "labels", None) or ())
 
 
 def check_vocabulary(tokenizer: Tokenizer, texts: Iterable[str]) -> None:

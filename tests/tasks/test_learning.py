@@ -121,7 +121,7 @@ def test_what_cannot_be_is_told_before_the_first_step(tmp_path: Path) -> None:
         config(tmp_path, "tagging", scheme="BIO"), r"data.txt:1 .*'E-NAME' is not of the scheme BIO.*name the scheme"
     )
     refused(config(tmp_path, "classes", learn={"min_freq": 2}), "Words does not learn with min_freq")
-    refused(config(tmp_path, "classes", pair=True), "has no field 'pair'")
+    refused(config(tmp_path, "classes", pair=True), r"data.txt:1 .*pair = true, and a sample has text, label")
     Words.train(["other words, in another language"]).save(tmp_path / "strange")
     strange = str(tmp_path / "strange")
     refused(config(tmp_path, "classes", tokenizer=strange), r"52 of 52 tokens of the first texts are not in the vocab")

@@ -1,0 +1,84 @@
+"""What is wrong with the data of a task on texts, told with file and line before the first step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from torch.utils.data import IterableDataset
+
+from alchemy.data.chain import title
+from alchemy.data.lengths import lengths_of
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.models.base import TextModel
+from alchemy.pipeline import where_in
+from alchemy.pipeline.processors.samples import in_short
+from alchemy.progress import Bar
+from alchemy.seeds import at_sample, unchanged_generators
+
+
+def samples_of(source: Any, most: int | None = None) -> Iterator[tuple[int, Any]]:
+    """The samples with their numbers, read beside the training: nothing that they draw changes it."""
+    with unchanged_generators():
+        for index in range(len(source))[:most]:
+            at_sample(0, index)
+            yield index, source[index]
+
+
+def checked(task: Any, source: Any, split: str, most: int | None = None) -> Iterator[tuple[int, Any]]:
+    """The samples with their numbers; an error where the task cannot read one, or has nothing to learn from it."""
+    for index, sample in samples_of(source, most):
+        try:
+            task.check(sample)
+            if split == "train" and task.needs and task.target not in sample:
+                hint = f"name its column in the processor: label = {task.target!r}"
+                raise AlchemyError(f"there is no {task.target!r} to learn, only {in_short(sample)}", hint=hint)
+        except AlchemyError as error:
+            section, hint = f"task.datasets.{split}", error.problem.hint
+            raise AlchemyError(
+                error.problem.message, where=where_in(source, index), section=section, hint=hint
+            ) from error
+        yield index, sample
+
+
+def check_indexed(task: Any, source: Any, split: str) -> None:
+    if isinstance(source, IterableDataset) or not hasattr(source, "__getitem__"):
+        hint = "put alchemy.pipeline.lst.ItrToLst at the end of its pipes"
+        text = f"{type(task).__name__} reads samples by their number, and {title(source)} is a stream"
+        raise AlchemyError(text, section=f"task.datasets.{split}", hint=hint)
+
+
+def check_labels(task: Any, source: Any, split: str) -> None:
+    """Goes over all samples of a split: a label that the training never saw is an error."""
+    known = set(task.labels)
+    for index, sample in checked(task, source, split):
+        strange = [name for name in task.names(sample) if name not in known]
+        if strange:
+            raise AlchemyError(
+                f"the label {strange[0]!r} is not among the labels of the training",
+                where=where_in(source, index),
+                section=f"task.datasets.{split}",
+                hint=did_you_mean(str(strange[0]), task.labels) or f"they are {in_short(task.labels)}",
+            )
+
+
+def check_lengths(encoded: Any, options: Mapping[str, Any]) -> None:
+    """Encodes every sample once, which refuses the first that is too long."""
+    if options.keys() & {"max_tokens", "max_sentences"}:
+        lengths_of(encoded, options["length_of"])  # the loader asks for them too, and they are kept
+        return
+    with Bar("lengths of texts", len(encoded), Console(stderr=True)) as bar:
+        for _ in samples_of(encoded):
+            bar.step()
+
+
+def check_fields(task: Any, model: Any, encoded: Any) -> None:
+    """An error where a model of ours reads what the task does not give it."""
+    wanted = model.reads if isinstance(model, TextModel) else ()
+    for _, sample in samples_of(encoded, 1):
+        absent = [name for name in wanted if name not in sample]
+        if absent:
+            ours, theirs = type(task).__name__, type(model).__name__
+            text = f"{theirs} reads {absent[0]!r}, and the samples of {ours} have {in_short(sample)}"
+            raise AlchemyError(text, section="model", hint=f"{theirs} goes with {model.goes_with}, of the same `kind`")
