@@ -39,6 +39,8 @@ KINDS = {
     "tokenizer": ("alchemy.text.Tokenizer",),
     "encoder": ("alchemy.models.encoders.Encoder",),
     "head": ("alchemy.models.heads.Head",),
+    "network": ("alchemy.nn.seq2seq.Network",),
+    "search": ("alchemy.generate.hypothesis.Search",),
 }
 FOREIGN = ("alchemy.", "torch.")  # what is not the project's own code
 _KIND_OF_CLASS = {base.rpartition(".")[2]: kind for kind, bases in KINDS.items() for base in bases}

@@ -82,6 +82,7 @@ GIVEN = {
     "checkpoint": ("state_dir",),
     "encoder": ("tokenizer",),
     "head": ("inputs",),
+    "network": ("source_size", "target_size"),
 }
 
 # what the loader takes: torch's arguments and our own, with the annotation to check against

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from alchemy.generate.beam import BeamSearch
 from alchemy.generate.ensemble import Ensemble
-from alchemy.generate.hypothesis import Hypothesis, Steps
+from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps
 from alchemy.generate.sample import Sampling
+from alchemy.generate.writer import Limits, Writer
 
-__all__ = ["BeamSearch", "Ensemble", "Hypothesis", "Sampling", "Steps"]
+__all__ = ["BeamSearch", "Ensemble", "Hypothesis", "Limits", "Sampling", "Search", "Special", "Steps", "Writer"]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Hypothesis, Special, Steps, Written, at_least_single
+from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, at_least_single
 from alchemy.generate.rules import NEVER, Rule, obey
 
 
@@ -27,7 +27,8 @@ class Candidates(NamedTuple):
         return Candidates(*(part.gather(1, place_BK) for part in self))
 
 
-class BeamSearch:
+@Search.register()
+class BeamSearch(Search):
     """Keeps the `beam` best beginnings of each sentence, and gives the `nbest` best texts of those that ended.
 
     The score of a text is the sum of its log-probabilities, divided by its length (with the end) to the power of
@@ -53,11 +54,9 @@ class BeamSearch:
         self.beam, self.nbest, self.length_penalty, self.exact = beam, nbest, length_penalty, exact
         self.groups, self.diversity = groups, diversity
 
-    def __call__(self, steps: Steps, most_B: Tensor, special: Special, rules: Sequence[Rule]) -> list[list[Hypothesis]]:
-        """The best texts of each sentence, best first; `steps` has `beam` rows for each of them.
-
-        `most_B` is how many tokens each may have, its end not counted; a rule among `rules` must see to it.
-        """
+    def __call__(
+        self, steps: Steps, most_B: Tensor, special: Special, rules: Sequence[Rule], numbers: Sequence[int] = ()
+    ) -> list[list[Hypothesis]]:
         search = Running(self, most_B, special)
         while len(search.left_B):
             scores_NV = at_least_single(steps.scores(search.last_N))

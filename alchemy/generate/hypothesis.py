@@ -4,10 +4,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+
+from alchemy.generate.rules import Rule
+from alchemy.registry import Registrable
 
 ROOM = 32  # tokens that there is room for at first; it is doubled when they are there
 
@@ -69,3 +73,19 @@ class Written:
         sums = [*self.sums_NC[row, : self.length].tolist(), total]
         each = [later - before for before, later in zip([0.0, *sums], sums)]
         return Hypothesis([*self.tokens_NC[row, : self.length].tolist(), end], each, score)
+
+
+class Search(Registrable):
+    """A way to write texts, given the steps of a decoder that has `beam` rows for each sentence."""
+
+    beam: int
+
+    def __call__(
+        self, steps: Steps, most_B: Tensor, special: Special, rules: Sequence[Rule], numbers: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        """The texts of each sentence, best first.
+
+        `most_B` is how many tokens each may have, its end not counted; a rule among `rules` must see to it. `numbers`
+        are those of the sentences in the whole input, by which random numbers are drawn.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define __call__(steps, ..) -> texts of each sentence")

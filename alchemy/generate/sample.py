@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Hypothesis, Special, Steps, Written, at_least_single
+from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, at_least_single
 from alchemy.generate.rules import NEVER, Rule, obey
 from alchemy.seeds import derive
 
 
-class Sampling:
+@Search.register()
+class Sampling(Search):
     """Draws `nbest` texts for each sentence; with `temperature = 0` it takes the likeliest token (greedy).
 
     Tokens are drawn from the `top_k` likeliest ones, from the fewest whose probabilities make up `top_p`, or from the
@@ -41,20 +42,13 @@ class Sampling:
         self.typical, self.length_penalty, self.seed = typical, length_penalty, seed
 
     @property
-    def beam(self) -> int:
-        """The rows that it needs for each sentence."""
+    def beam(self) -> int:  # type: ignore[override]
         return self.nbest
 
     def __call__(
-        self,
-        steps: Steps,
-        most_B: Tensor,
-        special: Special,
-        rules: Sequence[Rule],
-        numbers: Sequence[int] | None = None,
+        self, steps: Steps, most_B: Tensor, special: Special, rules: Sequence[Rule], numbers: Sequence[int] = ()
     ) -> list[list[Hypothesis]]:
-        """The texts of each sentence, best first; `numbers` are those of the sentences in the whole input."""
-        search = Drawing(self, most_B, special, list(range(len(most_B)) if numbers is None else numbers))
+        search = Drawing(self, most_B, special, list(numbers or range(len(most_B))))
         while len(search.left_B):
             scores_NV = at_least_single(steps.scores(search.last_N))
             total_N1 = scores_NV.logsumexp(-1, keepdim=True)

@@ -10,7 +10,14 @@ if TYPE_CHECKING:
     from alchemy.models.classifier import TextClassifier as TextClassifier
     from alchemy.models.relation import RelationClassifier as RelationClassifier
     from alchemy.models.tagger import Tagger as Tagger
+    from alchemy.models.translator import Translator as Translator
 
 __getattr__, __dir__ = lazy(
-    __name__, {"TextClassifier": "classifier", "RelationClassifier": "relation", "Tagger": "tagger"}
+    __name__,
+    {
+        "TextClassifier": "classifier",
+        "RelationClassifier": "relation",
+        "Tagger": "tagger",
+        "Translator": "translator",
+    },
 )

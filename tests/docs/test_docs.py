@@ -79,9 +79,12 @@ PLACES = {
     "output pipe": "training.md", "eval pipe": "training.md", "sched pipe": "training.md", "stop rule": "stopping.md",
     "average": "precision.md", "precision": "precision.md", "checkpoint": "checkpoints.md", "tokenizer": "text.md",
     "column": "batches.md", "model": "texts.md", "encoder": "texts.md", "head": "texts.md",
+    "network": "translation.md", "search": "translation.md",
 }  # fmt: skip
 # parts of these packages have a page of their own
 ROOMS = {
+    "alchemy.tasks.Translation": "translation.md",
+    "alchemy.models.Translator": "translation.md",
     "alchemy.tasks.": "texts.md",
     "alchemy.pipeline.processors.": "processors.md",
     "alchemy.pipeline.corpora.": "corpora.md",

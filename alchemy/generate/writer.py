@@ -1,0 +1,83 @@
+"""Texts for many sentences: limits and rules around a search."""
+
+# B sentences, T tokens of a prefix
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from alchemy.errors import AlchemyError
+from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps
+from alchemy.generate.rules import AtLeast, AtMost, NoRepeat, Penalty, Prefixes, Rule, Without
+
+
+class Limits(NamedTuple):
+    """How long texts may be, and what they must obey; lengths are in tokens, their end not counted.
+
+    A text has at most `max_ratio` tokens for each of its source and `max_extra` more, and never more than `max_length`;
+    at least `min_ratio` for each of its source, and `min_length`.
+    """
+
+    max_length: int = 256
+    max_ratio: float = 2.0
+    max_extra: int = 10
+    min_length: int = 0
+    min_ratio: float = 0.0
+    unk_penalty: float = 0.0
+    no_repeat: int = 0  # runs of so many tokens come once; 0: as often as they like
+
+    def checked(self) -> Limits:
+        wrong = [name for name, value in self._asdict().items() if name != "unk_penalty" and value < 0]
+        if wrong:
+            raise AlchemyError(f"{wrong[0]} must be at least 0, not {getattr(self, wrong[0])}")
+        if self.max_length < max(1, self.min_length):
+            raise AlchemyError(f"max_length = {self.max_length} must be at least 1, and min_length = {self.min_length}")
+        return self
+
+    def most(self, source_B: Tensor) -> Tensor:
+        return (source_B * self.max_ratio + self.max_extra).long().clamp(1, self.max_length)
+
+    def least(self, source_B: Tensor) -> Tensor:
+        return torch.minimum((source_B * self.min_ratio).long().clamp_min(self.min_length), self.most(source_B))
+
+
+class Writer:
+    """Writes the texts of a batch by a search, within limits."""
+
+    def __init__(self, search: Search, special: Special, limits: Limits) -> None:
+        self.search, self.special, self.limits = search, special, limits.checked()
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        steps: Steps,
+        source_B: Tensor,
+        prefixes: Sequence[Sequence[int]] = (),
+        numbers: Sequence[int] = (),
+    ) -> list[list[Hypothesis]]:
+        """The texts of each sentence, best first, for sources of `source_B` tokens; they begin with the prefixes."""
+        most_B = self.limits.most(source_B)
+        rules: list[Rule] = self._rules(source_B, most_B)
+        if any(prefixes):
+            rows = [torch.tensor(list(row), dtype=torch.long, device=source_B.device) for row in prefixes]
+            lengths_B = torch.tensor(list(map(len, rows)), device=source_B.device)
+            rules = [Prefixes(pad_sequence(rows, batch_first=True), lengths_B, rules)]
+        return self.search(steps, most_B, self.special, rules, numbers)
+
+    def _rules(self, source_B: Tensor, most_B: Tensor) -> list[Rule]:
+        limits, special = self.limits, self.special
+        # what begins a row may be what ends it
+        rules: list[Rule] = [Without([t for t in {special.begin, special.pad} - {special.eos, None} if t is not None])]
+        if limits.unk_penalty and special.unk is not None:
+            rules.append(Penalty(special.unk, limits.unk_penalty))
+        if limits.no_repeat:
+            rules.append(NoRepeat(limits.no_repeat))
+        if limits.min_length or limits.min_ratio:
+            rules.append(AtLeast(limits.least(source_B), special.eos))
+        # the last, so that a text that is full can always end
+        return [*rules, AtMost(most_B, special.eos)]

@@ -1,0 +1,100 @@
+"""Texts into other texts."""
+
+# B rows, T tokens of the target, S of the source, N rows of a search, V vocabulary
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alchemy.errors import AlchemyError
+from alchemy.generate.hypothesis import Steps
+from alchemy.model import AlchemyModel
+from alchemy.nn.losses import CrossEntropy, build_loss
+from alchemy.nn.rows import Rows, in_front
+from alchemy.nn.seq2seq import Network
+from alchemy.registry import build
+
+IGNORED = -100
+
+
+class Walk:
+    """The steps of a search over a network."""
+
+    def __init__(self, network: Network, rows: Rows, beams: int) -> None:
+        self.network, self.state = network, network.begin(network.encode(rows), beams)
+
+    def scores(self, last_N: Tensor) -> Tensor:
+        return self.network.decode(last_N[:, None], self.state)[:, -1]
+
+    def select(self, rows_N: Tensor) -> None:
+        self.state.select(rows_N)
+
+
+@AlchemyModel.register()
+class Translator(AlchemyModel):
+    """A `network` that learns to write the `target` of a batch when it has read its `source`.
+
+    The batch is one of corpora.Parallel: `before` is the target moved by one, which the decoder is given. Vocabularies
+    are those of the task, unless `source_size` and `target_size` tell their sizes. The loss is cross entropy, unless
+    there is a table `[criterion]`; it counts the tokens of the target.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: dict[str, Any],
+        source: str = "source",
+        target: str = "target",
+        before: str = "prev_output_tokens",
+        source_size: int = 0,
+        target_size: int = 0,
+    ) -> None:
+        super().__init__()
+        self.source, self.target, self.before = source, target, before
+        sizes = {
+            "source_size": source_size or self._size("source_tokenizer"),
+            "target_size": target_size or self._size("target_tokenizer"),
+        }
+        self.model = build(Network, network, given=sizes, section="model.network")
+        self.criterion = build_loss(self.criterion_cfg) if self.criterion_cfg else CrossEntropy()
+
+    def _size(self, name: str) -> int:
+        tokenizer = getattr(self.run.task, name, None)
+        if tokenizer is None:
+            hint = "give source_size and target_size, or a task that knows them, as alchemy.tasks.Translation does"
+            raise AlchemyError("the model does not know how many tokens there are", section="model", hint=hint)
+        size: int = tokenizer.size
+        return size
+
+    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> MutableMapping[str, Any]:
+        if not needs_loss:
+            return {}  # texts are written step by step, by `walk`
+        scores_BTV = self.model(self.rows(batch), batch[self.before])
+        real_BT = real(batch[f"{self.target}_lengths"], batch[self.target])
+        gold_BT = torch.where(real_BT, batch[self.target], IGNORED)
+        loss_sum, count = self.criterion(scores_BTV.flatten(0, 1), gold_BT.flatten())
+        loss = self.backward.backward(loss_sum, requires_grad=requires_grad, count=count)
+        return {"loss_sum": loss_sum.detach(), "count": count, "loss": loss}
+
+    def rows(self, batch: Mapping[str, Any]) -> Rows:
+        """The source with its real tokens in front, wherever the padding was."""
+        ids_BS = batch[self.source]
+        lengths_B = batch[f"{self.source}_lengths"]
+        longest = self.module.longest
+        if longest is not None and ids_BS.shape[1] > longest:
+            hint = "leave long sentences out with `max_length` of the split, or give the network more places"
+            raise AlchemyError(f"a source has {ids_BS.shape[1]} tokens, and the network takes {longest}", hint=hint)
+        return Rows(ids_BS, real(lengths_B, ids_BS))
+
+    def walk(self, batch: Mapping[str, Any], beams: int) -> Steps:
+        """The steps of a search for the targets of a batch, with so many hypotheses for each."""
+        return Walk(self.module, in_front(self.rows(batch))[0], beams)
+
+
+def real(lengths_B: Tensor, ids_BT: Tensor) -> Tensor:
+    """Which places of rows have a token."""
+    return torch.arange(ids_BT.shape[1], device=ids_BT.device) < lengths_B[:, None]

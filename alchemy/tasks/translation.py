@@ -1,0 +1,103 @@
+"""Texts into other texts: training on pairs, and texts that are written and scored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+from alchemy.data.corpus.mapped import Corpus
+from alchemy.errors import AlchemyError
+from alchemy.generate import Hypothesis, Limits, Search, Special, Writer
+from alchemy.loop import log_loss
+from alchemy.pipeline.tokenizers import tokenizer_of
+from alchemy.registry import build
+from alchemy.task import AlchemyTask
+from alchemy.tasks.answers import Answers
+from alchemy.tasks.scores import text_scores
+from alchemy.text import Tokenizer
+
+
+@AlchemyTask.register()
+class Translation(AlchemyTask):
+    """Targets for sources, of pairs as corpora.Parallel gives them.
+
+    The tokenizers are those of the corpora, unless they are named. With a table `search`, such as
+    `{ type = "alchemy.generate.BeamSearch", beam = 5 }`, an evaluation also writes texts, and scores them by BLEU and
+    chrF; `limits` has the keys of alchemy.generate.Limits.
+    """
+
+    def __init__(
+        self,
+        *,
+        source_tokenizer: Any = None,
+        target_tokenizer: Any = None,
+        search: dict[str, Any] = {},
+        limits: dict[str, Any] = {},
+    ) -> None:
+        super().__init__()
+        self.source_tokenizer = self._tokenizer(source_tokenizer, "source")
+        self.target_tokenizer = self._tokenizer(target_tokenizer, "target")
+        eos = self.target_tokenizer.eos
+        if eos is None:
+            raise AlchemyError("the tokenizer of the target has no token for the end of a sentence", section="task")
+        self.special = Special(begin=eos, eos=eos, pad=self.target_tokenizer.pad, unk=self.target_tokenizer.unk)
+        self.writer = self._writer(search, limits) if search else None
+        self._answers = Answers()
+
+    def _tokenizer(self, told: Any, side: str) -> Tokenizer:
+        if told is not None:
+            return tokenizer_of(told)
+        splits = (self.cfg.get("datasets") or {}).values()
+        paths = [pipe[side] for split in splits for pipe in split.get("pipes") or () if side in pipe]
+        tokenizer = Corpus(paths[0]).tokenizer if paths else None
+        if tokenizer is None:
+            hint = f"give {side}_tokenizer, or splits that begin with alchemy.pipeline.corpora.Parallel"
+            raise AlchemyError(f"nothing tells the tokenizer of the {side}", section="task", hint=hint)
+        return tokenizer
+
+    def _writer(self, search: Mapping[str, Any], limits: Mapping[str, Any]) -> Writer:
+        try:
+            return Writer(build(Search, search, section="task.search"), self.special, Limits(**limits))
+        except TypeError as error:
+            raise AlchemyError(str(error), section="task.limits", hint=f"it has {', '.join(Limits._fields)}") from error
+
+    # -- evaluation
+    def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
+        batch = self.to_device(batch)
+        needs_loss = needs_loss and "target" in batch
+        outputs: MutableMapping[str, Any] = self.run.model.forward(batch, needs_loss=needs_loss, requires_grad=False)
+        if needs_loss:
+            log_loss(self.run, outputs)
+        rows: Any = self._rows(batch)
+        self._answers.add(rows, self.run.evaluated_samples)
+        for pipe in self.outputpipes:
+            rows = pipe(rows, batch)
+        return "", rows
+
+    def _rows(self, batch: Mapping[str, Any]) -> list[dict[str, Any]]:
+        if self.writer is None:
+            return []
+        model: Any = self.run.model
+        steps = model.walk(batch, self.writer.search.beam)
+        found = self.writer(steps, batch["source_lengths"], numbers=self.run.evaluated_samples or ())
+        sources = [self.source_tokenizer.decode(row) for row in batch["source"]]
+        rows = [{"source": source, **self._said(texts)} for source, texts in zip(sources, found, strict=True)]
+        if "target" in batch:
+            for row, target in zip(rows, batch["target"], strict=True):
+                row["target"] = self.target_tokenizer.decode(target)
+        return rows
+
+    def _said(self, texts: list[Hypothesis]) -> dict[str, Any]:
+        said = [self.target_tokenizer.decode(text.tokens) for text in texts]
+        more = {"nbest": said, "scores": [text.score for text in texts]} if len(texts) > 1 else {}
+        return {"pred": said[0], "score": texts[0].score, **more}
+
+    def begin_eval(self, split: str, **kwargs: Any) -> None:
+        self._answers.begin()
+        super().begin_eval(split, **kwargs)
+
+    def end_eval(self, split: str, **kwargs: Any) -> dict[str, Any]:
+        rows = self._answers.end()
+        scored = bool(rows) and "target" in rows[0]
+        found = text_scores([row["target"] for row in rows], [row["pred"] for row in rows]) if scored else {}
+        return super().end_eval(split, **({"preds": rows} if rows else {}), **found, **kwargs)

@@ -1,0 +1,129 @@
+"""Translation from a config: it trains, writes texts, scores them, and goes on exactly where it was interrupted."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import alchemy
+from alchemy.cli import main
+from alchemy.errors import AlchemyError
+from alchemy.pipeline import EndStepPipeline
+from alchemy.runner import run_task
+from alchemy.verify.equal import compare
+
+WORDS = {"a": "ein", "dog": "hund", "cat": "kater", "sees": "sieht", "runs": "läuft", "small": "kleiner"}
+NETWORKS: dict[str, dict[str, Any]] = {
+    "transformer": {
+        "type": "alchemy.nn.transformer.Transformer",
+        "dim": 32,
+        "heads": 4,
+        "inner": 64,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "dropout": 0.0,
+        "norm_first": True,
+    },
+    "lstm": {"type": "alchemy.nn.lstm.AttentionLSTM", "dim": 32, "hidden": 32, "dropout": 0.0},
+}
+
+
+@EndStepPipeline.register()
+class Interrupt(EndStepPipeline):
+    """Presses Ctrl-C at a step, when it is armed."""
+
+    at = 0
+
+    def __call__(self, outputs: Any, **kwargs: Any) -> dict[str, Any]:
+        if Interrupt.at and self.run.train_sched.cur_step == Interrupt.at:
+            os.kill(os.getpid(), signal.SIGINT)
+        return kwargs
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pairs in which each word has its own translation."""
+    root = tmp_path_factory.mktemp("corpora")
+    draw = random.Random(1)
+    for split, count in (("train", 160), ("dev", 20)):
+        rows = [draw.sample(list(WORDS), draw.randint(1, 4)) for _ in range(count)]
+        (root / f"{split}.en").write_text("".join(" ".join(row) + "\n" for row in rows), "utf-8")
+        (root / f"{split}.de").write_text(
+            "".join(" ".join(WORDS[word] for word in row) + "\n" for row in rows), "utf-8"
+        )
+        sides = [arg for side in ("en", "de") for arg in ("--side", f"{side}={root / f'{split}.{side}'}")]
+        like = ["--joined"] if split == "train" else ["--like", str(root / "train")]
+        assert main(["data", "build", str(root / split), *sides, *like, "--workers", "1"]) == 0
+    return root
+
+
+def config(corpora: Path, root: Path, network: str = "transformer", **task: Any) -> dict[str, Any]:
+    def pairs(split: str) -> list[dict[str, Any]]:
+        sides = {"source": str(corpora / f"{split}.en"), "target": str(corpora / f"{split}.de")}
+        return [{"type": "alchemy.pipeline.corpora.Parallel", **sides}]
+
+    search = {"type": "alchemy.generate.BeamSearch", "beam": 3}
+    return {
+        "tag": "t",
+        "seed": 4,
+        "runner": "alchemy.runner.Trainer",
+        "plugins": [{"type": "alchemy.plugins.FileLogger", "log_dir": str(root / "records")}],
+        "task": {
+            "type": "alchemy.tasks.Translation",
+            "search": search,
+            "datasets": {
+                "train": {"pipes": pairs("train"), "max_tokens": 100},
+                "dev": {"pipes": pairs("dev"), "max_tokens": 60},
+            },
+            **task,
+        },
+        "model": {"type": "alchemy.models.Translator", "network": NETWORKS[network]},
+        "criterion": {"type": "alchemy.nn.losses.CrossEntropy", "label_smoothing": 0.1},
+        "optim": {"type": "alchemy.optim.Adam", "lr": 0.005},
+        "sched": {"type": "alchemy.sched.Constant", "epochs": 12, "pipes": [{"type": f"{__name__}.Interrupt"}]},
+        "checkpoint": {"asynchronous": False},
+    }
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_it_learns_to_translate_word_by_word(network: str, corpora: Path, tmp_path: Path) -> None:
+    cfg = config(corpora, tmp_path, network)
+    cfg["sched"]["epochs"] = 30
+    found = run_task(cfg, raise_errors=True).ret
+    assert found["bleu_words"] > 60 and found["bleu"] > 60 and found["chrf"] > 60
+    sources = (corpora / "dev.en").read_text("utf-8").splitlines()
+    assert [row["source"] for row in found["preds"]] == sources  # in the order of the data, not of their lengths
+    assert [row["target"] for row in found["preds"]] == (corpora / "dev.de").read_text("utf-8").splitlines()
+
+
+def test_it_goes_on_as_if_it_had_never_stopped(corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run_task(config(corpora, tmp_path / "one"), raise_errors=True)
+    monkeypatch.setattr(Interrupt, "at", 40)
+    cut = run_task(config(corpora, tmp_path / "two"), raise_errors=True)
+    assert cut.signal == signal.SIGINT and cut.record_dir is not None
+    monkeypatch.setattr(Interrupt, "at", 0)
+    alchemy.resume(cut.record_dir, raise_errors=True)
+    assert compare(Path(str(whole.record_dir)), Path(cut.record_dir)).differences == []
+
+
+def test_without_a_search_only_the_loss_is_known(corpora: Path, tmp_path: Path) -> None:
+    cfg = config(corpora, tmp_path, search={})
+    cfg["sched"]["epochs"] = 1
+    found = run_task(cfg, raise_errors=True).ret
+    assert found["loss"] > 0 and "bleu" not in found and "preds" not in found
+
+
+def test_what_cannot_be_is_told(corpora: Path, tmp_path: Path) -> None:
+    def refused(message: str, **task: Any) -> None:
+        with pytest.raises(AlchemyError, match=message):
+            run_task(config(corpora, tmp_path, **task), raise_errors=True)
+
+    refused("max_lenght.*it has max_length, max_ratio", limits={"max_lenght": 3})
+    refused("max_length = 3 must be at least 1, and min_length = 4", limits={"max_length": 3, "min_length": 4})
+    refused("nbest = 9 must be at least 1", search={"type": "alchemy.generate.BeamSearch", "nbest": 9})
+    refused("nothing tells the tokenizer of the source", datasets={"train": {"pipes": []}})
