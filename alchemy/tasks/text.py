@@ -22,6 +22,7 @@ from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.records.kept import TASK_LABELS
 from alchemy.records.labels import labels_file, read_names
 from alchemy.task import AlchemyTask
+from alchemy.tasks.answers import Answers
 from alchemy.tasks.checks import check_fields, check_indexed, check_labels, check_lengths, checked
 from alchemy.text import Tokenizer
 
@@ -63,9 +64,7 @@ class TextTask(AlchemyTask):
         self.pair, self.max_length, self.long, self.overlap = pair, max_length, long, overlap
         self.cache, self.overwrite_cache = cache, overwrite_cache
         self._sources: dict[str, Any] = {}
-        # of the evaluation that is under way: what was answered, and to which samples
-        self._answers: list[dict[str, Any]] | None = None
-        self._asked: list[int] = []
+        self._answers = Answers()  # of the evaluation that is under way
         self._report = Report()  # unless the evalpipes have one
         self.tokenizer = self._learnt(tokenizer, learn) if is_class(tokenizer) else tokenizer_of(tokenizer)
         self.template = template or self.tokenizer.template(pair)
@@ -179,9 +178,7 @@ class TextTask(AlchemyTask):
         if needs_loss:
             log_loss(self.run, outputs)
         rows: Any = self.answers(outputs, batch)
-        if self._answers is not None:
-            self._answers += rows
-            self._asked += self.run.evaluated_samples or ()
+        self._answers.add(rows, self.run.evaluated_samples)
         for pipe in self.outputpipes:
             rows = pipe(rows, batch)
         return "", rows
@@ -190,13 +187,11 @@ class TextTask(AlchemyTask):
         return self.target in batch
 
     def begin_eval(self, split: str, **kwargs: Any) -> None:
-        self._answers, self._asked = [], []
+        self._answers.begin()
         super().begin_eval(split, **kwargs)
 
     def end_eval(self, split: str, **kwargs: Any) -> dict[str, Any]:
-        answers, self._answers = self._answers or [], None
-        if len(self._asked) == len(answers):  # of a stream nobody knows the numbers, and they come in order
-            answers = [row for _, row in sorted(zip(self._asked, answers), key=lambda pair: pair[0])]
+        answers = self._answers.end()
         labelled = bool(answers) and self.target in answers[0]
         if not labelled:
             logger.warning("{}: the data have no {!r}, so they are not scored", split, self.target)
