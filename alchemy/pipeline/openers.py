@@ -218,11 +218,15 @@ def json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
 
 
 def csv_rows(path: Path, delimiter: str, quote: str, encoding: str) -> Iterator[tuple[int, Any]]:
-    """`(line, cells)` of a csv file, header included; empty lines are passed over."""
+    """`(line, cells)` of a csv file, header included; empty lines are passed over.
+
+    In a file of one column an empty line is an empty cell, unless nothing comes behind it.
+    """
     csv.field_size_limit(LONGEST)  # Python keeps one for all readers, and others may have set it
     quoting = {"quotechar": quote, "quoting": csv.QUOTE_MINIMAL} if quote else {"quoting": csv.QUOTE_NONE}
     with open_text(path, encoding=encoding, newline="") as file:
         reader = csv.reader(file, delimiter=delimiter, strict=True, **quoting)
+        columns, empty = 0, []
         while True:
             line = reader.line_num + 1  # a quoted cell may run over several lines: the first one is named
             try:
@@ -238,8 +242,13 @@ def csv_rows(path: Path, delimiter: str, quote: str, encoding: str) -> Iterator[
                 continue
             if row is None:
                 return
-            if row:
-                yield line, row
+            if not row:
+                empty += [line] if columns == 1 else []
+                continue
+            columns = columns or len(row)
+            yield from ((number, [""]) for number in empty)
+            empty.clear()
+            yield line, row
 
 
 @contextlib.contextmanager

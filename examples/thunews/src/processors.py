@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
+from loguru import logger
+
 from alchemy.data.files import open_text
 from alchemy.errors import AlchemyError
 from alchemy.pipeline.processors import TextClassification
@@ -71,7 +73,6 @@ class DataProcessor:
         kind: Literal["single", "regression"] = "regression" if self.output_mode == "regression" else "single"
         try:
             rows = TextClassification(str(file), text=text, pair=pair, label=label, kind=kind, header=True)
-            refuse_blank_rows(file)
         except AlchemyError as error:  # of what could be set in a config, no flag can do anything
             hint = re.sub(r"((, or|;) )?set \w+ = .*", "", error.problem.hint)
             raise AlchemyError(error.problem.message, where=error.problem.where, hint=hint) from error
@@ -83,7 +84,7 @@ class DataProcessor:
 
 @processor("THUNews")
 class THUNews(DataProcessor):
-    """News in Chinese: train.csv and dev.csv have the columns `labels,text`, test.csv the column `text`."""
+    """News in Chinese: train.csv and dev.csv have the columns `labels,text`, test.csv has texts in its first."""
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         return self.read_csv(data_dir, "train", label="labels")
@@ -92,21 +93,18 @@ class THUNews(DataProcessor):
         return self.read_csv(data_dir, "dev", label="labels")
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
-        return self.read_csv(data_dir, "test")
+        return self.read_csv(data_dir, "test", text=text_column(table_file(data_dir, "test")))
 
 
-def refuse_blank_rows(file: Path) -> None:
-    """In a table of one column a blank line is a text that is missing: answers would not stand beside their texts."""
-    blank = 0
+def text_column(file: Path) -> str | int:
+    """The column `text` of a table; where there is none the first one, and a warning says so."""
     with open_text(file, newline="") as lines:
-        reader = csv.reader(lines)
-        if len(next(reader, ())) != 1:
-            return
-        for row in reader:
-            if row and blank:
-                hint = "give it a text, or remove the line"
-                raise AlchemyError("the line is blank, expected a text", where=f"{file}:{blank}", hint=hint)
-            blank = blank or (0 if row else reader.line_num)
+        names = next(csv.reader(lines), [])
+    if not names or "text" in names:
+        return "text"
+    told = "{} has no column 'text': the first one is read, and the first line, {!r}, is taken for its name"
+    logger.warning(told, file, names[0])
+    return 0
 
 
 def table_file(data_dir: str, name: str) -> Path:

@@ -62,6 +62,14 @@ def test_files_of_different_kinds_are_not_mixed(write):
         TextClassification([])
 
 
+def test_an_empty_line_of_a_file_of_one_column_is_an_empty_text(write):
+    path = write("a.csv", "text\none\n\n\ntwo\n\n")
+    with pytest.raises(AlchemyError, match=r"a.csv:3 the text is '', expected a text that is not empty"):
+        TextClassification(path)
+    assert [row["text"] for row in TextClassification(path, bad="skip")] == ["one", "two"]
+    assert len(TextClassification(write("b.csv", "text,label\none,x\n\ntwo,y\n"))) == 2
+
+
 def test_names_of_labels_are_compared_without_blanks(write):
     assert TextClassification(write("a.csv", "text,label\nx, a \n"), labels=["a "])[0]["label"] == "a"
 
