@@ -236,9 +236,10 @@ def bad_rates(layout: Layout) -> Iterator[Problem]:
                 yield optim.problem(f"{key} must be above 0, not {value}", key)
             elif is_number(value) and value == 0:
                 yield optim.problem(f"{key} = 0: nothing will be learnt", key, hint="set a rate above 0", error=False)
-        decay = entry(optim.table, "weight_decay", None)
-        if is_number(decay) and decay < 0:
-            yield optim.problem(f"weight_decay must be at least 0, not {decay}", "weight_decay", error=_knows(optim))
+        for key in ("weight_decay", "eps"):
+            value = entry(optim.table, key, None)
+            if is_number(value) and value < 0:
+                yield optim.problem(f"{key} must be at least 0, not {value}", key, error=_knows(optim))
 
 
 def long_warmup(layout: Layout) -> Iterator[Problem]:
