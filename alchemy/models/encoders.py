@@ -12,9 +12,11 @@ from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
 from alchemy.models.reading import Whole
+from alchemy.models.sizes import shares, sizes
 from alchemy.models.vectors import read_vectors
 from alchemy.nn.recurrent import BiRNN
 from alchemy.nn.rows import Rows, States
+from alchemy.pipeline.itr import at_least
 from alchemy.registry import Registrable
 from alchemy.text import Tokenizer
 
@@ -60,6 +62,9 @@ class Lookup(nn.Module):
         bigrams: int = 0,
     ) -> None:
         super().__init__()
+        sizes(dim=dim)
+        shares(dropout=dropout, word_dropout=word_dropout)
+        at_least(0, bigrams, "bigrams")
         self.table = nn.Embedding(tokenizer.size, dim)
         nn.init.normal_(self.table.weight, std=dim**-0.5)
         self.pairs = nn.Embedding(bigrams, dim) if bigrams else None
@@ -141,6 +146,7 @@ class Recurrent(Encoder):
         super().__init__()
         if kind not in ("lstm", "gru"):
             raise AlchemyError(f"kind must be 'lstm' or 'gru', not {kind!r}")
+        sizes(hidden=hidden, layers=layers)
         self.embed = Lookup(
             tokenizer,
             dim=dim,
@@ -179,6 +185,8 @@ class Transformer(Encoder):
         bigrams: int = 0,
     ) -> None:
         super().__init__()
+        sizes(dim=dim, heads=heads, layers=layers, inner=inner, max_length=max_length)
+        shares(dropout=dropout)
         if dim % heads:
             raise AlchemyError(f"dim = {dim} is no multiple of heads = {heads}", hint="each head takes an equal share")
         self.width, self.longest = dim, max_length

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
 from alchemy.models.encoders import PRIMES, Encoder
+from alchemy.models.sizes import shares, sizes
 from alchemy.nn.rows import Rows, States, in_front
 from alchemy.text import Tokenizer
 
@@ -34,8 +35,8 @@ class NGrams(Encoder):
         super().__init__()
         if not ngrams or min(ngrams) < 1 or max(ngrams) > len(PRIMES):
             raise AlchemyError(f"ngrams is {ngrams!r}", hint=f"give lengths from 1 to {len(PRIMES)}: [1, 2, 3]")
-        if buckets < 1:
-            raise AlchemyError(f"buckets must be at least 1, not {buckets}")
+        sizes(dim=dim, buckets=buckets)
+        shares(dropout=dropout)
         self.width, self.ngrams, self.buckets, self.drop = dim, ngrams, buckets, dropout
         # single tokens have vectors of their own in front, which no run can hit
         self.singles = tokenizer.size

@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
+from alchemy.models.sizes import shares, sizes
 from alchemy.nn.recurrent import BiRNN
 from alchemy.nn.rows import States, at, max_of, mean_of
+from alchemy.pipeline.itr import at_least
 from alchemy.registry import Registrable
 
 
@@ -67,6 +69,7 @@ class CNN(Head):
         super().__init__()
         if not filter_sizes or min(filter_sizes) < 1:
             raise AlchemyError(f"filter_sizes is {filter_sizes!r}", hint="give whole numbers of at least 1: [3, 4, 5]")
+        sizes(filter_num=filter_num)
         self.sizes = filter_sizes
         self.convs = nn.ModuleList(nn.Conv1d(inputs, filter_num, size) for size in filter_sizes)
         self.width = filter_num * len(filter_sizes)
@@ -96,6 +99,8 @@ class LSTM(_Recurrent):
     def __init__(
         self, inputs: int, *, lstm_hidden_size: int = 300, lstm_layers: int = 2, lstm_dropout: float = 0.5
     ) -> None:
+        sizes(lstm_hidden_size=lstm_hidden_size, lstm_layers=lstm_layers)
+        shares(lstm_dropout=lstm_dropout)
         super().__init__(
             BiRNN("lstm", inputs, lstm_hidden_size, layers=lstm_layers, dropout=lstm_dropout), lstm_dropout
         )
@@ -108,6 +113,8 @@ class GRU(_Recurrent):
     def __init__(
         self, inputs: int, *, gru_hidden_size: int = 300, gru_layers: int = 2, gru_dropout: float = 0.5
     ) -> None:
+        sizes(gru_hidden_size=gru_hidden_size, gru_layers=gru_layers)
+        shares(gru_dropout=gru_dropout)
         super().__init__(BiRNN("gru", inputs, gru_hidden_size, layers=gru_layers, dropout=gru_dropout), gru_dropout)
 
 
@@ -117,6 +124,8 @@ class RCNN(Head):
 
     def __init__(self, inputs: int, *, hidden: int = 256, layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
+        sizes(hidden=hidden, layers=layers)
+        shares(dropout=dropout)
         self.rnn = BiRNN("lstm", inputs, hidden, layers=layers, dropout=dropout)
         self.mix = nn.Linear(inputs + self.rnn.width, self.rnn.width)
         self.width = self.rnn.width
@@ -132,6 +141,7 @@ class Attention(Head):
 
     def __init__(self, inputs: int, *, hidden: int = 0) -> None:
         super().__init__()
+        at_least(0, hidden, "hidden")
         self.width = inputs
         self.score = nn.Sequential(nn.Linear(inputs, hidden or inputs), nn.Tanh(), nn.Linear(hidden or inputs, 1))
 
@@ -146,6 +156,8 @@ class DPCNN(Head):
 
     def __init__(self, inputs: int, *, filter_num: int = 250, dropout: float = 0.0) -> None:
         super().__init__()
+        sizes(filter_num=filter_num)
+        shares(dropout=dropout)
         self.width = filter_num
         self.region = nn.Conv1d(inputs, filter_num, 3, padding=1)
         self.first = nn.ModuleList(nn.Conv1d(filter_num, filter_num, 3, padding=1) for _ in range(2))

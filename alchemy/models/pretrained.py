@@ -127,7 +127,11 @@ def _configuration(transformers: Any, folder: Path, kind: str, options: dict[str
     except ValueError as error:
         raise AlchemyError(f"it is no JSON: {error}", where=str(file)) from error
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING
-    kind = kind or told.get("model_type", "")
+    named = told.get("model_type", "")
+    if kind in known and named not in ("", kind):
+        hint = f"take out kind = {kind!r}, which is for folders that do not name it, or give another folder"
+        raise AlchemyError(f"the folder has a {named!r}, and kind = {kind!r}", where=str(file), hint=hint)
+    kind = kind or named
     if kind not in known:
         what = f"the architecture {kind!r} is not known" if kind else "it does not say what architecture it is"
         hint = did_you_mean(kind, list(known)) or 'name it: kind = "bert"'
@@ -146,7 +150,11 @@ def _model(transformers: Any, folder: Path, config: Any, weights: bool) -> Any:
         return transformers.AutoModel.from_config(config)
     try:
         model, info = transformers.AutoModel.from_pretrained(
-            str(folder), config=config, dtype=torch.float32, output_loading_info=True
+            str(folder),
+            config=config,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told below
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         hint = "it needs model.safetensors or pytorch_model.bin; weights = false begins with random numbers"
@@ -155,6 +163,11 @@ def _model(transformers: Any, folder: Path, config: Any, weights: bool) -> Any:
     if 2 * len(missing) > len(model.state_dict()):
         hint = f"are they of another model than {config.model_type!r}? weights = false begins with random numbers"
         raise AlchemyError(f"{str(folder)!r} has no weights for {missing[0]} and {len(missing) - 1} others", hint=hint)
+    if other := sorted(info["mismatched_keys"]):
+        name, theirs, ours = other[0]
+        text = f"{name} has the shape {list(theirs)} in the weights of {str(folder)!r}, and {list(ours)} by config.json"
+        hint = "take config.json and weights of the same model, and no `options` that change its sizes"
+        raise AlchemyError(f"{text}; so have {len(other) - 1} others" if other[1:] else text, hint=hint)
     if missing:
         logger.warning("{} has no weights for {}: they begin with random numbers", folder, ", ".join(missing))
     return model

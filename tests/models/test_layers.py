@@ -147,20 +147,3 @@ def test_folders_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(AlchemyError, match="weights = false"):
         Pretrained(str(path))
     assert Pretrained(str(path), weights=False).width == 16
-
-
-def test_vectors_of_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "vectors.txt"
-    path.write_text("2 3\nw01 1 2 3\nw05 4 5 6\nabsent 7 8 9\n")
-    encoder = Embedding(words(), dim=3, vectors=str(path), frozen=True)
-    table, tokenizer = encoder.embed.table.weight, words()
-    assert table[tokenizer.id_of("w05")].tolist() == [4, 5, 6]
-    assert not table.requires_grad
-    with pytest.raises(AlchemyError, match=r"vectors.txt:2 .* 3 numbers; set dim = 3"):
-        Embedding(words(), dim=4, vectors=str(path))
-    path.write_text("w01 1 x 3\n")
-    with pytest.raises(AlchemyError, match=r"vectors.txt:1 .* no number"):
-        Embedding(words(), dim=3, vectors=str(path))
-    path.write_text("absent 7 8 9\n")
-    with pytest.raises(AlchemyError, match="none of the 40 symbols"):
-        Embedding(words(), dim=3, vectors=str(path))
