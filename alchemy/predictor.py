@@ -80,6 +80,7 @@ class Predictor:
         self._task: Any = self.run.task
         self._collate = named(_collate_table(self._task), what="collate_fn")
         self._longest = self.run.model.max_positions()
+        self._field = getattr(self._task, "reads", "input_ids")
         self._asked = Questions()
         self._source = self._context.run(_source, self._task, self._asked)
 
@@ -131,7 +132,7 @@ class Predictor:
         samples, failure = self._samples(asked)
         rows: list[Any] = [None] * len(samples)
         # texts of like length together: the less padding, the faster
-        order = sorted(range(len(samples)), key=lambda place: len(samples[place].get("input_ids", ())))
+        order = sorted(range(len(samples)), key=lambda place: len(samples[place].get(self._field, ())))
         for start in range(0, len(order), self.batch_size):
             places = order[start : start + self.batch_size]
             for place, row in zip(places, self._said([samples[place] for place in places]), strict=True):
@@ -171,7 +172,7 @@ class Predictor:
         return made, failure
 
     def _check_length(self, sample: Mapping[str, Any], where: str) -> None:
-        length = len(sample.get("input_ids", ()))
+        length = len(sample.get(self._field, ()))
         if self._longest is not None and length > self._longest:
             way = f'set task.max_length={self._longest} and task.long="only_first", which cuts it, or "windows"'
             text = f"a text has {length} tokens, and the model takes {self._longest}"

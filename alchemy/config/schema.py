@@ -29,7 +29,8 @@ _SIMPLE: dict[str, Schema] = {
     "Dict": {"type": "object"},
     "Mapping": {"type": "object"},
 }
-INNER = {"data pipe", "collate", "column", "tokenizer", "encoder", "head", "network", "search"}  # kinds that stand inside other tables
+# kinds that stand inside other tables
+INNER = {"data pipe", "collate", "column", "tokenizer", "encoder", "head", "network", "search"}
 
 
 def schema() -> Schema:

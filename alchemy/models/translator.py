@@ -90,6 +90,10 @@ class Translator(AlchemyModel):
             raise AlchemyError(f"a source has {ids_BS.shape[1]} tokens, and the network takes {longest}", hint=hint)
         return Rows(ids_BS, real(lengths_B, ids_BS))
 
+    def max_positions(self) -> int | None:
+        longest: int | None = self.module.longest
+        return longest
+
     def walk(self, batch: Mapping[str, Any], beams: int) -> Steps:
         """The steps of a search for the targets of a batch, with so many hypotheses for each."""
         return Walk(self.module, in_front(self.rows(batch))[0], beams)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -54,6 +54,7 @@ def use_own(document: Document, record: Path, overrides: Sequence[str] = ()) -> 
     told = {text.partition("=")[0].strip().rpartition(".")[2] for text in overrides}
     if "labels" not in told:
         use_own_labels(document, record)
+    use_own_sides(document, record, told)
     return [] if "tokenizer" in told else use_own_tokenizers(document, record)
 
 
@@ -75,6 +76,16 @@ def use_own_tokenizers(
                 table["tokenizer"] = str(folder)
                 changed += [field] if field not in changed else []
     return changed
+
+
+def use_own_sides(document: Document, record: Path, told: Container[str] = ()) -> None:
+    """Lets a task on pairs have the tokenizers of both sides, which its corpora had, without looking at these."""
+    task = document.peek("task")
+    if isinstance(task, Table) and str(task.peek("type", "")).endswith("Translation"):
+        for side in ("source", "target"):
+            folder = tokenizer_folder(record, side)
+            if folder.is_dir() and f"{side}_tokenizer" not in told:
+                task[f"{side}_tokenizer"] = str(folder)
 
 
 def use_own_labels(document: Document, record: Path) -> None:

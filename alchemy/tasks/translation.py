@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
-from typing import Any
+from typing import Any, ClassVar
 
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
 from alchemy.generate import Hypothesis, Limits, Search, Special, Writer
 from alchemy.loop import log_loss
+from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.registry import build
 from alchemy.task import AlchemyTask
 from alchemy.tasks.answers import Answers
 from alchemy.tasks.scores import text_scores
+from alchemy.tasks.text import texts_of
 from alchemy.text import Tokenizer
 
 
@@ -25,6 +27,8 @@ class Translation(AlchemyTask):
     `{ type = "alchemy.generate.BeamSearch", beam = 5 }`, an evaluation also writes texts, and scores them by BLEU and
     chrF; `limits` has the keys of alchemy.generate.Limits.
     """
+
+    reads: ClassVar[str] = "source"  # the field by whose length questions are put together
 
     def __init__(
         self,
@@ -61,9 +65,23 @@ class Translation(AlchemyTask):
         except TypeError as error:
             raise AlchemyError(str(error), section="task.limits", hint=f"it has {', '.join(Limits._fields)}") from error
 
+    # -- questions
+    def question(self, item: Any) -> dict[str, Any]:
+        """A text, or a dict with it as `text`."""
+        return dict(texts_of(item, "text"))
+
+    def encoded(self, source: Any) -> Any:
+        """Samples of text with the ids of the source, as a corpus has them."""
+        return Encode(source, tokenizer=self.source_tokenizer, to=self.reads, template="$A eos")
+
+    def collate_options(self) -> dict[str, Any]:
+        return {"fields": {self.reads: {"mask": "source_mask", "value": self.source_tokenizer.pad or 0}}}
+
     # -- evaluation
     def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
         batch = self.to_device(batch)
+        if "source_mask" in batch:  # texts that somebody asks about
+            batch["source_lengths"] = batch["source_mask"].sum(1)
         needs_loss = needs_loss and "target" in batch
         outputs: MutableMapping[str, Any] = self.run.model.forward(batch, needs_loss=needs_loss, requires_grad=False)
         if needs_loss:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,20 @@ def test_it_goes_on_as_if_it_had_never_stopped(corpora: Path, tmp_path: Path, mo
     monkeypatch.setattr(Interrupt, "at", 0)
     alchemy.resume(cut.record_dir, raise_errors=True)
     assert compare(Path(str(whole.record_dir)), Path(cut.record_dir)).differences == []
+
+
+def test_a_record_translates_texts_by_itself(corpora: Path, tmp_path: Path) -> None:
+    home = tmp_path / "corpora"
+    shutil.copytree(corpora, home)
+    cfg = config(home, tmp_path)
+    cfg["sched"]["epochs"] = 2
+    result = run_task(cfg, raise_errors=True)
+    shutil.rmtree(home)
+    texts = ["a dog", "a", "the unknown cat sees a small dog", "small"]
+    with alchemy.load(str(result.record_dir), batch_size=2) as model:
+        found = model.predict(texts)
+        assert [row["source"] for row in found][:2] == ["a dog", "a"]
+        assert [row["pred"] for row in found] == [model.predict([text])[0]["pred"] for text in texts]
 
 
 def test_without_a_search_only_the_loss_is_known(corpora: Path, tmp_path: Path) -> None:
