@@ -15,7 +15,7 @@ from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.itr import at_least, field_of
 from alchemy.pipeline.processors.labels import keep, read_labels
-from alchemy.pipeline.processors.samples import in_short
+from alchemy.pipeline.processors.samples import in_short, is_blank
 from alchemy.pipeline.report import Report
 from alchemy.pipeline.template import Template
 from alchemy.pipeline.tokenizers import tokenizer_of
@@ -290,7 +290,7 @@ def texts_of(item: Any, *names: str) -> dict[str, str]:
         hint = f"or a dict with {' and '.join(map(repr, names))}"
         raise AlchemyError(f"{repr(item)[:60]} is no question, expected {wanted}", hint=hint)
     for name, text in zip(names, given):
-        if not isinstance(text, str) or not text.strip():
+        if not isinstance(text, str) or is_blank(text):
             raise AlchemyError(f"the {name} is {repr(text)[:60]}, expected a text that is not empty")
     return dict(zip(names, given))
 

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from loguru import logger
 
+from alchemy.errors import AlchemyError
 from alchemy.pipeline import EndStepPipeline
+from alchemy.pipeline.processors import ParallelText, TextClassification
 from alchemy.runner import run_task
 from alchemy.seeds import sample_rng
+from alchemy.tasks.text import texts_of
 from tests.tasks.test_learning import BMES, config, refused
 
 TABLE = "alchemy.pipeline.processors.TextClassification"
@@ -223,3 +226,16 @@ def test_the_types_that_a_processor_lists_are_no_tags(tmp_path: Path) -> None:
     split = {"pipes": [{**pipe, "labels": ["PER"]}], "batch_size": 2}
     cfg["task"]["datasets"] = {"train": split, "dev": split}
     assert "f1" in run_task(cfg, raise_errors=True).ret
+
+
+@pytest.mark.parametrize("text", ["\u200b\ufeff", " \u200d\n", "\u00ad"])
+def test_a_text_in_which_there_is_nothing_to_see_is_empty(text: str, tmp_path: Path) -> None:
+    with pytest.raises(AlchemyError, match="expected a text that is not empty"):
+        texts_of(text, "text")
+    (tmp_path / "a.csv").write_text(f'text\none\n"{text.strip()}"\n')
+    with pytest.raises(AlchemyError, match=r"a.csv:3 the text is .*, expected a text that is not empty"):
+        TextClassification(str(tmp_path / "a.csv"))
+    (tmp_path / "a.tsv").write_text(f"one\teins\ntwo\t{text.strip()}\n")
+    with pytest.raises(AlchemyError, match=r"a.tsv:2 the target is empty"):
+        ParallelText(str(tmp_path / "a.tsv"))
+    assert texts_of(f"a{text}b", "text") == {"text": f"a{text}b"}

@@ -14,7 +14,7 @@ from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.labels import keep, number_of, read_labels
-from alchemy.pipeline.processors.samples import Rows, count_of, fill, sample_of, shown, tried, where_of
+from alchemy.pipeline.processors.samples import Rows, count_of, fill, is_blank, sample_of, shown, tried, where_of
 from alchemy.pipeline.processors.tables import Layout, Table, open_table
 
 Fields = Callable[[Any], dict[str, Any]]
@@ -103,7 +103,7 @@ def text_field(name: str, cell: Callable[[Any], Any]) -> Fields:
 
     def field(row: Any) -> dict[str, Any]:
         text = cell(row)
-        if not isinstance(text, str) or not text.strip():
+        if not isinstance(text, str) or is_blank(text):
             raise BadRow(f"the {name} is {shown(text)}, expected a text that is not empty")
         return {name: text}
 

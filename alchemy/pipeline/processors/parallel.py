@@ -11,7 +11,18 @@ from alchemy.data.files import check_file
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import BadRow, check_bad
-from alchemy.pipeline.processors.samples import Rows, count_of, fill, lines_of, sample_of, shown, take, tried, where_of
+from alchemy.pipeline.processors.samples import (
+    Rows,
+    count_of,
+    fill,
+    is_blank,
+    lines_of,
+    sample_of,
+    shown,
+    take,
+    tried,
+    where_of,
+)
 from alchemy.pipeline.processors.tables import Layout, Table, open_table
 
 
@@ -76,7 +87,7 @@ class ParallelText(LstDataPipeline):
         for name, text in zip(self.names, texts, strict=True):
             if not isinstance(text, str):
                 raise BadRow(f"the {name} is {shown(text)}, expected a text")
-            if not self.empty and not text.strip():
+            if not self.empty and is_blank(text):
                 raise BadRow(f"the {name} is empty; where that is meant, set empty = true")
         return dict(zip(self.names, texts, strict=True))
 

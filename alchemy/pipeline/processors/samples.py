@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+import unicodedata
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -114,6 +115,15 @@ def lines_of(path: Path, encoding: str) -> list[str]:
     with readable(path, 1, encoding), open_text(path, encoding=encoding, newline="\n") as file:
         lines = file.read().replace("\r\n", "\n").split("\n")
     return lines if lines[-1] else lines[:-1]
+
+
+def is_blank(text: str) -> bool:
+    """Whether there is nothing to see in a text: blanks alone, or signs without width, as a byte order mark is.
+
+    >>> is_blank(" \\u200b\\ufeff"), is_blank("a")
+    (True, False)
+    """
+    return all(sign.isspace() or unicodedata.category(sign) in ("Cf", "Cc") for sign in text)
 
 
 def shown(value: Any) -> str:
