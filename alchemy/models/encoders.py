@@ -14,6 +14,7 @@ from alchemy.errors import AlchemyError
 from alchemy.models.reading import Whole
 from alchemy.models.sizes import shares, sizes
 from alchemy.models.vectors import read_vectors
+from alchemy.nn.positions import waves
 from alchemy.nn.recurrent import BiRNN
 from alchemy.nn.rows import Rows, States
 from alchemy.pipeline.itr import at_least
@@ -215,14 +216,3 @@ def pair_numbers(ids_BT: Tensor, real_BT: Tensor, buckets: int) -> Tensor:
     behind_BT[:, -1] = 0
     mixed_BT = (ids_BT + 1) * PRIMES[0] + behind_BT * PRIMES[1]  # it may wrap around at 64 bits, as a hash does
     return (mixed_BT ^ (mixed_BT >> 17)) % buckets
-
-
-def waves(length: int, dim: int) -> Tensor:
-    """Places as sines and cosines of falling frequency: any two places differ, and near ones are alike.
-
-    >>> waves(2, 4)[0].tolist()
-    [0.0, 0.0, 1.0, 1.0]
-    """
-    rates = torch.exp(torch.arange(0, dim, 2) * (-math.log(10000.0) / dim))
-    angles_TD = torch.arange(length)[:, None] * rates
-    return torch.cat((angles_TD.sin(), angles_TD.cos()), dim=1)[:, :dim]
