@@ -174,9 +174,9 @@ class Predictor:
     def _check_length(self, sample: Mapping[str, Any], where: str) -> None:
         length = len(sample.get(self._field, ()))
         if self._longest is not None and length > self._longest:
-            way = f'set task.max_length={self._longest} and task.long="only_first", which cuts it, or "windows"'
+            way = f', or set task.max_length={self._longest} and task.long="only_first", which cuts it, or "windows"'
             text = f"a text has {length} tokens, and the model takes {self._longest}"
-            raise AlchemyError(text, where=where, hint=f"shorten it, or {way}")
+            raise AlchemyError(text, where=where, hint=f"shorten it{way if hasattr(self._task, 'long') else ''}")
 
 
 def _ahead(coming: Iterator[Any], count: int) -> tuple[list[Any], AlchemyError | None]:

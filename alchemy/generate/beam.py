@@ -1,7 +1,7 @@
 """Beam search over a batch of sentences: what is found for one does not depend on the others."""
 
 # B sentences, G groups of a sentence, K hypotheses of a group, N = B G K rows, V vocabulary, P picks of a row,
-# C candidates of a group
+# C candidates of a group, E texts that ended
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, at_least_single
+from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, at_least_single, not_numbers
 from alchemy.generate.rules import NEVER, Rule, obey
 
 
@@ -116,17 +116,17 @@ class Running:
     def _keep(self, found: Candidates, ends_BC: Tensor, group: int) -> None:
         """Takes the texts that ended, of those that would have been kept."""
         ends_BK = ends_BC[:, : self.width] & (found.sum_BC[:, : self.width] > NEVER)
-        length = self.written.length + 1
-        for place, which in ends_BK.nonzero().tolist():
-            total = float(found.sum_BC[place, which])
-            row = (place * self.how.groups + group) * self.width + int(found.parent_BC[place, which])
-            sentence = int(self.left_B[place])
-            text = self.written.ended(row, self.special.eos, total, total / length**self.how.length_penalty)
+        place_E, which_E = ends_BK.nonzero(as_tuple=True)
+        rows_E = (place_E * self.how.groups + group) * self.width + found.parent_BC[place_E, which_E]
+        texts = self.written.ended(rows_E, found.sum_BC[place_E, which_E], self.special.eos, self.how.length_penalty)
+        for sentence, text in zip(self.left_B[place_E].tolist(), texts):
             self.texts[sentence].append(text)
             self.ended[sentence][group] += 1
 
     def _go_on(self, parent_BGK: Tensor, token_BGK: Tensor, sum_BGK: Tensor) -> Tensor:
         best_B = sum_BGK.flatten(1).amax(1).tolist()
+        if any(best != best for best in best_B):
+            raise not_numbers()
         most_B = self.most_B[self.left_B].tolist()
         left = [
             place

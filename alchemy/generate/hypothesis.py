@@ -1,6 +1,7 @@
 """What a search asks for, step by step, and what it finds."""
 
-# N rows of a search: sentences x hypotheses of each, V vocabulary, T tokens so far, C room for tokens
+# N rows of a search: sentences x hypotheses of each, V vocabulary, T tokens so far, C room for tokens,
+# E texts that ended
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from alchemy.errors import AlchemyError
 from alchemy.generate.rules import Rule
 from alchemy.registry import Registrable
 
@@ -29,6 +31,10 @@ class Steps(Protocol):
 def at_least_single(scores_NV: Tensor) -> Tensor:
     """Scores whose sums over a text can be told apart: those in half precision as numbers of 32 bits."""
     return scores_NV if scores_NV.dtype.itemsize >= 4 else scores_NV.float()
+
+
+def not_numbers() -> AlchemyError:
+    return AlchemyError("the model gives scores that are not numbers", hint="has its training diverged?")
 
 
 class Special(NamedTuple):
@@ -68,11 +74,13 @@ class Written:
         self.tokens_NC[:, self.length], self.sums_NC[:, self.length] = token_N, sum_N
         self.length += 1
 
-    def ended(self, row: int, end: int, total: float, score: float) -> Hypothesis:
-        """A row with its end, and what it scored with that."""
-        sums = [*self.sums_NC[row, : self.length].tolist(), total]
-        each = [later - before for before, later in zip([0.0, *sums], sums)]
-        return Hypothesis([*self.tokens_NC[row, : self.length].tolist(), end], each, score)
+    def ended(self, rows_E: Tensor, total_E: Tensor, end: int, penalty: float) -> list[Hypothesis]:
+        """Rows with their end, after which the sums are `total_E`; scores are means over a power of the length."""
+        tokens = self.tokens_NC[rows_E, : self.length].tolist()
+        sums = torch.cat((self.sums_NC[rows_E, : self.length], total_E[:, None]), dim=1)
+        each = sums.diff(dim=1, prepend=torch.zeros_like(sums[:, :1])).tolist()
+        scores = (sums[:, -1] / (self.length + 1) ** penalty).tolist()
+        return [Hypothesis([*row, end], part, score) for row, part, score in zip(tokens, each, scores)]
 
 
 class Search(Registrable):

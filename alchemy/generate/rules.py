@@ -20,14 +20,18 @@ class Rule(Protocol):
 
 
 class AtLeast:
-    """No end before a sentence has so many tokens."""
+    """No end before a sentence has so many tokens, unless nothing else is left by the rules before this one."""
 
     def __init__(self, least_B: Tensor, eos: int) -> None:
         self.least_B, self.eos = least_B, eos
 
     def __call__(self, scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None:
         early_N = tokens_NT.shape[1] < self.least_B[sentence_N]
-        scores_NV[:, self.eos].masked_fill_(early_N, NEVER)
+        if bool(early_N.any()):
+            end_N = scores_NV[:, self.eos].clone()
+            scores_NV[:, self.eos].masked_fill_(early_N, NEVER)
+            stuck_N = scores_NV.amax(-1) == NEVER
+            scores_NV[:, self.eos] = torch.where(stuck_N, end_N, scores_NV[:, self.eos])
 
 
 class AtMost:
@@ -47,11 +51,11 @@ class AtMost:
 class Without:
     """Tokens that are never written: padding, what begins a row."""
 
-    def __init__(self, tokens: Sequence[int]) -> None:
-        self.tokens = list(tokens)
+    def __init__(self, tokens: Tensor) -> None:
+        self.tokens = tokens
 
     def __call__(self, scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None:
-        scores_NV[:, self.tokens] = NEVER
+        scores_NV.index_fill_(1, self.tokens, NEVER)
 
 
 class Penalty:

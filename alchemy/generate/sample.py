@@ -1,6 +1,6 @@
 """Texts drawn token by token, or the likeliest token each time."""
 
-# B sentences, M texts of a sentence, N = B M rows, V vocabulary
+# B sentences, M texts of a sentence, N = B M rows, V vocabulary, E texts that ended
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, at_least_single
+from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, at_least_single, not_numbers
 from alchemy.generate.rules import NEVER, Rule, obey
 from alchemy.seeds import derive
 
@@ -97,10 +97,12 @@ class Drawing:
         token_N1 = self._drawn(scores_NV)[:, None]
         sum_N = self.sum_N + (scores_NV.gather(1, token_N1) - total_N1)[:, 0]
         ends_N = self.open_N & (token_N1[:, 0] == self.special.eos)
-        for row in ends_N.nonzero()[:, 0].tolist():
-            total, length = float(sum_N[row]), self.written.length + 1
-            text = self.written.ended(row, self.special.eos, total, total / length**self.how.length_penalty)
-            self.texts[int(self.left_B[row // self.how.nbest])].append(text)
+        if bool(sum_N[self.open_N].isnan().any()):
+            raise not_numbers()
+        rows_E = ends_N.nonzero()[:, 0]
+        texts = self.written.ended(rows_E, sum_N[rows_E], self.special.eos, self.how.length_penalty)
+        for sentence, text in zip(self.left_B[rows_E // self.how.nbest].tolist(), texts):
+            self.texts[sentence].append(text)
         going_BM = (self.open_N & ~ends_N).view(-1, self.how.nbest)
         left_B = going_BM.any(1).nonzero()[:, 0]
         rows_N = (left_B[:, None] * self.how.nbest + torch.arange(self.how.nbest, device=left_B.device)).flatten()
@@ -123,5 +125,6 @@ def nucleus(scores_NV: Tensor, order_NV: Tensor, share: float) -> Tensor:
     """Leaves the first tokens by `order_NV` that make up a share of the probability, at least one."""
     place_NV = order_NV.argsort(dim=-1, stable=True)
     probs_NV = scores_NV.softmax(-1).gather(-1, place_NV)
-    beyond_NV = probs_NV.cumsum(-1) - probs_NV >= share
+    sums_NV = probs_NV.cpu().cumsum(-1).to(probs_NV.device)  # on a GPU sums come in no fixed order, which is refused
+    beyond_NV = sums_NV - probs_NV >= share
     return scores_NV.masked_fill(torch.zeros_like(beyond_NV).scatter(-1, place_NV, beyond_NV), NEVER)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -32,9 +33,12 @@ class Limits(NamedTuple):
     no_repeat: int = 0  # runs of so many tokens come once; 0: as often as they like
 
     def checked(self) -> Limits:
-        wrong = [name for name, value in self._asdict().items() if name != "unk_penalty" and value < 0]
-        if wrong:
-            raise AlchemyError(f"{wrong[0]} must be at least 0, not {getattr(self, wrong[0])}")
+        for name, value in self._asdict().items():
+            whole = isinstance(self._field_defaults[name], int)
+            fits = type(value) is int if whole else type(value) in (int, float)
+            if not fits or not 0 <= value < math.inf:
+                kind = "a whole number" if whole else "a number"
+                raise AlchemyError(f"{name} must be {kind} of at least 0, not {value!r}")
         if self.max_length < max(1, self.min_length):
             raise AlchemyError(f"max_length = {self.max_length} must be at least 1, and min_length = {self.min_length}")
         return self
@@ -59,9 +63,15 @@ class Writer:
         source_B: Tensor,
         prefixes: Sequence[Sequence[int]] = (),
         numbers: Sequence[int] = (),
+        longest: int | None = None,
     ) -> list[list[Hypothesis]]:
-        """The texts of each sentence, best first, for sources of `source_B` tokens; they begin with the prefixes."""
+        """The texts of each sentence, best first, for sources of `source_B` tokens; they begin with the prefixes.
+
+        `longest` is how many tokens the decoder takes, `numbers` tells random numbers of sentences apart.
+        """
         most_B = self.limits.most(source_B)
+        if longest is not None:  # what a row begins with takes a place, too
+            most_B = most_B.clamp_max(longest - 1)
         rules: list[Rule] = self._rules(source_B, most_B)
         if any(prefixes):
             rows = [torch.tensor(list(row), dtype=torch.long, device=source_B.device) for row in prefixes]
@@ -72,7 +82,8 @@ class Writer:
     def _rules(self, source_B: Tensor, most_B: Tensor) -> list[Rule]:
         limits, special = self.limits, self.special
         # what begins a row may be what ends it
-        rules: list[Rule] = [Without([t for t in {special.begin, special.pad} - {special.eos, None} if t is not None])]
+        never = [token for token in {special.begin, special.pad} - {special.eos} if token is not None]
+        rules: list[Rule] = [Without(torch.tensor(never, dtype=torch.long, device=source_B.device))]
         if limits.unk_penalty and special.unk is not None:
             rules.append(Penalty(special.unk, limits.unk_penalty))
         if limits.no_repeat:

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
 from alchemy.models.reading import Whole
-from alchemy.models.sizes import shares, sizes
 from alchemy.models.vectors import read_vectors
 from alchemy.nn.positions import waves
 from alchemy.nn.recurrent import BiRNN
 from alchemy.nn.rows import Rows, States
+from alchemy.nn.sizes import shares, sizes
 from alchemy.pipeline.itr import at_least
 from alchemy.registry import Registrable
 from alchemy.text import Tokenizer

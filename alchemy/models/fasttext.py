@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
 from alchemy.models.encoders import PRIMES, Encoder
-from alchemy.models.sizes import shares, sizes
 from alchemy.nn.rows import Rows, States, in_front
+from alchemy.nn.sizes import shares, sizes
 from alchemy.text import Tokenizer
 
 

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
-from alchemy.models.sizes import shares, sizes
 from alchemy.nn.recurrent import BiRNN
 from alchemy.nn.rows import States, at, max_of, mean_of
+from alchemy.nn.sizes import shares, sizes
 from alchemy.pipeline.itr import at_least
 from alchemy.registry import Registrable
 

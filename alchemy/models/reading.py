@@ -97,6 +97,7 @@ def join(seen: States, rows: Rows, row_N: Tensor, place_NW: Tensor, share_NW: Te
     """The vectors of windows at the places of their tokens, as if the rows had been read at once."""
     texts, length = rows.ids_BT.shape
     part_NWD = seen.states_BTD * share_NW[..., None].to(seen.states_BTD.dtype)
+    part_NWD = part_NWD.masked_fill(place_NW[..., None] == NOWHERE, 0)  # whatever stands at padding
     to_NW = row_N[:, None] * length + place_NW.clamp_min(0)
     flat = part_NWD.new_zeros(texts * length, part_NWD.shape[-1])
     states_BTD = flat.index_add(0, to_NW.flatten(), part_NWD.flatten(0, 1)).unflatten(0, (texts, length))

@@ -18,7 +18,7 @@ from alchemy.nn.rows import Rows, in_front
 from alchemy.nn.seq2seq import Network
 from alchemy.registry import build
 
-IGNORED = -100
+IGNORED = -100  # unless the loss says what it looks away from
 
 
 class Walk:
@@ -75,7 +75,7 @@ class Translator(AlchemyModel):
             return {}  # texts are written step by step, by `walk`
         scores_BTV = self.model(self.rows(batch), batch[self.before])
         real_BT = real(batch[f"{self.target}_lengths"], batch[self.target])
-        gold_BT = torch.where(real_BT, batch[self.target], IGNORED)
+        gold_BT = torch.where(real_BT, batch[self.target], getattr(self.criterion, "ignore_index", IGNORED))
         loss_sum, count = self.criterion(scores_BTV.flatten(0, 1), gold_BT.flatten())
         loss = self.backward.backward(loss_sum, requires_grad=requires_grad, count=count)
         return {"loss_sum": loss_sum.detach(), "count": count, "loss": loss}
@@ -83,12 +83,13 @@ class Translator(AlchemyModel):
     def rows(self, batch: Mapping[str, Any]) -> Rows:
         """The source with its real tokens in front, wherever the padding was."""
         ids_BS = batch[self.source]
-        lengths_B = batch[f"{self.source}_lengths"]
+        mask_BS = batch.get(f"{self.source}_mask")  # where padding may stand in front
+        real_BS = real(batch[f"{self.source}_lengths"], ids_BS) if mask_BS is None else mask_BS.bool()
         longest = self.module.longest
         if longest is not None and ids_BS.shape[1] > longest:
             hint = "leave long sentences out with `max_length` of the split, or give the network more places"
             raise AlchemyError(f"a source has {ids_BS.shape[1]} tokens, and the network takes {longest}", hint=hint)
-        return Rows(ids_BS, real(lengths_B, ids_BS))
+        return in_front(Rows(ids_BS, real_BS))[0]
 
     def max_positions(self) -> int | None:
         longest: int | None = self.module.longest
@@ -96,7 +97,7 @@ class Translator(AlchemyModel):
 
     def walk(self, batch: Mapping[str, Any], beams: int) -> Steps:
         """The steps of a search for the targets of a batch, with so many hypotheses for each."""
-        return Walk(self.module, in_front(self.rows(batch))[0], beams)
+        return Walk(self.module, self.rows(batch), beams)
 
 
 def real(lengths_B: Tensor, ids_BT: Tensor) -> Tensor:

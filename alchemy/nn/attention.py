@@ -48,10 +48,12 @@ class SelfAttention(nn.Module):
         seen = KeyValues(key, value)
         if past is not None:
             seen = past.add(seen)
-        # one token at the end of a row sees all of it
-        causal = real_B11S is None and states_BTD.shape[1] > 1
+        tokens, length = query.shape[2], seen.keys_BHSK.shape[2]
+        mask = real_B11S
+        if mask is None and 1 < tokens < length:  # several tokens behind others: torch would count from the first
+            mask = torch.ones(tokens, length, dtype=torch.bool, device=query.device).tril(length - tokens)
         made_BHTK = F.scaled_dot_product_attention(
-            query, *seen, attn_mask=real_B11S, is_causal=causal, dropout_p=self.dropout * self.training
+            query, *seen, attn_mask=mask, is_causal=mask is None and tokens > 1, dropout_p=self.dropout * self.training
         )
         return self.out(joined(made_BHTK))
 

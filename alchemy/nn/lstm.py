@@ -7,9 +7,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from alchemy.errors import AlchemyError
 from alchemy.nn.recurrent import BiRNN
 from alchemy.nn.rows import Rows
 from alchemy.nn.seq2seq import Network, Source
+from alchemy.nn.sizes import shares, sizes
 
 
 class Recalled:
@@ -42,6 +44,10 @@ class AttentionLSTM(Network):
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
+        sizes(dim=dim, hidden=hidden, layers=layers)
+        shares(dropout=dropout)
+        if hidden % 2:
+            raise AlchemyError(f"hidden = {hidden} is odd, and both directions of the reader have half of it")
         self.hidden = hidden
         self.source_table, self.target_table = nn.Embedding(source_size, dim), nn.Embedding(target_size, dim)
         self.reader = BiRNN("lstm", dim, hidden // 2, layers=layers, dropout=dropout)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from alchemy.nn.cache import LayerCache
 from alchemy.nn.positions import Learned, NoPlaces, Sinusoidal
 from alchemy.nn.rows import Rows
 from alchemy.nn.seq2seq import Network, Source
+from alchemy.nn.sizes import chosen, shares, sizes
 
 Activation = Literal["relu", "gelu", "swiglu"]
 Places = Literal["sinusoidal", "learned", "rotary"]
@@ -169,6 +170,14 @@ class Transformer(Network):
         share: Share = "all",
     ) -> None:
         super().__init__()
+        sizes(dim=dim, heads=heads, inner=inner, encoder_layers=encoder_layers, decoder_layers=decoder_layers)
+        shares(dropout=dropout, attention_dropout=attention_dropout, activation_dropout=activation_dropout)
+        for name, value, kinds in (
+            ("activation", activation, Activation),
+            ("places", places, Places),
+            ("share", share, Share),
+        ):
+            chosen(name, value, get_args(kinds))
         shape = Shape(
             dim=dim,
             heads=heads,

@@ -78,6 +78,8 @@ class _Source(LstDataPipeline, Cuts):
                 limit=self.limits.get(name),
             )
             batch[name], batch[f"{name}_lengths"] = torch.from_numpy(rows), torch.from_numpy(lengths)
+            if name in self.left:  # else the lengths tell where the tokens are
+                batch[f"{name}_mask"] = torch.from_numpy(np.arange(rows.shape[1]) >= rows.shape[1] - lengths[:, None])
         return batch
 
 

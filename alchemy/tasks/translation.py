@@ -6,12 +6,13 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any, ClassVar
 
 from alchemy.data.corpus.mapped import Corpus
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.generate import Hypothesis, Limits, Search, Special, Writer
 from alchemy.loop import log_loss
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.registry import build
+from alchemy.seeds import derive
 from alchemy.task import AlchemyTask
 from alchemy.tasks.answers import Answers
 from alchemy.tasks.scores import text_scores
@@ -60,14 +61,18 @@ class Translation(AlchemyTask):
         return tokenizer
 
     def _writer(self, search: Mapping[str, Any], limits: Mapping[str, Any]) -> Writer:
-        try:
-            return Writer(build(Search, search, section="task.search"), self.special, Limits(**limits))
-        except TypeError as error:
-            raise AlchemyError(str(error), section="task.limits", hint=f"it has {', '.join(Limits._fields)}") from error
+        odd = [name for name in limits if name not in Limits._fields]
+        if odd:
+            hint = did_you_mean(odd[0], Limits._fields) or f"it has {', '.join(Limits._fields)}"
+            raise AlchemyError(f"there is no limit {odd[0]!r}", section="task.limits", hint=hint)
+        return Writer(build(Search, search, section="task.search"), self.special, Limits(**limits))
 
     # -- questions
     def question(self, item: Any) -> dict[str, Any]:
         """A text, or a dict with it as `text`."""
+        if self.writer is None:
+            hint = "set task.search.type=alchemy.generate.BeamSearch"
+            raise AlchemyError("the config has no table `search`, so nothing is written", hint=hint)
         return dict(texts_of(item, "text"))
 
     def encoded(self, source: Any) -> Any:
@@ -97,7 +102,11 @@ class Translation(AlchemyTask):
             return []
         model: Any = self.run.model
         steps = model.walk(batch, self.writer.search.beam)
-        found = self.writer(steps, batch["source_lengths"], numbers=self.run.evaluated_samples or ())
+        # what is drawn depends on the source, not on its place in the data or in a batch
+        read = model.rows(batch)
+        numbers = [derive(0, *row[:length]) for row, length in zip(read.ids_BT.tolist(), read.lengths_B.tolist())]
+        longest = model.max_positions()
+        found = self.writer(steps, batch["source_lengths"], numbers=numbers, longest=longest)
         sources = [self.source_tokenizer.decode(row) for row in batch["source"]]
         rows = [{"source": source, **self._said(texts)} for source, texts in zip(sources, found, strict=True)]
         if "target" in batch:

@@ -22,7 +22,7 @@ SPECIAL = Special(begin=EOS, eos=EOS, pad=PAD, unk=UNK)
 
 
 def rules(most: list[int], *more: Rule) -> list[Rule]:
-    return [Without([PAD]), *more, AtMost(torch.tensor(most), EOS)]
+    return [Without(torch.tensor([PAD])), *more, AtMost(torch.tensor(most), EOS)]
 
 
 @torch.no_grad()
@@ -136,14 +136,39 @@ def test_rules_hold(sources: list[list[int]], seed: int, size: int, prefix: list
     net, count = network(seed), len(sources)
     repeat, many = NoRepeat(size), AtLeast(torch.full((count,), least), EOS)
     for texts in searched(net, sources, BeamSearch(beam=3, nbest=3), repeat, many, most=5):
+        assert texts
         for text in texts:
             runs = list(zip(*(text.tokens[:-1][k:] for k in range(size))))
             assert len(runs) == len(set(runs))
-            assert least <= len(text.tokens) - 1 <= 5 and PAD not in text.tokens
+            stuck = size == 1 and len(text.tokens) - 1 == SIZE - 2  # all tokens that there are, but for PAD and EOS
+            assert least <= len(text.tokens) - 1 <= 5 or stuck
+            assert PAD not in text.tokens
     begun = Prefixes(torch.tensor([prefix] * count), torch.full((count,), len(prefix)), rules([6] * count, repeat))
     with torch.no_grad():
         found = BeamSearch(beam=3)(Decoder(net, sources, 3), torch.full((count,), 6), SPECIAL, [begun])
     assert all(texts[0].tokens[: len(prefix)] == prefix for texts in found)
+
+
+def test_texts_that_outgrow_every_room_score_what_the_network_says_of_them() -> None:
+    net, sources = network(9, "pre-norm"), [[3, 4], [5, 6, 2], [2]]
+    long = AtLeast(torch.tensor([70, 40, 50]), EOS)
+    found = searched(net, sources, BeamSearch(beam=3, nbest=2, groups=1), long, most=75)
+    for source, texts in zip(sources, found):
+        assert len(texts) == 2 and all(len(text.tokens) > 40 for text in texts)
+        for text in texts:
+            with torch.no_grad():
+                logs_TV = net(rows_of([source]), torch.tensor([[EOS, *text.tokens[:-1]]]))[0].log_softmax(-1)
+            want = logs_TV.gather(1, torch.tensor(text.tokens)[:, None])[:, 0]
+            assert text.token_scores == pytest.approx(want.tolist(), abs=1e-3)
+
+
+def test_scores_that_are_not_numbers_are_told() -> None:
+    net = network(1)
+    with torch.no_grad():
+        next(net.parameters()).fill_(torch.nan)
+    for how in (BeamSearch(beam=2), BeamSearch(beam=2, exact=True), Sampling()):
+        with pytest.raises(AlchemyError, match="scores that are not numbers; has its training diverged"):
+            searched(net, [[3, 4]], how)
 
 
 def test_sentences_have_limits_of_their_own() -> None:

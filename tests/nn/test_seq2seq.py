@@ -33,6 +33,9 @@ def test_step_by_step_is_all_at_once(net: Network) -> None:
     found = torch.stack([steps.scores(before_NT[:, place]) for place in range(41)], dim=1)
     twice = rows_of([source for source in SOURCES for _ in range(2)])
     assert near(found, net(twice, before_NT))
+    state = net.begin(net.encode(rows_of(SOURCES)), 2)
+    parts = [net.decode(part, state) for part in before_NT.split([1, 5, 35], dim=1)]
+    assert near(torch.cat(parts, dim=1), found)
 
 
 @torch.no_grad()
@@ -94,5 +97,9 @@ def test_what_cannot_be_is_told() -> None:
         transformer(heads=3)
     with pytest.raises(AlchemyError, match="a row has 9 tokens, and there are places for 8"):
         transformer(places="learned", max_positions=8)(rows_of([[3] * 9]), before(1, 2))
+    with pytest.raises(AlchemyError, match=r"places must be 'sinusoidal', .*, not 'sinus'; did you mean 'sinusoidal'"):
+        transformer(places="sinus")
+    with pytest.raises(AlchemyError, match="decoder_layers must be a whole number of at least 1, not 0"):
+        transformer(decoder_layers=0)
     with pytest.raises(AlchemyError, match="rotary places turn pairs of features, and a head has 1"):
         transformer(places="rotary", heads=8)

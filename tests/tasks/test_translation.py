@@ -126,6 +126,28 @@ def test_a_record_translates_texts_by_itself(corpora: Path, tmp_path: Path) -> N
         assert [row["pred"] for row in found] == [model.predict([text])[0]["pred"] for text in texts]
 
 
+def test_padding_in_front_and_what_is_drawn_change_nothing(corpora: Path, tmp_path: Path) -> None:
+    cfg = config(corpora, tmp_path)
+    cfg["sched"]["epochs"] = 1
+    plain = run_task(cfg, raise_errors=True)
+    for split in cfg["task"]["datasets"].values():
+        split["pipes"][0]["left_source"] = True
+    assert run_task(cfg, raise_errors=True).ret["loss"] == pytest.approx(plain.ret["loss"], rel=1e-4)
+    texts = ["a dog sees a cat", "a", "small cat"]
+    drawn = ['task.search={type="alchemy.generate.Sampling", nbest=2}']
+    with alchemy.load(str(plain.record_dir), batch_size=2, overrides=drawn) as model:
+        together = model.predict(texts)
+        assert [row["nbest"] for row in together] == [model.predict([text])[0]["nbest"] for text in texts]
+
+
+def test_a_record_without_a_search_says_what_it_lacks(corpora: Path, tmp_path: Path) -> None:
+    cfg = config(corpora, tmp_path, search={})
+    cfg["sched"]["epochs"] = 1
+    record = str(run_task(cfg, raise_errors=True).record_dir)
+    with alchemy.load(record) as model, pytest.raises(AlchemyError, match=r"no table `search`.*BeamSearch"):
+        model.predict(["a dog"])
+
+
 def test_without_a_search_only_the_loss_is_known(corpora: Path, tmp_path: Path) -> None:
     cfg = config(corpora, tmp_path, search={})
     cfg["sched"]["epochs"] = 1
@@ -138,7 +160,8 @@ def test_what_cannot_be_is_told(corpora: Path, tmp_path: Path) -> None:
         with pytest.raises(AlchemyError, match=message):
             run_task(config(corpora, tmp_path, **task), raise_errors=True)
 
-    refused("max_lenght.*it has max_length, max_ratio", limits={"max_lenght": 3})
+    refused("there is no limit 'max_lenght'; did you mean 'max_length'", limits={"max_lenght": 3})
+    refused("max_length must be a whole number of at least 0, not '9'", limits={"max_length": "9"})
     refused("max_length = 3 must be at least 1, and min_length = 4", limits={"max_length": 3, "min_length": 4})
     refused("nbest = 9 must be at least 1", search={"type": "alchemy.generate.BeamSearch", "nbest": 9})
     refused("nothing tells the tokenizer of the source", datasets={"train": {"pipes": []}})
