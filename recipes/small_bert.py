@@ -6,6 +6,7 @@ Its vocabulary is all characters of the training texts of the recipe, its folder
 from __future__ import annotations
 
 import gzip
+import sys
 from pathlib import Path
 
 import torch
@@ -38,4 +39,7 @@ def make(signs: list[str], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    make(signs_of(HERE / "data" / "ner_zh_resume" / "train.char.bmes.gz"), HERE / "small-bert")
+    train = HERE / "data" / "ner_zh_resume" / "train.char.bmes.gz"
+    if not train.is_file():
+        sys.exit(f"there is no {train}; link the data sets: ln -s WHERE/THE/SETS/ARE data")
+    make(signs_of(train), HERE / "small-bert")

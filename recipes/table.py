@@ -51,11 +51,24 @@ def collect(root: Path) -> None:
     """Reads the records of all tests below a folder; of several with one seed the newest counts."""
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for record in sorted((root / "test").glob("*/record.json")):
-        info = json.loads(record.read_text("utf-8"))
-        if info["tag"] in RECIPES and info["status"] == "finished":
-            found.setdefault(info["tag"], {})[info["seed"]] = told(info, record.parent)
+        try:
+            info = json.loads(record.read_text("utf-8"))
+            row = told(info, record.parent) if info["tag"] in RECIPES and info["status"] == "finished" else None
+        except (OSError, ValueError, LookupError) as error:
+            print(f"left out: {record.parent}: {error}", file=sys.stderr)
+            continue
+        if row is not None and " --set " in row["command"]:
+            print(f"left out: {record.parent} was run with --set, which the table could not say", file=sys.stderr)
+        elif row is not None:
+            found.setdefault(info["tag"], {})[info["seed"]] = row
+    if not found:
+        sys.exit(f"there is no finished test of a recipe in {root / 'test'}; run one with --test")
     for tag, seeds in found.items():
         rows = [seeds[seed] for seed in sorted(seeds)]
+        lost = {row["seed"] for row in results(tag)} - seeds.keys()
+        if lost:
+            print(f"left as it is: {tag}, of which seeds {sorted(lost)} are in results/ alone", file=sys.stderr)
+            continue
         (HERE / "results").mkdir(exist_ok=True)
         text = json.dumps({"tag": tag, "metric": RECIPES[tag].metric, "seeds": rows}, ensure_ascii=False, indent=1)
         (HERE / "results" / f"{tag}.json").write_text(text + "\n", "utf-8")
@@ -66,7 +79,7 @@ def told(info: dict[str, Any], test: Path) -> dict[str, Any]:
     """What one seed proves: the score of the test, and how the training behind it went."""
     metric = RECIPES[info["tag"]].metric
     cfg = tomllib.loads((test / "cfg.toml").read_text("utf-8"))
-    train = Path(cfg["model"]["model_path"]).parent.parent
+    train = (HERE / cfg["model"]["model_path"]).parent.parent  # recipes are run in their folder
     trained = json.loads((train / "record.json").read_text("utf-8"))
     begin, end = (datetime.fromisoformat(trained[key]) for key in ("started", "ended"))
     return {
@@ -86,6 +99,13 @@ def values(record: Path, name: str) -> list[float]:
     return [row["values"][name] for row in rows if name in row.get("values", {})]
 
 
+def results(tag: str) -> list[dict[str, Any]]:
+    """What is kept of a recipe, seed by seed."""
+    file = HERE / "results" / f"{tag}.json"
+    rows: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))["seeds"] if file.is_file() else []
+    return rows
+
+
 def summary(rows: list[dict[str, Any]]) -> str:
     scores = [100 * row["test"] for row in rows]
     spread = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
@@ -95,8 +115,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
 def table() -> str:
     lines = ["| recipe | command | time of a seed | test | published |", "|---|---|---|---|---|"]
     for tag, (config, metric, published) in RECIPES.items():
-        file = HERE / "results" / f"{tag}.json"
-        rows = json.loads(file.read_text("utf-8"))["seeds"] if file.is_file() else []
+        rows = results(tag)
         command = f"alchemy run {config} --seeds {','.join(str(row['seed']) for row in rows) or '1,2,3'} --test"
         minutes = f"{statistics.median(row['seconds'] for row in rows) / 60:.0f} min" if rows else ""
         told = f"{metric} {summary(rows)} ({len(rows)} seeds)" if rows else "not run here"

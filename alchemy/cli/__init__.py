@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         sys.argv[1:] = [repaired(word) for word in sys.argv[1:]]  # records keep the command
     _never_fail_to_print()
-    out = Output(sys.stdout)
+    out = Output(sys.stdout or open(os.devnull, "w"))  # noqa: SIM115  (there is none where it was closed)
     try:
         with contextlib.redirect_stdout(out):
             code = _dispatch(words)

@@ -47,6 +47,8 @@ class BeamSearch(Search):
         groups: int = 1,
         diversity: float = 0.5,
     ) -> None:
+        if beam < 1:
+            raise AlchemyError(f"beam must be at least 1, not {beam}")
         if not 1 <= nbest <= beam:
             raise AlchemyError(f"nbest = {nbest} must be at least 1, and at most beam = {beam}")
         if groups < 1 or beam % groups:

@@ -11,7 +11,7 @@ from alchemy.generate import Hypothesis, Limits, Search, Special, Writer
 from alchemy.loop import log_loss
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.tokenizers import tokenizer_of
-from alchemy.registry import build
+from alchemy.registry import build, placed
 from alchemy.seeds import derive
 from alchemy.task import AlchemyTask
 from alchemy.tasks.answers import Answers
@@ -65,7 +65,30 @@ class Translation(AlchemyTask):
         if odd:
             hint = did_you_mean(odd[0], Limits._fields) or f"it has {', '.join(Limits._fields)}"
             raise AlchemyError(f"there is no limit {odd[0]!r}", section="task.limits", hint=hint)
-        return Writer(build(Search, search, section="task.search"), self.special, Limits(**limits))
+        found = build(Search, search, section="task.search")
+        try:
+            return Writer(found, self.special, Limits(**limits))
+        except AlchemyError as error:
+            raise placed(error, "", "task.limits") from error
+
+    def load_dataset(self, split: str, **kwargs: Any) -> None:
+        super().load_dataset(split, **kwargs)
+        longest = self.run.model.max_positions() if self.run.model is not None else None
+        data, options = self._datasets[split]
+        if longest is None or not hasattr(data, "lengths"):
+            return
+        budget = options.keys() & {"max_tokens", "max_sentences"}
+        if budget and options.setdefault("max_length", longest) <= longest and "too_long" in options:
+            return  # long ones are left out, or cut
+        for side, lengths in data.lengths().items():
+            worst = int(lengths.argmax()) if len(lengths) else 0
+            if len(lengths) and lengths[worst] > longest:
+                raise AlchemyError(
+                    f"the {side} has {lengths[worst]} tokens, and the network takes {longest}",
+                    where=data.where(worst),
+                    section=f"task.datasets.{split}",
+                    hint='set too_long = "skip" or "truncate" beside max_tokens, or give the network more places',
+                )
 
     # -- questions
     def question(self, item: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import string
+import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -40,7 +41,7 @@ def test_the_pages_show_what_the_results_say(table: ModuleType) -> None:
 
 
 def test_results_come_from_the_records_of_tests(
-    table: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     cfg: dict[str, Any] = config(tmp_path, "classes")
@@ -54,6 +55,16 @@ def test_results_come_from_the_records_of_tests(
     found = json.loads((tmp_path / "results" / "trec-textcnn.json").read_text("utf-8"))
     assert [row["seed"] for row in found["seeds"]] == [1, 2]
     assert all(row["test"] == max(row["dev"]) == 1.0 for row in found["seeds"])
+    other = ["run", "c.toml", "--seeds", "1", "--test", "--device", "-1", "--set", "optim.lr=0.1"]
+    monkeypatch.setattr(sys, "argv", ["alchemy", *other])  # as a record keeps it
+    assert main(other) == 0
+    kept = tmp_path / "results" / "trec-textcnn.json"
+    kept.write_text(kept.read_text("utf-8").replace('"seed": 2', '"seed": 7'), "utf-8")
+    min(Path("records/test").glob("*/record.json")).write_text("")
+    table.collect(Path("records"))
+    told = capsys.readouterr().err
+    assert "was run with --set" in told and "left out" in told and "7] are in results/ alone" in told
+    kept.write_text(kept.read_text("utf-8").replace('"seed": 7', '"seed": 2'), "utf-8")
     assert "--seeds 1,2 --test` | 0 min | accuracy 100.00 ± 0.00 (2 seeds) |" in table.table()
 
 

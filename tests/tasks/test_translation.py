@@ -155,6 +155,18 @@ def test_without_a_search_only_the_loss_is_known(corpora: Path, tmp_path: Path) 
     assert found["loss"] > 0 and "bleu" not in found and "preds" not in found
 
 
+def test_sentences_longer_than_the_places_are_told_before_training_or_left_out(corpora: Path, tmp_path: Path) -> None:
+    cfg = config(corpora, tmp_path)
+    cfg["sched"]["epochs"] = 1
+    cfg["model"]["network"] = NETWORKS["transformer"] | {"places": "learned", "max_positions": 4}
+    with pytest.raises(AlchemyError, match=r"train.en:\d+ .*the source has 5 tokens, and the network takes 4"):
+        run_task(cfg, raise_errors=True)
+    for split in cfg["task"]["datasets"].values():
+        split["too_long"] = "skip"
+    found = run_task(cfg, raise_errors=True).ret
+    assert all(len(row["pred"].split()) <= 3 for row in found["preds"])  # texts end where the places do
+
+
 def test_what_cannot_be_is_told(corpora: Path, tmp_path: Path) -> None:
     def refused(message: str, **task: Any) -> None:
         with pytest.raises(AlchemyError, match=message):
@@ -163,5 +175,6 @@ def test_what_cannot_be_is_told(corpora: Path, tmp_path: Path) -> None:
     refused("there is no limit 'max_lenght'; did you mean 'max_length'", limits={"max_lenght": 3})
     refused("max_length must be a whole number of at least 0, not '9'", limits={"max_length": "9"})
     refused("max_length = 3 must be at least 1, and min_length = 4", limits={"max_length": 3, "min_length": 4})
+    refused("beam must be at least 1, not 0", search={"type": "alchemy.generate.BeamSearch", "beam": 0})
     refused("nbest = 9 must be at least 1", search={"type": "alchemy.generate.BeamSearch", "nbest": 9})
     refused("nothing tells the tokenizer of the source", datasets={"train": {"pipes": []}})
