@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from collections import deque
@@ -90,24 +91,32 @@ def _item(row: dict[str, Any], args: argparse.Namespace, where: str) -> dict[str
 
 
 def of_lines(read: Callable[[int], bytes]) -> Iterator[Iterator[Question]]:
-    """The lines that are there, as soon as they are there: each time all those that have come in since the last."""
+    """What the lines ask, in blocks as they come in."""
+    return (itertools.starmap(_asked, lines) for lines in coming_lines(read))
+
+
+def coming_lines(read: Callable[[int], bytes]) -> Iterator[Iterator[tuple[str, str]]]:
+    """Places and lines, as soon as they are there: each time all those that have come in since the last."""
     rest, number = b"", 0
     for block in iter(lambda: read(2**16), b""):
         *whole, rest = (rest + block).split(b"\n")
-        yield map(_asked, whole, range(number + 1, number + 1 + len(whole)))
+        yield map(_decoded, whole, range(number + 1, number + 1 + len(whole)))
         number += len(whole)
     if rest:
-        yield iter([_asked(rest, number + 1)])
+        yield iter([_decoded(rest, number + 1)])
 
 
-def _asked(line: bytes, number: int) -> Question:
-    """A line that is a JSON object has the fields of a question; any other is a text."""
+def _decoded(line: bytes, number: int) -> tuple[str, str]:
     where = f"stdin:{number}"
     try:
-        text = line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r")
+        return where, line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r")
     except UnicodeDecodeError as error:
         hint = "turn it into UTF-8 first: `iconv -f gb18030 -t utf-8`"
         raise AlchemyError(f"is not utf-8 text: {error.reason}", where=where, hint=hint) from error
+
+
+def _asked(where: str, text: str) -> Question:
+    """A line that is a JSON object has the fields of a question; any other is a text."""
     try:
         row = json.loads(text) if text.startswith("{") else None
     except ValueError:
