@@ -50,15 +50,12 @@ def gpus(args: argparse.Namespace) -> int:
 def work(args: argparse.Namespace) -> int:
     """Trains, then scores and predicts, as far as the flags ask for it; returns the exit code."""
     folder = Path(args.output_dir).expanduser()
-    if place().rank == 0 and output.running(folder) is None:
-        former.put_back(folder)  # of a command that was killed at its start
-    known = None if args.do_train else output.trained_labels(folder)
-    cfg = translate.training(args, labels_of(args.task_name, args.data_dir) if known is None else known)
-    document = prepare_cfg(cfg)
     with open_group() as group:  # one process decides for all, and tells why not
-        plan = group.broadcast(decided(args, cfg, document) if group.is_main else None)
-    if isinstance(plan, AlchemyError):
-        raise plan if place().rank == 0 else SystemExit(plan.exit_code)
+        found = group.broadcast(decided(args, folder) if group.is_main else None)
+    if isinstance(found, AlchemyError):
+        raise found if place().rank == 0 else SystemExit(found.exit_code)
+    plan, cfg = found
+    document = prepare_cfg(cfg)
     device = [-1] if args.no_cuda else None
     if plan.train:
         try:
@@ -73,12 +70,17 @@ def work(args: argparse.Namespace) -> int:
     return score(args, cfg, device) if args.do_eval or args.do_predict else 0
 
 
-def decided(args: argparse.Namespace, cfg: dict[str, Any], document: Document) -> output.Plan | AlchemyError:
-    """What is to be done, or why nothing can be."""
+def decided(args: argparse.Namespace, folder: Path) -> tuple[output.Plan, dict[str, Any]] | AlchemyError:
+    """What is to be done, and the config for it; or why nothing can be."""
     try:
+        if output.running(folder) is None:
+            former.put_back(folder)  # of a command that was killed at its start
+        known = None if args.do_train else output.trained_labels(folder)
+        cfg = translate.training(args, labels_of(args.task_name, args.data_dir) if known is None else known)
+        document = prepare_cfg(cfg)
         check_data(args, cfg)
         print(dumps(document))
-        return output.plan(args, document)
+        return output.plan(args, document), cfg
     except AlchemyError as error:
         return error
 
