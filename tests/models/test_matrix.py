@@ -41,6 +41,13 @@ HEADS: dict[str, dict[str, Any]] = {
     "attention": {"type": "alchemy.models.heads.Attention"},
     "dpcnn": {"type": "alchemy.models.heads.DPCNN", "filter_num": 8},
 }
+# what the configurations of transformers call it
+DROPOUTS = {
+    "bert": ("hidden_dropout_prob", "attention_probs_dropout_prob"),
+    "distilbert": ("dropout", "attention_dropout"),
+    "xlnet": ("dropout",),
+}
+OF_HEADS = {"lstm": ("lstm_dropout",), "gru": ("gru_dropout",), "rcnn": ("dropout",), "dpcnn": ("dropout",)}
 TASKS = ("single", "pair", "multi", "regression", "relation", "softmax", "crf")
 
 
@@ -100,12 +107,13 @@ def samples(task: str) -> list[dict[str, Any]]:
     return rows
 
 
-def config(encoder: str, head: str, task: str, root: Path, **dropout: float) -> dict[str, Any]:
+def config(encoder: str, head: str, task: str, root: Path, dropout: float) -> dict[str, Any]:
     table = dict(ENCODERS[encoder])
     if encoder in KINDS:
         table["path"] = str(folder(root / "hf", encoder))
-    elif dropout and encoder != "ngrams":
-        table |= dropout
+        table["options"] = dict.fromkeys(DROPOUTS.get(encoder, DROPOUTS["bert"]), dropout)
+    else:
+        table["dropout"] = dropout
     kind, model, more = "Classification", "TextClassifier", {}
     if task == "relation":
         kind, model = "Relation", "RelationClassifier"
@@ -138,8 +146,8 @@ def config(encoder: str, head: str, task: str, root: Path, **dropout: float) -> 
         "model": {
             "type": f"alchemy.models.{model}",
             "encoder": table,
-            **({"head": HEADS[head]} if kind != "Tagging" else {}),
-            "dropout": dropout.get("dropout", 0.0),
+            **({"head": HEADS[head] | dict.fromkeys(OF_HEADS.get(head, ()), dropout)} if kind != "Tagging" else {}),
+            "dropout": dropout,
             **more,
         },
         "optim": {"type": "alchemy.optim.AdamW", "lr": 0.01},
@@ -169,7 +177,7 @@ def near(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize(("encoder", "head", "task"), CASES)
 def test_it_learns_and_a_record_answers_as_the_run_did(encoder: str, head: str, task: str, tmp_path: Path) -> None:
-    result = run(config(encoder, head, task, tmp_path))
+    result = run(config(encoder, head, task, tmp_path, dropout=0.0))
     record = Path(result.record_dir)
     rows = [row["values"] for row in read_series(record / "metrics.jsonl")]
     losses = [values["train/loss"] for values in rows if "train/loss" in values]

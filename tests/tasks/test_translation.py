@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
@@ -14,9 +13,9 @@ import pytest
 import alchemy
 from alchemy.cli import main
 from alchemy.errors import AlchemyError
-from alchemy.pipeline import EndStepPipeline
 from alchemy.runner import run_task
 from alchemy.verify.equal import compare
+from tests.models.test_matrix import Interrupt
 
 WORDS = {"a": "ein", "dog": "hund", "cat": "kater", "sees": "sieht", "runs": "läuft", "small": "kleiner"}
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -32,18 +31,6 @@ NETWORKS: dict[str, dict[str, Any]] = {
     },
     "lstm": {"type": "alchemy.nn.lstm.AttentionLSTM", "dim": 32, "hidden": 32, "dropout": 0.0},
 }
-
-
-@EndStepPipeline.register()
-class Interrupt(EndStepPipeline):
-    """Presses Ctrl-C at a step, when it is armed."""
-
-    at = 0
-
-    def __call__(self, outputs: Any, **kwargs: Any) -> dict[str, Any]:
-        if Interrupt.at and self.run.train_sched.cur_step == Interrupt.at:
-            os.kill(os.getpid(), signal.SIGINT)
-        return kwargs
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +73,11 @@ def config(corpora: Path, root: Path, network: str = "transformer", **task: Any)
         "model": {"type": "alchemy.models.Translator", "network": NETWORKS[network]},
         "criterion": {"type": "alchemy.nn.losses.CrossEntropy", "label_smoothing": 0.1},
         "optim": {"type": "alchemy.optim.Adam", "lr": 0.005},
-        "sched": {"type": "alchemy.sched.Constant", "epochs": 12, "pipes": [{"type": f"{__name__}.Interrupt"}]},
+        "sched": {
+            "type": "alchemy.sched.Constant",
+            "epochs": 12,
+            "pipes": [{"type": "tests.models.test_matrix.Interrupt"}],
+        },
         "checkpoint": {"asynchronous": False},
     }
 
