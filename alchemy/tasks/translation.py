@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, ClassVar, cast
 
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError, did_you_mean
@@ -47,6 +47,7 @@ class Translation(AlchemyTask):
             raise AlchemyError("the tokenizer of the target has no token for the end of a sentence", section="task")
         self.special = Special(begin=eos, eos=eos, pad=self.target_tokenizer.pad, unk=self.target_tokenizer.unk)
         self.writer = self._writer(search, limits) if search else None
+        self.engine: Callable[[Mapping[str, Any]], list[list[Hypothesis]]] = self.searched  # another may take its place
         self._answers = Answers()
 
     def _tokenizer(self, told: Any, side: str) -> Tokenizer:
@@ -123,19 +124,23 @@ class Translation(AlchemyTask):
     def _rows(self, batch: Mapping[str, Any]) -> list[dict[str, Any]]:
         if self.writer is None:
             return []
-        model: Any = self.run.model
-        steps = model.walk(batch, self.writer.search.beam)
-        # what is drawn depends on the source, not on its place in the data or in a batch
-        read = model.rows(batch)
-        numbers = [derive(0, *row[:length]) for row, length in zip(read.ids_BT.tolist(), read.lengths_B.tolist())]
-        longest = model.max_positions()
-        found = self.writer(steps, batch["source_lengths"], numbers=numbers, longest=longest)
+        found = self.engine(batch)
         sources = [self.source_tokenizer.decode(row) for row in batch["source"]]
         rows = [{"source": source, **self._said(texts)} for source, texts in zip(sources, found, strict=True)]
         if "target" in batch:
             for row, target in zip(rows, batch["target"], strict=True):
                 row["target"] = self.target_tokenizer.decode(target)
         return rows
+
+    def searched(self, batch: Mapping[str, Any]) -> list[list[Hypothesis]]:
+        """The texts of each source of a batch, best first, by the search of the config."""
+        model: Any = self.run.model
+        writer = cast(Writer, self.writer)
+        steps = model.walk(batch, writer.search.beam)
+        # what is drawn depends on the source, not on its place in the data or in a batch
+        read = model.rows(batch)
+        numbers = [derive(0, *row[:length]) for row, length in zip(read.ids_BT.tolist(), read.lengths_B.tolist())]
+        return writer(steps, batch["source_lengths"], numbers=numbers, longest=model.max_positions())
 
     def _said(self, texts: list[Hypothesis]) -> dict[str, Any]:
         said = [self.target_tokenizer.decode(text.tokens) for text in texts]
