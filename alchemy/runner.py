@@ -22,6 +22,7 @@ from alchemy.data import loader
 from alchemy.errors import AlchemyError, Refused, RunFailed, did_you_mean
 from alchemy.launch.device import alloc
 from alchemy.launch.group import Sharing, first_failure, local_device, open_group, place
+from alchemy.launch.heap import keep_memory
 from alchemy.launch.project import reach, roots
 from alchemy.launch.signals import graceful
 from alchemy.launch.workers import Lost, places, run_all
@@ -334,6 +335,7 @@ def _checked(cfg: Any, user_dir: str, strict: bool, raise_errors: bool) -> Docum
 def _in_worker(job: Any, cfg: Document, kwargs: dict[str, Any], device_info: dict[str, Any]) -> RunResult:
     # several runs share one terminal: plain lines, since live bars would overwrite each other
     os.environ["TTY_COMPATIBLE"] = "0"
+    keep_memory()
     result: RunResult = job(cfg, device_info, **kwargs)
     return result.portable()
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "test": "evaluate a trained record, or a config, on its test split",
     "predict": "write the predictions of a trained record, or of a config, to a file",
     "generate": "write the texts of a trained model for the lines of a file",
+    "export": "write a trained model as a file that other programs read",
     "check": "find what is wrong with a config, without running it",
     "config": "show a resolved config, explain a value, compare two configs",
     "data": "look at what flows between the data pipes",
@@ -52,7 +53,6 @@ LATER = {
     "mail": "the mailbox of finished and failed runs",
     "report": "the report of a run as a page",
     "score": "scoring text with a trained model",
-    "export": "exporting a trained model",
     "deploy": "the server of a trained model",
     "sweep": "searches over a config",
     "queue": "the queue of runs",
@@ -128,6 +128,10 @@ def _execute(name: str, words: list[str]) -> int:
     except SystemExit as done:  # argparse ends so after --help
         return int(done.code or 0)
     args.words = words
+    if hasattr(args, "device"):  # it computes, in a process of its own
+        from alchemy.launch.heap import keep_memory
+
+        keep_memory()
     return int(module.main(args))
 
 
