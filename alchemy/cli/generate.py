@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
+from alchemy.cli.export import add_precision, engaged
 from alchemy.cli.options import add_launch, add_overrides
 from alchemy.cli.predict import counted, opened
 from alchemy.cli.test import add_target
@@ -35,6 +36,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--output", default="", metavar="FILE", help="where the texts go (default: standard output)")
     add("--scores", action="store_true", help="the score of each text in front of it, and a tab")
     add("--batch-size", type=int, default=64, metavar="N", help="sentences that are read together (default: 64)")
+    add("--engine", choices=["torch", "ctranslate2"], default="torch", help="what writes the texts (default: torch)")
+    add_precision(parser)
     how = parser.add_argument_group("search", "what the config says, unless it is told here")
     add = how.add_argument
     add("--beam", type=int, metavar="N", help="hypotheses that are kept of each sentence")
@@ -65,7 +68,7 @@ def main(args: argparse.Namespace) -> int:
         raise AlchemyError(f"{task.peek('type')} writes no texts", section="task", hint=hint)
     task["search"] = search_of(args, plain(task.peek("search")))
     task["limits"] = plain(task.peek("limits")) | given(args, LIMITS)
-    with opened(target, args) as predictor, output(args.output) as out:
+    with opened(target, args) as predictor, engaged(predictor.run, target, args), output(args.output) as out:
         numbers = itertools.count(1)
         for lines in blocks(args.input):
             for row in counted(written(predictor, lines), bar=bool(args.output)):
