@@ -4,14 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Steps
+from alchemy.generate.hypothesis import Steps, at_least_single
 from alchemy.model import AlchemyModel
 from alchemy.nn.losses import CrossEntropy, build_loss
 from alchemy.nn.rows import Rows, in_front
@@ -78,7 +79,9 @@ class Translator(AlchemyModel):
         gold_BT = torch.where(real_BT, batch[self.target], getattr(self.criterion, "ignore_index", IGNORED))
         loss_sum, count = self.criterion(scores_BTV.flatten(0, 1), gold_BT.flatten())
         loss = self.backward.backward(loss_sum, requires_grad=requires_grad, count=count)
-        return {"loss_sum": loss_sum.detach(), "count": count, "loss": loss}
+        # what an evaluation tells beside the loss, which may be smoothed or weighted
+        logs = {} if requires_grad else {"log_sum": logs_of(scores_BTV, batch[self.target])[real_BT].sum()}
+        return {"loss_sum": loss_sum.detach(), "count": count, "loss": loss, **logs}
 
     def rows(self, batch: Mapping[str, Any]) -> Rows:
         """The source with its real tokens in front, wherever the padding was."""
@@ -99,7 +102,39 @@ class Translator(AlchemyModel):
         """The steps of a search for the targets of a batch, with so many hypotheses for each."""
         return Walk(self.module, self.rows(batch), beams)
 
+    def logs(self, batch: Mapping[str, Any], texts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """The log-probability of each token of the text of each source; the last token is the end."""
+        target_BT, before_BT = shifted(texts, batch[self.source].device)
+        logs_BT = logs_of(self.module(self.rows(batch), before_BT), target_BT)
+        return [row[: len(text)] for row, text in zip(logs_BT.tolist(), texts, strict=True)]
+
+    def attended(self, batch: Mapping[str, Any], texts: Sequence[Sequence[Sequence[int]]]) -> list[Tensor]:
+        """How much each token of the texts of each source looks at each token of it: a matrix for each text."""
+        rows = self.rows(batch)
+        times_B = torch.tensor([len(several) for several in texts], device=rows.ids_BT.device)
+        rows = Rows(rows.ids_BT.repeat_interleave(times_B, 0), rows.real_BT.repeat_interleave(times_B, 0))
+        flat = [text for several in texts for text in several]
+        try:
+            weights_NTS = self.module.attended(rows, shifted(flat, rows.ids_BT.device)[1])
+        except NotImplementedError as error:
+            raise AlchemyError(f"there are no alignments: {error}", section="model.network") from error
+        lengths = rows.lengths_B.tolist()
+        return [one[: len(text), :length] for one, text, length in zip(weights_NTS, flat, lengths, strict=True)]
+
 
 def real(lengths_B: Tensor, ids_BT: Tensor) -> Tensor:
     """Which places of rows have a token."""
     return torch.arange(ids_BT.shape[1], device=ids_BT.device) < lengths_B[:, None]
+
+
+def shifted(texts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Texts with their ends as rows, and what a decoder is given to write them: the end of what was before in front."""
+    target = [torch.tensor(text, dtype=torch.long, device=device) for text in texts]
+    before = [row.roll(1) for row in target]
+    return pad_sequence(target, batch_first=True), pad_sequence(before, batch_first=True)
+
+
+def logs_of(scores_BTV: Tensor, target_BT: Tensor) -> Tensor:
+    """The log-probabilities of the tokens of a target."""
+    scores_BTV = at_least_single(scores_BTV)
+    return scores_BTV.gather(-1, target_BT[..., None])[..., 0] - scores_BTV.logsumexp(-1)

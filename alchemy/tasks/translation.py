@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, ClassVar, cast
+import math
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any, ClassVar, cast, get_args
 
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.generate import Hypothesis, Limits, Search, Special, Writer
+from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, Writer
 from alchemy.loop import log_loss
+from alchemy.nn.sizes import chosen
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.registry import build, placed
 from alchemy.seeds import derive
 from alchemy.task import AlchemyTask
+from alchemy.tasks.alignment import Pair, Unit, between_words, looked_at, words_of
 from alchemy.tasks.answers import Answers
 from alchemy.tasks.scores import text_scores
 from alchemy.tasks.text import texts_of
 from alchemy.text import Tokenizer
+
+END = "</s>"  # how the end of a text is told among its tokens
 
 
 @AlchemyTask.register()
@@ -26,7 +31,8 @@ class Translation(AlchemyTask):
 
     The tokenizers are those of the corpora, unless they are named. With a table `search`, such as
     `{ type = "alchemy.generate.BeamSearch", beam = 5 }`, an evaluation also writes texts, and scores them by BLEU and
-    chrF; `limits` has the keys of alchemy.generate.Limits.
+    chrF; `limits` has the keys of alchemy.generate.Limits. With `tokens` answers also tell the tokens of each text with
+    their log-probabilities, with `alignments` pairs of numbers of "words" or "tokens", of the source and of the text.
     """
 
     reads: ClassVar[str] = "source"  # the field by whose length questions are put together
@@ -38,8 +44,12 @@ class Translation(AlchemyTask):
         target_tokenizer: Any = None,
         search: dict[str, Any] = {},
         limits: dict[str, Any] = {},
+        tokens: bool = False,
+        alignments: Unit = "",
     ) -> None:
         super().__init__()
+        chosen("alignments", alignments, get_args(Unit))
+        self.tokens, self.alignments = tokens, alignments
         self.source_tokenizer = self._tokenizer(source_tokenizer, "source")
         self.target_tokenizer = self._tokenizer(target_tokenizer, "target")
         eos = self.target_tokenizer.eos
@@ -48,7 +58,14 @@ class Translation(AlchemyTask):
         self.special = Special(begin=eos, eos=eos, pad=self.target_tokenizer.pad, unk=self.target_tokenizer.unk)
         self.writer = self._writer(search, limits) if search else None
         self.engine: Callable[[Mapping[str, Any]], list[list[Hypothesis]]] = self.searched  # another may take its place
+        self.others: list[Any] = []  # models that write together with that of the run
         self._answers = Answers()
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens that all models take."""
+        told = [model.max_positions() for model in (self.run.model, *self.others)]
+        return min((most for most in told if most is not None), default=None)
 
     def _tokenizer(self, told: Any, side: str) -> Tokenizer:
         if told is not None:
@@ -93,15 +110,35 @@ class Translation(AlchemyTask):
 
     # -- questions
     def question(self, item: Any) -> dict[str, Any]:
-        """A text, or a dict with it as `text`."""
+        """A text, or a dict with it as `text`, and what its translation begins with as `prefix`.
+
+        Of two texts, as a tuple or as `text` and `pair`, it is asked how likely the second is for the first.
+        """
+        if (isinstance(item, tuple | list) and len(item) == 2) or (isinstance(item, Mapping) and "pair" in item):
+            asked = texts_of(item, "text", "pair")
+            self._check_length(asked["pair"], "target")
+            return asked
         if self.writer is None:
             hint = "set task.search.type=alchemy.generate.BeamSearch"
             raise AlchemyError("the config has no table `search`, so nothing is written", hint=hint)
-        return dict(texts_of(item, "text"))
+        asked = texts_of(item, "text")
+        if not isinstance(item, Mapping) or "prefix" not in item:
+            return asked
+        if not isinstance(item["prefix"], str):
+            raise AlchemyError(f"the prefix is {repr(item['prefix'])[:60]}, expected a text")
+        self._check_length(item["prefix"], "prefix")
+        return {**asked, "prefix": item["prefix"]}
+
+    def _check_length(self, text: str, what: str) -> None:
+        length = len(self.target_tokenizer.encode(text)) + 1 if self.longest is not None else 0
+        if self.longest is not None and length > self.longest:
+            text = f"the {what} has {length} tokens with its end, and the model takes {self.longest}"
+            raise AlchemyError(text, hint="shorten it")
 
     def encoded(self, source: Any) -> Any:
         """Samples of text with the ids of the source, as a corpus has them."""
-        return Encode(source, tokenizer=self.source_tokenizer, to=self.reads, template="$A eos")
+        most = self.longest if self.others else None  # what the model of the run takes its predictor sees to
+        return Encode(source, tokenizer=self.source_tokenizer, to=self.reads, template="$A eos", max_length=most or 0)
 
     def collate_options(self) -> dict[str, Any]:
         return {"fields": {self.reads: {"mask": "source_mask", "value": self.source_tokenizer.pad or 0}}}
@@ -115,7 +152,8 @@ class Translation(AlchemyTask):
         outputs: MutableMapping[str, Any] = self.run.model.forward(batch, needs_loss=needs_loss, requires_grad=False)
         if needs_loss:
             log_loss(self.run, outputs)
-        rows: Any = self._rows(batch)
+            self.run.metrics.log("log_prob", outputs["log_sum"], batch["target_lengths"].sum())
+        rows: Any = self._scored(batch) if "pair" in batch else self._rows(batch)
         self._answers.add(rows, self.run.evaluated_samples)
         for pipe in self.outputpipes:
             rows = pipe(rows, batch)
@@ -127,6 +165,8 @@ class Translation(AlchemyTask):
         found = self.engine(batch)
         sources = [self.source_tokenizer.decode(row) for row in batch["source"]]
         rows = [{"source": source, **self._said(texts)} for source, texts in zip(sources, found, strict=True)]
+        for row, pairs in zip(rows, self._aligned(batch, found)):
+            row["alignments"] = pairs
         if "target" in batch:
             for row, target in zip(rows, batch["target"], strict=True):
                 row["target"] = self.target_tokenizer.decode(target)
@@ -136,16 +176,54 @@ class Translation(AlchemyTask):
         """The texts of each source of a batch, best first, by the search of the config."""
         model: Any = self.run.model
         writer = cast(Writer, self.writer)
-        steps = model.walk(batch, writer.search.beam)
+        steps = Ensemble([each.walk(batch, writer.search.beam) for each in (model, *self.others)])
         # what is drawn depends on the source, not on its place in the data or in a batch
         read = model.rows(batch)
         numbers = [derive(0, *row[:length]) for row, length in zip(read.ids_BT.tolist(), read.lengths_B.tolist())]
-        return writer(steps, batch["source_lengths"], numbers=numbers, longest=model.max_positions())
+        prefixes = [self.target_tokenizer.encode(text) for text in batch.get("prefix", ())]
+        return writer(steps, batch["source_lengths"], prefixes, numbers, self.longest)
 
     def _said(self, texts: list[Hypothesis]) -> dict[str, Any]:
         said = [self.target_tokenizer.decode(text.tokens) for text in texts]
-        more = {"nbest": said, "scores": [text.score for text in texts]} if len(texts) > 1 else {}
+        more: dict[str, Any] = {}
+        if len(texts) > 1 or self.tokens or self.alignments:
+            more = {"nbest": said, "scores": [text.score for text in texts]}
+        if self.tokens:
+            more["tokens"] = [self._spelt(text.tokens) for text in texts]
+            more["token_scores"] = [text.token_scores for text in texts]
         return {"pred": said[0], "score": texts[0].score, **more}
+
+    def _spelt(self, ids: Sequence[int]) -> list[str]:
+        """Each token as it reads by itself."""
+        return [END if token == self.special.eos else self.target_tokenizer.decode([token]) for token in ids]
+
+    def _scored(self, batch: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """How likely the second text of each pair is for the first."""
+        ids = [[*self.target_tokenizer.encode(text), self.special.eos] for text in batch["pair"]]
+        logs = cast(Any, self.run.model).logs(batch, ids)
+        return [
+            {"text": text, "pair": pair, "score": math.fsum(row), "tokens": self._spelt(tokens), "token_scores": row}
+            for text, pair, tokens, row in zip(batch["text"], batch["pair"], ids, logs, strict=True)
+        ]
+
+    def _aligned(self, batch: Mapping[str, Any], found: list[list[Hypothesis]]) -> list[list[list[Pair]]]:
+        """The pairs of each text of each source; nothing unless they are wanted."""
+        if not self.alignments:
+            return []
+        texts = [[text.tokens for text in several] for several in found]
+        each = zip(*(model.attended(batch, texts) for model in (self.run.model, *self.others)), strict=True)
+        pairs = iter([looked_at(cast(Any, sum(weights))) for weights in each])
+        if self.alignments == "tokens":
+            return [[next(pairs) for _ in several] for several in texts]
+        read = cast(Any, self.run.model).rows(batch)
+        sources = [
+            words_of(self.source_tokenizer, row[: length - 1])
+            for row, length in zip(read.ids_BT.tolist(), read.lengths_B.tolist())
+        ]
+        return [
+            [between_words(next(pairs), source, words_of(self.target_tokenizer, text[:-1])) for text in several]
+            for source, several in zip(sources, texts)
+        ]
 
     def begin_eval(self, split: str, **kwargs: Any) -> None:
         self._answers.begin()
@@ -155,4 +233,15 @@ class Translation(AlchemyTask):
         rows = self._answers.end()
         scored = bool(rows) and "target" in rows[0]
         found = text_scores([row["target"] for row in rows], [row["pred"] for row in rows]) if scored else {}
-        return super().end_eval(split, **({"preds": rows} if rows else {}), **found, **kwargs)
+        log_prob = self.run.metrics.current.mean("log_prob")
+        ppl = {} if log_prob is None else {"ppl": perplexity(log_prob)}
+        return super().end_eval(split, **({"preds": rows} if rows else {}), **ppl, **found, **kwargs)
+
+
+def perplexity(log_prob: float) -> float:
+    """That of tokens with this mean log-probability.
+
+    >>> perplexity(math.log(0.25)), perplexity(-1000.0)
+    (4.0, inf)
+    """
+    return math.exp(-log_prob) if -log_prob < 700 else math.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 import signal
@@ -84,13 +85,16 @@ def config(corpora: Path, root: Path, network: str = "transformer", **task: Any)
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_it_learns_to_translate_word_by_word(network: str, corpora: Path, tmp_path: Path) -> None:
-    cfg = config(corpora, tmp_path, network)
+    cfg = config(corpora, tmp_path, network, alignments="words")
     cfg["sched"]["epochs"] = 30
     found = run_task(cfg, raise_errors=True).ret
     assert found["bleu_words"] > 60 and found["bleu"] > 60 and found["chrf"] > 60
     sources = (corpora / "dev.en").read_text("utf-8").splitlines()
     assert [row["source"] for row in found["preds"]] == sources  # in the order of the data, not of their lengths
     assert [row["target"] for row in found["preds"]] == (corpora / "dev.de").read_text("utf-8").splitlines()
+    right = [row for row in found["preds"] if row["pred"] == row["target"]]
+    straight = [row["alignments"] == [[(place, place) for place in range(len(row["pred"].split()))]] for row in right]
+    assert network != "lstm" or sum(straight) > len(straight) / 2  # it looks at the word that it translates
 
 
 def test_it_goes_on_as_if_it_had_never_stopped(corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +135,55 @@ def test_padding_in_front_and_what_is_drawn_change_nothing(corpora: Path, tmp_pa
         assert [row["nbest"] for row in together] == [model.predict([text])[0]["nbest"] for text in texts]
 
 
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_text_is_as_likely_as_the_search_found_it(network: str, corpora: Path, tmp_path: Path) -> None:
+    cfg = config(corpora, tmp_path, network)
+    cfg["sched"]["epochs"] = 2
+    result = run_task(cfg, raise_errors=True)
+    texts = ["a dog", "a", "the unknown cat sees a small dog", "small"]
+    wanted = ["task.tokens=true", "task.limits={min_length=1}", "task.search.nbest=2"]
+    with alchemy.load(str(result.record_dir), batch_size=3, overrides=wanted) as model:
+        found = model.predict(texts)
+        assert [len(row["nbest"]) for row in found] == [2] * 4
+        scored = model.predict([(text, row["pred"]) for text, row in zip(texts, found)])
+        for row, told in zip(found, scored, strict=True):
+            assert told["tokens"] == row["tokens"][0] and told["tokens"][-1] == "</s>"
+            assert told["token_scores"] == pytest.approx(row["token_scores"][0], abs=1e-4)
+            assert told["score"] / len(told["tokens"]) == pytest.approx(row["score"], abs=1e-4)
+            (alone,) = model.predict([{"text": told["text"], "pair": told["pair"]}])
+            assert alone["score"] == pytest.approx(told["score"], abs=1e-4)
+        pairs = [(corpora / f"dev.{side}").read_text("utf-8").splitlines() for side in ("en", "de")]
+        rows = model.predict(list(zip(*pairs, strict=True)))
+    mean = sum(row["score"] for row in rows) / sum(len(row["tokens"]) for row in rows)
+    assert result.ret["ppl"] == pytest.approx(math.exp(-mean), rel=1e-4)  # smoothing has no part in it
+    assert result.ret["ppl"] != pytest.approx(math.exp(result.ret["loss"]), rel=1e-2)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_each_word_knows_the_word_that_it_was_written_for(network: str, corpora: Path, tmp_path: Path) -> None:
+    cfg = config(corpora, tmp_path, network, alignments="words", limits={"min_length": 2})
+    cfg["sched"]["epochs"] = 1
+    record = str(run_task(cfg, raise_errors=True).record_dir)
+    texts = ["a dog sees", "small cat", "a"]
+    with alchemy.load(record, batch_size=2) as model:
+        found = model.predict(texts)
+    for text, row in zip(texts, found, strict=True):
+        (pairs,) = row["alignments"]
+        assert [other for _, other in sorted(pairs, key=lambda pair: pair[1])] == list(range(len(row["pred"].split())))
+        assert all(one < len(text.split()) for one, _ in pairs)
+
+
+def test_a_text_begins_as_it_is_told(corpora: Path, tmp_path: Path) -> None:
+    cfg = config(corpora, tmp_path)
+    cfg["sched"]["epochs"] = 1
+    texts = [{"text": "a dog sees", "prefix": "kater läuft"}, {"text": "a dog", "prefix": ""}]
+    with alchemy.load(str(run_task(cfg, raise_errors=True).record_dir)) as model:
+        begun, free = model.predict(texts)
+        assert begun["pred"].startswith("kater läuft") and free["pred"] == model.predict(["a dog"])[0]["pred"]
+        with pytest.raises(AlchemyError, match=r"items\[0\] the prefix is 3, expected a text"):
+            model.predict([{"text": "a", "prefix": 3}])
+
+
 def test_a_record_without_a_search_says_what_it_lacks(corpora: Path, tmp_path: Path) -> None:
     cfg = config(corpora, tmp_path, search={})
     cfg["sched"]["epochs"] = 1
@@ -168,4 +221,5 @@ def test_what_cannot_be_is_told(corpora: Path, tmp_path: Path) -> None:
     refused("max_length = 3 must be at least 1, and min_length = 4", limits={"max_length": 3, "min_length": 4})
     refused("beam must be at least 1, not 0", search={"type": "alchemy.generate.BeamSearch", "beam": 0})
     refused("nbest = 9 must be at least 1", search={"type": "alchemy.generate.BeamSearch", "nbest": 9})
+    refused("alignments must be '', 'words', 'tokens', not 'word'; did you mean 'words'", alignments="word")
     refused("nothing tells the tokenizer of the source", datasets={"train": {"pipes": []}})
