@@ -133,4 +133,5 @@ def _places(places: NoPlaces, dim: int, length: int) -> np.ndarray:
 
 
 def array(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().float().cpu().contiguous().numpy()
+    """A copy: CTranslate2 rounds numbers to int8 where they stand, which must not be in the network."""
+    return tensor.detach().float().cpu().numpy().copy()
