@@ -42,7 +42,7 @@ class Export(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        return sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
+        return sum(file.stat().st_size for file in files_of(self.folder))
 
 
 def folder_of(record: Path, precision: Precision) -> Path:
@@ -67,8 +67,8 @@ def exported(
     kept = read(folder)
     if kept.get("made_of") == made_of and kept["precision"] == precision:
         return Export(folder, Agreement(**kept["agreement"]), old=True)
-    if folder.exists() and not (folder / MANIFEST).is_file() and any(folder.iterdir()):
-        raise AlchemyError(f"{folder} is there, and it is no export", hint="give another folder")
+    if folder.is_file() or (folder.is_dir() and files_of(folder) and not (folder / MANIFEST).is_file()):
+        raise AlchemyError(f"{folder} is there, and it is no export", hint="remove it, or give another folder")
     work = Work(trained, network, precision, made_of, [pair for pair in pairs() if fits(network, pair)][:LINES], watch)
     with _folder(folder.parent):
         replace_folder(folder, work.write)
@@ -120,8 +120,12 @@ def read(folder: Path) -> dict[str, Any]:
 
 def hashes(folder: Path) -> dict[str, str]:
     """Of all files but the one that names them."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
+    files = [path for path in files_of(folder) if path != folder / MANIFEST]
     return {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def digest(network: Transformer, special: Special) -> str:
