@@ -108,7 +108,8 @@ def engaged(run: Any, target: Any, args: argparse.Namespace) -> Iterator[None]:
     made = export_of(run, target, args, pairs)
     if not made.old:
         print(f"{made.folder}: {made.agreement}", file=sys.stderr)
-    engine = Engine(made.folder, model.module, task.writer, args.precision)
+    told = args.scores or task.tokens
+    engine = Engine(made.folder, model.module, task.writer, args.precision, told=told)
     task.engine = lambda batch: engine(model.rows(batch))
     yield
 

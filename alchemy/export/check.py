@@ -10,7 +10,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from alchemy.errors import AlchemyError
-from alchemy.export.engine import Engine, Precision
+from alchemy.export.engine import Engine, Precision, tokens_of
 from alchemy.generate import Hypothesis
 from alchemy.metrics.answers import library
 from alchemy.nn.rows import Rows
@@ -69,7 +69,7 @@ def check(
     for block in watch([pairs[start : start + BLOCK] for start in range(0, len(pairs), BLOCK)]):
         rows = rows_of([pair.source for pair in block])
         ours, theirs = [texts[0] for texts in engine.own(rows)], engine.found(rows)
-        counts.update(map(verdict, ours, theirs, engine.scores(rows, ours)))
+        counts.update(map(verdict, ours, theirs, engine.rated(tokens_of(rows), ours)))
         own += [target.decode(text.tokens) for text in ours]
         said += [target.decode(texts[0].tokens if texts else text.tokens) for text, texts in zip(ours, theirs)]
     found = Agreement(len(pairs), counts["same"], counts["tie"], counts["left"])
@@ -81,16 +81,18 @@ def check(
     return found
 
 
-def verdict(own: Hypothesis, found: Sequence[Hypothesis], score: float) -> str:
-    """What becomes of a sentence: `score` is what CTranslate2 makes of our own text.
+def verdict(own: Hypothesis, found: Sequence[Hypothesis], rated: Hypothesis) -> str:
+    """What becomes of a sentence: `rated` is our own text with the score that CTranslate2 gives it.
 
     >>> own, other = Hypothesis([5, 1], [], -0.5), Hypothesis([6, 1], [], -0.50001)
-    >>> verdict(own, [own], -0.5), verdict(own, [other], -0.5), verdict(own, [], -0.5), verdict(own, [], -0.6)
-    ('same', 'tie', 'left', 'other')
+    >>> verdict(own, [own], own), verdict(own, [other], own), verdict(own, [], own)
+    ('same', 'tie', 'left')
+    >>> verdict(own, [], own._replace(score=-0.6))
+    'other'
     """
     if found and found[0].tokens == own.tokens:
         return "same"
-    if abs((found[0].score if found else score) - own.score) > TIE:
+    if abs([*found, rated][0].score - own.score) > TIE:
         return "other"
     return "tie" if found else "left"
 

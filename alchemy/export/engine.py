@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,17 +21,22 @@ from alchemy.nn.seq2seq import Network
 Precision = Literal["float32", "int8"]
 NO_PENALTY = 1e-30  # as good as 0, which would let CTranslate2 end a search before as many texts have ended as we want
 
+RATED = 64  # texts that are scored together
+
 
 class Engine:
     """The model of a folder, which writes texts as `writer` does with the network that the folder was made of.
 
     CTranslate2 knows one greatest length for a whole batch, cuts texts there without their end, and counts a token that
     is forbidden as if the model had never heard of it. So it searches without limits of length, and a sentence is left
-    to `writer` where a text of the beam is longer or shorter than its limits allow.
+    to `writer` where a text of the beam is longer or shorter than its limits allow. Where scores are `told`, those of
+    the texts are computed again, with all tokens.
     """
 
-    def __init__(self, folder: Path, network: Network, writer: Writer, precision: Precision) -> None:
-        self.network, self.writer = held(network), writer
+    def __init__(
+        self, folder: Path, network: Network, writer: Writer, precision: Precision, *, told: bool = False
+    ) -> None:
+        self.network, self.writer, self.told = held(network), writer, told
         self.search, self.places = supported(writer, self.network.out.out_features), layout_of(self.network).places
         self.never = [[str(token)] for token in {writer.special.pad} - {None, writer.special.eos}]
         self.translator = library().Translator(
@@ -41,7 +47,7 @@ class Engine:
         )
 
     def __call__(self, rows: Rows) -> list[list[Hypothesis]]:
-        found = self.found(rows)
+        found = self._rated(rows, self.found(rows)) if self.told else self.found(rows)
         left = [place for place, texts in enumerate(found) if not texts]
         if left:
             own = self.own(Rows(rows.ids_BT[left], rows.real_BT[left]))
@@ -79,14 +85,21 @@ class Engine:
             return_end_token=True,
         )
 
-    def scores(self, rows: Rows, texts: Sequence[Hypothesis]) -> list[float]:
-        """What CTranslate2 makes of texts with their ends: the score of each."""
+    def rated(self, sources: Sequence[list[str]], texts: Sequence[Hypothesis]) -> list[Hypothesis]:
+        """Texts of sources with what CTranslate2 makes of each token and of all, forbidden ones not left out."""
         targets = [list(map(str, text.tokens[:-1])) for text in texts]
-        results = self.translator.score_batch(tokens_of(rows), targets, max_input_length=0)
+        results = self.translator.score_batch(list(sources), targets, max_input_length=0, max_batch_size=RATED)
         return [
-            sum(result.log_probs) / len(text.tokens) ** self.search.length_penalty
-            for result, text in zip(results, texts, strict=True)
+            Hypothesis(
+                text.tokens, result.log_probs, sum(result.log_probs) / len(text.tokens) ** self.search.length_penalty
+            )
+            for text, result in zip(texts, results, strict=True)
         ]
+
+    def _rated(self, rows: Rows, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        pairs = [(source, text) for source, texts in zip(tokens_of(rows), found, strict=True) for text in texts]
+        rated = iter(self.rated(*map(list, zip(*pairs)))) if pairs else iter(())
+        return [sorted(islice(rated, len(texts)), key=lambda text: -text.score) for texts in found]
 
 
 def supported(writer: Writer, size: int) -> BeamSearch:

@@ -38,7 +38,7 @@ def said(capsys: Any, *words: str | Path, code: int = 0) -> str:
     return str(read.err if code else read.out)
 
 
-@pytest.mark.parametrize("options", [(), ("--nbest", "3"), ("--min-length", "2"), ("--max-length", "2")])
+@pytest.mark.parametrize("options", [(), ("--nbest", "3", "--scores"), ("--min-length", "2"), ("--max-length", "2")])
 def test_both_engines_write_the_same(options: tuple[str, ...], record: Path, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "in.en").write_text("".join(line + "\n" for line in LINES), "utf-8")
     words = ("generate", record, "--input", tmp_path / "in.en", *options)
@@ -47,14 +47,6 @@ def test_both_engines_write_the_same(options: tuple[str, ...], record: Path, tmp
     folder = record / "export" / "ctranslate2-float32"
     assert json.loads((folder / "alchemy.json").read_text())["agreement"]["lines"] == 20
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
-
-
-def test_scores_are_those_of_the_model_but_for_padding(record: Path, tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "in.en").write_text("a dog\nsmall cat\n", "utf-8")
-    words = ("generate", record, "--input", tmp_path / "in.en", "--scores")
-    both = [said(capsys, *words, "--engine", engine).split() for engine in ("ctranslate2", "torch")]
-    assert [float(row[0]) for row in both] == pytest.approx([float(both[1][0])] * 2, abs=0.02)
-    assert both[0][1:3] == both[1][1:3]
 
 
 def test_an_export_is_made_checked_and_found_again(record: Path, tmp_path: Path, capsys: Any) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from alchemy.errors import AlchemyError
 from alchemy.export.check import rows_of
-from alchemy.export.engine import Engine, Precision
+from alchemy.export.engine import Engine, Precision, tokens_of
 from alchemy.export.spec import PLACES, held, spec_of
 from alchemy.generate import BeamSearch, Hypothesis, Limits, Sampling, Special, Writer
 from alchemy.nn.lstm import AttentionLSTM
@@ -50,19 +50,26 @@ def engine(
     search: BeamSearch | Sampling,
     precision: Precision = "float32",
     special: Special = SPECIAL,
+    told: bool = False,
     **limits: Any,
 ) -> Engine:
     spec = spec_of(net, special)
     spec.validate()
     spec.optimize(quantization=precision)
     spec.save(str(folder))
-    return Engine(folder, net, Writer(search, special, Limits(**limits)), precision)
+    return Engine(folder, net, Writer(search, special, Limits(**limits)), precision, told=told)
 
 
 def same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]]) -> None:
     for one, other in zip(ours, theirs, strict=True):
         assert [text.tokens for text in one] == [text.tokens for text in other]
         assert [text.score for text in one] == pytest.approx([text.score for text in other], abs=1e-4)
+
+
+def rated(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.tokens == other.tokens and one.score == pytest.approx(other.score, abs=1e-4)
+        assert one.token_scores == pytest.approx(other.token_scores, abs=1e-3)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=title)
@@ -76,7 +83,7 @@ def test_texts_and_scores_are_those_of_our_own_search(shape: dict[str, Any], fol
         same([own[place] for place in decided], [found[place][: made.search.nbest] for place in decided])
         same(own, made(rows))
         best = [texts[0] for texts in own]
-        assert made.scores(rows, best) == pytest.approx([text.score for text in best], abs=1e-4)
+        rated(best, made.rated(tokens_of(rows), best))
 
 
 LIMITS = [{"max_length": 3}, {"min_length": 4}, {"min_ratio": 0.8}, {"max_ratio": 0.5, "max_extra": 1, "min_length": 1}]
@@ -94,9 +101,8 @@ def test_an_untrained_network_that_never_ends_is_left_to_our_own_search(folder: 
     net, rows = network(steps=0), rows_of(sentences(4))
     made = engine(folder, net, BeamSearch(beam=3))
     same(made.own(rows), made(rows))
-    assert made.scores(rows, [texts[0] for texts in made(rows)]) == pytest.approx(
-        [texts[0].score for texts in made(rows)], abs=1e-4
-    )
+    best = [texts[0] for texts in made(rows)]
+    rated(best, made.rated(tokens_of(rows), best))
 
 
 def test_padding_is_never_written(folder: Path) -> None:
@@ -105,6 +111,15 @@ def test_padding_is_never_written(folder: Path) -> None:
     found = engine(folder, net, BeamSearch(beam=4, nbest=4), special=special)(rows)
     assert any(7 in row for row in rows.ids_BT.tolist())
     assert not any(7 in text.tokens for texts in found for text in texts)
+
+
+def test_scores_that_are_told_count_the_share_of_padding(folder: Path) -> None:
+    net, rows = network(steps=80), rows_of(sentences(12))
+    made = engine(folder, net, BeamSearch(beam=4, nbest=4), special=SPECIAL._replace(pad=0), told=True)
+    assert sum(map(bool, made.found(rows))) > 8
+    own, found = made.own(rows), made(rows)
+    same(own, found)
+    rated([text for texts in own for text in texts], [text for texts in found for text in texts])
 
 
 def test_rows_longer_than_the_places_that_are_written_out(folder: Path) -> None:
