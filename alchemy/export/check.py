@@ -72,11 +72,11 @@ def check(
         counts.update(map(verdict, ours, theirs, engine.rated(tokens_of(rows), ours)))
         own += [target.decode(text.tokens) for text in ours]
         said += [target.decode(texts[0].tokens if texts else text.tokens) for text, texts in zip(ours, theirs)]
-    found = Agreement(len(pairs), counts["same"], counts["tie"], counts["left"])
+    found = Agreement(len(pairs), counts["same"], counts["tie"], counts["left"] + counts["unlike"])
     if precision == "int8":
         gold = [str(pair.reference) for pair in pairs]
         return _close(found._replace(bleu=bleu(gold, said), own_bleu=bleu(gold, own)))
-    if counts["other"]:
+    if counts["other"] or counts["unlike"]:
         raise _not_kept(f"CTranslate2 writes other texts than the model: {found}")
     return found
 
@@ -87,14 +87,13 @@ def verdict(own: Hypothesis, found: Sequence[Hypothesis], rated: Hypothesis) -> 
     >>> own, other = Hypothesis([5, 1], [], -0.5), Hypothesis([6, 1], [], -0.50001)
     >>> verdict(own, [own], own), verdict(own, [other], own), verdict(own, [], own)
     ('same', 'tie', 'left')
-    >>> verdict(own, [], own._replace(score=-0.6))
-    'other'
+    >>> verdict(own, [own._replace(score=-0.6, tokens=[1])], own), verdict(own, [], own._replace(score=-0.6))
+    ('other', 'unlike')
     """
     if found and found[0].tokens == own.tokens:
         return "same"
-    if abs([*found, rated][0].score - own.score) > TIE:
-        return "other"
-    return "tie" if found else "left"
+    same = abs([*found, rated][0].score - own.score) <= TIE
+    return ("tie" if same else "other") if found else ("left" if same else "unlike")
 
 
 def _close(found: Agreement) -> Agreement:
