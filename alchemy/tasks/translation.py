@@ -12,7 +12,7 @@ from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, Writ
 from alchemy.loop import log_loss
 from alchemy.nn.sizes import chosen
 from alchemy.pipeline.encode import Encode
-from alchemy.pipeline.tokenizers import tokenizer_of
+from alchemy.pipeline.tokenizers import keep, tokenizer_of
 from alchemy.registry import build, placed
 from alchemy.seeds import derive
 from alchemy.task import AlchemyTask
@@ -69,14 +69,16 @@ class Translation(AlchemyTask):
 
     def _tokenizer(self, told: Any, side: str) -> Tokenizer:
         if told is not None:
-            return tokenizer_of(told)
+            tokenizer = tokenizer_of(told)
+            keep(tokenizer, side, str(told))  # an error where a corpus was built with another
+            return tokenizer
         splits = (self.cfg.get("datasets") or {}).values()
         paths = [pipe[side] for split in splits for pipe in split.get("pipes") or () if side in pipe]
-        tokenizer = Corpus(paths[0]).tokenizer if paths else None
-        if tokenizer is None:
+        own = Corpus(paths[0]).tokenizer if paths else None
+        if own is None:
             hint = f"give {side}_tokenizer, or splits that begin with alchemy.pipeline.corpora.Parallel"
             raise AlchemyError(f"nothing tells the tokenizer of the {side}", section="task", hint=hint)
-        return tokenizer
+        return own
 
     def _writer(self, search: Mapping[str, Any], limits: Mapping[str, Any]) -> Writer:
         odd = [name for name in limits if name not in Limits._fields]

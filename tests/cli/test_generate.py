@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import io
+import json
+import signal
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from alchemy.cli import main
+from alchemy.nn.seq2seq import Network
 from alchemy.runner import run_task
+from alchemy.text import Words
 from tests.tasks.test_learning import config as texts_config
-from tests.tasks.test_translation import config, corpora
+from tests.tasks.test_translation import NETWORKS, config, corpora
 
 __all__ = ["corpora"]  # the fixture
 
@@ -63,8 +69,178 @@ def test_several_texts_with_scores_and_draws(record: str, tmp_path: Path, capsys
     assert all(len(text.split()) <= 1 for text in short)
 
 
+@pytest.fixture
+def lines(tmp_path: Path) -> str:
+    (tmp_path / "in.en").write_text("".join(line + "\n" for line in LINES), "utf-8")
+    return str(tmp_path / "in.en")
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_an_object_a_line_tells_all_that_is_known(record: str, lines: str, capsys: Any) -> None:
+    plain = generated(record, capsys, "--input", lines, "--scores", "--alignments").splitlines()
+    rows = [
+        json.loads(row) for row in generated(record, capsys, "--input", lines, "--alignments", "--json").splitlines()
+    ]
+    assert [row["source"] for row in rows] == LINES
+    for text, row in zip(plain, rows, strict=True):
+        pairs = " ".join(f"{one}-{other}" for one, other in row["alignments"][0])
+        assert text == f"{row['score']:.4f}\t{row['pred']}\t{pairs}"
+        assert row["nbest"] == [row["pred"]] and row["scores"] == [row["score"]]
+        assert [len(part) for part in row["tokens"]] == [len(part) for part in row["token_scores"]]
+    assert rows[1]["pred"] == "" and rows[1]["tokens"] == [[]]
+    whole = rows[2]
+    assert whole["tokens"] == [[*whole["pred"].split(), "</s>"]]
+    assert sum(whole["token_scores"][0]) / len(whole["tokens"][0]) == pytest.approx(whole["score"], abs=1e-5)
+    assert sorted(other for _, other in whole["alignments"][0]) == list(range(len(whole["pred"].split())))
+    several = objects(generated(record, capsys, "--input", lines, "--nbest", "2", "--json"))
+    assert [len(row["tokens"]) for row in several] == [2 if line.strip() else 1 for line in LINES]
+    assert "alignments" not in several[0]
+
+
+def test_a_network_that_does_not_tell_what_it_looks_at_is_named(
+    record: str, lines: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from alchemy.nn.transformer import Transformer
+
+    monkeypatch.setattr(Transformer, "attended", Network.attended)
+    found = generated(record, capsys, "--input", lines, "--alignments", code=2)
+    assert "there are no alignments: Transformer does not tell what it looks at" in found
+
+
+def test_texts_begin_with_what_a_file_says(record: str, lines: str, tmp_path: Path, capsys: Any) -> None:
+    free = generated(record, capsys, "--input", lines).splitlines()
+    (tmp_path / "begun.de").write_text("kater läuft\nein\n\nhund\n\n\n", "utf-8")
+    words = ("--input", lines, "--prefixes", str(tmp_path / "begun.de"))
+    found = generated(record, capsys, *words).splitlines()
+    assert found[0].startswith("kater läuft") and found[3].startswith("hund")
+    assert [found[place] for place in (1, 2, 4, 5)] == [free[place] for place in (1, 2, 4, 5)]
+    (tmp_path / "begun.de").write_text("ein\n" * 3)
+    assert "in.en:4" in (told := generated(record, capsys, *words, code=2)) and "begun.de has no line for it" in told
+    (tmp_path / "begun.de").write_text("ein\n" * 7)
+    assert "begun.de:7 there is no sentence for this prefix" in generated(record, capsys, *words, code=2)
+
+
+def test_options_reach_the_search_and_its_limits(record: str, lines: str, capsys: Any) -> None:
+    short = generated(record, capsys, "--input", lines, "--max-ratio", "0", "--max-extra", "2").splitlines()
+    assert max(len(text.split()) for text in short) <= 2
+    long = generated(record, capsys, "--input", lines, "--min-ratio", "1.5").splitlines()
+    assert len(long[2].split()) >= 9  # five words and the end
+    exact = generated(record, capsys, "--input", lines, "--exact", "--scores", "--length-penalty", "0").splitlines()
+    plain = generated(record, capsys, "--input", lines, "--scores", "--length-penalty", "0").splitlines()
+    assert all(float(one.split()[0]) >= float(two.split()[0]) - 1e-4 for one, two in zip(exact, plain, strict=True))
+    groups = ("--beam", "4", "--groups", "2", "--nbest", "4", "--input", lines)
+    assert generated(record, capsys, *groups, "--diversity", "0") != generated(record, capsys, *groups)
+    assert "beam = 4 is no multiple of groups = 3" in generated(record, capsys, "--beam", "4", "--groups", "3", code=2)
+    drawn = ("--input", lines, "--sample", "--typical")
+    assert generated(record, capsys, *drawn, "0.01") != generated(record, capsys, *drawn, "1")
+
+
+def test_several_models_write_together(
+    record: str, lines: str, corpora: Path, tmp_path: Path, capsys: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    cfg = config(corpora, tmp_path_factory.mktemp("other"), "lstm")
+    cfg["sched"]["epochs"] = 3
+    other = str(run_task(cfg, raise_errors=True).record_dir)
+    capsys.readouterr()
+    words = ("--input", lines, "--scores", "--alignments")
+    alone = generated(record, capsys, *words)
+    assert generated(record, capsys, *words, "--ensemble", record) == alone
+    both = generated(record, capsys, *words, "--ensemble", other)
+    assert both not in (alone, generated(other, capsys, *words))
+    assert generated(other, capsys, *words, "--ensemble", record, "--batch-size", "2") == both
+    sides = [word for side in ("en", "de") for word in ("--side", f"{side}={corpora / f'train.{side}'}")]
+    assert main(["data", "build", str(tmp_path / "train"), *sides, "--multiple", "64", "--workers", "1"]) == 0
+    cfg = config(tmp_path, tmp_path, "lstm", search={})
+    del cfg["task"]["datasets"]["dev"]
+    cfg["sched"]["epochs"] = 1
+    odd = str(run_task(cfg, raise_errors=True).record_dir)
+    told = generated(record, capsys, *words, "--ensemble", odd, code=2)
+    assert f"the tokenizer of the source of {odd} is Words(64 ids), and that of the first Words(" in told
+
+
+def test_moses_tokens_are_undone(record: str, lines: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from alchemy.cli.generate import detokenizer
+
+    assert detokenizer("de")("ein Zwei @-@ Sitzer , sagt er &quot; laut &quot; .") == 'ein Zwei-Sitzer, sagt er "laut".'
+    words = ("--input", lines, "--detokenize", "de")
+    assert generated(record, capsys, *words) == generated(record, capsys, "--input", lines)  # words alone
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    assert "--detokenize needs the package sacremoses" in generated(record, capsys, *words, code=2)
+
+
+def test_a_line_that_is_too_long_is_named_and_those_before_it_are_answered(
+    corpora: Path, lines: str, tmp_path: Path, capsys: Any
+) -> None:
+    cfg = config(corpora, tmp_path)
+    cfg["sched"]["epochs"] = 1
+    cfg["model"]["network"] = NETWORKS["transformer"] | {"places": "learned", "max_positions": 5}
+    record = str(run_task(cfg, raise_errors=True).record_dir)
+    words = ["generate", record, "--device", "-1", "--input", lines, "--min-length", "1"]
+    capsys.readouterr()
+    assert main(words) == 2
+    read = capsys.readouterr()
+    assert len(read.out.splitlines()) == 1 and "in.en:3 a text has 6 tokens, and the model takes 5" in read.err
+    (tmp_path / "begun.de").write_text("ein hund läuft ein hund\n")
+    told = generated(record, capsys, "--input", lines, "--prefixes", str(tmp_path / "begun.de"), code=2)
+    assert "in.en:1 the prefix has 6 tokens with its end, and the model takes 5" in told
+
+
+def test_no_file_is_lost(record: str, lines: str, tmp_path: Path, capsys: Any) -> None:
+    words = ("--input", lines, "--output", str(tmp_path / "." / "in.en"))
+    assert "would be written while it is read" in generated(record, capsys, *words, code=2)
+    kept = str(tmp_path / "in.en")
+    assert "there is no file" in generated(record, capsys, "--input", "none.en", "--output", kept, code=2)
+    assert Path(lines).read_text("utf-8").splitlines() == LINES
+    full = generated(record, capsys, "--input", lines, "--output", "/dev/full", code=2)
+    assert "/dev/full cannot be written: No space left" in full
+
+
+def test_weights_of_another_vocabulary_are_one_error(record: str, lines: str, tmp_path: Path, capsys: Any) -> None:
+    Words.train(["a dog"]).save(tmp_path / "words")
+    other = [f"task.{side}_tokenizer={json.dumps(str(tmp_path / 'words'))}" for side in ("source", "target")]
+    words = [word for text in other for word in ("--set", text)]
+    told = generated(record, capsys, "--input", lines, *words, code=2)
+    assert told.count("error:") == 1 and "Traceback" not in told and "source_table.weight" in told
+
+
+@pytest.fixture
+def talk(record: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "alchemy", "generate", record, "--device", "-1", "--min-length", "1"]
+    pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        process.stdin.write("a dog\n")
+        process.stdin.flush()
+        assert process.stdout.readline().strip()
+        yield process
+
+
+def test_an_interrupt_ends_it_quietly(talk: subprocess.Popen[str]) -> None:
+    talk.send_signal(signal.SIGINT)
+    out, err = talk.communicate(timeout=60)
+    assert (talk.returncode, out, "Traceback" in err) == (130, "", False)
+
+
+def test_a_closed_pipe_ends_it_quietly(talk: subprocess.Popen[str]) -> None:
+    assert talk.stdout is not None and talk.stdin is not None and talk.stderr is not None
+    talk.stdout.close()
+    talk.stdin.write("small cat\n")
+    talk.stdin.flush()
+    assert talk.wait(timeout=60) == 141
+    assert "rror" not in talk.stderr.read()
+
+
 def test_what_cannot_be_is_told(record: str, tmp_path: Path, capsys: Any) -> None:
     assert "--seed is for --sample" in generated(record, capsys, "--seed", "3", code=2)
+    assert "--exact is for a search" in generated(record, capsys, "--sample", "--exact", code=2)
+    assert "'word' is not a valid --alignments; did you mean 'words'" in generated(
+        record, capsys, "--alignments", "word", code=2
+    )
+    assert "--ensemble is for --engine torch" in generated(
+        record, capsys, "--engine", "ctranslate2", "--ensemble", record, code=2
+    )
     assert "--beam is for a search" in generated(record, capsys, "--sample", "--beam", "3", code=2)
     assert "there is no file" in generated(record, capsys, "--input", str(tmp_path / "none.en"), code=2)
     assert "cannot be written: Is a directory" in generated(record, capsys, "--output", str(tmp_path), code=2)

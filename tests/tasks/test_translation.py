@@ -15,6 +15,7 @@ import alchemy
 from alchemy.cli import main
 from alchemy.errors import AlchemyError
 from alchemy.runner import run_task
+from alchemy.text import Words
 from alchemy.verify.equal import compare
 from tests.models.test_matrix import Interrupt
 
@@ -221,5 +222,8 @@ def test_what_cannot_be_is_told(corpora: Path, tmp_path: Path) -> None:
     refused("max_length = 3 must be at least 1, and min_length = 4", limits={"max_length": 3, "min_length": 4})
     refused("beam must be at least 1, not 0", search={"type": "alchemy.generate.BeamSearch", "beam": 0})
     refused("nbest = 9 must be at least 1", search={"type": "alchemy.generate.BeamSearch", "nbest": 9})
+    Words.train(["a dog"]).save(tmp_path / "words")
+    both = {f"{side}_tokenizer": str(tmp_path / "words") for side in ("source", "target")}
+    refused(r"train.en gives 'source' other ids than \S+words", **both)
     refused("alignments must be '', 'words', 'tokens', not 'word'; did you mean 'words'", alignments="word")
     refused("nothing tells the tokenizer of the source", datasets={"train": {"pipes": []}})

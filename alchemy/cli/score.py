@@ -1,0 +1,133 @@
+"""`alchemy score`: how likely a trained model holds given translations, pair by pair, and all together."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from alchemy.cli.generate import Question, blocks, check_files, output, translation, written
+from alchemy.cli.options import add_launch, add_overrides
+from alchemy.cli.predict import counted, opened
+from alchemy.cli.test import add_target
+from alchemy.errors import AlchemyError
+
+EXAMPLES = """examples:
+  alchemy score latest --source test.en --target test.de
+  alchemy score latest --source test.en --target test.de --output test.scores
+  alchemy score latest --source test.en --target test.de --per-token
+  alchemy score latest --source test.en --target test.de --json > scores.jsonl
+  paste test.en test.de | alchemy score latest              # a source, a tab, a target"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add_target(parser)
+    add = parser.add_argument
+    add("--source", dest="sources", default="", metavar="FILE", help="sentences, one a line")
+    add("--target", dest="targets", default="", metavar="FILE", help="their translations, one a line")
+    add("--output", default="", metavar="FILE", help="where the scores go (default: standard output)")
+    add("--per-token", action="store_true", help="each token with its own log-probability behind the sum")
+    add("--json", action="store_true", help="an object a line, and one with the totals at the end")
+    add("--batch-size", type=int, default=64, metavar="N", help="pairs that are read together (default: 64)")
+    add_overrides(parser)
+    add_launch(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    from alchemy.cli.target import open_target
+    from alchemy.launch.project import reach
+
+    if bool(args.sources) != bool(args.targets):
+        hint = "without both, pairs are read from standard input: a source, a tab, a target"
+        raise AlchemyError("--source and --target go together", hint=hint)
+    check_files([name for name in (args.sources, args.targets) if name], args.output)
+    reach(args.user_dir)
+    target = open_target(args, quiet=True)
+    translation(target)
+    totals = Totals()
+    with opened(target, args) as predictor, output(args.output) as out:
+        for questions in pairs(args.sources, args.targets):
+            for row in counted(written(predictor, questions), bar=bool(args.output)):
+                out.write(shown(totals.taken(row), args.json, args.per_token))
+            out.flush()
+        out.write(totals.as_json() if args.json else "")
+    if not args.json:
+        print(totals, file=sys.stderr)
+    return 0
+
+
+def pairs(sources: str, targets: str) -> Iterator[Iterator[Question]]:
+    """What is asked, in blocks: the lines of two files side by side, or those of standard input."""
+    if sources:
+        yield _side_by_side(sources, targets)
+        return
+    for lines in blocks("-", "a source, a tab and a target a line"):
+        yield (_parted(where, line) for where, line in lines)
+
+
+def _side_by_side(sources: str, targets: str) -> Iterator[Question]:
+    from alchemy.data.files import read_lines
+
+    for one, other in itertools.zip_longest(read_lines(sources), read_lines(targets)):
+        if one is None or other is None:
+            longer, shorter, (number, _) = (sources, targets, one) if other is None else (targets, sources, other)
+            text = f"{shorter} ends before it, with {number - 1} lines"
+            raise AlchemyError(text, where=f"{longer}:{number}", hint="both files need a line for each pair")
+        yield f"{sources}:{one[0]}", {"text": one[1], "pair": other[1]}
+
+
+def _parted(where: str, line: str) -> Question:
+    fields = line.split("\t")
+    if len(fields) != 2:
+        text = f"the line has {len(fields) - 1} tabs, expected a source, one tab and a target"
+        raise AlchemyError(text, where=where, hint="`paste test.en test.de` writes such lines")
+    return where, dict(zip(("text", "pair"), fields))
+
+
+def shown(row: dict[str, Any], json: bool, per_token: bool) -> str:
+    from alchemy.pipeline.rows import to_json
+
+    each = list(zip(row["tokens"], row["token_scores"], strict=True))
+    if json:
+        told = {"source": row["text"], "target": row["pair"], "score": row["score"], "count": len(each)}
+        told |= {name: row[name] for name in ("tokens", "token_scores") if per_token}
+        return to_json(told) + "\n"
+    behind = "\t" + " ".join(f"{token.strip()}={score:.4f}" for token, score in each) if per_token else ""
+    return f"{row['score']:.4f}\t{len(each)}{behind}\n"
+
+
+class Totals:
+    """Sums over all pairs."""
+
+    def __init__(self) -> None:
+        self.pairs = self.tokens = 0
+        self.score = 0.0
+        self.empty: list[int] = []  # the lines of pairs that have no score
+
+    def taken(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row, which now is part of the sums; one without an answer has nothing to add."""
+        row = {"score": 0.0, "tokens": [], "token_scores": [], **row}
+        self.pairs += 1
+        self.tokens += len(row["tokens"])
+        self.score += row["score"]
+        self.empty += [] if row["tokens"] else [self.pairs]
+        return row
+
+    @property
+    def ppl(self) -> float:
+        from alchemy.tasks.translation import perplexity
+
+        return perplexity(self.score / self.tokens) if self.tokens else math.nan
+
+    def as_json(self) -> str:
+        from alchemy.pipeline.rows import to_json
+
+        told = {"pairs": self.pairs, "empty": self.empty, "tokens": self.tokens, "score": self.score}
+        return to_json({"total": told | {"ppl": self.ppl if self.tokens else None}}) + "\n"
+
+    def __str__(self) -> str:
+        left = f"; {len(self.empty)} without words, the first in line {self.empty[0]}" if self.empty else ""
+        return f"{self.pairs} pairs, {self.tokens} tokens, log-probability {self.score:.4f}, ppl {self.ppl:.4f}{left}"
