@@ -25,7 +25,7 @@ cfg["plugins"] += {plugins!r}
 print(result.status, result)
 """
 EVERYTHING = ["tensorboard", "pynvml", "fastapi", "uvicorn", "pyarrow", "zstandard", "transformers", "accelerate"]
-EVERYTHING += ["seqeval", "sacrebleu", "matplotlib"]
+EVERYTHING += ["seqeval", "sacrebleu", "matplotlib", "ctranslate2"]
 
 
 def python(code: str) -> str:
