@@ -20,7 +20,6 @@ from alchemy.nn.seq2seq import Network
 
 Precision = Literal["float32", "int8"]
 NO_PENALTY = 1e-30  # as good as 0, which would let CTranslate2 end a search before as many texts have ended as we want
-
 RATED = 64  # texts that are scored together
 
 
@@ -38,13 +37,10 @@ class Engine:
     ) -> None:
         self.network, self.writer, self.told = held(network), writer, told
         self.search, self.places = supported(writer, self.network.out.out_features), layout_of(self.network).places
-        self.never = [[str(token)] for token in {writer.special.pad} - {None, writer.special.eos}]
-        self.translator = library().Translator(
-            str(folder),
-            device=self.network.out.weight.device.type,
-            compute_type=precision,
-            intra_threads=torch.get_num_threads(),
-        )
+        special = writer.special
+        self.never = [[str(token)] for token in {special.begin, special.pad} - {None, special.eos}]
+        self.device = self.network.out.weight.device
+        self.translator = opened(folder, self.device.type, precision)
 
     def __call__(self, rows: Rows) -> list[list[Hypothesis]]:
         found = self._rated(rows, self.found(rows)) if self.told else self.found(rows)
@@ -54,9 +50,10 @@ class Engine:
             found = [texts or own.pop(0) for texts in found]
         return [texts[: self.search.nbest] for texts in found]
 
+    @torch.no_grad()
     def own(self, rows: Rows) -> list[list[Hypothesis]]:
         """As alchemy itself writes them."""
-        walk = Walk(self.network, rows, self.search.beam)
+        walk = Walk(self.network, rows)
         return self.writer(walk, rows.lengths_B, longest=self.network.longest)
 
     def found(self, rows: Rows) -> list[list[Hypothesis]]:
@@ -100,6 +97,15 @@ class Engine:
         pairs = [(source, text) for source, texts in zip(tokens_of(rows), found, strict=True) for text in texts]
         rated = iter(self.rated(*map(list, zip(*pairs)))) if pairs else iter(())
         return [sorted(islice(rated, len(texts)), key=lambda text: -text.score) for texts in found]
+
+
+def opened(folder: Path, device: str, precision: Precision) -> Any:
+    try:
+        threads = torch.get_num_threads()
+        return library().Translator(str(folder), device=device, compute_type=precision, intra_threads=threads)
+    except (ValueError, RuntimeError) as error:  # as a processor that cannot do int8
+        hint = "write texts with --engine torch"
+        raise AlchemyError(f"CTranslate2 cannot compute in {precision} here: {error}", hint=hint) from error
 
 
 def supported(writer: Writer, size: int) -> BeamSearch:

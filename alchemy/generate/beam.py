@@ -1,7 +1,7 @@
 """Beam search over a batch of sentences: what is found for one does not depend on the others."""
 
-# B sentences, G groups of a sentence, K hypotheses of a group, N = B G K rows, V vocabulary, P picks of a row,
-# C candidates of a group, E texts that ended
+# B sentences, G groups of a sentence, K hypotheses of a group, R = G K rows of a sentence, N = B R rows, V vocabulary,
+# P picks of a row, C candidates of a group, E texts that ended, S tokens of a block
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, at_least_single, not_numbers
+from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, logs, not_numbers
 from alchemy.generate.rules import NEVER, Rule, obey
+
+
+BLOCK = 64  # tokens that are looked at together
 
 
 class Candidates(NamedTuple):
@@ -25,6 +29,13 @@ class Candidates(NamedTuple):
 
     def at(self, place_BK: Tensor) -> Candidates:
         return Candidates(*(part.gather(1, place_BK) for part in self))
+
+    def filled(self, count: int) -> Candidates:
+        """So many at least; those that there are not have no chance."""
+        short = (0, max(0, count - self.sum_BC.shape[1]))
+        return Candidates(
+            F.pad(self.parent_BC, short), F.pad(self.token_BC, short), F.pad(self.sum_BC, short, value=NEVER)
+        )
 
 
 @Search.register()
@@ -61,17 +72,16 @@ class BeamSearch(Search):
     ) -> list[list[Hypothesis]]:
         search = Running(self, most_B, special)
         while len(search.left_B):
-            scores_NV = at_least_single(steps.scores(search.last_N))
-            total_N1 = scores_NV.logsumexp(-1, keepdim=True)
-            obey(rules, scores_NV, search.written.tokens_NT, search.left_B.repeat_interleave(self.beam))
-            rows_N = search.advance(scores_NV, total_N1)
-            if len(rows_N) and not torch.equal(rows_N, torch.arange(len(total_N1), device=rows_N.device)):
-                steps.select(rows_N)
+            logs_NV = logs(steps.scores(search.last_N))
+            obey(rules, logs_NV, search.written.tokens_NT, search.sentence_N)
+            rows_BR = search.advance(logs_NV)
+            if len(rows_BR):
+                steps.select(rows_BR)
         return [sorted(texts, key=lambda text: -text.score)[: self.nbest] for texts in search.texts]
 
 
 class Running:
-    """A search that is under way."""
+    """A search that is under way. It begins with one row for each sentence, from which all its hypotheses come."""
 
     def __init__(self, how: BeamSearch, most_B: Tensor, special: Special) -> None:
         self.how, self.most_B, self.special = how, most_B, special
@@ -80,20 +90,28 @@ class Running:
         self.ended = [[0] * how.groups for _ in range(sentences)]  # how many texts, in each group
         self.texts: list[list[Hypothesis]] = [[] for _ in range(sentences)]
         self.left_B = torch.arange(sentences, device=device)  # the sentences that are not done
-        self.written = Written(sentences * how.beam, device)
-        self.last_N = torch.full((sentences * how.beam,), special.begin, device=device)
-        self.sum_BGK = torch.full((sentences, how.groups, self.width), NEVER, device=device)
-        self.sum_BGK[..., 0] = 0.0  # at first the hypotheses of a group are all the same: one of them counts
+        self.written = Written(sentences, device)
+        self.last_N = torch.full((sentences,), special.begin, device=device)
+        self.first_G = torch.zeros(how.groups, dtype=torch.long, device=device)  # of a sentence's rows, in each group
+        self.sum_BGK = torch.zeros(sentences, how.groups, 1, device=device)
 
-    def advance(self, scores_NV: Tensor, total_N1: Tensor) -> Tensor:
-        """Goes on by a token with the best hypotheses; gives the rows that they come from."""
-        sentences, groups = len(self.left_B), self.how.groups
-        scores_BGKV = scores_NV.view(sentences, groups, self.width, -1)
-        total_BGK1 = total_N1.view(sentences, groups, self.width, 1)
-        charge_BV = scores_NV.new_zeros(sentences, scores_NV.shape[-1]) if groups > 1 else None
+    @property
+    def rows(self) -> int:
+        """How many rows a sentence has."""
+        return len(self.last_N) // len(self.left_B)
+
+    @property
+    def sentence_N(self) -> Tensor:
+        return self.left_B.repeat_interleave(self.rows)
+
+    def advance(self, logs_NV: Tensor) -> Tensor:
+        """Goes on by a token with the best hypotheses; gives the rows that they come from, for sentences that go on."""
+        sentences, groups, hypotheses = self.sum_BGK.shape
+        logs_BGKV = logs_NV.view(sentences, -1, hypotheses, logs_NV.shape[-1]).expand(-1, groups, -1, -1)
+        charge_BV = logs_NV.new_zeros(sentences, logs_NV.shape[-1]) if groups > 1 else None
         going = []
         for group in range(groups):
-            found = self._candidates(scores_BGKV[:, group], total_BGK1[:, group], self.sum_BGK[:, group], charge_BV)
+            found = self._candidates(logs_BGKV[:, group], self.sum_BGK[:, group], charge_BV)
             ends_BC = found.token_BC == self.special.eos
             self._keep(found, ends_BC, group)
             # there is one end for each parent at most, so that enough candidates are none
@@ -102,24 +120,22 @@ class Running:
                 charge_BV.scatter_add_(1, going[-1].token_BC, torch.full_like(going[-1].sum_BC, self.how.diversity))
         return self._go_on(*(torch.stack(part, dim=1) for part in zip(*going)))
 
-    def _candidates(
-        self, scores_BKV: Tensor, total_BK1: Tensor, sum_BK: Tensor, charge_BV: Tensor | None
-    ) -> Candidates:
-        picks = min(2 * self.width, scores_BKV.shape[-1])
-        wanted_BKV = scores_BKV if charge_BV is None else scores_BKV - charge_BV[:, None]
+    def _candidates(self, logs_BKV: Tensor, sum_BK: Tensor, charge_BV: Tensor | None) -> Candidates:
+        picks = min(2 * self.width, logs_BKV.shape[-1])
+        wanted_BKV = logs_BKV if charge_BV is None else logs_BKV - charge_BV[:, None]
         # of each row no more than the candidates of the group can be among these
-        token_BKP = wanted_BKV.topk(picks).indices
-        shift_BK1 = sum_BK[..., None] - total_BK1
-        sum_BKP = scores_BKV.gather(2, token_BKP) + shift_BK1
-        rank_BKP = sum_BKP if charge_BV is None else wanted_BKV.gather(2, token_BKP) + shift_BK1
+        rank_BKP, token_BKP = largest(wanted_BKV, picks)
+        sum_BKP = (rank_BKP if charge_BV is None else logs_BKV.gather(2, token_BKP)) + sum_BK[..., None]
+        rank_BKP = rank_BKP + sum_BK[..., None]
         place_BC = rank_BKP.flatten(1).topk(min(2 * self.width, rank_BKP[0].numel())).indices
-        return Candidates(place_BC // picks, *(part.flatten(1).gather(1, place_BC) for part in (token_BKP, sum_BKP)))
+        found = Candidates(place_BC // picks, *(part.flatten(1).gather(1, place_BC) for part in (token_BKP, sum_BKP)))
+        return found.filled(2 * self.width)
 
     def _keep(self, found: Candidates, ends_BC: Tensor, group: int) -> None:
         """Takes the texts that ended, of those that would have been kept."""
         ends_BK = ends_BC[:, : self.width] & (found.sum_BC[:, : self.width] > NEVER)
         place_E, which_E = ends_BK.nonzero(as_tuple=True)
-        rows_E = (place_E * self.how.groups + group) * self.width + found.parent_BC[place_E, which_E]
+        rows_E = place_E * self.rows + self.first_G[group] + found.parent_BC[place_E, which_E]
         texts = self.written.ended(rows_E, found.sum_BC[place_E, which_E], self.special.eos, self.how.length_penalty)
         for sentence, text in zip(self.left_B[place_E].tolist(), texts):
             self.texts[sentence].append(text)
@@ -136,12 +152,12 @@ class Running:
             if not self._done(sentence, best, most)
         ]
         left_B = torch.tensor(left, dtype=torch.long, device=self.left_B.device)
-        group_BG1 = (left_B[:, None] * self.how.groups + torch.arange(self.how.groups, device=left_B.device))[..., None]
-        rows_N = (group_BG1 * self.width + parent_BGK[left_B]).flatten()
+        rows_BR = (left_B[:, None, None] * self.rows + self.first_G[:, None] + parent_BGK[left_B]).flatten(1)
         self.last_N, self.sum_BGK = token_BGK[left_B].flatten(), sum_BGK[left_B]
-        self.written.add(rows_N, self.last_N, self.sum_BGK.flatten())
+        self.written.add(rows_BR.flatten(), self.last_N, self.sum_BGK.flatten())
         self.left_B = self.left_B[left_B]
-        return rows_N
+        self.first_G = torch.arange(self.how.groups, device=left_B.device) * self.width
+        return rows_BR
 
     def _done(self, sentence: int, best: float, most: int) -> bool:
         """Whether nothing more is wanted of a sentence, whose best hypothesis has the sum `best`."""
@@ -155,3 +171,18 @@ class Running:
         # sums only fall: the most that can become of one is its own, at the length that suits it best
         reach = best / (most + 1 if penalty > 0 else self.written.length + 2) ** penalty
         return sorted(text.score for text in self.texts[sentence])[-self.how.nbest] >= reach
+
+
+def largest(scores_BKV: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The largest scores and their tokens, as `topk` gives them; only blocks that can have one of them are sorted."""
+    blocks = scores_BKV.shape[-1] // BLOCK
+    if blocks <= count:
+        return scores_BKV.topk(count)
+    blocks_BKTS = scores_BKV[..., : blocks * BLOCK].unflatten(-1, (blocks, BLOCK))
+    which_BKP = blocks_BKTS.amax(-1).topk(count).indices
+    near_BKPS = blocks_BKTS.gather(2, which_BKP[..., None].expand(-1, -1, -1, BLOCK))
+    rest_BKS = scores_BKV[..., blocks * BLOCK :]
+    values, place = torch.cat((near_BKPS.flatten(2), rest_BKS), dim=2).topk(count)
+    behind = place - count * BLOCK  # of the blocks, where there is no whole one
+    within = which_BKP.gather(2, (place // BLOCK).clamp_max(count - 1)) * BLOCK + place % BLOCK
+    return values, torch.where(behind < 0, within, behind + blocks * BLOCK)

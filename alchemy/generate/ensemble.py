@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from alchemy.generate.hypothesis import Steps, at_least_single
+from alchemy.generate.hypothesis import Steps, logs
 
 
 class Ensemble:
@@ -20,9 +20,9 @@ class Ensemble:
     def scores(self, last_N: Tensor) -> Tensor:
         if len(self.members) == 1:
             return self.members[0].scores(last_N)
-        each = [at_least_single(member.scores(last_N)).log_softmax(-1) for member in self.members]
+        each = [logs(member.scores(last_N)) for member in self.members]
         return torch.stack(each).logsumexp(0) - math.log(len(each))
 
-    def select(self, rows_N: Tensor) -> None:
+    def select(self, rows_BR: Tensor) -> None:
         for member in self.members:
-            member.select(rows_N)
+            member.select(rows_BR)

@@ -1,6 +1,6 @@
 """What a search asks for, step by step, and what it finds."""
 
-# N rows of a search: sentences x hypotheses of each, V vocabulary, T tokens so far, C room for tokens,
+# B sentences, R hypotheses of each, N = B R rows of a search, V vocabulary, T tokens so far, C room for tokens,
 # E texts that ended
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ ROOM = 32  # tokens that there is room for at first; it is doubled when they are
 
 
 class Steps(Protocol):
-    """A decoder and what it remembers. The rows of one sentence are neighbours, and all begin with nothing."""
+    """A decoder and what it remembers. It begins with one row for each sentence; rows of a sentence are neighbours."""
 
     def scores(self, last_N: Tensor) -> Tensor:
-        """Takes the newest token of each row, and gives scores (logits) of the next, [N, V], for the caller to keep."""
+        """Takes the newest token of each row, and gives scores (logits) of the next, [N, V]."""
 
-    def select(self, rows_N: Tensor) -> None:
-        """Keeps some rows, in another order. A sentence stays with as many rows as it had, or leaves."""
+    def select(self, rows_BR: Tensor) -> None:
+        """Goes on with some sentences, in their order, and for each with some of its rows, in any order."""
 
 
-def at_least_single(scores_NV: Tensor) -> Tensor:
-    """Scores whose sums over a text can be told apart: those in half precision as numbers of 32 bits."""
-    return scores_NV if scores_NV.dtype.itemsize >= 4 else scores_NV.float()
+def logs(scores_NV: Tensor) -> Tensor:
+    """Log-probabilities, in at least 32 bits, so that their sums over a text can be told apart."""
+    return scores_NV.log_softmax(-1, dtype=torch.promote_types(scores_NV.dtype, torch.float32))
 
 
 def not_numbers() -> AlchemyError:
@@ -84,9 +84,7 @@ class Written:
 
 
 class Search(Registrable):
-    """A way to write texts, given the steps of a decoder that has `beam` rows for each sentence."""
-
-    beam: int
+    """A way to write texts, given the steps of a decoder."""
 
     def __call__(
         self, steps: Steps, most_B: Tensor, special: Special, rules: Sequence[Rule], numbers: Sequence[int]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, at_least_single, not_numbers
+from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, logs, not_numbers
 from alchemy.generate.rules import NEVER, Rule, obey
 from alchemy.seeds import derive
 
@@ -41,21 +41,16 @@ class Sampling(Search):
         self.nbest, self.temperature, self.top_k, self.top_p = nbest, temperature, top_k, top_p
         self.typical, self.length_penalty, self.seed = typical, length_penalty, seed
 
-    @property
-    def beam(self) -> int:  # type: ignore[override]
-        return self.nbest
-
     def __call__(
         self, steps: Steps, most_B: Tensor, special: Special, rules: Sequence[Rule], numbers: Sequence[int] = ()
     ) -> list[list[Hypothesis]]:
         search = Drawing(self, most_B, special, list(numbers or range(len(most_B))))
         while len(search.left_B):
-            scores_NV = at_least_single(steps.scores(search.last_N))
-            total_N1 = scores_NV.logsumexp(-1, keepdim=True)
-            obey(rules, scores_NV, search.written.tokens_NT, search.left_B.repeat_interleave(self.nbest))
-            rows_N = search.advance(scores_NV, total_N1)
-            if 0 < len(rows_N) < len(total_N1):
-                steps.select(rows_N)
+            logs_NV = logs(steps.scores(search.last_N))
+            obey(rules, logs_NV, search.written.tokens_NT, search.sentence_N)
+            rows_BM = search.advance(logs_NV)
+            if len(rows_BM):
+                steps.select(rows_BM)
         return [sorted(texts, key=lambda text: -text.score) for texts in search.texts]
 
     def kept(self, scores_NV: Tensor) -> Tensor:
@@ -74,17 +69,18 @@ class Sampling(Search):
 
 
 class Drawing:
-    """Texts that are being drawn."""
+    """Texts that are being drawn. Each sentence begins with one row, from which all its texts come."""
 
     def __init__(self, how: Sampling, most_B: Tensor, special: Special, numbers: Sequence[int]) -> None:
         self.how, self.special = how, special
-        rows, device = len(most_B) * how.nbest, most_B.device
+        sentences, device = len(most_B), most_B.device
         self.texts: list[list[Hypothesis]] = [[] for _ in most_B]
-        self.left_B = torch.arange(len(most_B), device=device)
-        self.open_N = torch.ones(rows, dtype=torch.bool, device=device)  # the texts that have not ended
-        self.written = Written(rows, device)
-        self.last_N = torch.full((rows,), special.begin, device=device)
-        self.sum_N = torch.zeros(rows, device=device)
+        self.left_B = torch.arange(sentences, device=device)
+        self.written = Written(sentences, device)
+        self.last_N = torch.full((sentences,), special.begin, device=device)
+        self.from_BM = self.left_B[:, None].expand(-1, how.nbest)  # the row that each text comes from
+        self.open_BM = torch.ones_like(self.from_BM, dtype=torch.bool)  # the texts that have not ended
+        self.sum_BM = torch.zeros_like(self.from_BM, dtype=torch.float)
         # numbers of its own for each text, so that it does not matter what else is drawn
         self.draws = [
             torch.Generator().manual_seed(derive(how.seed, number, text))
@@ -92,25 +88,34 @@ class Drawing:
             for text in range(how.nbest)
         ]
 
-    def advance(self, scores_NV: Tensor, total_N1: Tensor) -> Tensor:
+    @property
+    def sentence_N(self) -> Tensor:
+        return self.left_B.repeat_interleave(len(self.last_N) // len(self.left_B))
+
+    def advance(self, logs_NV: Tensor) -> Tensor:
         """Writes a token in each text; gives the rows of the sentences that go on."""
-        token_N1 = self._drawn(scores_NV)[:, None]
-        sum_N = self.sum_N + (scores_NV.gather(1, token_N1) - total_N1)[:, 0]
-        ends_N = self.open_N & (token_N1[:, 0] == self.special.eos)
-        if bool(sum_N[self.open_N].isnan().any()):
+        logs_MV = logs_NV[self.from_BM.flatten()]
+        token_M = self._drawn(logs_MV)
+        token_BM = token_M.view_as(self.from_BM)
+        sum_BM = self.sum_BM + logs_MV.gather(1, token_M[:, None]).view_as(self.sum_BM)
+        if bool(sum_BM[self.open_BM].isnan().any()):
             raise not_numbers()
-        rows_E = ends_N.nonzero()[:, 0]
-        texts = self.written.ended(rows_E, sum_N[rows_E], self.special.eos, self.how.length_penalty)
-        for sentence, text in zip(self.left_B[rows_E // self.how.nbest].tolist(), texts):
+        ends_BM = self.open_BM & (token_BM == self.special.eos)
+        rows_E = self.from_BM[ends_BM]
+        texts = self.written.ended(rows_E, sum_BM[ends_BM], self.special.eos, self.how.length_penalty)
+        for sentence, text in zip(self.left_B[ends_BM.nonzero()[:, 0]].tolist(), texts):
             self.texts[sentence].append(text)
-        going_BM = (self.open_N & ~ends_N).view(-1, self.how.nbest)
+        going_BM = self.open_BM & ~ends_BM
         left_B = going_BM.any(1).nonzero()[:, 0]
-        rows_N = (left_B[:, None] * self.how.nbest + torch.arange(self.how.nbest, device=left_B.device)).flatten()
-        self.left_B, self.open_N = self.left_B[left_B], going_BM.flatten()[rows_N]
-        self.last_N, self.sum_N = token_N1[rows_N, 0], sum_N[rows_N]
-        self.draws = [self.draws[row] for row in rows_N.tolist()]
-        self.written.add(rows_N, self.last_N, self.sum_N)
-        return rows_N
+        rows_BM = self.from_BM[left_B]
+        self.left_B, self.open_BM, self.sum_BM = self.left_B[left_B], going_BM[left_B], sum_BM[left_B]
+        self.last_N = token_BM[left_B].flatten()
+        self.draws = [
+            self.draws[place * self.how.nbest + text] for place in left_B.tolist() for text in range(self.how.nbest)
+        ]
+        self.written.add(rows_BM.flatten(), self.last_N, self.sum_BM.flatten())
+        self.from_BM = torch.arange(len(self.last_N), device=left_B.device).view_as(rows_BM)
+        return rows_BM
 
     def _drawn(self, scores_NV: Tensor) -> Tensor:
         if not self.how.temperature:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Steps, at_least_single
+from alchemy.generate.hypothesis import Steps, logs
 from alchemy.model import AlchemyModel
 from alchemy.nn.losses import CrossEntropy, build_loss
 from alchemy.nn.rows import Rows, in_front
@@ -25,14 +25,14 @@ IGNORED = -100  # unless the loss says what it looks away from
 class Walk:
     """The steps of a search over a network."""
 
-    def __init__(self, network: Network, rows: Rows, beams: int) -> None:
-        self.network, self.state = network, network.begin(network.encode(rows), beams)
+    def __init__(self, network: Network, rows: Rows) -> None:
+        self.network, self.state = network, network.begin(network.encode(rows))
 
     def scores(self, last_N: Tensor) -> Tensor:
         return self.network.decode(last_N[:, None], self.state)[:, -1]
 
-    def select(self, rows_N: Tensor) -> None:
-        self.state.select(rows_N)
+    def select(self, rows_BR: Tensor) -> None:
+        self.state.select(rows_BR)
 
 
 @AlchemyModel.register()
@@ -98,9 +98,9 @@ class Translator(AlchemyModel):
         longest: int | None = self.module.longest
         return longest
 
-    def walk(self, batch: Mapping[str, Any], beams: int) -> Steps:
-        """The steps of a search for the targets of a batch, with so many hypotheses for each."""
-        return Walk(self.module, self.rows(batch), beams)
+    def walk(self, batch: Mapping[str, Any]) -> Steps:
+        """The steps of a search for the targets of a batch."""
+        return Walk(self.module, self.rows(batch))
 
     def logs(self, batch: Mapping[str, Any], texts: Sequence[Sequence[int]]) -> list[list[float]]:
         """The log-probability of each token of the text of each source; the last token is the end."""
@@ -136,5 +136,4 @@ def shifted(texts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tenso
 
 def logs_of(scores_BTV: Tensor, target_BT: Tensor) -> Tensor:
     """The log-probabilities of the tokens of a target."""
-    scores_BTV = at_least_single(scores_BTV)
-    return scores_BTV.gather(-1, target_BT[..., None])[..., 0] - scores_BTV.logsumexp(-1)
+    return logs(scores_BTV).gather(-1, target_BT[..., None])[..., 0]

@@ -20,10 +20,18 @@ class KeyValues(NamedTuple):
     values_BHSK: Tensor
 
 
+class Step(Protocol):
+    """Where the tokens of a step of a search stand in their texts, and which tokens each of them sees."""
+
+    place_Q: Tensor
+    mask_B1QE: Tensor
+
+
 class Past(Protocol):
     """The keys and values of the tokens so far."""
 
-    length: int
+    @property
+    def family(self) -> Step: ...
 
     def add(self, now: KeyValues) -> KeyValues:
         """Those of all tokens, with those of this step behind them."""
@@ -40,20 +48,16 @@ class SelfAttention(nn.Module):
         self.register_buffer("turn_K", frequencies(dim // heads) if rotary else None, persistent=False)
 
     def forward(self, states_BTD: Tensor, *, real_B11S: Tensor | None = None, past: Past | None = None) -> Tensor:
-        """With a `real_B11S` every token sees all real ones; without it only itself and those before it."""
+        """With a `real_B11S` every token sees all real ones; without it itself and those before it, also in the past."""
         query, key, value = (split(part, self.heads) for part in self.inner(states_BTD).chunk(3, dim=-1))
         if self.turn_K is not None:
-            begin = 0 if past is None else past.length
-            query, key = turned(query, self.turn_K, begin), turned(key, self.turn_K, begin)
-        seen = KeyValues(key, value)
+            place_T = torch.arange(query.shape[2], device=query.device) if past is None else past.family.place_Q
+            query, key = turned(query, self.turn_K, place_T), turned(key, self.turn_K, place_T)
+        seen, mask = KeyValues(key, value), real_B11S
         if past is not None:
-            seen = past.add(seen)
-        tokens, length = query.shape[2], seen.keys_BHSK.shape[2]
-        mask = real_B11S
-        if mask is None and 1 < tokens < length:  # several tokens behind others: torch would count from the first
-            mask = torch.ones(tokens, length, dtype=torch.bool, device=query.device).tril(length - tokens)
+            seen, mask = past.add(seen), past.family.mask_B1QE
         made_BHTK = F.scaled_dot_product_attention(
-            query, *seen, attn_mask=mask, is_causal=mask is None and tokens > 1, dropout_p=self.dropout * self.training
+            query, *seen, attn_mask=mask, is_causal=mask is None, dropout_p=self.dropout * self.training
         )
         return self.out(joined(made_BHTK))
 
@@ -109,10 +113,9 @@ def frequencies(features: int) -> Tensor:
     return 10_000 ** -(torch.arange(0, features, 2) / features)
 
 
-def turned(states_BHTK: Tensor, turn_K: Tensor, begin: int) -> Tensor:
-    """Pairs of features, turned by the place of their token (Su et al. 2021); the first token has the place `begin`."""
-    place_T = torch.arange(begin, begin + states_BHTK.shape[2], device=states_BHTK.device, dtype=turn_K.dtype)
-    angle_TK = place_T[:, None] * turn_K
+def turned(states_BHTK: Tensor, turn_K: Tensor, place_T: Tensor) -> Tensor:
+    """Pairs of features, turned by the place of their token (Su et al. 2021)."""
+    angle_TK = place_T[:, None].to(turn_K.dtype) * turn_K
     cos_TK, sin_TK = angle_TK.cos().to(states_BHTK.dtype), angle_TK.sin().to(states_BHTK.dtype)
     one, other = states_BHTK.chunk(2, dim=-1)
     return torch.cat((one * cos_TK - other * sin_TK, other * cos_TK + one * sin_TK), dim=-1)

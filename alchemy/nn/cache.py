@@ -1,6 +1,11 @@
-"""What a decoder keeps from one step of a search to the next: the keys and values of all tokens so far."""
+"""What a decoder keeps from one step of a search to the next: the keys and values of all tokens so far.
 
-# T tokens so far, C room for tokens, N rows of a search, H heads, K features of a head
+The tokens of all hypotheses of a sentence stand in one row, and a mask tells which of them each hypothesis is made of.
+So choosing hypotheses moves no keys: they are written once, and read once for all hypotheses of the sentence.
+"""
+
+# B sentences, R hypotheses of each, T tokens of a step, Q = R T of all hypotheses, E tokens so far, C room for them,
+# H heads, K features of a head
 
 from __future__ import annotations
 
@@ -9,57 +14,70 @@ from torch import Tensor
 
 from alchemy.nn.attention import KeyValues
 
-ROOM = 32  # tokens that there is room for at first; it is doubled when they are there
+ROOM = 128  # tokens that there is room for at first; it is doubled when they are there
+
+
+class Family:
+    """Which of the tokens so far each hypothesis is made of. A sentence begins with one hypothesis, without tokens."""
+
+    def __init__(self, sentences: int, device: torch.device) -> None:
+        self.length = 0  # of a hypothesis
+        self.own_BRE = torch.ones(sentences, 1, 0, dtype=torch.bool, device=device)
+        self.mask_B1QE = self.own_BRE[:, None]
+        self.place_Q = torch.arange(0, device=device)
+
+    @property
+    def rows(self) -> int:
+        return self.own_BRE.shape[1]
+
+    def grow(self, tokens: int) -> None:
+        """Each hypothesis has so many tokens more; each of them sees itself and those before it."""
+        device = self.own_BRE.device
+        one_RR = torch.eye(self.rows, dtype=torch.bool, device=device)
+        before_TT = torch.ones(tokens, tokens, dtype=torch.bool, device=device).tril()
+        new_QQ = torch.kron(one_RR, before_TT)
+        old_BQE = self.own_BRE.repeat_interleave(tokens, dim=1)
+        self.mask_B1QE = torch.cat((old_BQE, new_QQ.expand(len(old_BQE), -1, -1)), dim=2)[:, None]
+        self.own_BRE = self.mask_B1QE[:, 0, tokens - 1 :: tokens]  # the last token of each sees all of its own
+        self.place_Q = torch.arange(self.length, self.length + tokens, device=device).repeat(self.rows)
+        self.length += tokens
+
+    def select(self, sentences_B: Tensor, parent_BR: Tensor) -> None:
+        self.own_BRE = self.own_BRE[sentences_B[:, None], parent_BR]
 
 
 class Grown:
-    """Keys, or values, of the tokens so far: room is made in advance, so that a step writes one token and copies none.
-
-    Tokens come first, so that those that are there lie together, and choosing rows is one copy into a second room.
-    """
+    """Keys, or values, of the tokens so far: room is made in advance, so that a step writes its tokens and no others."""
 
     def __init__(self) -> None:
-        self.room_CNHK: Tensor | None = None
-        self.spare_CNHK: Tensor | None = None
+        self.room_BHCK: Tensor | None = None
+        self.length = 0
 
-    def add(self, now_NHTK: Tensor, length: int) -> Tensor:
-        """Writes what comes behind the first `length` tokens, and gives all."""
-        rows, heads, tokens, features = now_NHTK.shape
-        end = length + tokens
-        room = self.room_CNHK
-        if room is None or end > len(room):
-            grown = now_NHTK.new_empty(max(ROOM, 2 * end), rows, heads, features)
-            if room is not None:
-                grown[:length] = room[:length]
-            self.room_CNHK, self.spare_CNHK = grown, None
-            room = grown
-        room[length:end] = now_NHTK.permute(2, 0, 1, 3)
-        return room[:end].permute(1, 2, 0, 3)
+    def add(self, now_BHQK: Tensor) -> Tensor:
+        """Writes those of a step behind those that are there, and gives all."""
+        begin, self.length = self.length, self.length + now_BHQK.shape[2]
+        if self.room_BHCK is None or self.length > self.room_BHCK.shape[2]:
+            before = self.room_BHCK
+            self.room_BHCK = now_BHQK.new_empty(*now_BHQK.shape[:2], max(ROOM, 2 * self.length), now_BHQK.shape[3])
+            if before is not None:
+                self.room_BHCK[:, :, :begin] = before[:, :, :begin]
+        self.room_BHCK[:, :, begin : self.length] = now_BHQK
+        return self.room_BHCK[:, :, : self.length]
 
-    def select(self, rows: Tensor, length: int) -> None:
-        """Keeps some rows, in another order, each as often as it is named."""
-        room = self.room_CNHK
-        if room is None:
-            return
-        spare = self.spare_CNHK
-        if spare is None or spare.shape[:2] != (len(room), len(rows)):
-            spare = room.new_empty(len(room), len(rows), *room.shape[2:])
-        torch.index_select(room[:length], 1, rows, out=spare[:length])
-        self.room_CNHK, self.spare_CNHK = spare, room
+    def keep(self, sentences_B: Tensor) -> None:
+        if self.room_BHCK is not None:
+            self.room_BHCK = self.room_BHCK[sentences_B]
 
 
 class LayerCache:
-    """The keys and values of one layer."""
+    """The keys and values of one layer, for the hypotheses of a family."""
 
-    def __init__(self) -> None:
-        self.length = 0
-        self.keys, self.values = Grown(), Grown()
+    def __init__(self, family: Family) -> None:
+        self.family, self.keys, self.values = family, Grown(), Grown()
 
     def add(self, now: KeyValues) -> KeyValues:
-        seen = KeyValues(self.keys.add(now.keys_BHSK, self.length), self.values.add(now.values_BHSK, self.length))
-        self.length += now.keys_BHSK.shape[2]
-        return seen
+        return KeyValues(self.keys.add(now.keys_BHSK), self.values.add(now.values_BHSK))
 
-    def select(self, rows: Tensor) -> None:
-        self.keys.select(rows, self.length)
-        self.values.select(rows, self.length)
+    def keep(self, sentences_B: Tensor) -> None:
+        self.keys.keep(sentences_B)
+        self.values.keep(sentences_B)

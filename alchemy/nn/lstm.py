@@ -20,11 +20,11 @@ class Recalled:
     def __init__(self, source: Source, hidden_LND: Tensor, cell_LND: Tensor, said_ND: Tensor) -> None:
         self.source, self.hidden_LND, self.cell_LND, self.said_ND = source, hidden_LND, cell_LND, said_ND
 
-    def select(self, rows_N: Tensor) -> None:
-        beams = len(self.said_ND) // len(self.source.real_BS)
+    def select(self, rows_BR: Tensor) -> None:
+        sentences_B = rows_BR[:, 0] // (len(self.said_ND) // len(self.source.real_BS))
+        rows_N = rows_BR.flatten()
         self.hidden_LND, self.cell_LND = self.hidden_LND[:, rows_N], self.cell_LND[:, rows_N]
         self.said_ND = self.said_ND[rows_N]
-        sentences_B = rows_N[::beams] // beams
         if len(sentences_B) < len(self.source.real_BS):
             self.source = Source(*(part[sentences_B] for part in self.source))
 
@@ -63,10 +63,10 @@ class AttentionLSTM(Network):
         states_BSD, _ = self.reader(self.dropout(self.source_table(rows.ids_BT)), rows.lengths_B)
         return Source(states_BSD, rows.real_BT)
 
-    def begin(self, source: Source, beams: int = 1) -> Recalled:
+    def begin(self, source: Source) -> Recalled:
         # the mean of the source, so that padding says nothing
         mean_BD = source.states_BSD.sum(1) / source.real_BS.sum(1, keepdim=True)
-        made_NLD = self.first(mean_BD).tanh().repeat_interleave(beams, 0).unflatten(-1, (-1, self.hidden))
+        made_NLD = self.first(mean_BD).tanh().unflatten(-1, (-1, self.hidden))
         hidden_LND, cell_LND = (part.contiguous() for part in made_NLD.transpose(0, 1).chunk(2))
         return Recalled(source, hidden_LND, cell_LND, torch.zeros_like(hidden_LND[0]))
 

@@ -1,6 +1,7 @@
 """The contract of networks that read one row of tokens and write another."""
 
-# B rows, T tokens of the target, S of the source, N rows of a search: sentences x hypotheses, D features, V vocabulary
+# B rows, T tokens of the target, S of the source, N = B R rows of a search: R hypotheses of each sentence,
+# D features, V vocabulary
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ class Source(NamedTuple):
 class Decoding(Protocol):
     """What a search carries from step to step. The hypotheses of a sentence are neighbours."""
 
-    def select(self, rows_N: Tensor) -> None:
-        """Keeps some hypotheses, in another order; a sentence stays with as many as it had, or leaves."""
+    def select(self, rows_BR: Tensor) -> None:
+        """Goes on with some sentences, in their order, and for each of them with some of its hypotheses in any order."""
 
 
 class Network(nn.Module, Registrable):
@@ -40,9 +41,9 @@ class Network(nn.Module, Registrable):
     def encode(self, rows: Rows) -> Source:
         raise NotImplementedError(f"{type(self).__name__} must define encode(rows) -> Source")
 
-    def begin(self, source: Source, beams: int = 1) -> Any:
-        """The state of a search with so many hypotheses for each source."""
-        raise NotImplementedError(f"{type(self).__name__} must define begin(source, beams) -> state with select(rows)")
+    def begin(self, source: Source) -> Any:
+        """The state of a search, which begins with one hypothesis for each source."""
+        raise NotImplementedError(f"{type(self).__name__} must define begin(source) -> state with select(rows)")
 
     def decode(self, before_NT: Tensor, state: Any) -> Tensor:
         """The scores of what comes behind each of the tokens; the state remembers them."""

@@ -1,6 +1,6 @@
 """A Transformer that reads one row of tokens and writes another: one decoder for training and for search."""
 
-# B rows, T tokens, S tokens of the source, N rows of a search (B sentences x beams), D features, V vocabulary, L layers
+# B rows, T tokens, S tokens of the source, N rows of a search, Q tokens of all rows of a sentence, D features, V vocabulary
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
 from alchemy.nn.attention import CrossAttention, KeyValues, SelfAttention
-from alchemy.nn.cache import LayerCache
+from alchemy.nn.cache import Family, LayerCache
 from alchemy.nn.positions import Learned, NoPlaces, Sinusoidal
 from alchemy.nn.rows import Rows
 from alchemy.nn.seq2seq import Network, Source
@@ -106,7 +106,7 @@ class DecoderLayer(nn.Module):
         self, states_BTD: Tensor, source: KeyValues, real_B11S: Tensor | None, past: LayerCache | None
     ) -> Tensor:
         states_BTD = self.around[0](states_BTD, lambda states: self.attend(states, past=past))
-        states_BTD = self.around[1](states_BTD, lambda states: by_source(self.look, states, source, real_B11S))
+        states_BTD = self.around[1](states_BTD, lambda states: self.look(states, source, real_B11S))
         made_BTD: Tensor = self.around[2](states_BTD, self.think)
         return made_BTD
 
@@ -116,28 +116,20 @@ class DecoderLayer(nn.Module):
         return self.look.weights(cast(Residual, self.around[1]).given(states_BTD), source, real_B11S)
 
 
-def by_source(look: CrossAttention, states_NTD: Tensor, source: KeyValues, real_B11S: Tensor | None) -> Tensor:
-    """The hypotheses of one source stand side by side as if they were tokens of one row: its keys are there once."""
-    side_by_side = states_NTD.reshape(len(source.keys_BHSK), -1, states_NTD.shape[-1])
-    return look(side_by_side, source, real_B11S).view_as(states_NTD)
-
-
 class Cached:
-    """What a search carries from step to step: the source as each layer sees it, and a cache for each layer.
+    """What a search carries from step to step: the source as each layer sees it, and a cache for each layer."""
 
-    The hypotheses of a sentence are neighbours: rows `0 .. beams - 1` are of the first one.
-    """
+    def __init__(self, source: list[KeyValues], real_B11S: Tensor) -> None:
+        self.source, self.real_B11S = source, real_B11S
+        self.family = Family(len(real_B11S), real_B11S.device)
+        self.past = [LayerCache(self.family) for _ in source]
 
-    def __init__(self, source: list[KeyValues], real_B11S: Tensor, beams: int) -> None:
-        self.source, self.real_B11S, self.beams = source, real_B11S, beams
-        self.past = [LayerCache() for _ in source]
-
-    def select(self, rows_N: Tensor) -> None:
-        """Keeps some hypotheses, in another order; sentences stay, or leave with all of theirs."""
-        for layer in self.past:
-            layer.select(rows_N)
-        sentences_B = rows_N[:: self.beams] // self.beams
+    def select(self, rows_BR: Tensor) -> None:
+        sentences_B = rows_BR[:, 0] // self.family.rows
+        self.family.select(sentences_B, rows_BR % self.family.rows)
         if len(sentences_B) < len(self.real_B11S):
+            for layer in self.past:
+                layer.keep(sentences_B)
             self.source = [KeyValues(*(part[sentences_B] for part in layer)) for layer in self.source]
             self.real_B11S = self.real_B11S[sentences_B]
 
@@ -228,17 +220,22 @@ class Transformer(Network):
             states_BSD = layer(states_BSD, rows.real_BT[:, None, None])
         return Source(self.encoder_norm(states_BSD), rows.real_BT)
 
-    def begin(self, source: Source, beams: int = 1) -> Cached:
-        return Cached(self._looks(source), source.real_BS[:, None, None], beams)
+    def begin(self, source: Source) -> Cached:
+        return Cached(self._looks(source), source.real_BS[:, None, None])
 
     def decode(self, before_NT: Tensor, state: Cached) -> Tensor:
-        states_NTD = self._decode(before_NT, state.source, state.real_B11S, state.past)
-        scores_NTV: Tensor = self.out(states_NTD)
+        begun_NTD = self._begun(before_NT, state.family.length)
+        state.family.grow(before_NT.shape[1])
+        # the hypotheses of a sentence stand side by side in one row, as if they were tokens of it
+        begun_BQD = begun_NTD.reshape(len(state.real_B11S), -1, begun_NTD.shape[-1])
+        made_BQD = self._decode(begun_BQD, state.source, state.real_B11S, state.past)
+        scores_NTV: Tensor = self.out(made_BQD.view_as(begun_NTD))
         return scores_NTV
 
     def forward(self, rows: Rows, before_BT: Tensor) -> Tensor:
         source = self.encode(rows)
-        states_BTD = self._decode(before_BT, self._looks(source), source.real_BS[:, None, None], self._afresh())
+        begun_BTD, afresh = self._begun(before_BT, 0), [None] * len(self.decoder)
+        states_BTD = self._decode(begun_BTD, self._looks(source), source.real_BS[:, None, None], afresh)
         scores_BTV: Tensor = self.out(states_BTD)
         return scores_BTV
 
@@ -260,21 +257,17 @@ class Transformer(Network):
         """The source as each layer of the decoder sees it."""
         return [layer.look.look(source.states_BSD) for layer in self._layers]
 
-    def _afresh(self) -> list[None]:
-        return [None] * len(self.decoder)
-
     def _begun(self, before_NT: Tensor, begin: int) -> Tensor:
         states_NTD: Tensor = self.dropout(self.target_places(self.target_table(before_NT) * self.scale, begin))
         return states_NTD
 
     def _decode(
-        self, before_NT: Tensor, looks: list[KeyValues], real_B11S: Tensor, past: Sequence[LayerCache | None]
+        self, states_BTD: Tensor, looks: list[KeyValues], real_B11S: Tensor, past: Sequence[LayerCache | None]
     ) -> Tensor:
-        states_NTD = self._begun(before_NT, past[0].length if past[0] is not None else 0)
         for layer, look, cache in zip(self._layers, looks, past, strict=True):
-            states_NTD = layer(states_NTD, look, real_B11S, cache)
-        made_NTD: Tensor = self.decoder_norm(states_NTD)
-        return made_NTD
+            states_BTD = layer(states_BTD, look, real_B11S, cache)
+        made_BTD: Tensor = self.decoder_norm(states_BTD)
+        return made_BTD
 
 
 def places_of(kind: Places, dim: int, longest: int) -> NoPlaces:

@@ -178,7 +178,7 @@ class Translation(AlchemyTask):
         """The texts of each source of a batch, best first, by the search of the config."""
         model: Any = self.run.model
         writer = cast(Writer, self.writer)
-        steps = Ensemble([each.walk(batch, writer.search.beam) for each in (model, *self.others)])
+        steps = Ensemble([each.walk(batch) for each in (model, *self.others)])
         # what is drawn depends on the source, not on its place in the data or in a batch
         read = model.rows(batch)
         numbers = [derive(0, *row[:length]) for row, length in zip(read.ids_BT.tolist(), read.lengths_B.tolist())]

@@ -30,7 +30,7 @@ def searched(
     net: Network, sources: list[list[int]], how: Any, *more: Rule, most: int = 6, extra: int = 0
 ) -> list[list[Hypothesis]]:
     lengths = [most] * len(sources)
-    return how(Decoder(net, sources, how.beam, extra), torch.tensor(lengths), SPECIAL, rules(lengths, *more))
+    return how(Decoder(net, sources, extra), torch.tensor(lengths), SPECIAL, rules(lengths, *more))
 
 
 @torch.no_grad()
@@ -113,14 +113,14 @@ def test_an_ensemble_of_one_is_that_one_and_of_two_the_mean() -> None:
 
     def together(*nets: Network) -> list[list[Hypothesis]]:
         with torch.no_grad():
-            return how(Ensemble([Decoder(net, sources, 3) for net in nets]), most, SPECIAL, rules([6, 6]))
+            return how(Ensemble([Decoder(net, sources) for net in nets]), most, SPECIAL, rules([6, 6]))
 
     same(together(one), searched(one, sources, how))
     same(together(one, one, one), searched(one, sources, how))
     with torch.no_grad():
         last = torch.full((6,), EOS)
-        mean = Ensemble([Decoder(net, sources, 3) for net in (one, other)]).scores(last).exp()
-        each = [Decoder(net, sources, 3).scores(last).softmax(-1) for net in (one, other)]
+        mean = Ensemble([Decoder(net, sources) for net in (one, other)]).scores(last).exp()
+        each = [Decoder(net, sources).scores(last).softmax(-1) for net in (one, other)]
     assert torch.allclose(mean, (each[0] + each[1]) / 2, atol=1e-6)
 
 
@@ -145,7 +145,7 @@ def test_rules_hold(sources: list[list[int]], seed: int, size: int, prefix: list
             assert PAD not in text.tokens
     begun = Prefixes(torch.tensor([prefix] * count), torch.full((count,), len(prefix)), rules([6] * count, repeat))
     with torch.no_grad():
-        found = BeamSearch(beam=3)(Decoder(net, sources, 3), torch.full((count,), 6), SPECIAL, [begun])
+        found = BeamSearch(beam=3)(Decoder(net, sources), torch.full((count,), 6), SPECIAL, [begun])
     assert all(texts[0].tokens[: len(prefix)] == prefix for texts in found)
 
 
@@ -174,7 +174,7 @@ def test_scores_that_are_not_numbers_are_told() -> None:
 def test_sentences_have_limits_of_their_own() -> None:
     net, sources, most = network(4), [[3, 4], [3, 4], [5]], [1, 6, 3]
     with torch.no_grad():
-        found = BeamSearch(beam=3, nbest=3)(Decoder(net, sources, 3), torch.tensor(most), SPECIAL, rules(most))
+        found = BeamSearch(beam=3, nbest=3)(Decoder(net, sources), torch.tensor(most), SPECIAL, rules(most))
     alone = [searched(net, [source], BeamSearch(beam=3, nbest=3), most=m)[0] for source, m in zip(sources, most)]
     same(found, alone)
 
@@ -211,7 +211,7 @@ def test_what_is_drawn_depends_on_seed_and_number_alone(how: Sampling) -> None:
     together = searched(net, sources, how)
     with torch.no_grad():
         alone = [
-            how(Decoder(net, [source], how.beam), torch.tensor([6]), SPECIAL, rules([6]), numbers=[number])[0]
+            how(Decoder(net, [source]), torch.tensor([6]), SPECIAL, rules([6]), numbers=[number])[0]
             for number, source in enumerate(sources)
         ]
     same(together, alone)
@@ -235,7 +235,7 @@ def test_draws_follow_the_probabilities_of_what_is_left_in() -> None:
         def scores(self, last_N: Tensor) -> Tensor:
             return scores.expand(len(last_N), -1).clone()
 
-        def select(self, rows_N: Tensor) -> None: ...
+        def select(self, rows_BR: Tensor) -> None: ...
 
     drawn = Sampling(nbest=4000)(Fixed(), torch.tensor([0]), Special(begin=3, eos=3), [])
     share = sum(text.tokens[0] == 0 for text in drawn[0]) / 4000

@@ -48,11 +48,11 @@ def rows_of(sources: Sequence[Sequence[int]], extra: int = 0) -> Rows:
 class Decoder:
     """The steps of a search over a network."""
 
-    def __init__(self, net: Network, sources: Sequence[list[int]], beams: int, extra: int = 0) -> None:
-        self.net, self.state = net, net.begin(net.encode(rows_of(sources, extra)), beams)
+    def __init__(self, net: Network, sources: Sequence[list[int]], extra: int = 0) -> None:
+        self.net, self.state = net, net.begin(net.encode(rows_of(sources, extra)))
 
     def scores(self, last_N: Tensor) -> Tensor:
         return self.net.decode(last_N[:, None], self.state)[:, -1].clone()
 
-    def select(self, rows_N: Tensor) -> None:
-        self.state.select(rows_N)
+    def select(self, rows_BR: Tensor) -> None:
+        self.state.select(rows_BR)

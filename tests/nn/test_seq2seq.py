@@ -10,6 +10,7 @@ from alchemy.nn.seq2seq import Network
 from tests.nn.networks import EOS, NETWORKS, SIZE, Decoder, network, rows_of, transformer
 
 SOURCES = [[3, 4, 5], [6, 2]]
+TWICE = torch.tensor([[0, 0], [1, 1]])
 
 
 @pytest.fixture(params=NETWORKS)
@@ -29,11 +30,13 @@ def near(one: torch.Tensor, other: torch.Tensor) -> bool:
 @torch.no_grad()
 def test_step_by_step_is_all_at_once(net: Network) -> None:
     before_NT = before(4, 41)  # more than the first room of a cache
-    steps = Decoder(net, SOURCES, 2)
+    steps = Decoder(net, SOURCES)
+    steps.select(TWICE)
     found = torch.stack([steps.scores(before_NT[:, place]) for place in range(41)], dim=1)
     twice = rows_of([source for source in SOURCES for _ in range(2)])
     assert near(found, net(twice, before_NT))
-    state = net.begin(net.encode(rows_of(SOURCES)), 2)
+    state = net.begin(net.encode(rows_of(SOURCES)))
+    state.select(TWICE)
     parts = [net.decode(part, state) for part in before_NT.split([1, 5, 35], dim=1)]
     assert near(torch.cat(parts, dim=1), found)
 
@@ -41,15 +44,18 @@ def test_step_by_step_is_all_at_once(net: Network) -> None:
 @torch.no_grad()
 def test_rows_that_are_chosen_go_on_as_if_they_had_always_stood_there(net: Network) -> None:
     before_NT = before(4, 6)
-    steps = Decoder(net, SOURCES, 2)
-    for place in range(3):
+    before_NT[1::2, 0] = before_NT[::2, 0]
+    steps = Decoder(net, SOURCES)
+    steps.scores(before_NT[::2, 0])  # a sentence begins with one row
+    steps.select(TWICE)
+    for place in range(1, 3):
         steps.scores(before_NT[:, place])
     order = torch.tensor([1, 1, 3, 2])
-    steps.select(order)
+    steps.select(order.view(2, 2))
     moved = torch.cat((before_NT[order, :3], before_NT[:, 3:]), dim=1)
     twice = rows_of([source for source in SOURCES for _ in range(2)])
     assert near(steps.scores(moved[:, 3]), net(twice, moved)[:, 3])
-    steps.select(torch.tensor([3, 2]))  # the first sentence leaves
+    steps.select(torch.tensor([[3, 2]]))  # the first sentence leaves
     left = torch.cat((moved[[3, 2], :4], before_NT[:2, 4:]), dim=1)
     assert near(steps.scores(left[:, 4]), net(rows_of([SOURCES[1]] * 2), left)[:, 4])
 
