@@ -50,11 +50,11 @@ def main(args: argparse.Namespace) -> int:
     from alchemy.export.samples import of_lines, of_split
     from alchemy.launch.project import reach
 
-    reach(args.user_dir)
-    target = open_target(args, quiet=True)
-    args.batch_size = 1
     if args.references and not args.lines:
         raise AlchemyError("--references are those of --lines", hint="give both")
+    reach(args.user_dir)
+    target = open_target(args, quiet=True)
+    args.batch_size = 1  # nobody asks anything
     with opened(target, args) as predictor:
         task = predictor.run.task
         found = export_of(

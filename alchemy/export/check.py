@@ -67,7 +67,7 @@ def check(
     counts: Counter[str] = Counter()
     own, said = [], []
     for block in watch([pairs[start : start + BLOCK] for start in range(0, len(pairs), BLOCK)]):
-        rows = rows_of([pair.source for pair in block])
+        rows = rows_of([pair.source for pair in block], engine.device)
         ours, theirs = [texts[0] for texts in engine.own(rows)], engine.found(rows)
         counts.update(map(verdict, ours, theirs, engine.rated(tokens_of(rows), ours)))
         own += [target.decode(text.tokens) for text in ours]
@@ -108,10 +108,10 @@ def _not_kept(what: str) -> AlchemyError:
 
 
 def bleu(gold: Sequence[str], said: Sequence[str]) -> float:
-    return float(library("sacrebleu").corpus_bleu(said, [gold]).score)
+    return float(library("sacrebleu").corpus_bleu(said, [gold], force=True).score)
 
 
-def rows_of(sources: Sequence[Sequence[int]]) -> Rows:
+def rows_of(sources: Sequence[Sequence[int]], device: torch.device | None = None) -> Rows:
     ids_BT = pad_sequence([torch.tensor(row, dtype=torch.long) for row in sources], batch_first=True)
     lengths_B = torch.tensor(list(map(len, sources)))
-    return Rows(ids_BT, torch.arange(ids_BT.shape[1]) < lengths_B[:, None])
+    return Rows(ids_BT.to(device), (torch.arange(ids_BT.shape[1]) < lengths_B[:, None]).to(device))

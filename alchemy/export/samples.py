@@ -23,7 +23,11 @@ def of_split(task: Any, split: str = "dev") -> list[Pair]:
     except AlchemyError as error:
         message = f"there are no sentences to check the export on: {error.problem.message}"
         raise AlchemyError(message, section=section, hint="give some with --lines FILE") from error
-    samples = [data[number] for number in range(min(LINES, len(data)))]
+    numbers = range(min(LINES, len(data))) if hasattr(data, "__len__") else ()
+    samples = [data[number] for number in numbers] or list(islice(data, LINES))
+    if any("source" not in sample or "target" not in sample for sample in samples):
+        hint = "give some with --lines FILE and --references FILE"
+        raise AlchemyError("its samples are no pairs of source and target", section=section, hint=hint)
     decode = task.target_tokenizer.decode
     return [Pair(list(map(int, sample["source"])), decode(sample["target"])) for sample in samples]
 

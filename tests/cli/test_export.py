@@ -38,7 +38,7 @@ def said(capsys: Any, *words: str | Path, code: int = 0) -> str:
     return str(read.err if code else read.out)
 
 
-@pytest.mark.parametrize("options", [(), ("--nbest", "3", "--scores"), ("--min-length", "2"), ("--max-length", "2")])
+@pytest.mark.parametrize("options", [(), ("--nbest", "3"), ("--min-length", "2"), ("--max-length", "2")])
 def test_both_engines_write_the_same(options: tuple[str, ...], record: Path, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "in.en").write_text("".join(line + "\n" for line in LINES), "utf-8")
     words = ("generate", record, "--input", tmp_path / "in.en", *options)
@@ -47,6 +47,19 @@ def test_both_engines_write_the_same(options: tuple[str, ...], record: Path, tmp
     folder = record / "export" / "ctranslate2-float32"
     assert json.loads((folder / "alchemy.json").read_text())["agreement"]["lines"] == 20
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_scores_and_tokens_are_those_of_the_model(record: Path, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "in.en").write_text("a dog\n\nsmall cat\n", "utf-8")
+    words = ("generate", record, "--input", tmp_path / "in.en", "--nbest", "2", "--json", "--alignments")
+    both = [said(capsys, *words, "--engine", engine).splitlines() for engine in ("ctranslate2", "torch")]
+    assert [len(rows) for rows in both] == [3, 3]
+    for theirs, ours in (map(json.loads, pair) for pair in zip(*both)):
+        assert theirs["scores"] == pytest.approx(ours["scores"], abs=1e-4)
+        for one, other in zip(theirs["token_scores"], ours["token_scores"], strict=True):
+            assert one == pytest.approx(other, abs=1e-3)
+        for key in ("source", "nbest", "tokens", "alignments"):
+            assert theirs[key] == ours[key]
 
 
 def test_an_export_is_made_checked_and_found_again(record: Path, tmp_path: Path, capsys: Any) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from alchemy.errors import AlchemyError
 from alchemy.export.check import rows_of
@@ -97,6 +100,26 @@ def test_limits_are_those_of_each_sentence(limits: dict[str, Any], folder: Path)
     same(made.own(rows), made(rows))
 
 
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    sources=st.lists(st.lists(st.integers(4, SIZE - 1), max_size=9), min_size=1, max_size=6),
+    beam=st.integers(1, 6),
+    penalty=st.sampled_from([0.0, 0.6, 1.0]),
+    most=st.integers(1, 12),
+    least=st.integers(0, 3),
+    told=st.booleans(),
+)
+def test_whatever_is_asked_is_answered_as_by_our_own_search(
+    sources: list[list[int]], beam: int, penalty: float, most: int, least: int, told: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        search = BeamSearch(beam=beam, nbest=beam, length_penalty=penalty)
+        limits = {"max_length": max(most, least), "min_length": least}
+        made = engine(Path(folder), network(steps=80), search, told=told, **limits)
+        rows = rows_of([[*source, EOS] for source in sources])
+        same(made.own(rows), made(rows))
+
+
 def test_an_untrained_network_that_never_ends_is_left_to_our_own_search(folder: Path) -> None:
     net, rows = network(steps=0), rows_of(sentences(4))
     made = engine(folder, net, BeamSearch(beam=3))
@@ -145,6 +168,11 @@ def test_int8_is_about_the_same(folder: Path) -> None:
     own, found = made.own(rows), made(rows)
     assert sum(one[0].tokens == other[0].tokens for one, other in zip(own, found)) > 8
     assert [texts[0].score for texts in found] == pytest.approx([texts[0].score for texts in own], abs=0.5)
+
+
+def test_a_model_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    with pytest.raises(AlchemyError, match=r"CTranslate2 cannot compute in int8 here: .*--engine torch"):
+        Engine(tmp_path / "none", network(), Writer(BeamSearch(), SPECIAL, Limits()), "int8")
 
 
 REFUSED: list[tuple[str, BeamSearch | Sampling, dict[str, Any]]] = [
