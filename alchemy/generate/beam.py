@@ -16,7 +16,6 @@ from alchemy.errors import AlchemyError
 from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, logs, not_numbers
 from alchemy.generate.rules import NEVER, Rule, obey
 
-
 BLOCK = 64  # tokens that are looked at together
 
 
