@@ -232,7 +232,7 @@ def test_a_closed_pipe_ends_it_quietly(talk: subprocess.Popen[str]) -> None:
     assert "rror" not in talk.stderr.read()
 
 
-def test_what_cannot_be_is_told(record: str, tmp_path: Path, capsys: Any) -> None:
+def test_what_cannot_be_is_told(record: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--seed is for --sample" in generated(record, capsys, "--seed", "3", code=2)
     assert "--exact is for a search" in generated(record, capsys, "--sample", "--exact", code=2)
     assert "'word' is not a valid --alignments; did you mean 'words'" in generated(
@@ -244,6 +244,10 @@ def test_what_cannot_be_is_told(record: str, tmp_path: Path, capsys: Any) -> Non
     assert "--beam is for a search" in generated(record, capsys, "--sample", "--beam", "3", code=2)
     assert "there is no file" in generated(record, capsys, "--input", str(tmp_path / "none.en"), code=2)
     assert "cannot be written: Is a directory" in generated(record, capsys, "--output", str(tmp_path), code=2)
+    assert "is a folder" in generated(record, capsys, "--input", str(tmp_path), code=2)
+    with open("/proc/self/mem", "rb") as unreadable:  # its first page
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(unreadable))
+        assert "standard input cannot be read: Input/output error" in generated(record, capsys, code=2)
     (tmp_path / "in.en").write_bytes(b"a dog\n\xff\xfe\n")
     assert "in.en:2" in generated(record, capsys, "--input", str(tmp_path / "in.en"), code=2)
     other = run_task(texts_config(tmp_path, "classes"), raise_errors=True).record_dir
