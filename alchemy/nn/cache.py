@@ -47,7 +47,7 @@ class Family:
 
 
 class Grown:
-    """Keys, or values, of the tokens so far: room is made in advance, so that a step writes its tokens and no others."""
+    """Keys, or values, of the tokens so far: room is made in advance, so that a step copies none of them."""
 
     def __init__(self) -> None:
         self.room_BHCK: Tensor | None = None

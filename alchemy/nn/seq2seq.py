@@ -24,7 +24,7 @@ class Decoding(Protocol):
     """What a search carries from step to step. The hypotheses of a sentence are neighbours."""
 
     def select(self, rows_BR: Tensor) -> None:
-        """Goes on with some sentences, in their order, and for each of them with some of its hypotheses in any order."""
+        """Goes on with some sentences, in their order, and for each with some of its hypotheses, in any order."""
 
 
 class Network(nn.Module, Registrable):

@@ -1,6 +1,7 @@
 """A Transformer that reads one row of tokens and writes another: one decoder for training and for search."""
 
-# B rows, T tokens, S tokens of the source, N rows of a search, Q tokens of all rows of a sentence, D features, V vocabulary
+# B rows, T tokens, S tokens of the source, N rows of a search, Q tokens of all rows of a sentence, D features,
+# V vocabulary
 
 from __future__ import annotations
 
