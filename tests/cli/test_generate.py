@@ -172,20 +172,22 @@ def test_moses_tokens_are_undone(record: str, lines: str, capsys: Any, monkeypat
 
 
 def test_a_line_that_is_too_long_is_named_and_those_before_it_are_answered(
-    corpora: Path, lines: str, tmp_path: Path, capsys: Any
+    record: str, corpora: Path, lines: str, tmp_path: Path, capsys: Any
 ) -> None:
     cfg = config(corpora, tmp_path)
     cfg["sched"]["epochs"] = 1
     cfg["model"]["network"] = NETWORKS["transformer"] | {"places": "learned", "max_positions": 5}
-    record = str(run_task(cfg, raise_errors=True).record_dir)
-    words = ["generate", record, "--device", "-1", "--input", lines, "--min-length", "1"]
+    short = str(run_task(cfg, raise_errors=True).record_dir)
+    words = ["generate", short, "--device", "-1", "--input", lines, "--min-length", "1"]
     capsys.readouterr()
     assert main(words) == 2
     read = capsys.readouterr()
     assert len(read.out.splitlines()) == 1 and "in.en:3 a text has 6 tokens, and the model takes 5" in read.err
     (tmp_path / "begun.de").write_text("ein hund läuft ein hund\n")
-    told = generated(record, capsys, "--input", lines, "--prefixes", str(tmp_path / "begun.de"), code=2)
+    told = generated(short, capsys, "--input", lines, "--prefixes", str(tmp_path / "begun.de"), code=2)
     assert "in.en:1 the prefix has 6 tokens with its end, and the model takes 5" in told
+    together = generated(record, capsys, "--input", lines, "--ensemble", short, code=2)
+    assert "in.en:3" in together and "a text has 6 tokens, more than max_length = 5" in together
 
 
 def test_no_file_is_lost(record: str, lines: str, tmp_path: Path, capsys: Any) -> None:
