@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import checkpoint, data, loop, start, texts, tracking
+from bench import checkpoint, data, loop, start, texts, tracking, translation
 from bench.measure import save
 
 BENCHMARKS = {
@@ -15,6 +15,7 @@ BENCHMARKS = {
     "checkpoint": checkpoint.figures,
     "data": data.figures,
     "texts": texts.figures,
+    "translation": translation.figures,
 }
 
 

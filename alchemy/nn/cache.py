@@ -14,7 +14,7 @@ from torch import Tensor
 
 from alchemy.nn.attention import KeyValues
 
-ROOM = 128  # tokens that there is room for at first; it is doubled when they are there
+ROOM = 64  # tokens of a sentence that there is room for at first
 
 
 class Family:
@@ -22,6 +22,7 @@ class Family:
 
     def __init__(self, sentences: int, device: torch.device) -> None:
         self.length = 0  # of a hypothesis
+        self.room = ROOM
         self.own_BRE = torch.ones(sentences, 1, 0, dtype=torch.bool, device=device)
         self.mask_B1QE = self.own_BRE[:, None]
         self.place_Q = torch.arange(0, device=device)
@@ -45,6 +46,20 @@ class Family:
     def select(self, sentences_B: Tensor, parent_BR: Tensor) -> None:
         self.own_BRE = self.own_BRE[sentences_B[:, None], parent_BR]
 
+    def is_full(self) -> bool:
+        return self.own_BRE.shape[2] > self.room
+
+    def forget(self) -> Tensor:
+        """Leaves the tokens that some hypothesis still has; gives their places, those of a sentence in their order.
+
+        Hypotheses have most of their tokens in common, so that few are left. When all are, there is twice the room.
+        """
+        left_BE = self.own_BRE.any(1)
+        places_BE = left_BE.byte().argsort(dim=1, descending=True, stable=True)[:, : int(left_BE.sum(1).max())]
+        self.own_BRE = self.own_BRE.gather(2, places_BE[:, None].expand(-1, self.rows, -1))
+        self.room = max(ROOM, 2 * places_BE.shape[1])
+        return places_BE
+
 
 class Grown:
     """Keys, or values, of the tokens so far: room is made in advance, so that a step copies none of them."""
@@ -56,17 +71,29 @@ class Grown:
     def add(self, now_BHQK: Tensor) -> Tensor:
         """Writes those of a step behind those that are there, and gives all."""
         begin, self.length = self.length, self.length + now_BHQK.shape[2]
-        if self.room_BHCK is None or self.length > self.room_BHCK.shape[2]:
-            before = self.room_BHCK
-            self.room_BHCK = now_BHQK.new_empty(*now_BHQK.shape[:2], max(ROOM, 2 * self.length), now_BHQK.shape[3])
-            if before is not None:
-                self.room_BHCK[:, :, :begin] = before[:, :, :begin]
+        if self.room_BHCK is None:
+            self.room_BHCK = now_BHQK.new_empty(*now_BHQK.shape[:2], max(ROOM, self.length), now_BHQK.shape[3])
+        if self.length > self.room_BHCK.shape[2]:
+            self._move(self.room_BHCK[:, :, :begin])
         self.room_BHCK[:, :, begin : self.length] = now_BHQK
         return self.room_BHCK[:, :, : self.length]
+
+    def _move(self, there_BHEK: Tensor) -> None:
+        sentences, heads, _, features = there_BHEK.shape
+        self.room_BHCK = there_BHEK.new_empty(sentences, heads, 2 * max(ROOM, self.length), features)
+        self.room_BHCK[:, :, : there_BHEK.shape[2]] = there_BHEK
 
     def keep(self, sentences_B: Tensor) -> None:
         if self.room_BHCK is not None:
             self.room_BHCK = self.room_BHCK[sentences_B]
+
+    def take(self, places_BE: Tensor) -> None:
+        """Leaves the tokens of some places."""
+        assert self.room_BHCK is not None  # where tokens are left out, there are some
+        _, heads, _, features = self.room_BHCK.shape
+        there_BHEK = self.room_BHCK.gather(2, places_BE[:, None, :, None].expand(-1, heads, -1, features))
+        self.length = places_BE.shape[1]
+        self._move(there_BHEK)
 
 
 class LayerCache:
@@ -81,3 +108,7 @@ class LayerCache:
     def keep(self, sentences_B: Tensor) -> None:
         self.keys.keep(sentences_B)
         self.values.keep(sentences_B)
+
+    def take(self, places_BE: Tensor) -> None:
+        self.keys.take(places_BE)
+        self.values.take(places_BE)

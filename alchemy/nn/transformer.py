@@ -125,6 +125,14 @@ class Cached:
         self.family = Family(len(real_B11S), real_B11S.device)
         self.past = [LayerCache(self.family) for _ in source]
 
+    def grow(self, tokens: int) -> None:
+        """Makes room for so many tokens more of each hypothesis."""
+        if self.family.is_full():
+            places_BE = self.family.forget()
+            for layer in self.past:
+                layer.take(places_BE)
+        self.family.grow(tokens)
+
     def select(self, rows_BR: Tensor) -> None:
         sentences_B = rows_BR[:, 0] // self.family.rows
         self.family.select(sentences_B, rows_BR % self.family.rows)
@@ -226,7 +234,7 @@ class Transformer(Network):
 
     def decode(self, before_NT: Tensor, state: Cached) -> Tensor:
         begun_NTD = self._begun(before_NT, state.family.length)
-        state.family.grow(before_NT.shape[1])
+        state.grow(before_NT.shape[1])
         # the hypotheses of a sentence stand side by side in one row, as if they were tokens of it
         begun_BQD = begun_NTD.reshape(len(state.real_B11S), -1, begun_NTD.shape[-1])
         made_BQD = self._decode(begun_BQD, state.source, state.real_B11S, state.past)

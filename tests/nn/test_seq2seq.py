@@ -61,6 +61,35 @@ def test_rows_that_are_chosen_go_on_as_if_they_had_always_stood_there(net: Netwo
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("width", [1, 3])
+def test_choosing_at_every_step_changes_nothing(net: Network, width: int) -> None:
+    draw = torch.Generator().manual_seed(2)
+    steps, written_NT = Decoder(net, SOURCES), torch.full((2, 1), EOS)
+    steps.scores(written_NT[:, 0])
+    for step in range(50):  # more tokens than there is room for at first
+        rows = 1 if step == 0 else width
+        parent_BR = torch.randint(rows, (2, width), generator=draw)
+        rows_BR = torch.arange(2)[:, None] * rows + parent_BR
+        steps.select(rows_BR)
+        token_N1 = torch.randint(2, SIZE, (2 * width, 1), generator=draw)
+        written_NT = torch.cat((written_NT[rows_BR.flatten()], token_N1), dim=1)
+        found_NV = steps.scores(token_N1[:, 0])
+    each = rows_of([source for source in SOURCES for _ in range(width)])
+    assert near(found_NV, net(each, written_NT)[:, -1])
+
+
+@torch.no_grad()
+def test_tokens_that_no_hypothesis_has_are_forgotten() -> None:
+    net = network(3)
+    steps = Decoder(net, SOURCES)
+    steps.select(torch.tensor([[0] * 8, [1] * 8]))
+    for _ in range(60):
+        steps.scores(torch.full((16,), 3))
+        steps.select(torch.tensor([[0] * 8, [8] * 8]))  # all go on from the first
+    assert steps.state.family.length == 60 and steps.state.past[0].keys.length <= 2 * 60 + 8 < 60 * 8
+
+
+@torch.no_grad()
 def test_padding_says_nothing(net: Network) -> None:
     before_BT = before(2, 5)
     plain = net(rows_of(SOURCES), before_BT)

@@ -1,0 +1,177 @@
+"""Translation: training against a hand-written loop, and beam search against those of transformers and CTranslate2.
+
+Searches are processes of their own that take turns, two threads each (`bench.writers`): those that are measured against
+ours use the memory of the process as they do for their users. The loop takes turns with ours in one process, on the
+same batches of Multi30k, as in `bench.texts`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import tempfile
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+from alchemy.cli import main
+from alchemy.nn.rows import Rows
+from alchemy.pipeline import BeginStepPipeline, SchedPipeline
+from alchemy.task import AlchemyTask
+from alchemy.tasks import Translation
+from bench import loop
+from bench.data import SETS
+from bench.measure import Figure, ratio
+from bench.texts import trained
+from bench.turns import turns
+from bench.writers import SENTENCES, network
+
+THREADS, BLOCK, LR, WARMUP = 2, 2, 0.005, 2000
+TOKENS = 20
+PIECES = SETS / "multi30k_en_de" / "bpe10k_revisit_mmt"
+SEARCHES = ("alchemy", "transformers", "ctranslate2 float32", "ctranslate2 int8")
+
+
+def figures(quick: bool = False) -> list[Figure]:
+    os.environ["TTY_COMPATIBLE"] = "1"  # the bar is drawn as on a terminal
+    rounds = 2 if quick else 20
+    found = [*searches(rounds), kept(rounds)]
+    if not PIECES.is_dir():
+        print(f"no Multi30k in {SETS}: training is not measured (ALCHEMY_DATA names another folder)")
+        return found
+    name = "training a Transformer / plain PyTorch, wall (1.031 is 0.97 times the tokens a second)"
+    return [*found, ratio(name, against_plain(rounds), 1.031)]
+
+
+# -- searches
+def searches(rounds: int) -> list[Figure]:
+    with turns("bench.writers", SEARCHES, THREADS) as ways:
+        before = {way.name: way.ask(2)[1] for way in ways}
+        rows = [{way.name: way.ask(TOKENS) for way in ways} for _ in range(rounds)]
+        for name in SEARCHES:
+            seconds = statistics.median(row[name][0] for row in rows)
+            memory = (rows[-1][name][1] - before[name]) / SENTENCES
+            told = f"{SENTENCES / seconds:.1f} sentences/s, {memory:.2f} MiB more memory a sentence"
+            print(f"{name}: {told} than for 2 tokens")
+        long = [(ways[0].ask(4 * TOKENS)[0] / 4, row["alchemy"][0]) for row in rows[: max(2, rounds // 4)]]
+
+    def against(other: str) -> list[tuple[float, float]]:
+        return [(row["alchemy"][0], row[other][0]) for row in rows]
+
+    return [
+        ratio(f"beam search, {TOKENS} tokens / HF generate, wall", against("transformers"), 0.5),
+        # as near as PyTorch allows
+        ratio("the same / CTranslate2 in float32, wall", against("ctranslate2 float32"), 1.5),
+        ratio(
+            "CTranslate2 in int8 / HF generate, wall", [(row[SEARCHES[3]][0], row[SEARCHES[1]][0]) for row in rows], 0.5
+        ),
+        ratio(f"a token of {4 * TOKENS} / one of {TOKENS}, wall", long, 1.25),
+    ]
+
+
+def kept(rounds: int) -> Figure:
+    """What it gives to keep the memory of a step for the next one; the lengths of rows change, as in a training."""
+    lengths = [8, 11, 13, 14, 16, 18, 22, 31]
+    with turns("bench.writers", ("step, memory kept", "step"), 1) as ways:
+        for way in ways:
+            way.ask(16)
+        pairs = [tuple(way.ask(lengths[place % len(lengths)])[0] for way in ways) for place in range(rounds)]
+        memory = [way.ask(16)[1] for way in ways]
+    print(f"the most memory of a training: kept {memory[0]:.0f} MiB, given back {memory[1]:.0f} MiB")
+    return ratio("a step with memory kept / given back, wall, 1 thread", pairs, 0.95)
+
+
+# -- training against a loop written by hand
+@AlchemyTask.register()
+class Watched(Translation):
+    """Counts tokens and places for tokens, and takes its batches along."""
+
+    batches: list[Any] = []
+
+    def step(self, batch: Any) -> tuple[str, Any]:
+        Watched.batches.append(batch)
+        return super().step(batch)
+
+
+class Plain:
+    """The loop that everybody writes, on the batches that ours has just had."""
+
+    def __init__(self) -> None:
+        self.model = network().train()
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=LR, betas=(0.9, 0.98), fused=True)
+        self.sched = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda step: min((step + 1) / WARMUP, (WARMUP / (step + 1)) ** 0.5)
+        )
+        self.loss = nn.CrossEntropyLoss(label_smoothing=0.1, ignore_index=0)
+
+    def step(self, batch: Any) -> float:
+        self.optimizer.zero_grad()
+        source_BS, target_BT = batch["source"], batch["target"]
+        scores_BTV = self.model(Rows(source_BS, source_BS != 0), batch["prev_output_tokens"])
+        loss = self.loss(scores_BTV.flatten(0, 1), target_BT.flatten())
+        loss.backward()
+        self.optimizer.step()
+        self.sched.step()
+        return loss.item()
+
+
+@SchedPipeline.register()
+class Turns(BeginStepPipeline):
+    """Behind each block of ours plain PyTorch takes its turn, with the same batches."""
+
+    pairs: list[tuple[float, float]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plain = Plain()
+        self.begin = 0.0
+
+    def __call__(self, batch: Any = None, **kwargs: Any) -> dict[str, Any]:
+        if self.run.train_sched.cur_step % BLOCK == 0:
+            ours, begin = time.perf_counter() - self.begin, time.perf_counter()
+            for seen in Watched.batches[-BLOCK:]:
+                self.plain.step(seen)
+            Turns.pairs.append((ours, time.perf_counter() - begin))
+            self.begin = time.perf_counter()
+        return kwargs
+
+
+def config(updates: int) -> dict[str, Any]:
+    pipe = {"type": "alchemy.pipeline.corpora.Parallel", "source": "train.en", "target": "train.de"}
+    shape = {"dim": 256, "heads": 4, "inner": 1024, "encoder_layers": 3, "decoder_layers": 3, "dropout": 0.0}
+    return {
+        **loop.config("records", 0),
+        "task": {"type": "bench.translation.Watched", "datasets": {"train": {"max_tokens": 4096, "pipes": [pipe]}}},
+        "model": {
+            "type": "alchemy.models.Translator",
+            "network": {"type": "alchemy.nn.transformer.Transformer", **shape},
+        },
+        "criterion": {"type": "alchemy.nn.losses.CrossEntropy", "label_smoothing": 0.1},
+        "optim": {"type": "alchemy.optim.Adam", "lr": LR, "betas": [0.9, 0.98], "fused": True},
+        "checkpoint": {"every": 100},
+        "sched": {
+            "type": "alchemy.sched.InverseSqrt",
+            "num_training_steps": updates,
+            "num_warmup_steps": min(WARMUP, updates),
+            "pipes": [{"type": "bench.translation.Turns"}],
+        },
+    }
+
+
+def against_plain(pairs: int) -> list[tuple[float, float]]:
+    """Pairs of (ours, plain) seconds of a block; in the first two both sides were only warmed."""
+    torch.set_num_threads(THREADS)
+    Turns.pairs, Watched.batches = [], []
+    sides = [part for side in ("en", "de") for part in ("--side", f"{side}={PIECES / f'train.{side}.gz'}")]
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        main(["data", "build", "train", *sides, "--joined"])
+        trained(config((pairs + 2) * BLOCK + 1))
+    tokens = sum(int(batch["target_lengths"].sum()) for batch in Watched.batches[2 * BLOCK : -1])
+    places = sum(batch["target"].numel() for batch in Watched.batches[2 * BLOCK : -1])
+    seconds = [sum(part) for part in zip(*Turns.pairs[2:])]
+    told = [f"{name} {tokens / total:,.0f}" for name, total in zip(("alchemy", "plain"), seconds)]
+    print(f"target tokens/s: {', '.join(told)}; {1 - tokens / places:.1%} of the target's places are padding")
+    return Turns.pairs[2:]

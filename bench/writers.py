@@ -1,0 +1,131 @@
+"""Ways to write translations with one small Transformer of random weights, and to train it: a process of its own each.
+
+3 + 3 layers, 256 wide, 1,024 inside, 4 heads; 64 sources of 15 tokens, beam 5, as many tokens as are asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from typing import Any
+
+import torch
+
+from alchemy.generate import BeamSearch, Limits, Special, Writer
+from alchemy.launch.heap import keep_memory
+from alchemy.models.translator import Walk
+from alchemy.nn.rows import Rows
+from alchemy.nn.transformer import Transformer
+from bench.turns import Work, serve
+
+PAD, EOS, VOCABULARY = 0, 2, 9712
+SENTENCES, SOURCE, BEAM = 64, 15, 5
+SPECIAL = Special(begin=EOS, eos=EOS, pad=PAD)
+
+
+def network() -> Transformer:
+    torch.manual_seed(0)
+    shape: dict[str, Any] = {"dim": 256, "heads": 4, "inner": 1024, "encoder_layers": 3, "decoder_layers": 3}
+    return Transformer(source_size=VOCABULARY, target_size=VOCABULARY, dropout=0.0, **shape)
+
+
+def sources() -> torch.Tensor:
+    return torch.randint(3, VOCABULARY, (SENTENCES, SOURCE), generator=torch.Generator().manual_seed(0))
+
+
+def alchemy() -> Work:
+    keep_memory()
+    net, ids_BS = network().eval(), sources()
+    rows = Rows(ids_BS, torch.ones_like(ids_BS, dtype=torch.bool))
+
+    def write(tokens: int) -> list[Any]:
+        """As many tokens as are asked for, the end among them."""
+        limits = Limits(max_length=tokens - 1, min_length=tokens - 1, max_ratio=0, max_extra=tokens - 1)
+        with torch.no_grad():
+            return Writer(BeamSearch(beam=BEAM), SPECIAL, limits)(Walk(net, rows), rows.lengths_B)
+
+    return write
+
+
+def transformers() -> Work:
+    from transformers import MarianConfig, MarianMTModel
+
+    torch.manual_seed(0)
+    config = MarianConfig(
+        vocab_size=VOCABULARY,
+        d_model=256,
+        encoder_layers=3,
+        decoder_layers=3,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=1024,
+        decoder_ffn_dim=1024,
+        max_position_embeddings=512,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        decoder_start_token_id=EOS,
+        forced_eos_token_id=None,
+    )
+    model, ids_BS = MarianMTModel(config).eval(), sources()
+    return lambda tokens: model.generate(
+        ids_BS, num_beams=BEAM, min_new_tokens=tokens, max_new_tokens=tokens, do_sample=False
+    )
+
+
+def ctranslate2(precision: str) -> Work:
+    from alchemy.export.spec import library, spec_of
+
+    folder = tempfile.TemporaryDirectory()
+    spec = spec_of(network().eval(), SPECIAL)
+    spec.validate()
+    spec.optimize(quantization=precision)
+    spec.save(folder.name)
+    translator = library().Translator(folder.name, compute_type=precision, intra_threads=torch.get_num_threads())
+    words = [[str(token) for token in row] for row in sources().tolist()]
+
+    def write(tokens: int) -> list[Any]:
+        assert folder.name  # it lives as long as this
+        found: list[Any] = translator.translate_batch(
+            words, beam_size=BEAM, min_decoding_length=tokens, max_decoding_length=tokens, max_batch_size=0
+        )
+        return found
+
+    return write
+
+
+def step() -> Work:
+    """An update on 4,096 tokens of the target."""
+    from alchemy.nn.losses import CrossEntropy
+
+    net, loss = network().train(), CrossEntropy(label_smoothing=0.1)
+    optimizer = torch.optim.Adam(net.parameters(), fused=True)
+
+    def update(tokens: int) -> None:
+        ids_BT = torch.randint(3, VOCABULARY, (4096 // tokens, tokens))
+        total, count = loss(
+            net(Rows(ids_BT, torch.ones_like(ids_BT, dtype=torch.bool)), ids_BT).flatten(0, 1), ids_BT.flatten()
+        )
+        (total / count).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return update
+
+
+def kept() -> Work:
+    keep_memory()
+    return step()
+
+
+WAYS = {
+    "alchemy": alchemy,
+    "transformers": transformers,
+    "ctranslate2 float32": lambda: ctranslate2("float32"),
+    "ctranslate2 int8": lambda: ctranslate2("int8"),
+    "step": step,
+    "step, memory kept": kept,
+}
+
+
+if __name__ == "__main__":
+    serve(WAYS[sys.argv[1]]())
