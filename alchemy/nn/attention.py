@@ -1,6 +1,7 @@
 """Attention of several heads: of a row on itself, with a cache where it grows token by token, and on another row."""
 
-# B rows, T tokens of a row, S tokens that are attended to, H heads, K features of a head, D = H K
+# B rows, T tokens of a row, S tokens that are attended to, H heads, K features of a head, D = H K;
+# in a search Q tokens of a step, E tokens so far
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
+
+
+FEW = 16  # queries of a step of a search
 
 
 class KeyValues(NamedTuple):
@@ -56,10 +60,7 @@ class SelfAttention(nn.Module):
         seen, mask = KeyValues(key, value), real_B11S
         if past is not None:
             seen, mask = past.add(seen), past.family.mask_B1QE
-        made_BHTK = F.scaled_dot_product_attention(
-            query, *seen, attn_mask=mask, is_causal=mask is None, dropout_p=self.dropout * self.training
-        )
-        return self.out(joined(made_BHTK))
+        return self.out(joined(attend(query, seen, mask, causal=mask is None, dropout=self.dropout * self.training)))
 
 
 class CrossAttention(nn.Module):
@@ -74,13 +75,8 @@ class CrossAttention(nn.Module):
         return KeyValues(*(split(part, self.heads) for part in self.key_value(states_BSD).chunk(2, dim=-1)))
 
     def forward(self, states_BTD: Tensor, seen: KeyValues, real_B11S: Tensor | None) -> Tensor:
-        made_BHTK = F.scaled_dot_product_attention(
-            split(self.query(states_BTD), self.heads),
-            *seen,
-            attn_mask=real_B11S,
-            dropout_p=self.dropout * self.training,
-        )
-        return self.out(joined(made_BHTK))
+        query_BHTK = split(self.query(states_BTD), self.heads)
+        return self.out(joined(attend(query_BHTK, seen, real_B11S, dropout=self.dropout * self.training)))
 
     def weights(self, states_BTD: Tensor, seen: KeyValues, real_B11S: Tensor | None) -> Tensor:
         """How much each token looks at each of the others, the mean of the heads: [B, T, S]."""
@@ -89,6 +85,19 @@ class CrossAttention(nn.Module):
         if real_B11S is not None:
             scores_BHTS = scores_BHTS.masked_fill(~real_B11S, -torch.inf)
         return scores_BHTS.softmax(-1).mean(1)
+
+
+def attend(
+    query_BHTK: Tensor, seen: KeyValues, mask: Tensor | None, *, causal: bool = False, dropout: float = 0.0
+) -> Tensor:
+    """What the queries see, weighted; a mask tells what they may see."""
+    if query_BHTK.device.type == "cpu" and query_BHTK.shape[2] < FEW and not causal and not torch.is_grad_enabled():
+        # a step of a search: torch's kernel would leave it to one thread
+        scores_BHTS = (query_BHTK * query_BHTK.shape[-1] ** -0.5) @ seen.keys_BHSK.mT
+        if mask is not None:
+            scores_BHTS.masked_fill_(~mask, -torch.inf)
+        return scores_BHTS.softmax(-1) @ seen.values_BHSK
+    return F.scaled_dot_product_attention(query_BHTK, *seen, attn_mask=mask, is_causal=causal, dropout_p=dropout)
 
 
 def heads_of(dim: int, heads: int) -> int:
