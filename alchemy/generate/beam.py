@@ -1,7 +1,7 @@
 """Beam search over a batch of sentences: what is found for one does not depend on the others."""
 
 # B sentences, G groups of a sentence, K hypotheses of a group, R = G K rows of a sentence, N = B R rows, V vocabulary,
-# P picks of a row, C candidates of a group, E texts that ended, S tokens of a block
+# P picks of a row, C candidates of a group, E texts that ended, X blocks of S tokens
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Running:
         going = []
         for group in range(groups):
             found = self._candidates(logs_BGKV[:, group], self.sum_BGK[:, group], charge_BV)
-            ends_BC = found.token_BC == self.special.eos
+            ends_BC = (found.token_BC == self.special.eos) & (found.sum_BC > NEVER)
             self._keep(found, ends_BC, group)
             # there is one end for each parent at most, so that enough candidates are none
             going.append(found.at(ends_BC.byte().argsort(dim=1, stable=True)[:, : self.width]))
@@ -132,8 +132,7 @@ class Running:
 
     def _keep(self, found: Candidates, ends_BC: Tensor, group: int) -> None:
         """Takes the texts that ended, of those that would have been kept."""
-        ends_BK = ends_BC[:, : self.width] & (found.sum_BC[:, : self.width] > NEVER)
-        place_E, which_E = ends_BK.nonzero(as_tuple=True)
+        place_E, which_E = ends_BC[:, : self.width].nonzero(as_tuple=True)
         rows_E = place_E * self.rows + self.first_G[group] + found.parent_BC[place_E, which_E]
         texts = self.written.ended(rows_E, found.sum_BC[place_E, which_E], self.special.eos, self.how.length_penalty)
         for sentence, text in zip(self.left_B[place_E].tolist(), texts):
@@ -177,9 +176,9 @@ def largest(scores_BKV: Tensor, count: int) -> tuple[Tensor, Tensor]:
     blocks = scores_BKV.shape[-1] // BLOCK
     if blocks <= count:
         return scores_BKV.topk(count)
-    blocks_BKTS = scores_BKV[..., : blocks * BLOCK].unflatten(-1, (blocks, BLOCK))
-    which_BKP = blocks_BKTS.amax(-1).topk(count).indices
-    near_BKPS = blocks_BKTS.gather(2, which_BKP[..., None].expand(-1, -1, -1, BLOCK))
+    blocks_BKXS = scores_BKV[..., : blocks * BLOCK].unflatten(-1, (blocks, BLOCK))
+    which_BKP = blocks_BKXS.amax(-1).topk(count).indices
+    near_BKPS = blocks_BKXS.gather(2, which_BKP[..., None].expand(-1, -1, -1, BLOCK))
     rest_BKS = scores_BKV[..., blocks * BLOCK :]
     values, place = torch.cat((near_BKPS.flatten(2), rest_BKS), dim=2).topk(count)
     behind = place - count * BLOCK  # of the blocks, where there is no whole one

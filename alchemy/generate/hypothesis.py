@@ -92,6 +92,6 @@ class Search(Registrable):
         """The texts of each sentence, best first.
 
         `most_B` is how many tokens each may have, its end not counted; a rule among `rules` must see to it. `numbers`
-        are those of the sentences in the whole input, by which random numbers are drawn.
+        tell sentences apart, and random numbers are drawn by them.
         """
         raise NotImplementedError(f"{type(self).__name__} must define __call__(steps, ..) -> texts of each sentence")

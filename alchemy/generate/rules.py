@@ -1,6 +1,6 @@
 """What a text must obey while it is written: each rule changes the scores of the next token in place."""
 
-# N rows, V vocabulary, T tokens so far, B sentences
+# N rows, V vocabulary, T tokens so far, B sentences, R runs of S tokens
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ class Rule(Protocol):
 
 
 class AtLeast:
-    """No end before a sentence has so many tokens, unless nothing else is left by the rules before this one."""
+    """No end before a sentence has so many tokens; with `or_stuck`, unless the rules before it leave nothing else."""
 
-    def __init__(self, least_B: Tensor, eos: int) -> None:
-        self.least_B, self.eos = least_B, eos
+    def __init__(self, least_B: Tensor, eos: int, *, or_stuck: bool = True) -> None:
+        self.least_B, self.eos, self.or_stuck = least_B, eos, or_stuck
 
     def __call__(self, scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None:
         early_N = tokens_NT.shape[1] < self.least_B[sentence_N]
         if bool(early_N.any()):
             end_N = scores_NV[:, self.eos].clone()
             scores_NV[:, self.eos].masked_fill_(early_N, NEVER)
-            stuck_N = scores_NV.amax(-1) == NEVER
-            scores_NV[:, self.eos] = torch.where(stuck_N, end_N, scores_NV[:, self.eos])
+            if self.or_stuck:
+                stuck_N = scores_NV.amax(-1) == NEVER
+                scores_NV[:, self.eos] = torch.where(stuck_N, end_N, scores_NV[:, self.eos])
 
 
 class AtMost:
@@ -82,8 +83,8 @@ class NoRepeat:
         runs_NRS = tokens_NT.unfold(1, self.size, 1)
         begun_NR = (runs_NRS[..., :before] == tokens_NT[:, None, length - before :]).all(-1)
         banned = torch.zeros_like(scores_NV, dtype=torch.bool)
-        row_N1 = torch.arange(rows, device=tokens_NT.device)[:, None].expand_as(begun_NR)
-        banned[row_N1[begun_NR], runs_NRS[..., before][begun_NR]] = True
+        row_NR = torch.arange(rows, device=tokens_NT.device)[:, None].expand_as(begun_NR)
+        banned[row_NR[begun_NR], runs_NRS[..., before][begun_NR]] = True
         scores_NV.masked_fill_(banned, NEVER)
 
 

@@ -94,10 +94,10 @@ class Drawing:
 
     def advance(self, logs_NV: Tensor) -> Tensor:
         """Writes a token in each text; gives the rows of the sentences that go on."""
-        logs_MV = logs_NV[self.from_BM.flatten()]
-        token_M = self._drawn(logs_MV)
-        token_BM = token_M.view_as(self.from_BM)
-        sum_BM = self.sum_BM + logs_MV.gather(1, token_M[:, None]).view_as(self.sum_BM)
+        each_NV = logs_NV[self.from_BM.flatten()]
+        token_N = self._drawn(each_NV)
+        token_BM = token_N.view_as(self.from_BM)
+        sum_BM = self.sum_BM + each_NV.gather(1, token_N[:, None]).view_as(self.sum_BM)
         if bool(sum_BM[self.open_BM].isnan().any()):
             raise not_numbers()
         ends_BM = self.open_BM & (token_BM == self.special.eos)

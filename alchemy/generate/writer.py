@@ -89,6 +89,8 @@ class Writer:
         if limits.no_repeat:
             rules.append(NoRepeat(limits.no_repeat))
         if limits.min_length or limits.min_ratio:
-            rules.append(AtLeast(limits.least(source_B), special.eos))
+            least_B = torch.minimum(limits.least(source_B), most_B)
+            # only where runs are forbidden may nothing be left
+            rules.append(AtLeast(least_B, special.eos, or_stuck=limits.no_repeat > 0))
         # the last, so that a text that is full can always end
         return [*rules, AtMost(most_B, special.eos)]

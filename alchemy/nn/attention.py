@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
 
-
 FEW = 16  # queries of a step of a search
 
 
@@ -52,7 +51,7 @@ class SelfAttention(nn.Module):
         self.register_buffer("turn_K", frequencies(dim // heads) if rotary else None, persistent=False)
 
     def forward(self, states_BTD: Tensor, *, real_B11S: Tensor | None = None, past: Past | None = None) -> Tensor:
-        """With a `real_B11S` every token sees all real ones; without it itself and those before it, also in the past."""
+        """With a `real_B11S` every token sees all real ones; without it itself and those before it, past ones too."""
         query, key, value = (split(part, self.heads) for part in self.inner(states_BTD).chunk(3, dim=-1))
         if self.turn_K is not None:
             place_T = torch.arange(query.shape[2], device=query.device) if past is None else past.family.place_Q

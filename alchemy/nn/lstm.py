@@ -1,6 +1,6 @@
 """An LSTM that reads one row of tokens, and another that writes one, looking back at the first."""
 
-# B rows, T tokens of the target, S of the source, N rows of a search, L layers, D features, V vocabulary
+# B rows, T tokens of the target, S of the source, N = B R rows of a search, L layers, D features, V vocabulary
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ class AttentionLSTM(Network):
 
     def _look(self, made_ND: Tensor, source: Source) -> tuple[Tensor, Tensor]:
         """What is said with what was made in view of the source, and how much was looked at each of its tokens."""
-        made_BKD = made_ND.unflatten(0, (len(source.real_BS), -1))
-        score_BKS = self.look(made_BKD) @ source.states_BSD.mT
-        weight_BKS = score_BKS.masked_fill(~source.real_BS[:, None], -torch.inf).softmax(-1)
-        seen_ND = (weight_BKS @ source.states_BSD).flatten(0, 1)
-        return self.say(torch.cat((made_ND, seen_ND), dim=-1)).tanh(), weight_BKS.flatten(0, 1)
+        made_BRD = made_ND.unflatten(0, (len(source.real_BS), -1))
+        score_BRS = self.look(made_BRD) @ source.states_BSD.mT
+        weight_BRS = score_BRS.masked_fill(~source.real_BS[:, None], -torch.inf).softmax(-1)
+        seen_ND = (weight_BRS @ source.states_BSD).flatten(0, 1)
+        return self.say(torch.cat((made_ND, seen_ND), dim=-1)).tanh(), weight_BRS.flatten(0, 1)

@@ -1,7 +1,7 @@
 """A Transformer that reads one row of tokens and writes another: one decoder for training and for search."""
 
 # B rows, T tokens, S tokens of the source, N rows of a search, Q tokens of all rows of a sentence, D features,
-# V vocabulary
+# F inner features, V vocabulary
 
 from __future__ import annotations
 
@@ -121,9 +121,15 @@ class Cached:
     """What a search carries from step to step: the source as each layer sees it, and a cache for each layer."""
 
     def __init__(self, source: list[KeyValues], real_B11S: Tensor) -> None:
-        self.source, self.real_B11S = source, real_B11S
+        # as each step reads them; where nothing is padding, nothing need be hidden
+        self.source = [KeyValues(*(part.contiguous() for part in layer)) for layer in source]
+        self.real_B11S = None if bool(real_B11S.all()) else real_B11S
         self.family = Family(len(real_B11S), real_B11S.device)
         self.past = [LayerCache(self.family) for _ in source]
+
+    @property
+    def sentences(self) -> int:
+        return len(self.source[0].keys_BHSK)
 
     def grow(self, tokens: int) -> None:
         """Makes room for so many tokens more of each hypothesis."""
@@ -136,11 +142,11 @@ class Cached:
     def select(self, rows_BR: Tensor) -> None:
         sentences_B = rows_BR[:, 0] // self.family.rows
         self.family.select(sentences_B, rows_BR % self.family.rows)
-        if len(sentences_B) < len(self.real_B11S):
+        if len(sentences_B) < self.sentences:
             for layer in self.past:
                 layer.keep(sentences_B)
             self.source = [KeyValues(*(part[sentences_B] for part in layer)) for layer in self.source]
-            self.real_B11S = self.real_B11S[sentences_B]
+            self.real_B11S = None if self.real_B11S is None else self.real_B11S[sentences_B]
 
 
 @Network.register()
@@ -236,7 +242,7 @@ class Transformer(Network):
         begun_NTD = self._begun(before_NT, state.family.length)
         state.grow(before_NT.shape[1])
         # the hypotheses of a sentence stand side by side in one row, as if they were tokens of it
-        begun_BQD = begun_NTD.reshape(len(state.real_B11S), -1, begun_NTD.shape[-1])
+        begun_BQD = begun_NTD.reshape(state.sentences, -1, begun_NTD.shape[-1])
         made_BQD = self._decode(begun_BQD, state.source, state.real_B11S, state.past)
         scores_NTV: Tensor = self.out(made_BQD.view_as(begun_NTD))
         return scores_NTV
@@ -271,7 +277,7 @@ class Transformer(Network):
         return states_NTD
 
     def _decode(
-        self, states_BTD: Tensor, looks: list[KeyValues], real_B11S: Tensor, past: Sequence[LayerCache | None]
+        self, states_BTD: Tensor, looks: list[KeyValues], real_B11S: Tensor | None, past: Sequence[LayerCache | None]
     ) -> Tensor:
         for layer, look, cache in zip(self._layers, looks, past, strict=True):
             states_BTD = layer(states_BTD, look, real_B11S, cache)

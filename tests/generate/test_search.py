@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from alchemy.errors import AlchemyError
-from alchemy.generate import BeamSearch, Ensemble, Hypothesis, Sampling
+from alchemy.generate import BeamSearch, Ensemble, Hypothesis, Limits, Sampling, Writer
 from alchemy.generate.hypothesis import Special
 from alchemy.generate.rules import AtLeast, AtMost, NoRepeat, Penalty, Prefixes, Rule, Without
 from alchemy.nn.seq2seq import Network
@@ -118,7 +118,7 @@ def test_an_ensemble_of_one_is_that_one_and_of_two_the_mean() -> None:
     same(together(one), searched(one, sources, how))
     same(together(one, one, one), searched(one, sources, how))
     with torch.no_grad():
-        last = torch.full((6,), EOS)
+        last = torch.full((2,), EOS)
         mean = Ensemble([Decoder(net, sources) for net in (one, other)]).scores(last).exp()
         each = [Decoder(net, sources).scores(last).softmax(-1) for net in (one, other)]
     assert torch.allclose(mean, (each[0] + each[1]) / 2, atol=1e-6)
@@ -249,3 +249,29 @@ def test_what_cannot_be_is_told() -> None:
         BeamSearch(groups=2)
     with pytest.raises(AlchemyError, match="texts cannot be drawn so; nbest is at least 1"):
         Sampling(top_p=0.0)
+
+
+@pytest.mark.parametrize("how", [BeamSearch(beam=2), Sampling()])
+def test_a_text_is_never_longer_than_the_network_takes(how: Any) -> None:
+    net, source = network(1, "learned"), torch.tensor([3])
+    write = Writer(how, SPECIAL, Limits(min_length=100, max_length=200, max_extra=200))
+    ((text, *_),) = write(Decoder(net, [[3, 4, 5]]), source, longest=net.longest)
+    assert len(text.tokens) == net.longest == 64  # its end, which needs no place, for what it begins with
+
+
+def test_candidates_that_there_are_not_are_no_ends() -> None:
+    """A beam wider than the vocabulary, whose first token is the end."""
+    special = Special(begin=0, eos=0)
+
+    class Two:
+        """One word and the end, as likely as each other."""
+
+        def scores(self, last_N: Tensor) -> Tensor:
+            return torch.zeros(len(last_N), 2)
+
+        def select(self, rows_BR: Tensor) -> None: ...
+
+    (found,) = BeamSearch(beam=5, nbest=4, length_penalty=0.0)(
+        Two(), torch.tensor([3]), special, [AtMost(torch.tensor([3]), 0)]
+    )
+    assert [text.tokens for text in found] == [[0], [1, 0], [1, 1, 0], [1, 1, 1, 0]]
