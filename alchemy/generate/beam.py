@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, logs, not_numbers
+from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, logs_, not_numbers
 from alchemy.generate.rules import NEVER, Rule, obey
 
 BLOCK = 64  # tokens that are looked at together
@@ -71,7 +71,7 @@ class BeamSearch(Search):
     ) -> list[list[Hypothesis]]:
         search = Running(self, most_B, special)
         while len(search.left_B):
-            logs_NV = logs(steps.scores(search.last_N))
+            logs_NV = logs_(steps.scores(search.last_N))
             obey(rules, logs_NV, search.written.tokens_NT, search.sentence_N)
             rows_BR = search.advance(logs_NV)
             if len(rows_BR):

@@ -22,7 +22,7 @@ class Steps(Protocol):
     """A decoder and what it remembers. It begins with one row for each sentence; rows of a sentence are neighbours."""
 
     def scores(self, last_N: Tensor) -> Tensor:
-        """Takes the newest token of each row, and gives scores (logits) of the next, [N, V]."""
+        """Takes the newest token of each row, gives scores of the next (logits, [N, V]), which the caller may change."""
 
     def select(self, rows_BR: Tensor) -> None:
         """Goes on with some sentences, in their order, and for each with some of its rows, in any order."""
@@ -31,6 +31,13 @@ class Steps(Protocol):
 def logs(scores_NV: Tensor) -> Tensor:
     """Log-probabilities, in at least 32 bits, so that their sums over a text can be told apart."""
     return scores_NV.log_softmax(-1, dtype=torch.promote_types(scores_NV.dtype, torch.float32))
+
+
+def logs_(scores_NV: Tensor) -> Tensor:
+    """The same, in the place of the scores where that can be: memory is what a step of a search waits for."""
+    if scores_NV.device.type != "cpu" or scores_NV.dtype.itemsize < 4:
+        return logs(scores_NV)
+    return torch.log_softmax(scores_NV, -1, out=scores_NV)
 
 
 def not_numbers() -> AlchemyError:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, logs, not_numbers
+from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, logs_, not_numbers
 from alchemy.generate.rules import NEVER, Rule, obey
 from alchemy.seeds import derive
 
@@ -46,7 +46,7 @@ class Sampling(Search):
     ) -> list[list[Hypothesis]]:
         search = Drawing(self, most_B, special, list(numbers or range(len(most_B))))
         while len(search.left_B):
-            logs_NV = logs(steps.scores(search.last_N))
+            logs_NV = logs_(steps.scores(search.last_N))
             obey(rules, logs_NV, search.written.tokens_NT, search.sentence_N)
             rows_BM = search.advance(logs_NV)
             if len(rows_BM):
