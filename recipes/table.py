@@ -12,7 +12,6 @@ import json
 import statistics
 import sys
 import tomllib
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,11 +21,21 @@ BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 
 
 class Recipe(NamedTuple):
-    """Its file, what is compared, and the published figure with what it was made of."""
+    """Its file, what is compared, and the published figure with what it was made of.
+
+    A score is shown `scale` times; `more` tells where further commands stand, if the one of a run is not all.
+    """
 
     file: str
     metric: str
     published: str
+    scale: float = 100.0
+    more: str = ""
+
+    def command(self, seeds: str) -> str:
+        if self.more:
+            return f"`alchemy run {self.file}`, then {self.more}"
+        return f"`alchemy run {self.file} --seeds {seeds} --test`"
 
 
 RECIPES = {
@@ -44,6 +53,7 @@ RECIPES = {
     "resume-bilstm-crf": Recipe("resume_ner/bilstm_crf.toml", "f1", "94.46 (Lattice LSTM)"),
     "resume-small-bert-crf": Recipe("resume_ner/small_bert_crf.toml", "f1", "none without pretraining"),
     "resume-bert-crf": Recipe("resume_ner/bert_crf.toml", "f1", "95.82 on dev with BERT-base (bertorch)"),
+    "multi30k-tiny": Recipe("multi30k/tiny.toml", "bleu_words", "41.02 (Revisit-MMT)", 1.0, "the mean of its states"),
 }
 
 
@@ -72,7 +82,7 @@ def collect(root: Path) -> None:
         (HERE / "results").mkdir(exist_ok=True)
         text = json.dumps({"tag": tag, "metric": RECIPES[tag].metric, "seeds": rows}, ensure_ascii=False, indent=1)
         (HERE / "results" / f"{tag}.json").write_text(text + "\n", "utf-8")
-        print(f"{tag}: {summary(rows)}, seeds {', '.join(str(row['seed']) for row in rows)}")
+        print(f"{tag}: {summary(tag)}, seeds {', '.join(str(row['seed']) for row in rows)}")
 
 
 def told(info: dict[str, Any], test: Path) -> dict[str, Any]:
@@ -81,12 +91,11 @@ def told(info: dict[str, Any], test: Path) -> dict[str, Any]:
     cfg = tomllib.loads((test / "cfg.toml").read_text("utf-8"))
     train = (HERE / cfg["model"]["model_path"]).parent.parent  # recipes are run in their folder
     trained = json.loads((train / "record.json").read_text("utf-8"))
-    begin, end = (datetime.fromisoformat(trained[key]) for key in ("started", "ended"))
     return {
         "seed": info["seed"],
         "test": values(test, f"test/{metric}")[-1],
         "dev": values(train, f"dev/{metric}"),
-        "seconds": round((end - begin).total_seconds()),
+        "seconds": round(seconds(train)),
         "command": " ".join(["alchemy", *trained["cmd"][1:]]),
         "date": trained["started"][:10],
         "versions": trained["versions"],
@@ -99,6 +108,14 @@ def values(record: Path, name: str) -> list[float]:
     return [row["values"][name] for row in rows if name in row.get("values", {})]
 
 
+def seconds(record: Path) -> float:
+    """How long a training took; one that was interrupted has clocks that each began at 0."""
+    clocks: dict[int, float] = {}
+    for row in map(json.loads, (record / "metrics.jsonl").read_text("utf-8").splitlines()):
+        clocks[row["gen"]] = row["t"]
+    return sum(clocks.values())
+
+
 def results(tag: str) -> list[dict[str, Any]]:
     """What is kept of a recipe, seed by seed."""
     file = HERE / "results" / f"{tag}.json"
@@ -106,20 +123,21 @@ def results(tag: str) -> list[dict[str, Any]]:
     return rows
 
 
-def summary(rows: list[dict[str, Any]]) -> str:
-    scores = [100 * row["test"] for row in rows]
+def summary(tag: str) -> str:
+    scores = [RECIPES[tag].scale * row["test"] for row in results(tag)]
     spread = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
     return f"{statistics.mean(scores):.2f}{spread}"
 
 
 def table() -> str:
     lines = ["| recipe | command | time of a seed | test | published |", "|---|---|---|---|---|"]
-    for tag, (config, metric, published) in RECIPES.items():
+    for tag, recipe in RECIPES.items():
         rows = results(tag)
-        command = f"alchemy run {config} --seeds {','.join(str(row['seed']) for row in rows) or '1,2,3'} --test"
+        command = recipe.command(",".join(str(row["seed"]) for row in rows) or "1,2,3")
         minutes = f"{statistics.median(row['seconds'] for row in rows) / 60:.0f} min" if rows else ""
-        told = f"{metric} {summary(rows)} ({len(rows)} seeds)" if rows else "not run here"
-        lines.append(f"| {tag} | `{command}` | {minutes} | {told} | {published} |")
+        counted = "1 seed" if len(rows) == 1 else f"{len(rows)} seeds"
+        told = f"{recipe.metric} {summary(tag)} ({counted})" if rows else "not run here"
+        lines.append(f"| {tag} | {command} | {minutes} | {told} | {recipe.published} |")
     return "\n".join(lines)
 
 

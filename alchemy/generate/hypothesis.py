@@ -22,7 +22,7 @@ class Steps(Protocol):
     """A decoder and what it remembers. It begins with one row for each sentence; rows of a sentence are neighbours."""
 
     def scores(self, last_N: Tensor) -> Tensor:
-        """Takes the newest token of each row, gives scores of the next (logits, [N, V]), which the caller may change."""
+        """Takes the newest token of each row, gives scores of the next (logits, [N, V]), for the caller to change."""
 
     def select(self, rows_BR: Tensor) -> None:
         """Goes on with some sentences, in their order, and for each with some of its rows, in any order."""

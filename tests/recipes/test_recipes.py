@@ -21,7 +21,7 @@ from tests.text.sets import DATA, needs
 ROOT = Path(__file__).parents[2] / "recipes"
 FILES = sorted(path for path in ROOT.glob("*/*.toml") if path.stem != "base")
 SETS = {"thucnews": "thucnews_title10", "sst2": "sst2_sentences", "semeval": "semeval2010_task8"}
-SETS |= {"resume_ner": "ner_zh_resume", "trec": "trec"}
+SETS |= {"resume_ner": "ner_zh_resume", "trec": "trec", "multi30k": "multi30k_en_de"}
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +78,8 @@ def recipe(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         copy.write_bytes(part.read_bytes())
     (tmp_path / "data").symlink_to(DATA)
     monkeypatch.chdir(tmp_path)
+    if (request.param.parent / "prepare.py").is_file():
+        assert loaded(f"{request.param.parent.name}/prepare").prepare() == 0
     return Path(request.param.relative_to(ROOT))
 
 
@@ -103,7 +105,7 @@ def small(file: Path) -> list[str]:
 
 
 def loaded(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"recipes_{name}", ROOT / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"recipes_{name.replace('/', '_')}", ROOT / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
