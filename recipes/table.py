@@ -109,11 +109,9 @@ def values(record: Path, name: str) -> list[float]:
 
 
 def seconds(record: Path) -> float:
-    """How long a training took; one that was interrupted has clocks that each began at 0."""
-    clocks: dict[int, float] = {}
-    for row in map(json.loads, (record / "metrics.jsonl").read_text("utf-8").splitlines()):
-        clocks[row["gen"]] = row["t"]
-    return sum(clocks.values())
+    """How long a training took, without the time between an interruption and its resume."""
+    last: float = json.loads((record / "metrics.jsonl").read_text("utf-8").splitlines()[-1])["t"]
+    return last
 
 
 def results(tag: str) -> list[dict[str, Any]]:
