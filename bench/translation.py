@@ -31,7 +31,7 @@ from bench.data import SETS
 from bench.measure import Figure, ratio
 from bench.texts import trained
 from bench.turns import turns
-from bench.writers import SENTENCES, network
+from bench.writers import SENTENCES, SHAPE, network
 
 THREADS, BLOCK, LR, WARMUP = 2, 2, 0.005, 2000
 TOKENS = 20
@@ -91,7 +91,7 @@ def kept(rounds: int) -> Figure:
 # -- training against a loop written by hand
 @AlchemyTask.register()
 class Watched(Translation):
-    """Counts tokens and places for tokens, and takes its batches along."""
+    """Takes its batches along."""
 
     batches: list[Any] = []
 
@@ -145,13 +145,12 @@ class Turns(BeginStepPipeline):
 
 def config(updates: int) -> dict[str, Any]:
     pipe = {"type": "alchemy.pipeline.corpora.Parallel", "source": "train.en", "target": "train.de"}
-    shape = {"dim": 256, "heads": 4, "inner": 1024, "encoder_layers": 3, "decoder_layers": 3, "dropout": 0.0}
     return {
         **loop.config("records", 0),
         "task": {"type": "bench.translation.Watched", "datasets": {"train": {"max_tokens": 4096, "pipes": [pipe]}}},
         "model": {
             "type": "alchemy.models.Translator",
-            "network": {"type": "alchemy.nn.transformer.Transformer", **shape},
+            "network": {"type": "alchemy.nn.transformer.Transformer", **SHAPE},
         },
         "criterion": {"type": "alchemy.nn.losses.CrossEntropy", "label_smoothing": 0.1},
         "optim": {"type": "alchemy.optim.Adam", "lr": LR, "betas": [0.9, 0.98], "fused": True},

@@ -20,13 +20,20 @@ from bench.turns import Work, serve
 
 PAD, EOS, VOCABULARY = 0, 2, 9712
 SENTENCES, SOURCE, BEAM = 64, 15, 5
+SHAPE: dict[str, Any] = {
+    "dim": 256,
+    "heads": 4,
+    "inner": 1024,
+    "encoder_layers": 3,
+    "decoder_layers": 3,
+    "dropout": 0.0,
+}
 SPECIAL = Special(begin=EOS, eos=EOS, pad=PAD)
 
 
 def network() -> Transformer:
     torch.manual_seed(0)
-    shape: dict[str, Any] = {"dim": 256, "heads": 4, "inner": 1024, "encoder_layers": 3, "decoder_layers": 3}
-    return Transformer(source_size=VOCABULARY, target_size=VOCABULARY, dropout=0.0, **shape)
+    return Transformer(source_size=VOCABULARY, target_size=VOCABULARY, **SHAPE)
 
 
 def sources() -> torch.Tensor:

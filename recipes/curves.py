@@ -17,7 +17,10 @@ Points = list[tuple[int, float]]
 def points(record: Path, name: str) -> Points:
     """All values of a metric with their updates, in the order in which they were logged."""
     rows = map(json.loads, (record / "metrics.jsonl").read_text("utf-8").splitlines())
-    return [(row["update"], row["values"][name]) for row in rows if name in row.get("values", {})]
+    found = [(row["update"], row["values"][name]) for row in rows if name in row.get("values", {})]
+    if not found:
+        sys.exit(f"{record} has no metric {name}")
+    return found
 
 
 def draw(record: Path, score: str, to: Path) -> None:

@@ -25,11 +25,7 @@ LIMITS = ("max_length", "max_ratio", "max_extra", "min_length", "min_ratio", "no
 
 EXAMPLES = """examples:
   alchemy generate latest --input test.en --output test.de --beam 5
-  alchemy generate latest --input test.en --nbest 3 --scores
-  alchemy generate latest --input test.en --beam 6 --groups 3 --nbest 3
-  alchemy generate latest --input test.en --detokenize de
-  alchemy generate latest --input test.en --alignments --json
-  alchemy generate latest --input test.en --prefixes begun.de
+  alchemy generate latest --input test.en --nbest 3 --scores --alignments
   alchemy generate records/a --ensemble records/b --ensemble records/c --input test.en
   alchemy generate latest --sample --top-p 0.9 --seed 7 --input test.en
   echo "a dog runs" | alchemy generate latest
@@ -93,11 +89,12 @@ def main(args: argparse.Namespace) -> int:
     read = [args.input, *([args.prefixes] if args.prefixes else [])]
     check_files(read, args.output)
     refuse_if_unclear(args)
-    shape = Shape(args.json, args.scores, bool(args.alignments), (args.nbest or 1) > 1, detokenizer(args.detokenize))
+    detokenized = detokenizer(args.detokenize)
     reach(args.user_dir)
     target = open_target(args, quiet=True)
     table = translation(target)
-    table["search"] = search_of(args, plain(table.peek("search")))
+    table["search"] = search = search_of(args, plain(table.peek("search")))
+    shape = Shape(args.json, args.scores, bool(args.alignments), search.get("nbest", 1) != 1, detokenized)
     table["limits"] = plain(table.peek("limits")) | given(args, LIMITS)
     table["tokens"], table["alignments"] = args.json, args.alignments
     with (
@@ -134,13 +131,14 @@ def search_of(args: argparse.Namespace, there: dict[str, Any]) -> dict[str, Any]
     """The table of the search: that of the config, with what the command line says."""
     asked = given(args, SEARCH)
     drawn, searched = ([f"--{key.replace('_', '-')}" for key in keys if key in asked] for keys in (DRAWN, SEARCHED))
-    if drawn and not args.sample:
-        raise AlchemyError(f"{drawn[0]} is for --sample, and texts are searched for", hint="add --sample")
     if searched and args.sample:
         raise AlchemyError(f"{searched[0]} is for a search, and texts are drawn", hint="--nbest says how many")
-    kind = SAMPLING if args.sample else BEAM
-    found = {"type": kind} | (there if there.get("type") == kind else {}) | asked
-    if not args.sample and args.nbest and "beam" not in asked:
+    own = there.get("type", BEAM)
+    kind = SAMPLING if args.sample else BEAM if searched and own == SAMPLING else own
+    if drawn and kind == BEAM:
+        raise AlchemyError(f"{drawn[0]} is for --sample, and texts are searched for", hint="add --sample")
+    found = {"type": kind} | (there if own == kind else {}) | asked
+    if kind == BEAM and args.nbest and "beam" not in asked:
         found["beam"] = max(args.nbest, found.get("beam", 5))
     return found
 

@@ -13,6 +13,7 @@ from alchemy.errors import AlchemyError
 from alchemy.export.engine import Engine, Precision, tokens_of
 from alchemy.generate import Hypothesis
 from alchemy.metrics.answers import library
+from alchemy.models.translator import real
 from alchemy.nn.rows import Rows
 from alchemy.text import Tokenizer
 
@@ -114,4 +115,4 @@ def bleu(gold: Sequence[str], said: Sequence[str]) -> float:
 def rows_of(sources: Sequence[Sequence[int]], device: torch.device | None = None) -> Rows:
     ids_BT = pad_sequence([torch.tensor(row, dtype=torch.long) for row in sources], batch_first=True)
     lengths_B = torch.tensor(list(map(len, sources)))
-    return Rows(ids_BT.to(device), (torch.arange(ids_BT.shape[1]) < lengths_B[:, None]).to(device))
+    return Rows(ids_BT.to(device), real(lengths_B, ids_BT).to(device))

@@ -40,7 +40,7 @@ class Engine:
         special = writer.special
         self.never = [[str(token)] for token in {special.begin, special.pad} - {None, special.eos}]
         self.device = self.network.out.weight.device
-        self.translator = opened(folder, self.device.type, precision)
+        self.translator = opened(folder, self.device, precision)
 
     def __call__(self, rows: Rows) -> list[list[Hypothesis]]:
         found = self._rated(rows, self.found(rows)) if self.told else self.found(rows)
@@ -99,10 +99,15 @@ class Engine:
         return [sorted(islice(rated, len(texts)), key=lambda text: -text.score) for texts in found]
 
 
-def opened(folder: Path, device: str, precision: Precision) -> Any:
+def opened(folder: Path, device: torch.device, precision: Precision) -> Any:
     try:
-        threads = torch.get_num_threads()
-        return library().Translator(str(folder), device=device, compute_type=precision, intra_threads=threads)
+        return library().Translator(
+            str(folder),
+            device=device.type,
+            device_index=device.index or 0,
+            compute_type=precision,
+            intra_threads=torch.get_num_threads(),
+        )
     except (ValueError, RuntimeError) as error:  # as a processor that cannot do int8
         hint = "write texts with --engine torch"
         raise AlchemyError(f"CTranslate2 cannot compute in {precision} here: {error}", hint=hint) from error

@@ -133,6 +133,8 @@ class Running:
     def _keep(self, found: Candidates, ends_BC: Tensor, group: int) -> None:
         """Takes the texts that ended, of those that would have been kept."""
         place_E, which_E = ends_BC[:, : self.width].nonzero(as_tuple=True)
+        if not len(place_E):
+            return
         rows_E = place_E * self.rows + self.first_G[group] + found.parent_BC[place_E, which_E]
         texts = self.written.ended(rows_E, found.sum_BC[place_E, which_E], self.special.eos, self.how.length_penalty)
         for sentence, text in zip(self.left_B[place_E].tolist(), texts):

@@ -24,29 +24,30 @@ class AtLeast:
 
     def __init__(self, least_B: Tensor, eos: int, *, or_stuck: bool = True) -> None:
         self.least_B, self.eos, self.or_stuck = least_B, eos, or_stuck
+        self.last = int(least_B.max())  # known beforehand, since asking a tensor at each step makes a GPU wait
 
     def __call__(self, scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None:
-        early_N = tokens_NT.shape[1] < self.least_B[sentence_N]
-        if bool(early_N.any()):
-            end_N = scores_NV[:, self.eos].clone()
-            scores_NV[:, self.eos].masked_fill_(early_N, NEVER)
-            if self.or_stuck:
-                stuck_N = scores_NV.amax(-1) == NEVER
-                scores_NV[:, self.eos] = torch.where(stuck_N, end_N, scores_NV[:, self.eos])
+        if tokens_NT.shape[1] >= self.last:
+            return
+        end_N = scores_NV[:, self.eos].clone()
+        scores_NV[:, self.eos].masked_fill_(tokens_NT.shape[1] < self.least_B[sentence_N], NEVER)
+        if self.or_stuck:
+            stuck_N = scores_NV.amax(-1) == NEVER
+            scores_NV[:, self.eos] = torch.where(stuck_N, end_N, scores_NV[:, self.eos])
 
 
 class AtMost:
     """Nothing but the end once a sentence has so many tokens; the end itself is not counted."""
 
     def __init__(self, most_B: Tensor, eos: int) -> None:
-        self.most_B, self.eos = most_B, eos
+        self.most_B, self.eos, self.first = most_B, eos, int(most_B.min())
 
     def __call__(self, scores_NV: Tensor, tokens_NT: Tensor, sentence_N: Tensor) -> None:
-        full_N = tokens_NT.shape[1] >= self.most_B[sentence_N]
-        if bool(full_N.any()):
-            end_N = scores_NV[:, self.eos].clone()
-            scores_NV.masked_fill_(full_N[:, None], NEVER)
-            scores_NV[:, self.eos] = end_N
+        if tokens_NT.shape[1] < self.first:
+            return
+        end_N = scores_NV[:, self.eos].clone()
+        scores_NV.masked_fill_((tokens_NT.shape[1] >= self.most_B[sentence_N])[:, None], NEVER)
+        scores_NV[:, self.eos] = end_N
 
 
 class Without:

@@ -37,7 +37,10 @@ class Sampling(Search):
     ) -> None:
         if nbest < 1 or temperature < 0 or top_k < 0 or not 0 < top_p <= 1 or not 0 < typical <= 1:
             hint = "nbest is at least 1, temperature and top_k at least 0, top_p and typical above 0 and at most 1"
-            raise AlchemyError("texts cannot be drawn so", hint=hint)
+            given = (
+                f"nbest = {nbest}, temperature = {temperature}, top_k = {top_k}, top_p = {top_p}, typical = {typical}"
+            )
+            raise AlchemyError(f"texts cannot be drawn with {given}", hint=hint)
         self.nbest, self.temperature, self.top_k, self.top_p = nbest, temperature, top_k, top_p
         self.typical, self.length_penalty, self.seed = typical, length_penalty, seed
 

@@ -119,7 +119,7 @@ class Translator(AlchemyModel):
         except NotImplementedError as error:
             raise AlchemyError(f"there are no alignments: {error}", section="model.network") from error
         lengths = rows.lengths_B.tolist()
-        return [one[: len(text), :length] for one, text, length in zip(weights_NTS, flat, lengths, strict=True)]
+        return [one[: len(text), :length] for one, text, length in zip(weights_NTS.cpu(), flat, lengths, strict=True)]
 
 
 def real(lengths_B: Tensor, ids_BT: Tensor) -> Tensor:

@@ -90,8 +90,8 @@ def attend(
     query_BHTK: Tensor, seen: KeyValues, mask: Tensor | None, *, causal: bool = False, dropout: float = 0.0
 ) -> Tensor:
     """What the queries see, weighted; a mask tells what they may see."""
-    if query_BHTK.device.type == "cpu" and query_BHTK.shape[2] < FEW and not causal and not torch.is_grad_enabled():
-        # a step of a search: torch's kernel would leave it to one thread
+    step = query_BHTK.shape[2] < FEW and not causal and not dropout and not torch.is_grad_enabled()
+    if step and query_BHTK.device.type == "cpu":  # of a search: torch's kernel would leave it to one thread
         scores_BHTS = (query_BHTK * query_BHTK.shape[-1] ** -0.5) @ seen.keys_BHSK.mT
         if mask is not None:
             scores_BHTS.masked_fill_(~mask, -torch.inf)

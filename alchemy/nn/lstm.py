@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
 from alchemy.nn.recurrent import BiRNN
-from alchemy.nn.rows import Rows
+from alchemy.nn.rows import Rows, mean_of
 from alchemy.nn.seq2seq import Network, Source
 from alchemy.nn.sizes import shares, sizes
 
@@ -64,8 +64,7 @@ class AttentionLSTM(Network):
         return Source(states_BSD, rows.real_BT)
 
     def begin(self, source: Source) -> Recalled:
-        # the mean of the source, so that padding says nothing
-        mean_BD = source.states_BSD.sum(1) / source.real_BS.sum(1, keepdim=True)
+        mean_BD = mean_of(source.states_BSD, source.real_BS)  # so that padding says nothing
         made_NLD = self.first(mean_BD).tanh().unflatten(-1, (-1, self.hidden))
         hidden_LND, cell_LND = (part.contiguous() for part in made_NLD.transpose(0, 1).chunk(2))
         return Recalled(source, hidden_LND, cell_LND, torch.zeros_like(hidden_LND[0]))

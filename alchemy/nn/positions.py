@@ -25,17 +25,16 @@ class NoPlaces(nn.Module):
 class Sinusoidal(NoPlaces):
     """Sines and cosines of falling frequency, for as many places as are asked for."""
 
-    places_TD: Tensor
-
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.register_buffer("places_TD", waves(128, dim), persistent=False)
+        # no buffer: DDP would send it, and tables of ranks that saw other rows have other lengths
+        self.places_TD = waves(128, dim)
 
     def forward(self, states_BTD: Tensor, begin: int = 0) -> Tensor:
         end = begin + states_BTD.shape[1]
         if end > len(self.places_TD):  # twice as many, so that growing is rare
-            made = waves(2 * end, self.places_TD.shape[1])
-            self.places_TD = made.to(self.places_TD)
+            self.places_TD = waves(2 * end, states_BTD.shape[2])
+        self.places_TD = self.places_TD.to(states_BTD)
         return states_BTD + self.places_TD[begin:end]
 
 

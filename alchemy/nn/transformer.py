@@ -210,8 +210,8 @@ class Transformer(Network):
         self._tie(share)
 
     def _begin(self) -> None:
-        for param in self.parameters():
-            if param.dim() > 1:
+        for name, param in self.named_parameters():
+            if param.dim() > 1 and "places" not in name:  # these have begun in a way of their own
                 nn.init.xavier_uniform_(param)
         for table in (self.source_table, self.target_table, self.out):
             nn.init.normal_(table.weight, std=1 / self.scale)

@@ -100,6 +100,7 @@ class Translation(AlchemyTask):
         budget = options.keys() & {"max_tokens", "max_sentences"}
         if budget and options.setdefault("max_length", longest) <= longest and "too_long" in options:
             return  # long ones are left out, or cut
+        longest -= longest % getattr(data, "multiple", 1)  # rows are padded up to one
         for side, lengths in data.lengths().items():
             worst = int(lengths.argmax()) if len(lengths) else 0
             if len(lengths) and lengths[worst] > longest:
@@ -165,12 +166,12 @@ class Translation(AlchemyTask):
         if self.writer is None:
             return []
         found = self.engine(batch)
-        sources = [self.source_tokenizer.decode(row) for row in batch["source"]]
+        sources = [self.source_tokenizer.decode(row) for row in batch["source"].tolist()]
         rows = [{"source": source, **self._said(texts)} for source, texts in zip(sources, found, strict=True)]
         for row, pairs in zip(rows, self._aligned(batch, found)):
             row["alignments"] = pairs
         if "target" in batch:
-            for row, target in zip(rows, batch["target"], strict=True):
+            for row, target in zip(rows, batch["target"].tolist(), strict=True):
                 row["target"] = self.target_tokenizer.decode(target)
         return rows
 

@@ -65,6 +65,9 @@ def test_several_texts_with_scores_and_draws(record: str, tmp_path: Path, capsys
     assert generated(record, capsys, "--input", file, "--sample", "--temperature", "0") == generated(
         record, capsys, "--input", file, "--beam", "1"
     )
+    kept = ("--input", file, "--set", "task.search={type='alchemy.generate.Sampling', nbest=2, seed=1}")
+    assert [row[0] for row in generated(record, capsys, *kept).splitlines()] == ["1", "1", "2", "3", "3"]
+    assert generated(record, capsys, *kept, "--nbest", "1") == drawn[0]
     short = generated(record, capsys, "--input", file, "--max-length", "1").splitlines()
     assert all(len(text.split()) <= 1 for text in short)
 

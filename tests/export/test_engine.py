@@ -123,6 +123,7 @@ def test_whatever_is_asked_is_answered_as_by_our_own_search(
 def test_an_untrained_network_that_never_ends_is_left_to_our_own_search(folder: Path) -> None:
     net, rows = network(steps=0), rows_of(sentences(4))
     made = engine(folder, net, BeamSearch(beam=3))
+    assert not any(made.found(rows))
     same(made.own(rows), made(rows))
     best = [texts[0] for texts in made(rows)]
     rated(best, made.rated(tokens_of(rows), best))

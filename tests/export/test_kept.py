@@ -140,7 +140,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
         exported(tmp_path / "file" / "export", trained(), "float32", pairs)
 
 
-def test_texts_that_are_as_good_are_no_fault() -> None:
+def test_an_agreement_tells_what_it_counted() -> None:
     assert str(Agreement(200, 197, 2, 1)) == (
         "the same text for 197 of 200 sentences, another with the same score for 2, 1 left to the model's own search"
     )

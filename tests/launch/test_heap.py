@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +25,7 @@ print(int(kept), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what the C library of Linux does")
-def test_the_pages_of_a_tensor_are_asked_for_once(tmp_path: Path) -> None:
+def test_the_pages_of_a_tensor_are_asked_for_once() -> None:
     told = [
         subprocess.run([sys.executable, "-c", FAULTS.format(kept=kept)], capture_output=True, text=True, check=True)
         for kept in (False, True)

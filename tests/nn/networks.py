@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from alchemy.models.translator import Walk
 from alchemy.nn.lstm import AttentionLSTM
 from alchemy.nn.rows import Rows
 from alchemy.nn.seq2seq import Network
@@ -45,14 +45,8 @@ def rows_of(sources: Sequence[Sequence[int]], extra: int = 0) -> Rows:
     return Rows(ids_BS, torch.arange(width) < torch.tensor(list(map(len, sources)))[:, None])
 
 
-class Decoder:
-    """The steps of a search over a network."""
+class Decoder(Walk):
+    """The steps of a search over a network, for sources as lists of tokens."""
 
     def __init__(self, net: Network, sources: Sequence[list[int]], extra: int = 0) -> None:
-        self.net, self.state = net, net.begin(net.encode(rows_of(sources, extra)))
-
-    def scores(self, last_N: Tensor) -> Tensor:
-        return self.net.decode(last_N[:, None], self.state)[:, -1].clone()
-
-    def select(self, rows_BR: Tensor) -> None:
-        self.state.select(rows_BR)
+        super().__init__(net, rows_of(sources, extra))

@@ -66,7 +66,7 @@ def test_choosing_at_every_step_changes_nothing(net: Network, width: int) -> Non
     draw = torch.Generator().manual_seed(2)
     steps, written_NT = Decoder(net, SOURCES), torch.full((2, 1), EOS)
     steps.scores(written_NT[:, 0])
-    for step in range(50):  # more tokens than there is room for at first
+    for step in range(50):  # with a width of 3 more tokens than there is room for at first
         rows = 1 if step == 0 else width
         parent_BR = torch.randint(rows, (2, width), generator=draw)
         rows_BR = torch.arange(2)[:, None] * rows + parent_BR

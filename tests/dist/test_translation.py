@@ -1,0 +1,45 @@
+"""Translation in two processes: the updates and the texts of one, whatever rows each of them sees."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alchemy.cli import main
+from alchemy.config.write import dumps
+from alchemy.records.series import comparable
+from tests.dist.start import torchrun
+from tests.tasks.test_translation import config
+
+pytestmark = pytest.mark.dist
+
+
+def numbers(root: Path) -> list[dict[str, Any]]:
+    (record,) = (root / "records").iterdir()
+    rows = map(json.loads, (record / "metrics.jsonl").read_text("utf-8").splitlines())
+    return [row["values"] for row in comparable(rows)]
+
+
+def test_two_processes_train_and_write_as_one_does(tmp_path: Path) -> None:
+    # longer than the places that there are at first, so that one process needs more of them than the other
+    lines = [" ".join(["dog", "cat", "runs"][: 1 + place % 3]) for place in range(24)] + ["dog " * 200]
+    for side in ("en", "de"):
+        (tmp_path / f"train.{side}").write_text("".join(f"{line.strip()}\n" for line in lines), "utf-8")
+    sides = [arg for side in ("en", "de") for arg in ("--side", f"{side}={tmp_path / f'train.{side}'}")]
+    assert main(["data", "build", str(tmp_path / "train"), *sides, "--joined", "--workers", "1"]) == 0
+    for name in ("one", "two"):
+        cfg = config(tmp_path, tmp_path / name)
+        cfg["task"]["datasets"] = {"train": {**cfg["task"]["datasets"]["train"], "max_tokens": 300}}
+        cfg["task"]["datasets"]["dev"] = {**cfg["task"]["datasets"]["train"], "max_tokens": 600}
+        cfg["sched"]["epochs"] = 2
+        (tmp_path / f"{name}.toml").write_text(dumps(cfg))
+    assert main(["run", str(tmp_path / "one.toml"), "--device", "-1"]) == 0
+    torchrun(2, "alchemy", "run", tmp_path / "two.toml", "--device", -1)
+    one, two = numbers(tmp_path / "one"), numbers(tmp_path / "two")
+    assert [row.keys() for row in one] == [row.keys() for row in two]
+    for values, others in zip(one, two):
+        assert others == pytest.approx(values, rel=1e-3)
+    assert any("dev/bleu" in row for row in one)
