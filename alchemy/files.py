@@ -124,6 +124,11 @@ def sync_folder(folder: str | Path) -> None:
         os.close(handle)
 
 
+def is_same(one: str | Path, other: str | Path) -> bool:
+    """Whether two names are of one file, also by a hard link."""
+    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
+
+
 def hash_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 

@@ -47,11 +47,14 @@ def add_precision(parser: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     from alchemy.cli.target import open_target
+    from alchemy.data.files import check_file
     from alchemy.export.samples import of_lines, of_split
     from alchemy.launch.project import reach
 
     if args.references and not args.lines:
         raise AlchemyError("--references are those of --lines", hint="give both")
+    for name in filter(None, (args.lines, args.references)):
+        check_file(name)
     reach(args.user_dir)
     target = open_target(args, quiet=True)
     args.batch_size = 1  # nobody asks anything
@@ -63,7 +66,8 @@ def main(args: argparse.Namespace) -> int:
             args,
             lambda: of_lines(task, args.lines, args.references) if args.lines else of_split(task),
         )
-    print(f"{found.folder}  {found.bytes / 2**20:.1f} MiB{'  (it was there already)' if found.old else ''}")
+    old = "  (it was there already, and was not checked again)" if found.old else ""
+    print(f"{found.folder}  {found.bytes / 2**20:.1f} MiB{old}")
     print(found.agreement)
     return 0
 

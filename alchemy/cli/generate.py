@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +15,7 @@ from alchemy.cli.options import add_launch, add_overrides
 from alchemy.cli.predict import counted, opened
 from alchemy.cli.test import add_target
 from alchemy.errors import AlchemyError
+from alchemy.files import is_same
 
 BEAM, SAMPLING = "alchemy.generate.BeamSearch", "alchemy.generate.Sampling"
 SEARCHED = ("beam", "exact", "groups", "diversity")
@@ -157,7 +157,7 @@ def check_files(read: Iterable[str], write: str) -> None:
     from alchemy.data.files import check_file
 
     for name in read:
-        if name != "-" and os.path.realpath(check_file(name)) == os.path.realpath(write or "-"):
+        if name != "-" and is_same(check_file(name), write):
             raise AlchemyError(f"{write} would be written while it is read", hint="give --output another name")
 
 
@@ -236,11 +236,18 @@ def written(predictor: Any, questions: Iterable[Question]) -> Iterator[dict[str,
             if not blank:
                 yield where, question
 
-    for answer in predictor.answers(with_words()):
-        while waiting[0][1]:
+    def blank() -> Iterator[dict[str, Any]]:
+        while waiting and waiting[0][1]:
             yield dict(waiting.popleft()[0])
-        yield waiting.popleft()[0] | answer
-    yield from (dict(question) for question, _ in waiting)
+
+    try:
+        for answer in predictor.answers(with_words()):
+            yield from blank()
+            yield waiting.popleft()[0] | answer
+    except AlchemyError:  # of one line: those before it have their answers
+        yield from blank()
+        raise
+    yield from blank()
 
 
 class Shape(NamedTuple):

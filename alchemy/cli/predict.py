@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from alchemy.cli.options import add_launch, add_overrides
 from alchemy.cli.test import add_target
 from alchemy.errors import AlchemyError
+from alchemy.files import is_same
 
 FORMATS = ["jsonl", "csv"]
 
@@ -82,7 +82,7 @@ def refuse_if_unclear(args: argparse.Namespace, suffix: str) -> None:
         raise AlchemyError("--text, --file, - and --split exclude each other", hint="ask about one of them at a time")
     if suffix == "csv" and not args.out:
         raise AlchemyError("csv is written to a file", hint="give --out FILE.csv, or leave out --format")
-    if args.source and args.out and os.path.realpath(args.source) == os.path.realpath(args.out):
+    if args.source and args.out and is_same(args.source, args.out):
         raise AlchemyError(f"{args.out} would be written while it is read", hint="give --out another name")
     if args.source and len(args.pair) > 1:
         raise AlchemyError(f"{len(args.pair)} --pair", hint="with --file it names the one column of the second texts")

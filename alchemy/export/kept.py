@@ -21,6 +21,17 @@ from alchemy.text import Tokenizer
 
 FORMAT = 1
 MANIFEST = "alchemy.json"
+# what stands in an export, whatever CTranslate2 ends the names of its files with
+PARTS = {
+    "alchemy",
+    "config",
+    "model",
+    "shared_vocabulary",
+    "source_vocabulary",
+    "target_vocabulary",
+    "source",
+    "target",
+}
 BEAM = 5  # of the texts that are compared
 
 
@@ -67,8 +78,7 @@ def exported(
     kept = read(folder)
     if kept.get("made_of") == made_of and kept["precision"] == precision:
         return Export(folder, Agreement(**kept["agreement"]), old=True)
-    if folder.is_file() or (folder.is_dir() and files_of(folder) and not (folder / MANIFEST).is_file()):
-        raise AlchemyError(f"{folder} is there, and it is no export", hint="remove it, or give another folder")
+    refuse_if_theirs(folder)
     work = Work(trained, network, precision, made_of, [pair for pair in pairs() if fits(network, pair)][:LINES], watch)
     with _folder(folder.parent):
         replace_folder(folder, work.write)
@@ -104,6 +114,16 @@ class Work(NamedTuple):
         return Engine(folder, self.network, writer, self.precision)
 
 
+def refuse_if_theirs(folder: Path) -> None:
+    """An export takes the place of an export, and of nothing else."""
+    if folder.is_file() or (folder.is_dir() and files_of(folder) and not (folder / MANIFEST).is_file()):
+        raise AlchemyError(f"{folder} is there, and it is no export", hint="remove it, or give another folder")
+    for path in files_of(folder):
+        if Path(path.relative_to(folder).parts[0]).stem not in PARTS:
+            hint = "put it elsewhere, or give another folder"
+            raise AlchemyError(f"{path} is no part of the export that is to be replaced", hint=hint)
+
+
 def fits(network: Transformer, pair: Pair) -> bool:
     return 0 < len(pair.source) <= layout_of(network).places
 
@@ -112,9 +132,10 @@ def read(folder: Path) -> dict[str, Any]:
     """What an export says of itself, if it is whole; else nothing."""
     try:
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
-        whole = manifest["format"] == FORMAT and manifest["files"] == hashes(folder)
-        return manifest if whole else {}
-    except (OSError, ValueError, KeyError, TypeError):
+        found = hashes(folder)
+        same = all(found.get(name) == value for name, value in manifest["files"].items())
+        return manifest if same and manifest["format"] == FORMAT else {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, logs_, not_numbers
+from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, finite, logs_, not_numbers
 from alchemy.generate.rules import NEVER, Rule, obey
 
 BLOCK = 64  # tokens that are looked at together
@@ -62,7 +62,8 @@ class BeamSearch(Search):
         if not 1 <= nbest <= beam:
             raise AlchemyError(f"nbest = {nbest} must be at least 1, and at most beam = {beam}")
         if groups < 1 or beam % groups:
-            raise AlchemyError(f"beam = {beam} is no multiple of groups = {groups}")
+            raise AlchemyError(f"groups = {groups} must be at least 1, and beam = {beam} a multiple of it")
+        finite(length_penalty=length_penalty, diversity=diversity)
         self.beam, self.nbest, self.length_penalty, self.exact = beam, nbest, length_penalty, exact
         self.groups, self.diversity = groups, diversity
 

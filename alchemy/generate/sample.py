@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, logs_, not_numbers
+from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, finite, logs_, not_numbers
 from alchemy.generate.rules import NEVER, Rule, obey
 from alchemy.seeds import derive
 
@@ -41,6 +41,7 @@ class Sampling(Search):
                 f"nbest = {nbest}, temperature = {temperature}, top_k = {top_k}, top_p = {top_p}, typical = {typical}"
             )
             raise AlchemyError(f"texts cannot be drawn with {given}", hint=hint)
+        finite(temperature=temperature, length_penalty=length_penalty)
         self.nbest, self.temperature, self.top_k, self.top_p = nbest, temperature, top_k, top_p
         self.typical, self.length_penalty, self.seed = typical, length_penalty, seed
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,6 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 from alchemy.errors import AlchemyError
 from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps
 from alchemy.generate.rules import AtLeast, AtMost, NoRepeat, Penalty, Prefixes, Rule, Without
+
+LARGEST = 10**9  # of a limit: beyond it is a slip
 
 
 class Limits(NamedTuple):
@@ -36,9 +37,9 @@ class Limits(NamedTuple):
         for name, value in self._asdict().items():
             whole = isinstance(self._field_defaults[name], int)
             fits = type(value) is int if whole else type(value) in (int, float)
-            if not fits or not 0 <= value < math.inf:
+            if not fits or not 0 <= value <= LARGEST:
                 kind = "a whole number" if whole else "a number"
-                raise AlchemyError(f"{name} must be {kind} of at least 0, not {value!r}")
+                raise AlchemyError(f"{name} must be {kind} of at least 0 and at most {LARGEST:,}, not {value!r}")
         if self.max_length < max(1, self.min_length):
             raise AlchemyError(f"max_length = {self.max_length} must be at least 1, and min_length = {self.min_length}")
         return self

@@ -56,7 +56,8 @@ class Translation(AlchemyTask):
         if eos is None:
             raise AlchemyError("the tokenizer of the target has no token for the end of a sentence", section="task")
         self.special = Special(begin=eos, eos=eos, pad=self.target_tokenizer.pad, unk=self.target_tokenizer.unk)
-        self.writer = self._writer(search, limits) if search else None
+        checked = limits_of(limits)
+        self.writer = Writer(build(Search, search, section="task.search"), self.special, checked) if search else None
         self.engine: Callable[[Mapping[str, Any]], list[list[Hypothesis]]] = self.searched  # another may take its place
         self.others: list[Any] = []  # models that write together with that of the run
         self._answers = Answers()
@@ -79,17 +80,6 @@ class Translation(AlchemyTask):
             hint = f"give {side}_tokenizer, or splits that begin with alchemy.pipeline.corpora.Parallel"
             raise AlchemyError(f"nothing tells the tokenizer of the {side}", section="task", hint=hint)
         return own
-
-    def _writer(self, search: Mapping[str, Any], limits: Mapping[str, Any]) -> Writer:
-        odd = [name for name in limits if name not in Limits._fields]
-        if odd:
-            hint = did_you_mean(odd[0], Limits._fields) or f"it has {', '.join(Limits._fields)}"
-            raise AlchemyError(f"there is no limit {odd[0]!r}", section="task.limits", hint=hint)
-        found = build(Search, search, section="task.search")
-        try:
-            return Writer(found, self.special, Limits(**limits))
-        except AlchemyError as error:
-            raise placed(error, "", "task.limits") from error
 
     def load_dataset(self, split: str, **kwargs: Any) -> None:
         super().load_dataset(split, **kwargs)
@@ -124,13 +114,11 @@ class Translation(AlchemyTask):
         if self.writer is None:
             hint = "set task.search.type=alchemy.generate.BeamSearch"
             raise AlchemyError("the config has no table `search`, so nothing is written", hint=hint)
-        asked = texts_of(item, "text")
-        if not isinstance(item, Mapping) or "prefix" not in item:
-            return asked
-        if not isinstance(item["prefix"], str):
-            raise AlchemyError(f"the prefix is {repr(item['prefix'])[:60]}, expected a text")
-        self._check_length(item["prefix"], "prefix")
-        return {**asked, "prefix": item["prefix"]}
+        prefix = item.get("prefix", "") if isinstance(item, Mapping) else ""
+        if not isinstance(prefix, str):
+            raise AlchemyError(f"the prefix is {repr(prefix)[:60]}, expected a text")
+        self._check_length(prefix, "prefix")
+        return {**texts_of(item, "text"), "prefix": prefix}
 
     def _check_length(self, text: str, what: str) -> None:
         length = len(self.target_tokenizer.encode(text)) + 1 if self.longest is not None else 0
@@ -248,3 +236,15 @@ def perplexity(log_prob: float) -> float:
     (4.0, inf)
     """
     return math.exp(-log_prob) if -log_prob < 700 else math.inf
+
+
+def limits_of(table: Mapping[str, Any]) -> Limits:
+    """The limits of a config; they are checked although nothing may be written yet."""
+    odd = [name for name in table if name not in Limits._fields]
+    if odd:
+        hint = did_you_mean(odd[0], Limits._fields) or f"it has {', '.join(Limits._fields)}"
+        raise AlchemyError(f"there is no limit {odd[0]!r}", section="task.limits", hint=hint)
+    try:
+        return Limits(**table).checked()
+    except AlchemyError as error:
+        raise placed(error, "", "task.limits") from error

@@ -69,7 +69,7 @@ def test_an_export_is_made_checked_and_found_again(record: Path, tmp_path: Path,
     assert (
         first[0].startswith(f"{folder}  0.") and first[0].endswith("MiB") and "the same text for 20 of 20" in first[1]
     )
-    assert second == [f"{first[0]}  (it was there already)", first[1]]
+    assert second == [f"{first[0]}  (it was there already, and was not checked again)", first[1]]
     small = said(capsys, *words, "--precision", "int8", "--to", tmp_path / "small")
     assert "BLEU" in small and (tmp_path / "small" / "model.bin").stat().st_size < (folder / "model.bin").stat().st_size
 

@@ -136,7 +136,9 @@ def test_options_reach_the_search_and_its_limits(record: str, lines: str, capsys
     assert all(float(one.split()[0]) >= float(two.split()[0]) - 1e-4 for one, two in zip(exact, plain, strict=True))
     groups = ("--beam", "4", "--groups", "2", "--nbest", "4", "--input", lines)
     assert generated(record, capsys, *groups, "--diversity", "0") != generated(record, capsys, *groups)
-    assert "beam = 4 is no multiple of groups = 3" in generated(record, capsys, "--beam", "4", "--groups", "3", code=2)
+    assert "groups = 3 must be at least 1, and beam = 4 a multiple of it" in generated(
+        record, capsys, "--beam", "4", "--groups", "3", code=2
+    )
     drawn = ("--input", lines, "--sample", "--typical")
     assert generated(record, capsys, *drawn, "0.01") != generated(record, capsys, *drawn, "1")
 
@@ -185,7 +187,7 @@ def test_a_line_that_is_too_long_is_named_and_those_before_it_are_answered(
     capsys.readouterr()
     assert main(words) == 2
     read = capsys.readouterr()
-    assert len(read.out.splitlines()) == 1 and "in.en:3 a text has 6 tokens, and the model takes 5" in read.err
+    assert len(read.out.splitlines()) == 2 and "in.en:3 a text has 6 tokens, and the model takes 5" in read.err
     (tmp_path / "begun.de").write_text("ein hund läuft ein hund\n")
     told = generated(short, capsys, "--input", lines, "--prefixes", str(tmp_path / "begun.de"), code=2)
     assert "in.en:1 the prefix has 6 tokens with its end, and the model takes 5" in told
@@ -255,5 +257,11 @@ def test_what_cannot_be_is_told(record: str, tmp_path: Path, capsys: Any, monkey
         assert "standard input cannot be read: Input/output error" in generated(record, capsys, code=2)
     (tmp_path / "in.en").write_bytes(b"a dog\n\xff\xfe\n")
     assert "in.en:2" in generated(record, capsys, "--input", str(tmp_path / "in.en"), code=2)
+    (tmp_path / "linked.en").hardlink_to(tmp_path / "in.en")
+    both = ("--input", str(tmp_path / "in.en"), "--output", str(tmp_path / "linked.en"))
+    assert "linked.en would be written while it is read" in generated(record, capsys, *both, code=2)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a dog\n\nb\xff\n")))
+    assert main(["generate", record, "--device", "-1", "--min-length", "1"]) == 2
+    assert len(capsys.readouterr().out.splitlines()) == 2  # an empty line in front of a bad one is answered, too
     other = run_task(texts_config(tmp_path, "classes"), raise_errors=True).record_dir
     assert "Classification writes no texts" in generated(str(other), capsys, code=2)

@@ -140,6 +140,16 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
         exported(tmp_path / "file" / "export", trained(), "float32", pairs)
 
 
+def test_files_of_somebody_else_in_an_export_stay(folder: Path) -> None:
+    exported(folder, trained(), "float32", pairs)
+    (folder / "notes").mkdir()
+    (folder / "notes" / "mine.md").write_text("x")
+    assert exported(folder, trained(), "float32", pairs).old
+    with pytest.raises(AlchemyError, match=r"mine.md is no part of the export that is to be replaced"):
+        exported(folder, trained(), "int8", pairs)
+    assert (folder / "notes" / "mine.md").read_text() == "x"
+
+
 def test_an_agreement_tells_what_it_counted() -> None:
     assert str(Agreement(200, 197, 2, 1)) == (
         "the same text for 197 of 200 sentences, another with the same score for 2, 1 left to the model's own search"

@@ -177,7 +177,7 @@ def test_each_word_knows_the_word_that_it_was_written_for(network: str, corpora:
 def test_a_text_begins_as_it_is_told(corpora: Path, tmp_path: Path) -> None:
     cfg = config(corpora, tmp_path)
     cfg["sched"]["epochs"] = 1
-    texts = [{"text": "a dog sees", "prefix": "kater läuft"}, {"text": "a dog", "prefix": ""}]
+    texts = [{"text": "a dog sees", "prefix": "kater läuft"}, "a dog"]
     with alchemy.load(str(run_task(cfg, raise_errors=True).record_dir)) as model:
         begun, free = model.predict(texts)
         assert begun["pred"].startswith("kater läuft") and free["pred"] == model.predict(["a dog"])[0]["pred"]
@@ -218,7 +218,11 @@ def test_what_cannot_be_is_told(corpora: Path, tmp_path: Path) -> None:
             run_task(config(corpora, tmp_path, **task), raise_errors=True)
 
     refused("there is no limit 'max_lenght'; did you mean 'max_length'", limits={"max_lenght": 3})
-    refused("max_length must be a whole number of at least 0, not '9'", limits={"max_length": "9"})
+    refused(
+        "max_length must be a whole number of at least 0 and at most 1,000,000,000, not '9'", limits={"max_length": "9"}
+    )
+    refused("there is no limit 'max_lenght'", limits={"max_lenght": 3}, search={})  # though nothing is written yet
+    refused("max_extra must be a whole number of at least 0 and at most", limits={"max_extra": 10**20})
     refused("max_length = 3 must be at least 1, and min_length = 4", limits={"max_length": 3, "min_length": 4})
     refused("beam must be at least 1, not 0", search={"type": "alchemy.generate.BeamSearch", "beam": 0})
     refused("nbest = 9 must be at least 1", search={"type": "alchemy.generate.BeamSearch", "nbest": 9})
