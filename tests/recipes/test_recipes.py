@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import itertools
 import json
+import shutil
 import string
 import sys
 import tomllib
@@ -110,3 +113,36 @@ def loaded(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_commands_of_translation_lead_to_a_row_of_the_table(
+    table: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = needs("multi30k_en_de")
+    for file in [*whole.glob("tok/*"), whole / "bpe10k_revisit_mmt" / "bpe_codes.txt"]:
+        copy = tmp_path / "recipes" / "data" / whole.name / file.relative_to(whole)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        rows = 400 if file.name == "bpe_codes.txt" else 60
+        opener = gzip.open if file.suffix == ".gz" else open
+        with opener(file, "rt", encoding="utf-8") as there, opener(copy, "wt", encoding="utf-8") as here:
+            here.writelines(itertools.islice(there, rows))
+    shutil.copytree(ROOT / "multi30k", tmp_path / "recipes" / "multi30k", ignore=shutil.ignore_patterns("corpus"))
+    shutil.copy(ROOT / "base.toml", tmp_path / "recipes")
+    monkeypatch.chdir(tmp_path / "recipes")
+    monkeypatch.setattr(table, "HERE", tmp_path / "recipes")
+    assert loaded("multi30k/prepare").prepare() == 0
+    short = ["sched.num_training_steps=4", "sched.num_warmup_steps=2", "task.limits.max_length=4"]
+    sets = [word for one in short for word in ("--set", one)]
+    assert main(["run", "multi30k/tiny.toml", "--device", "-1", *sets]) == 0
+    (record,) = (str(path) for path in Path("../runs/recipes/train").iterdir())
+    mean = f"{record}/state/averaged"
+    assert main(["checkpoint", "average", record, "--last", "2", "--to", mean]) == 0
+    assert main(["test", record, "--set", f"model.model_path={mean}", "--device", "-1"]) == 0
+    table.collect(Path("../runs/recipes"))
+    (row,) = json.loads(Path("results/multi30k-tiny.json").read_text("utf-8"))["seeds"]
+    assert row["seed"] == 1 and 0 <= row["test"] <= 100 and row["dev"]
+    assert f"bleu_words {row['test']:.2f} (1 seed)" in table.table()
+    loaded("curves").draw(Path(record), "bleu_words", tmp_path / "curves.svg")
+    assert (tmp_path / "curves.svg").read_text("utf-8").count("<path") > 5
+    with pytest.raises(SystemExit, match="has no metric dev/blue"):
+        loaded("curves").draw(Path(record), "blue", tmp_path / "curves.svg")
