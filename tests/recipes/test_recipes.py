@@ -131,7 +131,7 @@ def test_the_commands_of_translation_lead_to_a_row_of_the_table(
     monkeypatch.chdir(tmp_path / "recipes")
     monkeypatch.setattr(table, "HERE", tmp_path / "recipes")
     assert loaded("multi30k/prepare").prepare() == 0
-    short = ["sched.num_training_steps=4", "sched.num_warmup_steps=2", "task.limits.max_length=4"]
+    short = ["sched.num_training_steps=4", "sched.num_warmup_steps=2", "task.limits={max_length=4}", "log_every=1"]
     sets = [word for one in short for word in ("--set", one)]
     assert main(["run", "multi30k/tiny.toml", "--device", "-1", *sets]) == 0
     (record,) = (str(path) for path in Path("../runs/recipes/train").iterdir())
