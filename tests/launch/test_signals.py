@@ -13,15 +13,18 @@ from alchemy.launch.signals import Interrupted, graceful
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_asks_and_the_second_leaves(number: int) -> None:
     asked: list[int] = []
-    before = signal.getsignal(number)
-    with (
-        pytest.raises(Interrupted, match=f"{signal.Signals(number).name} received"),
-        graceful(lambda number: asked.append(number) is None),
-    ):
-        os.kill(os.getpid(), number)
-        assert asked == [number]
-        os.kill(os.getpid(), number)
-    assert signal.getsignal(number) is before
+    before = signal.signal(number, signal.SIG_DFL)  # the tests may be run by nohup
+    try:
+        with (
+            pytest.raises(Interrupted, match=f"{signal.Signals(number).name} received"),
+            graceful(lambda number: asked.append(number) is None),
+        ):
+            os.kill(os.getpid(), number)
+            assert asked == [number]
+            os.kill(os.getpid(), number)
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
 
 
 def test_what_was_ignored_stays_ignored() -> None:
