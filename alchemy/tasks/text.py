@@ -138,8 +138,7 @@ class TextTask(AlchemyTask):
             kwargs["collate_fn"] = {"type": "alchemy.data.collate.Pad", **self.collate_options()}
         if kwargs.keys() & {"max_tokens", "max_sentences"}:
             kwargs.setdefault("length_of", "input_ids")
-        if not kwargs.keys() & {"sampler", "batch_sampler"}:
-            kwargs.setdefault("shuffle", split == "train")
+        shuffle_training(kwargs, split)
         if self.fitting()["max_length"] and self.long == "refuse":
             check_lengths(encoded, kwargs)
         self._datasets[split] = (encoded, kwargs)
@@ -299,3 +298,9 @@ def asked(batch: Mapping[str, Any], *names: str) -> dict[str, list[Any]]:
     """The fields of a batch that go along with the answers to it, of those that it has."""
     there = {name: batch[name] for name in names if name in batch}
     return {name: values.tolist() if hasattr(values, "tolist") else values for name, values in there.items()}
+
+
+def shuffle_training(options: dict[str, Any], split: str) -> None:
+    """Samples that are trained on come in another order in each epoch, unless the table of the split says otherwise."""
+    if options.get("sort_by_length", True) and not options.keys() & {"sampler", "batch_sampler"}:
+        options.setdefault("shuffle", split == "train")

@@ -19,7 +19,7 @@ from alchemy.task import AlchemyTask
 from alchemy.tasks.alignment import Pair, Unit, between_words, looked_at, words_of
 from alchemy.tasks.answers import Answers
 from alchemy.tasks.scores import text_scores
-from alchemy.tasks.text import texts_of
+from alchemy.tasks.text import shuffle_training, texts_of
 from alchemy.text import Tokenizer
 
 END = "</s>"  # how the end of a text is told among its tokens
@@ -85,6 +85,7 @@ class Translation(AlchemyTask):
         super().load_dataset(split, **kwargs)
         longest = self.run.model.max_positions() if self.run.model is not None else None
         data, options = self._datasets[split]
+        shuffle_training(options, split)
         if longest is None or not hasattr(data, "lengths"):
             return
         budget = options.keys() & {"max_tokens", "max_sentences"}

@@ -14,6 +14,7 @@ import pytest
 import alchemy
 from alchemy.cli import main
 from alchemy.errors import AlchemyError
+from alchemy.records.ledger import read_ledger
 from alchemy.runner import run_task
 from alchemy.text import Words
 from alchemy.verify.equal import compare
@@ -96,6 +97,20 @@ def test_it_learns_to_translate_word_by_word(network: str, corpora: Path, tmp_pa
     right = [row for row in found["preds"] if row["pred"] == row["target"]]
     straight = [row["alignments"] == [[(place, place) for place in range(len(row["pred"].split()))]] for row in right]
     assert network != "lstm" or sum(straight) > len(straight) / 2  # it looks at the word that it translates
+
+
+def test_training_data_are_shuffled_unless_the_split_says_otherwise(corpora: Path, tmp_path: Path) -> None:
+    def epochs(**table: Any) -> list[list[str]]:
+        cfg = config(corpora, tmp_path / str(len(table)))
+        cfg["task"]["datasets"]["train"] |= table
+        cfg["sched"]["epochs"] = 2
+        rows = [row for _, row in read_ledger(Path(run_task(cfg, raise_errors=True).record_dir) / "ledger.jsonl")]
+        return [[row["ids"] for row in rows if row["epoch"] == epoch] for epoch in range(2)]
+
+    one, other = epochs()
+    assert one != other
+    one, other = epochs(shuffle=False)
+    assert one == other
 
 
 def test_it_goes_on_as_if_it_had_never_stopped(corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
