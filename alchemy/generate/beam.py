@@ -1,7 +1,7 @@
 """Beam search over a batch of sentences: what is found for one does not depend on the others."""
 
 # B sentences, G groups of a sentence, K hypotheses of a group, R = G K rows of a sentence, N = B R rows, V vocabulary,
-# P picks of a row, C candidates of a group, E texts that ended, X blocks of S tokens
+# C candidates of a group, E texts that ended, X blocks of S tokens, J places of tokens in rows
 
 from __future__ import annotations
 
@@ -75,6 +75,7 @@ class BeamSearch(Search):
             logs_NV = logs_(steps.scores(search.last_N))
             obey(rules, logs_NV, search.written.tokens_NT, search.sentence_N)
             rows_BR = search.advance(logs_NV)
+            del logs_NV  # the next ones take its memory, which the processor still has at hand
             if len(rows_BR):
                 steps.select(rows_BR)
         return [sorted(texts, key=lambda text: -text.score)[: self.nbest] for texts in search.texts]
@@ -121,15 +122,11 @@ class Running:
         return self._go_on(*(torch.stack(part, dim=1) for part in zip(*going)))
 
     def _candidates(self, logs_BKV: Tensor, sum_BK: Tensor, charge_BV: Tensor | None) -> Candidates:
-        picks = min(2 * self.width, logs_BKV.shape[-1])
         wanted_BKV = logs_BKV if charge_BV is None else logs_BKV - charge_BV[:, None]
-        # of each row no more than the candidates of the group can be among these
-        rank_BKP, token_BKP = largest(wanted_BKV, picks)
-        sum_BKP = (rank_BKP if charge_BV is None else logs_BKV.gather(2, token_BKP)) + sum_BK[..., None]
-        rank_BKP = rank_BKP + sum_BK[..., None]
-        place_BC = rank_BKP.flatten(1).topk(min(2 * self.width, rank_BKP[0].numel())).indices
-        found = Candidates(place_BC // picks, *(part.flatten(1).gather(1, place_BC) for part in (token_BKP, sum_BKP)))
-        return found.filled(2 * self.width)
+        place_BC = best(wanted_BKV, sum_BK, 2 * self.width)
+        parent_BC = place_BC // logs_BKV.shape[-1]
+        sum_BC = logs_BKV.flatten(1).gather(1, place_BC) + sum_BK.gather(1, parent_BC)
+        return Candidates(parent_BC, place_BC % logs_BKV.shape[-1], sum_BC).filled(2 * self.width)
 
     def _keep(self, found: Candidates, ends_BC: Tensor, group: int) -> None:
         """Takes the texts that ended, of those that would have been kept."""
@@ -174,16 +171,22 @@ class Running:
         return sorted(text.score for text in self.texts[sentence])[-self.how.nbest] >= reach
 
 
-def largest(scores_BKV: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The largest scores and their tokens, as `topk` gives them; only blocks that can have one of them are sorted."""
-    blocks = scores_BKV.shape[-1] // BLOCK
-    if blocks <= count:
-        return scores_BKV.topk(count)
-    blocks_BKXS = scores_BKV[..., : blocks * BLOCK].unflatten(-1, (blocks, BLOCK))
-    which_BKP = blocks_BKXS.amax(-1).topk(count).indices
-    near_BKPS = blocks_BKXS.gather(2, which_BKP[..., None].expand(-1, -1, -1, BLOCK))
-    rest_BKS = scores_BKV[..., blocks * BLOCK :]
-    values, place = torch.cat((near_BKPS.flatten(2), rest_BKS), dim=2).topk(count)
-    behind = place - count * BLOCK  # of the blocks, where there is no whole one
-    within = which_BKP.gather(2, (place // BLOCK).clamp_max(count - 1)) * BLOCK + place % BLOCK
-    return values, torch.where(behind < 0, within, behind + blocks * BLOCK)
+def best(scores_BKV: Tensor, sum_BK: Tensor, count: int) -> Tensor:
+    """The places of the best scores of a sentence, each with the sum of its row, best first; of all rows, one by one.
+
+    Only the tokens of blocks that can have one of them are sorted: the best of each block tells which.
+    """
+    hypotheses, size = scores_BKV.shape[1:]
+    blocks = size // BLOCK
+    if hypotheses * blocks <= count:
+        all_BJ = (scores_BKV + sum_BK[..., None]).flatten(1)
+        return all_BJ.topk(min(count, all_BJ.shape[1])).indices
+    whole = blocks * BLOCK
+    block_BKX = scores_BKV[..., :whole].unflatten(-1, (blocks, BLOCK)).amax(-1) + sum_BK[..., None]
+    which_BC = block_BKX.flatten(1).topk(count).indices
+    token_V, row_K = (torch.arange(length, device=sum_BK.device) for length in (size, hypotheses))
+    near_BCS = (which_BC // blocks * size + which_BC % blocks * BLOCK)[..., None] + token_V[:BLOCK]
+    rest_KS = row_K[:, None] * size + token_V[whole:]  # where there is no whole block
+    place_BJ = torch.cat((near_BCS.flatten(1), rest_KS.flatten().expand(len(sum_BK), -1)), dim=1)
+    score_BJ = scores_BKV.flatten(1).gather(1, place_BJ) + sum_BK.gather(1, place_BJ // size)
+    return place_BJ.gather(1, score_BJ.topk(count).indices)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
+from alchemy.nn.linear import Linear
 
 FEW = 16  # queries of a step of a search
 
@@ -46,7 +47,7 @@ class SelfAttention(nn.Module):
     def __init__(self, dim: int, heads: int, *, dropout: float = 0.0, rotary: bool = False) -> None:
         super().__init__()
         self.heads, self.dropout = heads_of(dim, heads), dropout
-        self.inner, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.inner, self.out = Linear(dim, 3 * dim), Linear(dim, dim)
         self.turn_K: Tensor | None
         self.register_buffer("turn_K", frequencies(dim // heads) if rotary else None, persistent=False)
 
@@ -68,7 +69,7 @@ class CrossAttention(nn.Module):
     def __init__(self, dim: int, heads: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         self.heads, self.dropout = heads_of(dim, heads), dropout
-        self.query, self.key_value, self.out = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
+        self.query, self.key_value, self.out = Linear(dim, dim), Linear(dim, 2 * dim), Linear(dim, dim)
 
     def look(self, states_BSD: Tensor) -> KeyValues:
         return KeyValues(*(split(part, self.heads) for part in self.key_value(states_BSD).chunk(2, dim=-1)))

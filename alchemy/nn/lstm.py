@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
+from alchemy.nn.dropout import Dropout
+from alchemy.nn.linear import Linear
 from alchemy.nn.recurrent import BiRNN
 from alchemy.nn.rows import Rows, mean_of
 from alchemy.nn.seq2seq import Network, Source
@@ -51,13 +53,13 @@ class AttentionLSTM(Network):
         self.hidden = hidden
         self.source_table, self.target_table = nn.Embedding(source_size, dim), nn.Embedding(target_size, dim)
         self.reader = BiRNN("lstm", dim, hidden // 2, layers=layers, dropout=dropout)
-        self.first = nn.Linear(self.reader.width, 2 * layers * hidden)
+        self.first = Linear(self.reader.width, 2 * layers * hidden)
         self.writer = nn.LSTM(
             dim + hidden, hidden, num_layers=layers, batch_first=True, dropout=dropout if layers > 1 else 0.0
         )
-        self.look = nn.Linear(hidden, self.reader.width, bias=False)
-        self.say = nn.Linear(hidden + self.reader.width, hidden)
-        self.dropout, self.out = nn.Dropout(dropout), nn.Linear(hidden, target_size)
+        self.look = Linear(hidden, self.reader.width, bias=False)
+        self.say = Linear(hidden + self.reader.width, hidden)
+        self.dropout, self.out = Dropout(dropout), Linear(hidden, target_size)
 
     def encode(self, rows: Rows) -> Source:
         states_BSD, _ = self.reader(self.dropout(self.source_table(rows.ids_BT)), rows.lengths_B)

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from alchemy.errors import AlchemyError
 from alchemy.nn.attention import CrossAttention, KeyValues, SelfAttention
 from alchemy.nn.cache import Family, LayerCache
+from alchemy.nn.dropout import Dropout
+from alchemy.nn.linear import Linear
 from alchemy.nn.positions import Learned, NoPlaces, Sinusoidal
 from alchemy.nn.rows import Rows
 from alchemy.nn.seq2seq import Network, Source
@@ -44,7 +46,7 @@ class Residual(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.norm, self.dropout, self.norm_first = nn.LayerNorm(shape.dim), nn.Dropout(shape.dropout), shape.norm_first
+        self.norm, self.dropout, self.norm_first = nn.LayerNorm(shape.dim), Dropout(shape.dropout), shape.norm_first
 
     def given(self, states_BTD: Tensor) -> Tensor:
         """What the sublayer is given."""
@@ -63,9 +65,9 @@ class FeedForward(nn.Module):
         self.gated = shape.activation == "swiglu"
         acts: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swiglu": F.silu}
         self.act = acts[shape.activation]
-        self.into = nn.Linear(shape.dim, shape.inner * (1 + self.gated))
-        self.dropout = nn.Dropout(shape.activation_dropout)
-        self.out = nn.Linear(shape.inner, shape.dim)
+        self.into = Linear(shape.dim, shape.inner * (1 + self.gated))
+        self.dropout = Dropout(shape.activation_dropout)
+        self.out = Linear(shape.inner, shape.dim)
 
     def forward(self, states_BTD: Tensor) -> Tensor:
         inner_BTF = self.into(states_BTD)
@@ -196,10 +198,10 @@ class Transformer(Network):
             norm_first=norm_first,
             rotary=places == "rotary",
         )
-        self.scale, self.dropout = math.sqrt(dim), nn.Dropout(dropout)
+        self.scale, self.dropout = math.sqrt(dim), Dropout(dropout)
         self.source_table = nn.Embedding(source_size, dim)
         self.target_table = nn.Embedding(target_size, dim)
-        self.out = nn.Linear(dim, target_size, bias=False)
+        self.out = Linear(dim, target_size, bias=False)
         self.source_places, self.target_places = (places_of(places, dim, max_positions) for _ in range(2))
         self.encoder = nn.ModuleList(EncoderLayer(shape) for _ in range(encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(decoder_layers))

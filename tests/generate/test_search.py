@@ -13,6 +13,7 @@ from torch import Tensor
 
 from alchemy.errors import AlchemyError
 from alchemy.generate import BeamSearch, Ensemble, Hypothesis, Limits, Sampling, Writer
+from alchemy.generate.beam import BLOCK, best
 from alchemy.generate.hypothesis import Special
 from alchemy.generate.rules import AtLeast, AtMost, NoRepeat, Penalty, Prefixes, Rule, Without
 from alchemy.nn.seq2seq import Network
@@ -290,3 +291,24 @@ def test_candidates_that_there_are_not_are_no_ends() -> None:
         Two(), torch.tensor([3]), special, [AtMost(torch.tensor([3]), 0)]
     )
     assert [text.tokens for text in found] == [[0], [1, 0], [1, 1, 0], [1, 1, 1, 0]]
+
+
+@given(
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5 * BLOCK)),
+    count=st.integers(1, 12),
+    seed=st.integers(0, 2**32),
+)
+def test_the_best_of_blocks_are_the_best_of_all(sizes, count, seed):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(sizes, generator=generator, dtype=torch.float64)
+    scores[torch.rand(sizes, generator=generator) < 0.3] = -torch.inf
+    sums = torch.randn(sizes[:2], generator=generator, dtype=torch.float64)
+    every = (scores + sums[..., None]).flatten(1)
+    found = every.gather(1, best(scores, sums, count))
+    assert torch.equal(found, every.topk(min(count, every.shape[1])).values)
+
+
+def test_a_score_that_is_no_number_is_not_lost_among_blocks():
+    scores = torch.zeros(1, 2, 4 * BLOCK)
+    scores[0, 1, 3 * BLOCK + 5] = torch.nan
+    assert best(scores, torch.zeros(1, 2), 4)[0, 0] == 4 * BLOCK + 3 * BLOCK + 5
