@@ -53,8 +53,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def add_shape(group: Any) -> None:
     add = group.add_argument
     add("--scores", action="store_true", help="the score of each text in front of it, and a tab")
-    about = "behind a tab pairs such as 0-0 1-2: of the source, of the text; in words (default) or tokens"
-    add("--alignments", nargs="?", const="words", default="", choices=["words", "tokens"], help=about)
+    about = "behind a tab pairs such as 0-0 1-2: a word of the source, and of the text"
+    add("--alignments", action="store_const", const="words", default="", help=about)
+    add("--token-alignments", action="store_const", const="tokens", dest="alignments", help="the same, of tokens")
     add("--detokenize", default="", metavar="LANG", help="undo the tokens of Moses: de, en, ..")
     add("--json", action="store_true", help="an object a line, with all texts, their scores and their tokens")
 
@@ -228,13 +229,17 @@ def written(predictor: Any, questions: Iterable[Question]) -> Iterator[dict[str,
     from alchemy.pipeline.processors.samples import is_blank
 
     waiting: deque[tuple[dict[str, str], bool]] = deque()
+    broken: list[AlchemyError] = []
 
     def with_words() -> Iterator[Question]:
-        for where, question in questions:
-            blank = any(is_blank(question[name]) for name in ("text", "pair") if name in question)
-            waiting.append((question, blank))
-            if not blank:
-                yield where, question
+        try:
+            for where, question in questions:
+                blank = any(is_blank(question[name]) for name in ("text", "pair") if name in question)
+                waiting.append((question, blank))
+                if not blank:
+                    yield where, question
+        except AlchemyError as error:  # of a line that cannot be read: those before it are answered first
+            broken.append(error)
 
     def blank() -> Iterator[dict[str, Any]]:
         while waiting and waiting[0][1]:
@@ -248,6 +253,8 @@ def written(predictor: Any, questions: Iterable[Question]) -> Iterator[dict[str,
         yield from blank()
         raise
     yield from blank()
+    for error in broken:
+        raise error
 
 
 class Shape(NamedTuple):

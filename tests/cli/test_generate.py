@@ -242,9 +242,6 @@ def test_a_closed_pipe_ends_it_quietly(talk: subprocess.Popen[str]) -> None:
 def test_what_cannot_be_is_told(record: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--seed is for --sample" in generated(record, capsys, "--seed", "3", code=2)
     assert "--exact is for a search" in generated(record, capsys, "--sample", "--exact", code=2)
-    assert "'word' is not a valid --alignments; did you mean 'words'" in generated(
-        record, capsys, "--alignments", "word", code=2
-    )
     assert "--ensemble is for --engine torch" in generated(
         record, capsys, "--engine", "ctranslate2", "--ensemble", record, code=2
     )
@@ -255,8 +252,7 @@ def test_what_cannot_be_is_told(record: str, tmp_path: Path, capsys: Any, monkey
     with open("/proc/self/mem", "rb") as unreadable:  # its first page
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(unreadable))
         assert "standard input cannot be read: Input/output error" in generated(record, capsys, code=2)
-    (tmp_path / "in.en").write_bytes(b"a dog\n\xff\xfe\n")
-    assert "in.en:2" in generated(record, capsys, "--input", str(tmp_path / "in.en"), code=2)
+    (tmp_path / "in.en").write_text("a dog\n", "utf-8")
     (tmp_path / "linked.en").hardlink_to(tmp_path / "in.en")
     both = ("--input", str(tmp_path / "in.en"), "--output", str(tmp_path / "linked.en"))
     assert "linked.en would be written while it is read" in generated(record, capsys, *both, code=2)
@@ -265,3 +261,24 @@ def test_what_cannot_be_is_told(record: str, tmp_path: Path, capsys: Any, monkey
     assert len(capsys.readouterr().out.splitlines()) == 2  # an empty line in front of a bad one is answered, too
     other = run_task(texts_config(tmp_path, "classes"), raise_errors=True).record_dir
     assert "Classification writes no texts" in generated(str(other), capsys, code=2)
+
+
+def test_lines_before_one_that_cannot_be_asked_are_answered(
+    record: str, lines: str, tmp_path: Path, capsys: Any
+) -> None:
+    whole = generated(record, capsys, "--input", lines).splitlines()
+    short, out = tmp_path / "short.de", tmp_path / "out.de"
+    short.write_text("\n\n\n", "utf-8")
+    both = ("--input", lines, "--prefixes", str(short), "--output", str(out))
+    assert f"{lines}:4 {short} has no line for it" in generated(record, capsys, *both, code=2)
+    assert out.read_text("utf-8").splitlines() == whole[:3]
+
+
+def test_alignments_of_tokens(record: str, lines: str, capsys: Any) -> None:
+    # the words of this vocabulary are its tokens; a record may stand behind the option
+    words, tokens = (
+        main(["generate", unit, record, "--device", "-1", "--min-length", "1", "--input", lines])
+        or capsys.readouterr().out
+        for unit in ("--alignments", "--token-alignments")
+    )
+    assert words == tokens and "-0" in words
