@@ -229,17 +229,13 @@ def written(predictor: Any, questions: Iterable[Question]) -> Iterator[dict[str,
     from alchemy.pipeline.processors.samples import is_blank
 
     waiting: deque[tuple[dict[str, str], bool]] = deque()
-    broken: list[AlchemyError] = []
 
     def with_words() -> Iterator[Question]:
-        try:
-            for where, question in questions:
-                blank = any(is_blank(question[name]) for name in ("text", "pair") if name in question)
-                waiting.append((question, blank))
-                if not blank:
-                    yield where, question
-        except AlchemyError as error:  # of a line that cannot be read: those before it are answered first
-            broken.append(error)
+        for where, question in questions:
+            blank = any(is_blank(question[name]) for name in ("text", "pair") if name in question)
+            waiting.append((question, blank))
+            if not blank:
+                yield where, question
 
     def blank() -> Iterator[dict[str, Any]]:
         while waiting and waiting[0][1]:
@@ -253,8 +249,6 @@ def written(predictor: Any, questions: Iterable[Question]) -> Iterator[dict[str,
         yield from blank()
         raise
     yield from blank()
-    for error in broken:
-        raise error
 
 
 class Shape(NamedTuple):

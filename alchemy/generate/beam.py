@@ -123,7 +123,7 @@ class Running:
 
     def _candidates(self, logs_BKV: Tensor, sum_BK: Tensor, charge_BV: Tensor | None) -> Candidates:
         wanted_BKV = logs_BKV if charge_BV is None else logs_BKV - charge_BV[:, None]
-        place_BC = best(wanted_BKV, sum_BK, 2 * self.width)
+        place_BC = best_places(wanted_BKV, sum_BK, 2 * self.width)
         parent_BC = place_BC // logs_BKV.shape[-1]
         sum_BC = logs_BKV.flatten(1).gather(1, place_BC) + sum_BK.gather(1, parent_BC)
         return Candidates(parent_BC, place_BC % logs_BKV.shape[-1], sum_BC).filled(2 * self.width)
@@ -171,7 +171,7 @@ class Running:
         return sorted(text.score for text in self.texts[sentence])[-self.how.nbest] >= reach
 
 
-def best(scores_BKV: Tensor, sum_BK: Tensor, count: int) -> Tensor:
+def best_places(scores_BKV: Tensor, sum_BK: Tensor, count: int) -> Tensor:
     """The places of the best scores of a sentence, each with the sum of its row, best first; of all rows, one by one.
 
     Only the tokens of blocks that can have one of them are sorted: the best of each block tells which.

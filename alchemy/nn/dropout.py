@@ -10,13 +10,16 @@ STEPS = 2**16
 
 
 class Dropout(nn.Dropout):
-    """As `nn.Dropout`, with one draw of 64 bits for four features on the CPU; elsewhere torch's own."""
+    """As `nn.Dropout`, with one draw of 64 bits for four features on the CPU; elsewhere, and compiled, torch's own."""
 
-    def forward(self, states: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         dropped = round(self.p * STEPS)
-        if not self.training or self.inplace or states.device.type != "cpu" or not 0 < dropped < STEPS:
-            return super().forward(states)
-        drawn = torch.empty(-(-states.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        bits = drawn.view(torch.int16)[: states.numel()].view(states.shape)
+        if torch.compiler.is_compiling() or not (self.training and 0 < dropped < STEPS and self._suits(input)):
+            return super().forward(input)
+        drawn = torch.empty(-(-input.numel() // 4), dtype=torch.int64, device=input.device).random_(-(2**63), None)
+        bits = drawn.view(torch.int16)[: input.numel()].view(input.shape)
         kept = bits >= dropped - STEPS // 2
-        return states * kept.to(states.dtype).mul_(STEPS / (STEPS - dropped))
+        return input * kept.to(input.dtype).mul_(STEPS / (STEPS - dropped))
+
+    def _suits(self, states: Tensor) -> bool:
+        return states.device.type == "cpu" and type(states) in (Tensor, nn.Parameter) and not self.inplace

@@ -252,7 +252,8 @@ def test_what_cannot_be_is_told(record: str, tmp_path: Path, capsys: Any, monkey
     with open("/proc/self/mem", "rb") as unreadable:  # its first page
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(unreadable))
         assert "standard input cannot be read: Input/output error" in generated(record, capsys, code=2)
-    (tmp_path / "in.en").write_text("a dog\n", "utf-8")
+    (tmp_path / "in.en").write_bytes(b"a dog\n\xff\xfe\n")
+    assert "in.en:2" in generated(record, capsys, "--input", str(tmp_path / "in.en"), code=2)
     (tmp_path / "linked.en").hardlink_to(tmp_path / "in.en")
     both = ("--input", str(tmp_path / "in.en"), "--output", str(tmp_path / "linked.en"))
     assert "linked.en would be written while it is read" in generated(record, capsys, *both, code=2)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from alchemy.errors import AlchemyError
 from alchemy.generate import BeamSearch, Ensemble, Hypothesis, Limits, Sampling, Writer
-from alchemy.generate.beam import BLOCK, best
+from alchemy.generate.beam import BLOCK, best_places
 from alchemy.generate.hypothesis import Special
 from alchemy.generate.rules import AtLeast, AtMost, NoRepeat, Penalty, Prefixes, Rule, Without
 from alchemy.nn.seq2seq import Network
@@ -304,11 +304,11 @@ def test_the_best_of_blocks_are_the_best_of_all(sizes, count, seed):
     scores[torch.rand(sizes, generator=generator) < 0.3] = -torch.inf
     sums = torch.randn(sizes[:2], generator=generator, dtype=torch.float64)
     every = (scores + sums[..., None]).flatten(1)
-    found = every.gather(1, best(scores, sums, count))
+    found = every.gather(1, best_places(scores, sums, count))
     assert torch.equal(found, every.topk(min(count, every.shape[1])).values)
 
 
 def test_a_score_that_is_no_number_is_not_lost_among_blocks():
     scores = torch.zeros(1, 2, 4 * BLOCK)
     scores[0, 1, 3 * BLOCK + 5] = torch.nan
-    assert best(scores, torch.zeros(1, 2), 4)[0, 0] == 4 * BLOCK + 3 * BLOCK + 5
+    assert best_places(scores, torch.zeros(1, 2), 4)[0, 0] == 4 * BLOCK + 3 * BLOCK + 5

@@ -113,3 +113,41 @@ def test_a_large_layer_learns():
 def test_a_layer_of_another_precision_is_refused_as_by_torch():
     with torch.no_grad(), pytest.raises(RuntimeError, match="dtype"):
         large().double()(torch.randn(3, 256))
+
+
+@pytest.mark.parametrize(
+    "bias",
+    [
+        torch.arange(2 * LARGE // 256).float()[::2],
+        torch.ones(1).expand(LARGE // 256),
+        torch.ones(LARGE // 256, 2)[:, 0],
+    ],
+    ids=["every second", "one for all", "a column"],
+)
+def test_a_bias_that_does_not_lie_in_a_row_is_read_as_it_is(bias):
+    layer, states = large(), torch.randn(3, 256)
+    layer.bias = nn.Parameter(bias)
+    with torch.no_grad():
+        assert torch.allclose(layer(states), F.linear(states, layer.weight, bias), atol=1e-5)
+
+
+def test_too_few_features_are_told_as_by_torch():
+    with torch.no_grad(), pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        large()(torch.randn(3, 255))
+
+
+# -- both
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("layer", [Dropout(0.3), Linear(256, LARGE // 256)], ids=["dropout", "linear"])
+def test_a_compiler_sees_the_layers_of_torch(layer, grad):
+    torch.compiler.reset()
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    with torch.set_grad_enabled(grad):
+        assert compiled(torch.ones(3, 256)).shape == layer(torch.ones(3, 256)).shape
+
+
+@pytest.mark.parametrize("layer", [Dropout(0.3), Linear(256, LARGE // 256)], ids=["dropout", "linear"])
+def test_layers_go_by_the_device_of_what_they_are_given(layer):
+    states = torch.ones(3, 256)
+    with torch.device("meta"), torch.no_grad():
+        assert layer(input=states).device.type == "cpu"
