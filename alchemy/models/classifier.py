@@ -14,6 +14,7 @@ from alchemy.model import AlchemyModel
 from alchemy.models.base import TextModel
 from alchemy.models.encoders import Encoder
 from alchemy.models.heads import Head
+from alchemy.nn.dropout import Dropout
 from alchemy.nn.losses import BCE, MSE, CrossEntropy, Loss
 from alchemy.nn.rows import Rows, in_front
 
@@ -26,7 +27,7 @@ class Net(nn.Module):
 
     def __init__(self, encoder: Encoder, head: Head, classes: int, dropout: float) -> None:
         super().__init__()
-        self.encoder, self.head, self.dropout = encoder, head, nn.Dropout(dropout)
+        self.encoder, self.head, self.dropout = encoder, head, Dropout(dropout)
         self.out = nn.Linear(head.width, classes)
 
     def forward(self, rows: Rows) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from alchemy.errors import AlchemyError
 from alchemy.models.reading import Whole
 from alchemy.models.vectors import read_vectors
+from alchemy.nn.dropout import Dropout
 from alchemy.nn.positions import waves
 from alchemy.nn.recurrent import BiRNN
 from alchemy.nn.rows import Rows, States
@@ -78,7 +79,7 @@ class Lookup(nn.Module):
         if word_dropout and tokenizer.unk is None:
             raise AlchemyError("word_dropout puts the unknown word in place of others, and the tokenizer has none")
         self.unk, self.word_dropout = tokenizer.unk or 0, word_dropout
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, rows: Rows) -> Tensor:
         ids_BT = rows.ids_BT
@@ -158,7 +159,7 @@ class Recurrent(Encoder):
             bigrams=bigrams,
         )
         self.rnn = BiRNN(kind, dim, hidden, layers=layers, dropout=dropout)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.width = self.rnn.width
 
     def forward(self, rows: Rows) -> States:
@@ -196,7 +197,7 @@ class Transformer(Encoder):
         )
         self.places_TD: Tensor
         self.register_buffer("places_TD", waves(max_length, dim), persistent=False)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         layer = nn.TransformerEncoderLayer(dim, heads, inner, dropout, "gelu", batch_first=True, norm_first=True)
         self.layers = nn.TransformerEncoder(layer, layers, nn.LayerNorm(dim), enable_nested_tensor=False)
         for param in self.layers.parameters():  # torch copies the first layer: all would begin with the same numbers

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
+from alchemy.nn.dropout import Dropout
 from alchemy.nn.recurrent import BiRNN
 from alchemy.nn.rows import States, at, max_of, mean_of
 from alchemy.nn.sizes import shares, sizes
@@ -86,7 +87,7 @@ class _Recurrent(Head):
 
     def __init__(self, rnn: BiRNN, dropout: float) -> None:
         super().__init__()
-        self.rnn, self.width, self.dropout = rnn, rnn.width, nn.Dropout(dropout)
+        self.rnn, self.width, self.dropout = rnn, rnn.width, Dropout(dropout)
 
     def forward(self, encoded: States) -> Tensor:
         return self.dropout(self.rnn(encoded.states_BTD, encoded.lengths_B)[1])
@@ -163,7 +164,7 @@ class DPCNN(Head):
         self.first = nn.ModuleList(nn.Conv1d(filter_num, filter_num, 3, padding=1) for _ in range(2))
         # the same in every block: a longer text has more of them
         self.block = nn.ModuleList(nn.Conv1d(filter_num, filter_num, 3, padding=1) for _ in range(2))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, encoded: States) -> Tensor:
         real_BT = encoded.real_BT

@@ -14,6 +14,7 @@ from alchemy.model import AlchemyModel
 from alchemy.models.base import TextModel
 from alchemy.models.encoders import Encoder
 from alchemy.models.heads import Head
+from alchemy.nn.dropout import Dropout
 from alchemy.nn.losses import CrossEntropy
 from alchemy.nn.rows import Rows, in_front, mean_of
 
@@ -24,10 +25,10 @@ class Net(nn.Module):
     def __init__(self, encoder: Encoder, head: Head, marks: int, classes: int, dropout: float) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
-        self.text = nn.Sequential(nn.Dropout(dropout), nn.Linear(head.width, encoder.width), nn.Tanh())
+        self.text = nn.Sequential(Dropout(dropout), nn.Linear(head.width, encoder.width), nn.Tanh())
         # one layer for all marks, as in the paper: which of them it was, the place in the row below tells
-        self.thing = nn.Sequential(nn.Tanh(), nn.Dropout(dropout), nn.Linear(encoder.width, encoder.width), nn.Tanh())
-        self.out = nn.Sequential(nn.Dropout(dropout), nn.Linear((1 + marks) * encoder.width, classes))
+        self.thing = nn.Sequential(nn.Tanh(), Dropout(dropout), nn.Linear(encoder.width, encoder.width), nn.Tanh())
+        self.out = nn.Sequential(Dropout(dropout), nn.Linear((1 + marks) * encoder.width, classes))
 
     def forward(self, rows: Rows, *marks: Tensor) -> Tensor:
         front, places_BT = in_front(rows)

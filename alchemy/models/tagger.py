@@ -15,6 +15,7 @@ from alchemy.model import AlchemyModel
 from alchemy.models.base import TextModel
 from alchemy.models.encoders import Encoder
 from alchemy.nn.crf import CRF
+from alchemy.nn.dropout import Dropout
 from alchemy.nn.losses import CrossEntropy
 from alchemy.nn.rows import Rows, in_front
 
@@ -26,7 +27,7 @@ class Net(nn.Module):
 
     def __init__(self, encoder: Encoder, classes: int, dropout: float, crf: CRF | None) -> None:
         super().__init__()
-        self.encoder, self.dropout, self.crf = encoder, nn.Dropout(dropout), crf
+        self.encoder, self.dropout, self.crf = encoder, Dropout(dropout), crf
         self.out = nn.Linear(encoder.width, classes)
 
     def forward(self, rows: Rows, first_BT: Tensor, tags_BT: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
