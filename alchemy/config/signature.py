@@ -41,7 +41,7 @@ def parameters_of(node: ast.ClassDef | Function, module: Module) -> tuple[list[P
     if function is not None:
         params, takes_kwargs = function_parameters(function, module, bound=True)
         return params, takes_kwargs, True
-    if any(_is_dataclass(d) for d in node.decorator_list):
+    if any(_is_dataclass(d) for d in node.decorator_list) or any(map(_is_named_tuple, node.bases)):
         return list(_fields(node, module)), False, True
     if any(isinstance(item, ast.Assign) and _names_init(item) for item in node.body):
         return [], True, True
@@ -122,6 +122,10 @@ def _is_overload(node: Function) -> bool:
 def _is_dataclass(decorator: ast.expr) -> bool:
     target = decorator.func if isinstance(decorator, ast.Call) else decorator
     return ast.unparse(target).rpartition(".")[2] == "dataclass"
+
+
+def _is_named_tuple(base: ast.expr) -> bool:
+    return ast.unparse(base).rpartition(".")[2] == "NamedTuple"
 
 
 def _names_init(item: ast.Assign) -> bool:

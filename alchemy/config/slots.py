@@ -10,7 +10,7 @@ from typing import Any
 from alchemy.config.modules import locate, read
 from alchemy.config.signature import literal
 from alchemy.config.source import KINDS, Gap, Part, look, project_words
-from alchemy.config.tables import DEFAULT_TYPES, INNER_TYPES, LISTS, NAMES_CODE, NOT_PASSED, SECTIONS
+from alchemy.config.tables import DEFAULT_TYPES, INNER_TYPES, LISTS, NAMES_CODE, NOT_PASSED, OWN_TYPES, SECTIONS
 from alchemy.errors import Problem
 
 
@@ -117,6 +117,7 @@ def collect(doc: Any, roots: Sequence[str]) -> Layout:
     for slot in list(layout.slots):
         if slot.parent is None:
             _nested(layout, slot, skip=NOT_PASSED.get(slot.section, ()))
+            _owned(layout, slot)
         _named_code(layout, slot)
     return layout
 
@@ -187,6 +188,15 @@ def _untyped(layout: Layout, slot: Slot) -> None:
         if entry(slot.table, "type") == path and isinstance(found, Part) and is_table(inner):
             rows = [(name, table) for name, table in entries(inner) if is_table(table) and not has(table, "type")]
             layout.slots += [Slot(f"{slot.section}.{key}.{name}", table, "", found, slot) for name, table in rows]
+
+
+def _owned(layout: Layout, slot: Slot) -> None:
+    """Tables without a type that are the arguments of a class which only the part around them builds."""
+    line = (f"{slot.part.module}.{slot.part.name}", *slot.part.bases) if slot.part else ()
+    for (path, key), default in OWN_TYPES.items():
+        found, inner = look(default, layout.roots), entry(slot.table, key, None)
+        if path in line and isinstance(found, Part) and is_table(inner):
+            layout.slots.append(Slot(f"{slot.section}.{key}", inner, "", found, slot))
 
 
 def _named_code(layout: Layout, slot: Slot) -> None:

@@ -117,6 +117,9 @@ LOADER = {
 # tables inside a key of a part that are of this type, unless they name another
 INNER_TYPES = {("alchemy.data.collate.Pad", "fields"): "alchemy.data.columns.Padded"}
 
+# keys of a part, and of those derived from it, whose table is of this type
+OWN_TYPES = {("alchemy.tasks.translation.Translation", "limits"): "alchemy.generate.Limits"}
+
 # keys whose text is the import path of a function or class
 NAMES_CODE = ("fn", "collate_fn", "sampler", "batch_sampler", "worker_init_fn")
 

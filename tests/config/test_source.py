@@ -59,6 +59,11 @@ def test_dataclass_fields_are_parameters():
     assert [(p.name, p.required) for p in found.params] == [("depth", True), ("width", False)]
 
 
+def test_fields_of_a_named_tuple_are_parameters():
+    found = part("alchemy.generate.Limits", ["."])
+    assert str(found.param("max_length")) == "max_length: int = 256" and found.readable and not found.takes_kwargs
+
+
 def test_constructor_of_torch_through_its_packages():
     found = part("torch.optim.AdamW", ["."])
     assert {"params", "lr", "betas", "weight_decay"} <= {p.name for p in found.params}
