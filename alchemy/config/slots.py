@@ -194,9 +194,11 @@ def _owned(layout: Layout, slot: Slot) -> None:
     """Tables without a type that are the arguments of a class which only the part around them builds."""
     line = (f"{slot.part.module}.{slot.part.name}", *slot.part.bases) if slot.part else ()
     for (path, key), default in OWN_TYPES.items():
-        found, inner = look(default, layout.roots), entry(slot.table, key, None)
-        if path in line and isinstance(found, Part) and is_table(inner):
-            layout.slots.append(Slot(f"{slot.section}.{key}", inner, "", found, slot))
+        inner = entry(slot.table, key, None)
+        if path in line and is_table(inner):
+            found = look(default, layout.roots)
+            if isinstance(found, Part):
+                layout.slots.append(Slot(f"{slot.section}.{key}", inner, "", found, slot))
 
 
 def _named_code(layout: Layout, slot: Slot) -> None:
