@@ -55,8 +55,9 @@ class Net(nn.Module):
 class Tagger(AlchemyModel):
     def __init__(self) -> None:
         super().__init__()
+        task: Any = sym_tbl().task
         options = filter_optional_cfg(self.model_cfg, {"dropout"})
-        self.model = Net(dim=self.model_cfg["dim"], num_tags=sym_tbl().task.num_tags, **options)
+        self.model = Net(dim=self.model_cfg["dim"], num_tags=task.num_tags, **options)
 
     def set_requires_grad(self, requires_grad: bool, mode: str, **kwargs: Any) -> None:
         for param in self.module.encoder.parameters():
@@ -67,7 +68,7 @@ class Tagger(AlchemyModel):
         return prepare_trf_based_model_params(self.model, self.module.encoder, **options)
 
     def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
-        batch = batch_to_device(batch, sym_tbl().device)
+        batch = batch_to_device(batch, sym_tbl().device or "cpu")
         logits = self.model(batch["ids"])
         outputs = {"logits": logits, "tags": logits.argmax(-1).detach().cpu().numpy()}
         if needs_loss:
