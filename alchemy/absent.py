@@ -125,11 +125,25 @@ class FullPrecision(Stateless):
     def unscale(self, optim: Any) -> None:
         pass
 
-    def step(self, optim: Any) -> bool:
-        optim.step()
+    def accepts(self, optim: Any) -> bool:
         return True
 
+    def after_step(self) -> None:
+        pass
+
     def prepare(self, model: Any) -> None:
+        pass
+
+
+class NoUpdater(Stateless):
+    """A run that does not train."""
+
+    period, updates, skipped = 1, 0, 0
+    is_open = is_full = has_moved = late = False
+    position: Any = None
+    why_whole = "nothing is trained here"
+
+    def accumulate(self, loss: Any, optim: str = "") -> None:
         pass
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from loguru import logger
 
-from alchemy.absent import Alone, FullPrecision, NoAverage, NoCheckpoints, NoLedger, NoRules
+from alchemy.absent import Alone, FullPrecision, NoAverage, NoCheckpoints, NoLedger, NoRules, NoUpdater
 from alchemy.checkpoint.manifest import Where
 from alchemy.config.load import prepare_cfg
 from alchemy.config.seed import seed_of
@@ -74,6 +74,7 @@ class Run(SymbolTbl):
         self.precision: Any = FullPrecision()
         self.average: Any = NoAverage()
         self.rules: Any = NoRules()
+        self.updater: Any = NoUpdater()
 
     def __enter__(self) -> Run:
         self._token = _current.set(self)
@@ -198,7 +199,7 @@ class Run(SymbolTbl):
     @property
     def mid_window(self) -> bool:
         """Whether gradients wait for the rest of their update."""
-        return bool(getattr(getattr(self.model, "backward", None), "is_open", False))
+        return bool(self.updater.is_open)
 
     # -- its own part of a checkpoint
     def state_dict(self) -> dict[str, Any]:

@@ -44,7 +44,9 @@ def train(run: Run) -> None:
         for epoch in schedule:                              begin-epoch pipes   2
             for batch in loader:
                 schedule.begin_train_step(batch)            begin-step pipes    3
-                task.step(batch)                            model.forward, backward handler, optimiser, schedule
+                with updater.micro_batch(batch):
+                    task.step(batch)                        model.forward and loss; updater.accumulate(loss)
+                updater.step()                              of a full window: divide, clip, optimiser, schedule
                 schedule.end_train_step(outputs)            end-step pipes      4
                     evaluate(split)                         where an end-step or end-epoch pipe asks for it:
                         pipe.begin_eval(split)              eval pipes          5
@@ -119,14 +121,14 @@ def _saved_when_left(run: Run) -> Iterator[None]:
 
 
 def _step(run: Run, feed: Feed, batch: Any) -> tuple[str, Any]:
-    """One batch through the model; an error tells at which samples it happened."""
-    loader, handler = feed.loader, run.model.backward
+    """Forward and backward of a batch, and where it completes a window the update; an error names its samples."""
+    loader, updater = feed.loader, run.updater
     run.window.append(loader.ids)
-    if hasattr(handler, "real"):
-        handler.real = loader.real
     try:
-        with _micro_step(handler, feed.last):
+        with updater.micro_batch(batch, last=feed.last, real=loader.real):
             text, outputs = run.precision.attempt(run.task.step, batch)
+        if updater.is_full:
+            updater.step()
     except Exception as error:
         sched, ids = run.train_sched, loader.own
         samples = f", samples {', '.join(map(str, ids[:20]))}{', ..' if len(ids) > 20 else ''}" if ids else ""
@@ -140,11 +142,6 @@ def _step(run: Run, feed: Feed, batch: Any) -> tuple[str, Any]:
     return text, outputs
 
 
-def _micro_step(handler: Any, last: bool) -> contextlib.AbstractContextManager[Any]:
-    micro_step = getattr(handler, "micro_step", None)  # a handler of an old project has none
-    return contextlib.nullcontext() if micro_step is None else micro_step(last)
-
-
 def _after_step(run: Run, pace: Pace, bar: Bar, text: str, outputs: Any) -> None:
     run.train_sched.end_train_step(outputs)
     bar.step(text)
@@ -156,12 +153,10 @@ def _after_update(run: Run, pace: Pace) -> None:
     if pace.is_due():
         pace.log()
     update = run.train_sched.num_updates
-    if update == pace.update or getattr(run.model.backward, "is_open", False):
+    if update == pace.update or run.updater.is_open:
         return
     pace.update = update
     run.window.clear()
-    if not getattr(run.model.backward, "agrees", False):
-        run.agree()
     run.ledger.close_update(update, run.train_sched.cur_epoch)
     run.rules.after_update(run)
     run.checkpoints.after_update(run.where)
@@ -319,9 +314,7 @@ def _length(loader: Any, limit: int) -> int | None:
 
 def _finish_window(run: Run, pace: Pace) -> None:
     """Steps the last, partial accumulation window, with the count that it has."""
-    flush = getattr(getattr(run.model, "backward", None), "flush", None)
-    if flush is not None:
-        flush()
+    run.updater.flush()
     _after_update(run, pace)
 
 
@@ -357,11 +350,11 @@ def progress_bar(run: Run, what: str, total: int | None, done: int = 0) -> Itera
 
 def tell_left_out(run: Run) -> None:
     """A training in which no update was made is none, whatever its evaluation says."""
-    skipped = getattr(run.model.backward, "skipped", 0)
-    if skipped and skipped == run.model.backward.updates and not run.precision.scales:
+    skipped, updates = run.updater.skipped, run.updater.updates
+    if skipped and skipped == updates and not run.precision.scales:
         raise RunFailed(f"all {skipped} updates were left out, none was finite: nothing was learnt")
     if skipped:
-        logger.warning("{} of {} updates were left out", skipped, run.model.backward.updates)
+        logger.warning("{} of {} updates were left out", skipped, updates)
 
 
 def _batch_size(kwargs: Mapping[str, Any]) -> str:
@@ -375,7 +368,7 @@ def announce(run: Run) -> None:
     """Says before the first step what is going to happen: examples, batch, accumulation, updates."""
     dataset, kwargs = run.task.dataset("train")
     steps = run.epoch_steps if run.epoch_steps is not None else open_feed(run, 0).total
-    period = getattr(getattr(run.model, "backward", None), "period", 1)
+    period = run.updater.period
     size = kwargs.get("batch_size")
     rows = {
         "examples": _length(dataset, 0) if size or "max_tokens" in kwargs or "max_sentences" in kwargs else None,

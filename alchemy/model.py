@@ -1,31 +1,36 @@
-"""A model as alchemy sees it: a module, its losses, its weights on the disk."""
+"""The contract of a model: a module, its outputs and loss, its weights on the disk."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from alchemy.backward import BackwardHandler, DefaultBackwardHandler, NotFinite
 from alchemy.checkpoint.extra import extra_of, read_extra, write_extra
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.lazy import lazy
 from alchemy.nn.groups import matches
 from alchemy.nn.losses import Loss
 from alchemy.nn.partial import load_partial
 from alchemy.nn.weights import load_weights, save_all, unwrap
-from alchemy.registry import Registrable, build, construct, parameters
+from alchemy.registry import Registrable, resolve
 
-__all__ = ["AlchemyModel", "BackwardHandler", "DefaultBackwardHandler", "NotFinite", "build_model"]
+if TYPE_CHECKING:
+    from alchemy.legacy.backward import BackwardHandler as BackwardHandler
+    from alchemy.legacy.backward import DefaultBackwardHandler as DefaultBackwardHandler
+
+# names of older projects, fetched when they are used
+_OLD = {"BackwardHandler": "legacy.backward", "DefaultBackwardHandler": "legacy.backward", "NotFinite": "update"}
+__getattr__, __dir__ = lazy("alchemy", _OLD)
 
 
 class AlchemyModel(Registrable):
-    """Wraps an `nn.Module`. A subclass calls `super().__init__()`, sets `self.model` and defines `forward`.
+    """Wraps an `nn.Module`. A subclass calls `super().__init__()`, sets `self.model`, and returns outputs and a loss.
 
     class Tagger(AlchemyModel):
         def __init__(self, *, hidden: int = 64) -> None:
@@ -33,13 +38,11 @@ class AlchemyModel(Registrable):
             self.model = nn.LSTM(100, hidden)
             self.criterion = build_loss(self.criterion_cfg)
 
-        def forward(self, batch, needs_loss, requires_grad, **kw):
-            logits = self.model(batch["x"])
-            if not needs_loss:
-                return {"logits": logits}
-            loss_sum, count = self.criterion(logits, batch["y"])
-            loss = self.backward.backward(loss_sum, requires_grad=requires_grad, count=count)
-            return {"logits": logits, "loss_sum": loss_sum.detach(), "count": count, "loss": loss}
+        def forward(self, batch):
+            return {"logits": self.model(batch["x"])}
+
+        def loss(self, outputs, batch):
+            return self.criterion(outputs["logits"], batch["y"])
     """
 
     _model: Any = None
@@ -91,17 +94,18 @@ class AlchemyModel(Registrable):
 
     @property
     def backward(self) -> Any:
-        """The backward handler of `[backward]`, made when it is first asked for."""
+        """The handler that models of older projects call inside `forward`, made when it is first asked for."""
         if self._backward is None:
-            table = self.backward_cfg
-            named = table is not None and "type" in table
-            make = build if named else construct
-            self._backward = make(BackwardHandler if named else DefaultBackwardHandler, table or {}, section="backward")
+            self._backward = resolve("alchemy.legacy.backward.build_handler")(self.run)
         return self._backward
 
     @backward.setter
     def backward(self, handler: Any) -> None:
         self._backward = handler
+
+    @property
+    def has_handler(self) -> bool:
+        return self._backward is not None
 
     def losses(self) -> dict[str, nn.Module]:
         """Losses kept beside the module; where they have parameters, these are trained and saved with the model."""
@@ -115,12 +119,17 @@ class AlchemyModel(Registrable):
         }
 
     # -- what a project defines
-    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> MutableMapping[str, Any]:
-        hint = "it returns a dict, with 'loss' when needs_loss"
-        text = f"{type(self).__name__} must define forward(self, batch, needs_loss, requires_grad, **kwargs)"
-        raise AlchemyError(text, section="model", hint=hint)
+    def forward(self, batch: Any) -> Mapping[str, Any]:
+        """The outputs for a batch, by name."""
+        text = f"{type(self).__name__} must define forward(self, batch)"
+        raise AlchemyError(text, section="model", hint="it returns a dict of outputs, as {'logits': self.model(..)}")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> MutableMapping[str, Any]:
+    def loss(self, outputs: Mapping[str, Any], batch: Any) -> tuple[Tensor, float | Tensor]:
+        """The sum of the losses of a batch, and what it counts: samples, tokens, or the weights of targets."""
+        text = f"{type(self).__name__} must define loss(self, outputs, batch)"
+        raise AlchemyError(text, section="model", hint="it returns the sum of the losses and their count")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         return self.forward(*args, **kwargs)
 
     def optim_params(self, **table: Any) -> Any:
@@ -140,26 +149,6 @@ class AlchemyModel(Registrable):
             raise AlchemyError(f"no parameter matches {mode!r}", section="model", hint=hint)
         for param in found:
             param.requires_grad = requires_grad
-
-    def loss_of(self, outputs: Any) -> Any:
-        """The loss among the outputs of `forward`, or an error that says what forward should have returned."""
-        if isinstance(outputs, Mapping) and "loss" in outputs:
-            loss = outputs["loss"]
-            if not isinstance(loss, Tensor) or not loss.dim() or loss.numel() == 1:
-                return loss
-            raise AlchemyError(
-                f"the 'loss' that {type(self).__name__}.forward returned has the shape {list(loss.shape)}; "
-                "a single number is expected",
-                section="model",
-                hint="return the value of self.backward.backward(loss_sum, count=n)",
-            )
-        names = ", ".join(map(repr, outputs)) if isinstance(outputs, Mapping) else ""
-        got = f"a dict with {names or 'nothing'}" if isinstance(outputs, Mapping) else type(outputs).__name__
-        raise AlchemyError(
-            f"{type(self).__name__}.forward(needs_loss=True) returned {got}",
-            section="model",
-            hint="return a dict with 'loss', the value of self.backward.backward(...)",
-        )
 
     # -- as a module
     def train(self, mode: bool = True) -> None:
@@ -241,34 +230,3 @@ class AlchemyModel(Registrable):
 
     def _saved(self) -> dict[str, nn.Module]:
         return {"model": self.module, **{name: loss for name, loss in self.losses().items() if loss.state_dict()}}
-
-
-def build_model(run: Run) -> AlchemyModel:
-    """The model that `[model]` names, with the weights of `model_path` where its constructor does not read them."""
-    table = run.table("model")
-    if "type" not in table:
-        hint = 'such as type = "src.model.Model"'
-        raise AlchemyError("a run needs a table [model] with a 'type'", section="model", hint=hint)
-    names, takes_any = parameters(AlchemyModel.resolve_registered_module(table["type"]))
-    loads = bool(names) and not takes_any and "model_path" not in names
-    model: AlchemyModel = build(AlchemyModel, table, drop=("model_path",) if loads else (), section="model")
-    _check_forward(model, run.task)
-    if loads and table.get("model_path"):
-        model.load(table["model_path"])
-    return model
-
-
-def _check_forward(model: Any, task: Any) -> None:
-    """An error where `forward` cannot be called as our tasks do it; a task with steps of its own may call others."""
-    steps = [getattr(type(task), name, None) for name in ("step", "eval_step")]
-    if task is not None and not any(getattr(step, "__module__", "").startswith("alchemy.") for step in steps):
-        return
-    signature = inspect.signature(model.forward)
-    try:
-        signature.bind(None, needs_loss=True, requires_grad=True)
-    except TypeError as error:
-        raise AlchemyError(
-            f"{type(model).__name__}.forward{signature} cannot be called with a batch: {error}",
-            section="model",
-            hint="define forward(self, batch, needs_loss, requires_grad, **kwargs)",
-        ) from error

@@ -22,7 +22,7 @@ class Pace:
         self.run = run
         self.sched = run.train_sched
         # at the last boundary; a run that goes on within the end of a step has that of its update still before it
-        unfinished = self.sched.is_pending("end_step") and not getattr(run.model.backward, "is_open", False)
+        unfinished = self.sched.is_pending("end_step") and not run.updater.is_open
         self.update = self.sched.num_updates - unfinished
         self._asked, self._in_use = -math.inf, dict[str, float]()
         self._flush_at = self.update + FLUSH_UPDATES

@@ -100,7 +100,7 @@ class Precision(Registrable):
 
     def _position(self) -> Any:
         """Where the window stands; only asked where a batch may be halved."""
-        return getattr(self.run.model.backward, "position", None) if self.halve_on_oom else None
+        return self.run.updater.position if self.halve_on_oom else None
 
     def _why_whole(self, batch: Any, moved: bool) -> str | None:
         """Why a batch is not halved: a reason, nothing where nobody asked for it, or None where it can be."""
@@ -108,8 +108,8 @@ class Precision(Registrable):
             return ""
         if self.run.group.size > 1:
             return "not halved: the other processes would wait for a step that this one does not take"
-        if not hasattr(self.run.model.backward, "joined"):
-            return f"not halved: {type(self.run.model.backward).__name__} has no joined()"
+        if self.run.updater.why_whole:
+            return f"not halved: {self.run.updater.why_whole}"
         if moved:
             return "not halved: the step had made a part of its update already"
         return None if halves(batch) is not None else "not halved: it has one sample, or it is not plain where to cut"
@@ -120,7 +120,7 @@ class Precision(Registrable):
         if not self._told:
             self._told = True
             logger.warning("out of memory: {} is computed in halves; a smaller batch_size is faster", describe(batch))
-        with self.run.model.backward.joined():
+        with self.run.updater.joined():
             answers = [_of_sums(self.attempt(step, half), batch) for half in halves(batch) or ()]
         return answers[-1][0], merged([outputs for _, outputs in answers])
 
@@ -158,15 +158,11 @@ class Precision(Registrable):
         if self.loss_scale is not None:
             self.loss_scale.unscale(optim.params)
 
-    def step(self, optim: Any) -> bool:
-        """Updates; False where gradients had overflown, so that the update is left out and the scale is lowered."""
-        if self.loss_scale is not None and not self._is_good(self.loss_scale, optim):
-            return False
-        optim.step()
-        torch.clear_autocast_cache()  # else a second forward in this step would see the weights as they were
-        return True
-
-    def _is_good(self, scale: LossScale, optim: Any) -> bool:
+    def accepts(self, optim: Any) -> bool:
+        """Whether an update may be made; False where gradients had overflown, which lowers the scale."""
+        scale = self.loss_scale
+        if scale is None:
+            return True
         before, good = scale.value, scale.is_good()
         if scale.value != before and self.run.optim is not optim:
             # windows of other optimisers are open, and must go on with one scale; a power of 2 changes no digit
@@ -175,6 +171,10 @@ class Precision(Registrable):
             for grad in waiting:
                 grad.mul_(scale.value / before)
         return good
+
+    def after_step(self) -> None:
+        """Forgets casts of the weights as they were: a second forward in this step must see the new ones."""
+        torch.clear_autocast_cache()
 
     # -- state
     def state_dict(self) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def _of_sums(answer: Any, batch: Any) -> tuple[str, Mapping[str, Any]]:
     """The text and the outputs of a half; means cannot be put together again, since nobody knows their weights."""
     text, outputs = answer if isinstance(answer, tuple) and len(answer) == 2 else ("", answer)
     if not isinstance(outputs, Mapping) or not {"loss_sum", "count"} <= outputs.keys():
-        hint = "let forward call backward(loss_sum, count=n) and return both beside 'loss', or set halve_on_oom = false"
+        hint = "return a sum and its count as the loss, or set halve_on_oom = false"
         raise RunFailed(
             f"out of memory on a batch of {describe(batch)}, and the halves of a mean loss differ", hint=hint
         )

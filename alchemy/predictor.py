@@ -23,8 +23,8 @@ from alchemy.data.named import named
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc_cuda
 from alchemy.launch.project import reach
-from alchemy.model import build_model
 from alchemy.pipeline import over_questions
+from alchemy.plain import build_model
 from alchemy.precision import build_precision
 from alchemy.records import find
 from alchemy.records.kept import best_checkpoint, config_of, has_best, use_own

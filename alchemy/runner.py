@@ -26,10 +26,11 @@ from alchemy.launch.heap import keep_memory
 from alchemy.launch.project import reach, roots
 from alchemy.launch.signals import graceful
 from alchemy.launch.workers import Lost, places, run_all
+from alchemy.legacy.adapt import adapt, build_updater
 from alchemy.loop import Left, announce, evaluate, infer, tell_left_out, train
-from alchemy.model import NotFinite, build_model
 from alchemy.optim import build_optimizer
 from alchemy.pipeline.output import PredictionFile
+from alchemy.plain import build_model
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import plain_console, stdlib_logging
 from alchemy.precision import build_precision
@@ -41,6 +42,7 @@ from alchemy.seeds import derive, seed_everything, unchanged_generators
 from alchemy.state import keep_bad_update, keep_state
 from alchemy.stop import build_rules
 from alchemy.task import build_task, load_datasets
+from alchemy.update import NotFinite
 
 __all__ = [
     "ALchemyTester",
@@ -119,6 +121,7 @@ class AlchemyTrainer(AlchemyRunner):
         context = self.context
         prepare(context)
         context.optim = build_optimizer(context)
+        context.updater = build_updater(context)
         context.train_sched = build_sched(context)
         context.average = build_average(context)
         context.rules = build_rules(context)
@@ -181,6 +184,7 @@ def prepare(context: Run) -> None:
     context.precision = build_precision(context)
     context.task = build_task(context)
     context.model = build_model(context)
+    adapt(context)
     context.model.to(context.device)
     load_datasets(context)
 
@@ -198,7 +202,7 @@ def get_dataloader(dataset: Any, seed: int = 0, **kwargs: Any) -> loader.Loader:
 
 def evaluate_at_end(context: Run) -> None:
     """Makes sure that the last weights were scored, whatever the periods of the evaluation pipes were."""
-    if context.scored_at.get("dev") != context.update and "dev" in context.task._datasets:
+    if context.scored_at.get("dev") != context.update and "dev" in context.task.splits:
         evaluate("dev")
 
 

@@ -64,7 +64,7 @@ def parts_of(run: Run) -> dict[str, Any]:
         "optim": run.optim,
         "average": run.average,
         "sched": run.train_sched,
-        "backward": run.model.backward,
+        "updater": run.updater,
         "precision": run.precision,
         "rules": run.rules,
         "data": Source(run),
@@ -228,7 +228,7 @@ class Source:
             ],
             "num_workers": kwargs.get("num_workers", 0) if stream else None,
             "ranks": size if stream else None,
-            "window": size * _period(self.run) if dealt else None,  # batches of an update
+            "window": size * self.run.updater.period if dealt else None,  # batches of an update
             "batches": (self.run.train_sched.cur_step_this_epoch + 1) * size if dealt else None,  # of this epoch
         }
 
@@ -250,10 +250,6 @@ class Source:
             sched.cur_step += sched.cur_step_this_epoch + 1 - before
 
 
-def _period(run: Run) -> int:
-    return int(getattr(run.model.backward, "period", 1))
-
-
 def _numbered(parts: Any) -> dict[str, Any]:
     return {f"{place}.{type(part).__name__}": part for place, part in enumerate(parts)}
 
@@ -268,10 +264,10 @@ def keep_bad_update(run: Run, reason: str) -> None:
     sched, steps, ids = run.train_sched, len(run.window), list(run.window)
     sched.cur_step -= steps
     sched.cur_step_this_epoch -= steps
-    late = getattr(run.optim, "late", False)  # it was the update before this one
-    moved = run.model.backward.has_moved or late
+    late = run.updater.late  # it was the update before this one
+    moved = run.updater.has_moved or late
     run.optim.zero_grad()
-    run.model.backward.drop_window()
+    run.updater.drop_window()
     state = collect({**run.checkpoints.parts, OWN: run.checkpoints})  # all processes take part
     if run.record_dir is None:
         return

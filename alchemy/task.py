@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
 
 from loguru import logger
-from torch import Tensor
 
-from alchemy.context import current_run
+from alchemy.context import Run, current_run
 from alchemy.data.chain import title
 from alchemy.data.loader import batch_to_device
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.loop import log_loss
+from alchemy.observe import Loss
 from alchemy.pipeline import EvalPipeline, OutputPipeline, build_datapipes
 from alchemy.registry import Registrable, build
 
@@ -24,24 +25,29 @@ class AlchemyTask(Registrable):
     are filled from the config.
     """
 
-    _trained: tuple[Any, int] = (None, 0)  # the handler that a loss with a graph was last seen with, and its calls
-
     def __init__(self) -> None:
         self.run = current_run()
-        self._datasets: dict[str, tuple[Any, dict[str, Any]]] = {}
-        self.outputpipes: list[Any] = []
-        self.evalpipes: list[Any] = []
-        self._warned: set[str] = set()
 
-    if not TYPE_CHECKING:
+    # made when they are first used: the constructor of a subclass may not call ours
+    @cached_property
+    def run(self) -> Run:
+        return current_run()
 
-        def __getattr__(self, name: str) -> Any:
-            """What the constructor sets, for a subclass that did not call it."""
-            first = {"run": current_run, "_datasets": dict, "outputpipes": list, "evalpipes": list, "_warned": set}
-            if name not in first:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            setattr(self, name, first[name]())
-            return getattr(self, name)
+    @cached_property
+    def outputpipes(self) -> list[Any]:
+        return []
+
+    @cached_property
+    def evalpipes(self) -> list[Any]:
+        return []
+
+    @cached_property
+    def _datasets(self) -> dict[str, tuple[Any, dict[str, Any]]]:
+        return {}
+
+    @cached_property
+    def _warned(self) -> set[str]:
+        return set()
 
     @classmethod
     def from_registry(cls, ty: str, *args: Any, **kwargs: Any) -> Any:
@@ -66,6 +72,11 @@ class AlchemyTask(Registrable):
             )
         self._datasets[split] = (build_datapipes(pipes, section=f"task.datasets.{split}"), kwargs)
 
+    @property
+    def splits(self) -> dict[str, tuple[Any, dict[str, Any]]]:
+        """The data set of each split that is loaded, with the arguments of its loader."""
+        return self._datasets
+
     def dataset(self, split: str) -> tuple[Any, dict[str, Any]]:
         """The data set of a split and the arguments of its loader."""
         if split not in self._datasets:
@@ -86,22 +97,34 @@ class AlchemyTask(Registrable):
         return pair[0], dict(pair[1])
 
     # -- steps
-    def step(self, batch: Any) -> tuple[str, MutableMapping[str, Any]]:
-        """One step of training: a text for the log (may be empty) and what the model gave."""
-        model = self.run.model
-        outputs = model.forward(self.to_device(batch), needs_loss=True, requires_grad=True)
-        loss = model.loss_of(outputs)
-        if isinstance(loss, Tensor) and loss.requires_grad:  # what the backward handler returns has no graph
-            self._check_trained(model)
-        return "", outputs
+    def loss(self, batch: Any) -> Loss:
+        """The loss of a batch in training, as a sum and its count."""
+        batch = self.to_device(batch)
+        return loss_of(self.run.model, self.run.model.forward(batch), batch)
+
+    def train_step(self, batch: Any, updater: Any) -> Mapping[str, Any]:
+        """Hands the losses of a micro-batch to the updater; several optimisers have one each, by name."""
+        loss = self.loss(batch)
+        updater.accumulate(loss)
+        return loss.merged()
+
+    def step(self, batch: Any) -> tuple[str, Mapping[str, Any]]:
+        """One step of training: a text for the log (may be empty) and the outputs."""
+        return "", self.train_step(batch, self.run.updater)
+
+    def run_model(self, batch: Any, needs_loss: bool) -> Mapping[str, Any]:
+        """The outputs for a batch of an evaluation; with `needs_loss` its loss is among them, and in the metrics."""
+        outputs = self.run.model.forward(batch)
+        if not needs_loss:
+            return outputs
+        outputs = loss_of(self.run.model, outputs, batch).merged()
+        log_loss(self.run, outputs)
+        return outputs
 
     def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
         """One step of evaluation; only here the output pipes run."""
         batch = self.to_device(batch)
-        outputs = self.run.model.forward(batch, needs_loss=needs_loss, requires_grad=False)
-        if needs_loss:
-            self.run.model.loss_of(outputs)
-            log_loss(self.run, outputs)
+        outputs: Any = self.run_model(batch, needs_loss)
         for pipe in self.outputpipes:
             outputs = pipe(outputs, batch)
             if outputs is None and pipe is not self.outputpipes[-1]:
@@ -128,22 +151,6 @@ class AlchemyTask(Registrable):
                 raise AlchemyError(text, section="task.evalpipes", hint="return {**kwargs, name: value}")
         return kwargs
 
-    def _check_trained(self, model: Any) -> None:
-        """An error where `forward` returned a loss without having handed it to the backward handler."""
-        handler = model.backward
-        calls = getattr(handler, "calls", None)
-        if calls is None:  # a handler of the project's own
-            return
-        before, self._trained = self._trained, (handler, calls)
-        forgot = calls == (before[1] if before[0] is handler else 0)
-        # a model may also train itself: then there are gradients, or updates
-        if forgot and not self.run.train_sched.num_updates and all(p.grad is None for p in model.parameters()):
-            raise AlchemyError(
-                f"{type(model).__name__}.forward did not call self.backward.backward: nothing would be learnt",
-                section="model",
-                hint='return {"loss": self.backward.backward(loss, requires_grad=requires_grad)}',
-            )
-
     def _warn(self, pipe: Any, text: str) -> None:
         if title(pipe) not in self._warned:
             self._warned.add(title(pipe))
@@ -159,6 +166,21 @@ class AlchemyTask(Registrable):
 
 class DefaultTask(AlchemyTask):
     """A task with nothing of its own: data from the pipes, scores from the evaluation pipes."""
+
+
+def loss_of(model: Any, outputs: Any, batch: Any) -> Loss:
+    """What `model.loss` returns; raises an error that says what `forward` and `loss` should have returned."""
+    name = type(model).__name__
+    if not isinstance(outputs, Mapping):
+        hint = "return a dict of outputs, as {'logits': logits}"
+        raise AlchemyError(f"{name}.forward returned a {type(outputs).__name__}", section="model", hint=hint)
+    found = model.loss(outputs, batch)
+    if isinstance(found, Loss):
+        return found
+    if not isinstance(found, tuple) or len(found) != 2:
+        hint = "return the sum of the losses and their count, as a pair"
+        raise AlchemyError(f"{name}.loss returned a {type(found).__name__}", section="model", hint=hint)
+    return Loss(found[0], found[1], outputs)
 
 
 def build_task(run: Any) -> AlchemyTask:

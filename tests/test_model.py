@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
-from alchemy.model import AlchemyModel, BackwardHandler, build_model
+from alchemy.model import AlchemyModel, BackwardHandler
 from alchemy.nn.losses import CrossEntropy, Focal, build_loss
 from alchemy.optim import build_optimizer
+from alchemy.plain import build_model
 from alchemy.sched import build_sched
 
 

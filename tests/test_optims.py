@@ -21,9 +21,10 @@ import alchemy
 from alchemy.checkpoint.files import read
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, RunFailed
-from alchemy.model import NotFinite, build_model
+from alchemy.model import NotFinite
 from alchemy.nn.losses import Focal
 from alchemy.optim import Optimizers, build_optimizer
+from alchemy.plain import build_model
 from alchemy.precision import build_precision
 from alchemy.sched import build_sched
 from alchemy.verify.equal import compare

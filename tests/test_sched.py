@@ -16,9 +16,9 @@ from torch.optim import lr_scheduler as lrs
 
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
-from alchemy.model import build_model
 from alchemy.optim import build_optimizer
 from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipeline, EndStepPipeline, SchedPipeline
+from alchemy.plain import build_model
 from alchemy.sched import AlchemyTrainScheduler, LineWarmup, NoamScheduler, build_sched
 from alchemy.task import build_task, load_datasets
 from tests.toy import config

@@ -12,9 +12,10 @@ from torch import nn
 
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
-from alchemy.model import AlchemyModel, build_model
+from alchemy.model import AlchemyModel
 from alchemy.optim import build_optimizer
 from alchemy.pipeline import EvalPipeline, OutputPipeline
+from alchemy.plain import build_model
 from alchemy.sched import build_sched
 from alchemy.task import AlchemyTask, DefaultTask, build_task
 

@@ -64,7 +64,7 @@ def _load(run: Any, split: str, user_dir: str) -> tuple[Any, dict[str, Any]]:
     run.task = build_task(run)
     # a task with a way of its own to load data may ask the model; for the others it would be built for nothing
     if type(run.task).load_dataset is not AlchemyTask.load_dataset:
-        from alchemy.model import build_model
+        from alchemy.plain import build_model
 
         run.model = build_model(run)
     load_datasets(run, splits=[split])

@@ -70,7 +70,7 @@ def _verify(args: argparse.Namespace) -> int:
     refuse_if_wrong(vet([document], args))
     found = _check(document, args)
     print(json.dumps(found.plain(), indent=1) if args.json else found)
-    return int(not found.equal)
+    return int(found.equal is False)
 
 
 def _check(document: Document, args: argparse.Namespace) -> Any:

@@ -23,7 +23,7 @@ KINDS = {
     "model": ("alchemy.model.AlchemyModel",),
     "optim": ("alchemy.optim.AlchemyOptimizer",),
     "sched": ("alchemy.sched.AlchemyTrainScheduler",),
-    "backward": ("alchemy.model.BackwardHandler",),
+    "backward": ("alchemy.model.BackwardHandler", "alchemy.update.GradientUpdater"),
     "loss": ("alchemy.nn.losses.Loss",),
     "data pipe": ("alchemy.pipeline.DataPipeline",),
     "output pipe": ("alchemy.pipeline.OutputPipeline",),

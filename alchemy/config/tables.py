@@ -22,7 +22,7 @@ SECTIONS = {
 
 # the part that a table without a `type` means
 DEFAULT_TYPES = {
-    "backward": "alchemy.backward.DefaultBackwardHandler",
+    "backward": "alchemy.update.GradientUpdater",
     "checkpoint": "alchemy.checkpoint.keeper.Checkpoints",
     "precision": "alchemy.precision.Precision",
     "ema": "alchemy.average.EMA",

@@ -84,12 +84,6 @@ class TextModel(AlchemyModel):
             raise AlchemyError(f"the model reads {name!r}, which the batch does not have as numbers", hint=hint)
         return found
 
-    def learnt(self, found: tuple[Tensor, int | Tensor], requires_grad: bool) -> dict[str, Any]:
-        """What a model returns of its loss; the backward handler divides the sum by the count."""
-        loss_sum, count = found
-        loss = self.backward.backward(loss_sum, requires_grad=requires_grad, count=count)
-        return {"loss_sum": loss_sum.detach(), "count": count, "loss": loss}
-
     # -- for others
     def max_positions(self) -> int | None:
         encoder: Encoder = self.module.encoder

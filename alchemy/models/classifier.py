@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -69,11 +69,10 @@ class TextClassifier(TextModel):
         self.model = Net(made, self.head_of(head, made), self.classes, dropout)
         self.criterion = self.loss_for(LOSSES[self.kind]())
 
-    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> MutableMapping[str, Any]:
+    def forward(self, batch: Any) -> Mapping[str, Any]:
         logits_BC = self.model(self.rows(batch))
-        if self.kind == "regression":
-            logits_BC = logits_BC[:, 0]
-        if not needs_loss:
-            return {"logits": logits_BC}
-        found = self.criterion(logits_BC, self.field(batch, self.label))
-        return {"logits": logits_BC, **self.learnt(found, requires_grad)}
+        return {"logits": logits_BC[:, 0] if self.kind == "regression" else logits_BC}
+
+    def loss(self, outputs: Mapping[str, Any], batch: Any) -> tuple[Tensor, float | Tensor]:
+        found: tuple[Tensor, float | Tensor] = self.criterion(outputs["logits"], self.field(batch, self.label))
+        return found

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -62,9 +62,9 @@ class RelationClassifier(TextModel):
         self.model = Net(made, self.head_of(head, made), len(marks), self.classes_of(classes), dropout)
         self.criterion = self.loss_for(CrossEntropy())
 
-    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> MutableMapping[str, Any]:
-        logits_BC = self.model(self.rows(batch), *(self.field(batch, name) for name in self.marks))
-        if not needs_loss:
-            return {"logits": logits_BC}
-        found = self.criterion(logits_BC, self.field(batch, self.label))
-        return {"logits": logits_BC, **self.learnt(found, requires_grad)}
+    def forward(self, batch: Any) -> Mapping[str, Any]:
+        return {"logits": self.model(self.rows(batch), *(self.field(batch, name) for name in self.marks))}
+
+    def loss(self, outputs: Mapping[str, Any], batch: Any) -> tuple[Tensor, float | Tensor]:
+        found: tuple[Tensor, float | Tensor] = self.criterion(outputs["logits"], self.field(batch, self.label))
+        return found

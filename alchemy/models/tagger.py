@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -81,18 +81,23 @@ class Tagger(TextModel):
         self.model = Net(self.encoder_of(encoder, by_token=True), tags, dropout, chain)
         self.criterion = self.loss_for(CrossEntropy(ignore_index=IGNORED))
 
-    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> MutableMapping[str, Any]:
-        rows, first_BT = self.rows(batch), first_of(self.field(batch, self.words))
-        tags_BT = self.field(batch, self.label) if needs_loss else None
-        scores_BWC, real_BW, chained_B = self.model(rows, first_BT, tags_BT)
-        made = {"tags": self._tags(scores_BWC, real_BW, first_BT)} if not requires_grad else {}
-        if tags_BT is None:
-            return made
-        if chained_B is None:
-            words_BW = in_front(Rows(tags_BT, first_BT & rows.real_BT))[0]
-            gold_BW = torch.where(words_BW.real_BT, words_BW.ids_BT, IGNORED)
-            return made | self.learnt(self.criterion(scores_BWC.mT, gold_BW), requires_grad)
-        return made | self.learnt((chained_B.sum(), first_BT.any(1).sum()), requires_grad)
+    def forward(self, batch: Any) -> Mapping[str, Any]:
+        first_BT, tags_BT = first_of(self.field(batch, self.words)), batch.get(self.label)
+        # the loss of a chain is computed in here too: DDP sees only parameters that its module has used
+        scores_BWC, real_BW, chained_B = self.model(self.rows(batch), first_BT, tags_BT)
+        outputs = {"scores": scores_BWC, "chain_loss": chained_B}
+        if not self.module.training:  # the best row of tags is searched for, which training has no use for
+            outputs["tags"] = self._tags(scores_BWC, real_BW, first_BT)
+        return outputs
+
+    def loss(self, outputs: Mapping[str, Any], batch: Any) -> tuple[Tensor, float | Tensor]:
+        tags_BT, first_BT = self.field(batch, self.label), first_of(self.field(batch, self.words))
+        if outputs["chain_loss"] is not None:
+            return outputs["chain_loss"].sum(), first_BT.any(1).sum()
+        words_BW = in_front(Rows(tags_BT, first_BT & self.rows(batch).real_BT))[0]
+        gold_BW = torch.where(words_BW.real_BT, words_BW.ids_BT, IGNORED)
+        found: tuple[Tensor, float | Tensor] = self.criterion(outputs["scores"].mT, gold_BW)
+        return found
 
     def _tags(self, scores_BWC: Tensor, real_BW: Tensor, first_BT: Tensor) -> list[list[int]]:
         chain = self.module.crf

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -71,17 +71,22 @@ class Translator(AlchemyModel):
         size: int = tokenizer.size
         return size
 
-    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> MutableMapping[str, Any]:
-        if not needs_loss:
-            return {}  # texts are written step by step, by `walk`
-        scores_BTV = self.model(self.rows(batch), batch[self.before])
-        real_BT = real(batch[f"{self.target}_lengths"], batch[self.target])
-        gold_BT = torch.where(real_BT, batch[self.target], getattr(self.criterion, "ignore_index", IGNORED))
-        loss_sum, count = self.criterion(scores_BTV.flatten(0, 1), gold_BT.flatten())
-        loss = self.backward.backward(loss_sum, requires_grad=requires_grad, count=count)
-        # what an evaluation tells beside the loss, which may be smoothed or weighted
-        logs = {} if requires_grad else {"log_sum": logs_of(scores_BTV, batch[self.target])[real_BT].sum()}
-        return {"loss_sum": loss_sum.detach(), "count": count, "loss": loss, **logs}
+    def forward(self, batch: Any) -> Mapping[str, Any]:
+        """The scores of each token of the target, given those before it; texts are written by `walk`."""
+        return {"logits": self.model(self.rows(batch), batch[self.before])}
+
+    def loss(self, outputs: Mapping[str, Any], batch: Any) -> tuple[Tensor, float | Tensor]:
+        gold_BT = torch.where(self.real(batch), batch[self.target], getattr(self.criterion, "ignore_index", IGNORED))
+        found: tuple[Tensor, float | Tensor] = self.criterion(outputs["logits"].flatten(0, 1), gold_BT.flatten())
+        return found
+
+    def log_prob(self, outputs: Mapping[str, Any], batch: Any) -> Tensor:
+        """The log-probability of all targets of a batch; the loss may be smoothed or weighted."""
+        return logs_of(outputs["logits"], batch[self.target])[self.real(batch)].sum()
+
+    def real(self, batch: Mapping[str, Any]) -> Tensor:
+        """Which places of the targets have a token."""
+        return real(batch[f"{self.target}_lengths"], batch[self.target])
 
     def rows(self, batch: Mapping[str, Any]) -> Rows:
         """The source with its real tokens in front, wherever the padding was."""

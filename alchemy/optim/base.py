@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.nn.clip import clip_to, norm_of, scalar_like
 from alchemy.nn.groups import Group, as_groups, hidden, matches, plain_values, split_decay, undecayed, unwrapped
 from alchemy.registry import Registrable, filled_from, parameters
 
@@ -52,12 +53,7 @@ class AlchemyOptimizer(Registrable):
         self.max_grad_norm, self.clip_value = max_grad_norm, clip_value
         self.no_decay = no_decay
         self.grad_norm: Tensor | None = None  # of the last update, before clipping; stays on its device
-        self.guard: float | Tensor | None = None  # added to the norm: no update is made where the sum is not finite
-        self.halts = True  # whether a training ends with an update that is not finite
-        self.late = False  # whether that is known only now of the update before, which was masked on the device
-        self.refused = False  # whether the last update was not made for that reason
-        self._flag: Tensor | None = None  # of an update whose finiteness has not been read from the device yet
-        self._apart = False  # whether the gradients cannot be taken as one list
+        self._measured = False  # whether `grad_norm` is that of the gradients as they are now
         self._reported: set[str] = set()
 
     # -- what it holds
@@ -95,6 +91,7 @@ class AlchemyOptimizer(Registrable):
 
     # -- one update
     def zero_grad(self) -> None:
+        self._measured = False
         for group in self.param_groups:
             for param in group["params"]:
                 param.grad = None
@@ -102,100 +99,47 @@ class AlchemyOptimizer(Registrable):
     def multiply_grads(self, c: float | Tensor) -> None:
         grads = self._grads()
         if grads:
-            torch._foreach_mul_(grads, _scalar(c, grads[0]))
+            torch._foreach_mul_(grads, scalar_like(c, grads[0]))
 
     def step(self) -> None:
-        """Clips and updates, unless a gradient is not finite and `guard` says to look."""
-        self.refused = False
-        if self.guard is None and (self._clips_itself or not self.max_grad_norm):
-            self._clip_as_told(None, None)
-            self._update()
-            return
-        norm = self._measure()
-        if norm is None:
-            self._update()
-        elif norm.device.type == "cpu":
-            # reading a number back is free here, and mostly there is nothing to multiply
-            value = norm.item()
-            self.refused = self.guard is not None and not math.isfinite(value + float(self.guard))
-            if not self.refused:
-                self._clip_as_told(norm, value)
-                self._update()
-        else:
-            self._step_on_device(norm)
-
-    def _step_on_device(self, norm: Tensor) -> None:
-        """Without waiting for the device where the optimiser can be masked there; the flag is read an update later."""
-        flag = torch.isfinite(norm if self.guard is None else norm + self.guard)
-        masked = bool(self._optimizer.defaults.get("fused"))
-        waiting, self._flag = self._flag, flag if masked and self.guard is not None else None
-        known = waiting if masked else flag
-        self.refused = self.guard is not None and known is not None and not bool(known)
-        self.late = masked and self.refused
-        if self.refused and (self.halts or not masked):
-            self._flag = None
-            return
-        self._clip_as_told(norm, None)
-        if self._flag is not None:  # the names by which torch's own scaler speaks to a fused optimiser
-            self._optimizer.grad_scale, self._optimizer.found_inf = None, (~flag).float()  # type: ignore[attr-defined]
-        try:
-            self._update()
-        finally:
-            for name in ("grad_scale", "found_inf") if self._flag is not None else ():
-                delattr(self._optimizer, name)
-
-    def _update(self) -> None:
-        """The optimiser's own step; entries are clipped only here, since an infinite one would no longer be seen."""
+        """Clips to `max_grad_norm` and updates."""
+        if self.max_grad_norm:
+            self.clip(self.max_grad_norm)
         limit = self.clip_value
+        # entries are clipped only now: an infinite one would no longer be seen in the norm
         grads = [grad._values() if grad.is_sparse else grad for grad in self._grads()] if limit else []
         if limit and grads:
             torch._foreach_clamp_min_(grads, -limit)
             torch._foreach_clamp_max_(grads, limit)
         self._optimizer.step()
 
-    def _measure(self) -> Tensor | None:
+    def measure(self) -> Tensor | None:
         """The norm of all gradients, also kept as `grad_norm`; None when there are none."""
-        grads = self._grads()
-        self._apart = False
-        if not grads:
-            self.grad_norm = None
-        else:
-            try:
-                self.grad_norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
-            except RuntimeError:  # gradients that are sparse, or on several devices
-                self._apart = True
-                self.grad_norm = _norm_one_by_one([param for param in self.params if param.grad is not None])
+        self.grad_norm, self._measured = norm_of(self.params), True
         return self.grad_norm
 
     def clip(self, max_norm: float) -> None:
         """Scales the gradients down to `max_norm`; as `torch.nn.utils.clip_grad_norm_` in half the time."""
-        norm = self._measure()
+        norm = self.grad_norm if self._measured else self.measure()
         if norm is not None:
-            self._clip(norm, norm.item() if norm.device.type == "cpu" else None, max_norm)
+            clip_to(max_norm, norm, self._grads())
+        self._measured = False
 
     @property
-    def _clips_itself(self) -> bool:
-        """Whether a subclass has a `clip` of its own, which then is the one that counts."""
-        return type(self).clip is not AlchemyOptimizer.clip
+    def masks(self) -> bool:
+        """Whether a step can be left out on the device, by a flag that nobody has to read."""
+        return bool(self._optimizer.defaults.get("fused"))
 
-    def _clip_as_told(self, norm: Tensor | None, value: float | None) -> None:
-        if self.max_grad_norm and self._clips_itself:
-            self.clip(self.max_grad_norm)
-        elif norm is not None:
-            self._clip(norm, value)
-
-    def _clip(self, norm: Tensor, value: float | None, max_norm: float | None = None) -> None:
-        """Multiplies the gradients; `value` is the norm as a number where reading it costs nothing."""
-        max_norm = max_norm or self.max_grad_norm
-        if not max_norm or (value is not None and max_norm / (value + 1e-6) >= 1.0):
-            return
-        scale: Any = max_norm / (value + 1e-6) if value is not None else (max_norm / (norm + 1e-6)).clamp_(max=1.0)
-        grads = self._grads()
-        if self._apart:
-            for grad in grads:
-                (grad._values() if grad.is_sparse else grad).mul_(scale.to(grad.device) if value is None else scale)
-        else:
-            torch._foreach_mul_(grads, _scalar(scale, norm) if value is not None else scale)
+    @contextlib.contextmanager
+    def masked(self, skip: Tensor) -> Iterator[None]:
+        """Steps inside change nothing where `skip` is true, on the device."""
+        optimizer: Any = self._optimizer
+        # the names by which torch's own scaler speaks to a fused optimiser
+        optimizer.grad_scale, optimizer.found_inf = None, skip.float()
+        try:
+            yield
+        finally:
+            del optimizer.grad_scale, optimizer.found_inf
 
     def _grads(self) -> list[Tensor]:
         return [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
@@ -303,24 +247,3 @@ class AlchemyOptimizer(Registrable):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._optimizer.load_state_dict(state)
-
-
-def _norm_one_by_one(params: list[nn.Parameter]) -> Tensor:
-    """The norm of gradients that cannot be taken as one list."""
-    values = []
-    for param in params:
-        assert param.grad is not None
-        if param.grad.is_sparse:
-            param.grad = param.grad.coalesce()  # else entries of one row would be counted apart
-        values.append(param.grad._values() if param.grad.is_sparse else param.grad)
-    norms = [torch.linalg.vector_norm(value).to(values[0].device) for value in values]
-    return torch.linalg.vector_norm(torch.stack(norms))
-
-
-def _scalar(value: float | Tensor, like: Tensor) -> float | Tensor:
-    """A factor in the form that multiplies a list of gradients fastest: a tensor of their type where that is exact."""
-    if isinstance(value, Tensor):
-        return value.to(like.device)
-    if like.device.type != "cpu" or like.dtype not in (torch.float32, torch.float64):
-        return value
-    return torch.scalar_tensor(value, dtype=like.dtype)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torch import Tensor
 from torch.optim import Optimizer
 
 from alchemy.errors import AlchemyError, did_you_mean
@@ -60,16 +62,21 @@ class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
     def param_groups(self) -> list[Group]:
         return [group for part in self._parts.values() for group in part.param_groups]
 
+    @property
+    def masks(self) -> bool:
+        return all(part.masks for part in self._parts.values())
+
+    @contextlib.contextmanager
+    def masked(self, skip: Tensor) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for part in self._parts.values():
+                stack.enter_context(part.masked(skip))
+            yield
+
     def step(self) -> None:
-        """The update of a loss that names no optimiser; where one gradient is not finite, none of them moves."""
-        guard = self.guard
-        if guard is not None:
-            norm = self._measure()
-            guard = guard if norm is None else guard + 0.0 * norm
+        """The update of a loss that names no optimiser."""
         for part in self._parts.values():
-            part.guard = guard
             part.step()
-        self.refused = any(part.refused for part in self._parts.values())
 
     def reset(self, **kwargs: Any) -> None:
         """Resets each of them; `run.optim["generator"].reset(..)` resets one."""

@@ -178,7 +178,7 @@ class AlchemyTrainScheduler(Registrable):
 
     def _updates_in(self, epochs: float) -> int | None:
         steps = _steps_per_epoch(self.run)
-        period = getattr(getattr(self.run.model, "backward", None), "period", 1)
+        period = self.run.updater.period
         # 0.7 of 10 updates are 7, though the product lies a rounding above
         return None if steps is None else math.ceil(epochs * math.ceil(steps / period) - 1e-9)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from loguru import logger
 
 from alchemy.errors import AlchemyError, Refused, did_you_mean
-from alchemy.loop import log_loss
 from alchemy.models.reading import InWindows, Whole
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.cache import Cache
@@ -173,10 +172,7 @@ class TextTask(AlchemyTask):
     def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
         batch = self.to_device(batch)
         needs_loss = needs_loss and self.is_labelled(batch)
-        outputs: MutableMapping[str, Any] = self.run.model.forward(batch, needs_loss=needs_loss, requires_grad=False)
-        if needs_loss:
-            log_loss(self.run, outputs)
-        rows: Any = self.answers(outputs, batch)
+        rows: Any = self.answers(self.run_model(batch, needs_loss), batch)
         self._answers.add(rows, self.run.evaluated_samples)
         for pipe in self.outputpipes:
             rows = pipe(rows, batch)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, cast, get_args
 
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, Writer
-from alchemy.loop import log_loss
 from alchemy.nn.sizes import chosen
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.tokenizers import keep, tokenizer_of
@@ -140,11 +139,9 @@ class Translation(AlchemyTask):
         batch = self.to_device(batch)
         if "source_mask" in batch:  # texts that somebody asks about
             batch["source_lengths"] = batch["source_mask"].sum(1)
-        needs_loss = needs_loss and "target" in batch
-        outputs: MutableMapping[str, Any] = self.run.model.forward(batch, needs_loss=needs_loss, requires_grad=False)
-        if needs_loss:
-            log_loss(self.run, outputs)
-            self.run.metrics.log("log_prob", outputs["log_sum"], batch["target_lengths"].sum())
+        if needs_loss and "target" in batch:
+            log_prob = cast(Any, self.run.model).log_prob(self.run_model(batch, needs_loss=True), batch)
+            self.run.metrics.log("log_prob", log_prob, batch["target_lengths"].sum())
         rows: Any = self._scored(batch) if "pair" in batch else self._rows(batch)
         self._answers.add(rows, self.run.evaluated_samples)
         for pipe in self.outputpipes:

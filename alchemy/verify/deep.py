@@ -24,9 +24,10 @@ from alchemy.launch.project import reach
 from alchemy.loop import evaluate, infer, progress_bar
 from alchemy.optim import build_optimizer
 from alchemy.registry import construct
-from alchemy.runner import AlchemyRunner, ALchemyTester, AlchemyTrainer, prepare
+from alchemy.runner import AlchemyRunner, ALchemyTester, AlchemyTrainer, build_updater, prepare
 from alchemy.sched import build_sched
 from alchemy.stop import build_rules
+from alchemy.update import NotFinite
 from alchemy.verify.flow import check_workers, first_batch
 from alchemy.verify.memory import Memory, Saved, free_memory, measure, size
 
@@ -82,6 +83,7 @@ class Deep:
             if trains:
                 with self._stage("the optimiser"):
                     run.optim = build_optimizer(run)
+                    run.updater = build_updater(run)
                 with self._stage("the schedule"):
                     run.train_sched = build_sched(run)
                 with self._stage("average, stop rules and checkpoints"):
@@ -94,7 +96,7 @@ class Deep:
         self.findings += never_read(run.cfg, self.doc, trains)
 
     def _data(self) -> None:
-        for split in self.run.task._datasets:
+        for split in self.run.task.splits:
             with self._stage(f"the split {split!r}", f"task.datasets.{split}", go_on=True):
                 dataset, options = self.run.task.dataset(split)
                 first_batch(dataset, options, self.run.seed)
@@ -108,16 +110,14 @@ class Deep:
             dataset, options = run.task.dataset("train")
             batch = first_batch(dataset, options, run.seed)
             saved = Saved([*module.parameters(), *module.buffers()])
-            if hasattr(run.model.backward, "nonfinite"):
-                run.model.backward.nonfinite = "ignore"  # what the first loss is, is told below
             # as the loop does it, but for the end-step pipes, which might evaluate everything
             with progress_bar(run, "check", 1), run.metrics.scope("deep", root=True), saved.counting():
                 run.train_sched.begin_train_step(batch)
                 run.model.train()
-                _, outputs = run.task.step(batch)
-            flush = getattr(run.model.backward, "flush", None)
-            if flush is not None:
-                flush()
+                with run.updater.micro_batch(batch, last=True):
+                    _, outputs = run.task.step(batch)
+            with contextlib.suppress(NotFinite):  # the first loss is reported below
+                run.updater.flush()
             self._losses(outputs)
         memory = measure(module, _states(run.optim), free_memory(run.device or torch.device("cpu")))
         memory.activations, memory.batch_size = saved.total, batch_size(batch)
@@ -144,10 +144,10 @@ class Deep:
         run.max_batches = 1
         if issubclass(self.runner, AlchemyTrainer | ALchemyTester):
             split = "dev" if issubclass(self.runner, AlchemyTrainer) else "test"
-            if split in run.task._datasets:
+            if split in run.task.splits:
                 with self._stage(f"one evaluation step of {split!r}", "task.evalpipes"):
                     evaluate(split, needs_loss=split == "dev")
-        elif "inference" in run.task._datasets:
+        elif "inference" in run.task.splits:
             with self._stage("one inference step"):
                 next(infer(run), None)
 

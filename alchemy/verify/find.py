@@ -19,11 +19,11 @@ from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc1
 from alchemy.loop import train
-from alchemy.model import NotFinite
 from alchemy.nn.oom import is_oom
-from alchemy.runner import AlchemyRunner, AlchemyTrainer, run_task
+from alchemy.runner import AlchemyRunner, AlchemyTrainer, build_updater, run_task
 from alchemy.sched import AlchemyTrainScheduler, build_sched
 from alchemy.sched.base import filled
+from alchemy.update import NotFinite
 from alchemy.verify.trial import only_training
 
 SMOOTH = 0.9  # the weight of the losses before, where a sweep is watched for its end
@@ -118,7 +118,7 @@ class RateSweep(AlchemyTrainScheduler):
         super().end_train_step(outputs, **kwargs)
         total, count = _loss(outputs)
         self._sums = self._sums[0] + total, self._sums[1] + count
-        if getattr(self.run.model.backward, "is_open", False):
+        if self.run.updater.is_open:
             return
         if self.num_updates > 1:  # the loss of this update is what the rate of the one before has led to
             self.found.add(self._rate, self._sums[0] / max(self._sums[1], 1e-9))
@@ -265,10 +265,10 @@ class BatchFinder(AlchemyTrainer):
 
     def _try(self, size: int) -> Try:
         context = self.context
-        steps = max(2, getattr(context.model.backward, "period", 1))  # the optimiser's state is there in the second
+        steps = max(2, context.updater.period)  # the optimiser's state is there in the second
         data = Largest(self.dataset, self.order, size, size * steps)
-        context.task._datasets["train"] = (data, {**self.options, "batch_size": size})
-        context.max_batches, context.stopping, context.model.backward = steps, None, None
+        context.task.splits["train"] = (data, {**self.options, "batch_size": size})
+        context.max_batches, context.stopping, context.updater = steps, None, build_updater(context)
         context.train_sched = build_sched(context)
         cuda = context.device is not None and context.device.type == "cuda"
         if cuda:

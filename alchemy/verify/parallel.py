@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import itertools
 import os
@@ -27,6 +26,7 @@ from alchemy.errors import AlchemyError, RunFailed
 from alchemy.launch.device import alloc1
 from alchemy.launch.signals import Interrupted
 from alchemy.loop import loader_of, train
+from alchemy.observe import Loss, Observer
 from alchemy.precision import Precision
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, run_task
 from alchemy.sched import build_sched
@@ -36,9 +36,10 @@ from alchemy.verify.trial import Ended, Job, Tell, ended, finished, go, only_tra
 ONE_BY_ONE = 16  # samples up to which each of them is made a step
 BATCHING = ("batch_size", "batch_sampler", "max_tokens", "max_sentences")  # who of them makes batches of samples
 MEANS = (
-    "this model hands over mean losses, without a count: each step of an update weighs the same, so the gradient is "
-    "only approximate where steps differ in size; call backward(loss_sum, count=n) for the exact one"
+    "this model gives mean losses, without a count: each step of an update weighs the same, so the gradient is "
+    "only approximate where steps differ in size; return a sum and its count for the exact one"
 )
+DRAWS = "the forward pass draws random numbers, others for another cut: the gradients cannot be compared"
 
 Gradients = dict[str, Tensor]
 
@@ -76,6 +77,7 @@ class Found:
     unit: str = "sample"
     quiet: int = 0  # modules whose dropout was turned off
     means: bool = False
+    unknown: str = ""  # why the gradients cannot be compared
     gradients: list[tuple[Cut, Gradients]] = field(default_factory=list)
 
 
@@ -97,17 +99,20 @@ class Report:
     reference: str
     rows: list[Row]
     notes: list[str]
+    unknown: str = ""  # why nothing can be said
 
     @property
-    def equal(self) -> bool:
-        return all(row.difference <= self.tolerance for row in self.rows)
+    def equal(self) -> bool | None:
+        return None if self.unknown else all(row.difference <= self.tolerance for row in self.rows)
 
     def plain(self) -> dict[str, Any]:
         rows = [vars(row) for row in self.rows]
         told = {"equal": self.equal, "tolerance": self.tolerance, "what": self.head, "reference": self.reference}
-        return told | {"cuts": rows, "notes": self.notes}
+        return told | {"reason": self.unknown, "cuts": rows, "notes": self.notes}
 
     def __str__(self) -> str:
+        if self.unknown:
+            return "\n".join([*self.notes, f"not known: {self.unknown}"])
         width = max(map(len, [self.reference, *(row.cut for row in self.rows)]))
         rows = [f"{row.cut:<{width}}  {row.difference:.1e} in {row.parameter}" for row in self.rows]
         lines = [self.head, f"{self.reference:<{width}}  what the others are compared with", *rows, *self.notes]
@@ -135,13 +140,15 @@ def check(
             raise _failed(error) from error
         tell(f"again in float32, since float64 fails: {str(error).partition(chr(10))[0]}")
         kind, found = SINGLE, _cuts(doc, SINGLE, ranks, device, user_dir)
-    if ranks > 1:
+    if ranks > 1 and not found.unknown:
         tell(f"the same over {ranks} processes")
         found.gradients += _over(doc, kind, ranks, device, user_dir)
     return _report(kind, found)
 
 
 def _report(kind: Kind, found: Found) -> Report:
+    if found.unknown:
+        return Report(str(kind), kind.tolerance, "", [], [], found.unknown)
     (first, reference), *others = found.gradients
     rows = [Row(str(cut), *farthest(reference, gradients, kind.floor)) for cut, gradients in others]
     batches = f"{_several(found.samples, 'batch', 'es')} as the pipes make them"
@@ -221,7 +228,6 @@ class Exact(Precision):
         self.double, self.quiet = double, 0
 
     def prepare(self, model: Any) -> None:
-        refuse_batch_norm(model.module)
         self.quiet = sum(map(without_dropout, model.module.modules()))
         if self.double:
             model.to(torch.float64)
@@ -243,17 +249,19 @@ class Cuts(AlchemyTrainer):
         for group in context.optim.param_groups:
             # of several optimisers, one would see what another has moved: in each step, or only after all of them
             group["lr"] = group["initial_lr"] = 0.0
-        handler, found = context.model.backward, Found(quiet=getattr(context.precision, "quiet", 0))
-        _watch_counts(handler, found)
-        ranks = context.get_global("cut_for")
-        samples, options, found.unit = self._data(handler.period, ranks)
+        found = Found(quiet=getattr(context.precision, "quiet", 0), unknown=mixes_samples(context.model.module))
+        if found.unknown:
+            return found
+        updater, ranks = context.updater, context.get_global("cut_for")
+        updater.observer = seen = Watch(context, found)
+        samples, options, found.unit = self._data(updater.period, ranks)
         found.samples = len(samples)
         weights = {name: value.clone() for name, value in context.model.state_dict().items()}
         for cut in plan(found.samples, found.unit, context.group.size):
-            handler.period = cut.steps
+            updater.period = cut.steps
             data = {**options, "batch_size": cut.size} if cut.size else options
-            context.task._datasets["train"] = (Samples(samples), data)
-            found.gradients.append((cut, self._update()))
+            context.task.splits["train"] = (Samples(samples), data)
+            found.gradients.append((cut, self._update(seen)))
             context.model.load_state_dict(weights)
         return found
 
@@ -281,23 +289,45 @@ class Cuts(AlchemyTrainer):
             raise AlchemyError(text, section="task.datasets.train", hint="give it larger batches, or more data")
         return samples[: len(samples) // ranks * ranks] if batches else samples, kept, unit
 
-    def _update(self) -> Gradients:
-        context, seen = self.context, Gradients()
+    def _update(self, seen: Watch) -> Gradients:
+        context, seen.gradients = self.context, {}
         context.stopping, context.train_sched = None, build_sched(context)
-        with contextlib.ExitStack() as hooks, self._looping():
-            for optim in _optims(context):
-                keep = functools.partial(self._keep, seen, {id(param) for param in optim.params})
-                hooks.callback(optim.optimizer.register_step_pre_hook(keep).remove)
+        with self._looping():
             train(context)
-        if context.update != 1 or not seen:
+        if context.update != 1 or not seen.gradients:
             hint = "its backward handler must make one every `period` steps"
             raise AlchemyError(f"{context.update} updates were made of the steps of one", section="backward", hint=hint)
-        return seen
+        return seen.gradients
 
-    def _keep(self, seen: Gradients, own: set[int], *args: Any) -> None:
-        for name, param in self.context.model.named_parameters():
+
+class Watch(Observer):
+    """Keeps the gradients of an update, and notes what makes them incomparable."""
+
+    def __init__(self, run: Run, found: Found) -> None:
+        self.run, self.found = run, found
+        self.gradients: Gradients = {}
+        self._before = self._drawn()
+
+    def _drawn(self) -> Tensor:
+        """Changes with every random number that torch draws on the device of the run."""
+        on_gpu = self.run.device is not None and self.run.device.type == "cuda"
+        return torch.cuda.get_rng_state(self.run.device or "cuda") if on_gpu else torch.get_rng_state()
+
+    def micro_batch(self, batch: Any) -> contextlib.AbstractContextManager[Any]:
+        self._before = self._drawn()
+        return contextlib.nullcontext()
+
+    def loss(self, loss: Loss) -> None:
+        self.found.means |= loss.is_mean
+        if not torch.equal(self._before, self._drawn()):
+            self.found.unknown = DRAWS
+
+    def update(self, optim: Any) -> contextlib.AbstractContextManager[Any]:
+        own = {id(param) for param in optim.params}
+        for name, param in self.run.model.named_parameters():
             if param.grad is not None and id(param) in own:
-                seen[name] = param.grad.detach().clone().cpu()
+                self.gradients[name] = param.grad.detach().clone().cpu()
+        return contextlib.nullcontext()
 
 
 def _optims(run: Run) -> Iterator[Any]:
@@ -333,19 +363,18 @@ def plan(count: int, unit: str, here: int) -> Iterator[Cut]:
         yield Cut(size, -(-count // size), here)
 
 
-def refuse_batch_norm(module: nn.Module) -> None:
-    """An error that names the modules whose output for a sample depends on the others of its batch."""
+def mixes_samples(module: nn.Module) -> str:
+    """Why gradients depend on the cut, where what a module gives for a sample depends on the others of its batch."""
     names = [
         f"{name} ({type(inner).__name__})" for name, inner in module.named_modules() if isinstance(inner, _BatchNorm)
     ]
-    if names:
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        raise AlchemyError(
-            f"{', '.join(names[:3])}{more}: what it gives for a sample depends on the others of its step, so the "
-            "gradient cannot be the same for another cut",
-            section="model",
-            hint="use GroupNorm or LayerNorm where that matters",
-        )
+    if not names:
+        return ""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return (
+        f"{', '.join(names[:3])}{more}: what it gives for a sample depends on the others of its step, so the gradient "
+        "cannot be the same for another cut; use GroupNorm or LayerNorm where that matters"
+    )
 
 
 def without_dropout(module: nn.Module) -> bool:
@@ -357,17 +386,6 @@ def without_dropout(module: nn.Module) -> bool:
             setattr(module, name, 0.0)
             found = True
     return found
-
-
-def _watch_counts(handler: Any, found: Found) -> None:
-    """Notes whether the model hands over sums with their counts, or means."""
-    backward = handler.backward
-
-    def noting(*args: Any, **kwargs: Any) -> Any:
-        found.means |= kwargs.get("count") is None
-        return backward(*args, **kwargs)
-
-    handler.backward = noting
 
 
 def _doubled(tensor: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from alchemy.checkpoint.files import read
 from alchemy.checkpoint.keeper import OWN
@@ -27,7 +26,7 @@ from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc
 from alchemy.launch.signals import Interrupted
 from alchemy.loop import train
-from alchemy.nn.reduce import weighted_sum
+from alchemy.observe import Loss, Observer
 from alchemy.plugins.changes import changes
 from alchemy.records.folder import find
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, run_task
@@ -193,7 +192,7 @@ class Replay(AlchemyTrainer):
             with _needs_the_data():
                 parts = {**parts_of(context), OWN: context.checkpoints}
                 restore(parts, read(state), f"{state.parent.name}/{state.name}")
-        Watch(context, report, debug=context.get_global("replay_debug")).attach()
+        context.updater.observer = Watch(context, report, debug=context.get_global("replay_debug"))
         try:
             with self._looping():
                 train(context)
@@ -224,8 +223,8 @@ def _needs_the_data() -> Iterator[None]:
         raise AlchemyError(error.problem.message, section=error.problem.section, hint=hint) from error
 
 
-class Watch:
-    """Stands around the step, the losses, the optimiser and the schedule of a run, and looks at one update."""
+class Watch(Observer):
+    """Looks at one update: the batches and losses of its steps, its gradients, and what it changed."""
 
     def __init__(self, run: Run, report: Report, *, debug: bool) -> None:
         self.run, self.report = run, report
@@ -235,45 +234,36 @@ class Watch:
     def is_on(self) -> bool:
         return self.run.update + 1 == self.report.update
 
-    def attach(self) -> None:
-        run = self.run
-        _around(run.task, "step", self._step)
-        _around(run.model.backward, "backward", self._loss)
-        _around(run.train_sched, "step_lr", self._end)
-        optims: Any = run.optim.values() if isinstance(run.optim, Mapping) else [run.optim]
-        for optim in optims:
-            _around(optim, "step", lambda step, optim=optim: self._update(step, optim))
-
-    def _step(self, step: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+    @contextlib.contextmanager
+    def micro_batch(self, batch: Any) -> Iterator[None]:
         if not self.is_on:
-            return step(batch, *args, **kwargs)
+            yield
+            return
         sched = self.run.train_sched
         ids = self.run.window[-1] if self.run.window else None
         row = Step(sched.cur_step, sched.cur_epoch, ids, describe(batch), stains(batch, ids))
         self.report.steps.append(row)
         try:
             with self.culprit.watching() if self.culprit is not None else contextlib.nullcontext():
-                return step(batch, *args, **kwargs)
+                yield
         finally:
             if self.culprit is not None and (self.culprit.backward or not row.finite):
                 self.report.culprit = row.blame(self.culprit.found)
 
-    def _loss(self, backward: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.is_on and self.report.steps and torch.is_grad_enabled():
-            given = dict(zip(("losses", "weights"), args)) | kwargs
-            losses, weights, count = given["losses"], given.get("weights"), given.get("count")
-            loss = losses if isinstance(losses, Tensor) and weights is None else weighted_sum(losses, weights)
-            number = loss.item() if isinstance(loss, Tensor) else float(loss)
-            row = self.report.steps[-1]
+    def loss(self, loss: Loss) -> None:
+        if self.is_on and self.report.steps:
+            row, number = self.report.steps[-1], loss.sum.item()
             row.loss_sum += number
-            row.count += 1.0 if count is None else float(count)
+            row.count += float(loss.count)
             row.finite = row.finite and math.isfinite(number)
-        with self.culprit.resting() if self.culprit is not None else contextlib.nullcontext():
-            return backward(*args, **kwargs)
 
-    def _update(self, step: Any, optim: Any) -> None:
+    def backward(self) -> contextlib.AbstractContextManager[Any]:
+        return self.culprit.resting() if self.culprit is not None else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def update(self, optim: Any) -> Iterator[None]:
         if not self.is_on:
-            step()
+            yield
             return
         report = self.report
         report.lr += optim.get_lr()
@@ -284,24 +274,17 @@ class Watch:
         report.norms |= norms
         report.grad_norm = math.hypot(report.grad_norm or 0.0, *norms.values())
         report.not_finite += [name for name, norm in norms.items() if not math.isfinite(norm)]
-        before = {name: param.detach().clone() for name, param in params.items()}
-        step()
+        before, skipped = {name: param.detach().clone() for name, param in params.items()}, self.run.updater.skipped
+        yield
         moved = [
             (float((params[name].detach() - old).abs().max()), name) for name, old in before.items() if old.numel()
         ]
         report.change = max([*moved, *([report.change] if report.change else [])], default=None)
-        report.made = report.made or not getattr(optim, "refused", False)
+        report.made = report.made or self.run.updater.skipped == skipped
 
-    def _end(self, step_lr: Any) -> None:
+    def schedule(self) -> None:
         if self.is_on:
             raise Replayed
-        step_lr()
-
-
-def _around(owner: Any, name: str, observer: Any) -> None:
-    """Puts `observer(method, ...)` in the place of a method of one object."""
-    method = getattr(owner, name)
-    setattr(owner, name, lambda *args, **kwargs: observer(method, *args, **kwargs))
 
 
 def _same_samples(folder: Path, report: Report) -> bool | None:

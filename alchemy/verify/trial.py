@@ -103,7 +103,7 @@ def _a_bit_more(run: Run) -> int:
     """More than an epoch where that is short, so that the change to the next one is seen too."""
     if run.epoch_steps is None:
         return MOST
-    updates = math.ceil(run.epoch_steps / getattr(run.model.backward, "period", 1))
+    updates = math.ceil(run.epoch_steps / run.updater.period)
     return min(MOST, max(LEAST, updates + max(2, updates // 4)))
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from loguru import logger
 from rich.console import Console
-from torch import Tensor, nn
+from torch import nn
 
 from alchemy.absent import Alone
 from alchemy.context import sym_tbl
 from alchemy.errors import AlchemyError
+from alchemy.legacy.backward import BackwardHandler, DefaultBackwardHandler
 from alchemy.loop import evaluate
-from alchemy.model import BackwardHandler, DefaultBackwardHandler
 from alchemy.optim import AlchemyOptimizer
 from alchemy.optim import HFAdamW as _HFAdamW
 from alchemy.pipeline import DataPipeline, EndStepPipeline, ItrDataPipeline, SchedPipeline
@@ -72,6 +72,9 @@ class AccelerateTrainer(AlchemyTrainer):
             context.cfg["checkpoint"] = {**context.table("checkpoint"), "enabled": False}
         super().set_up()
         context.model.model, context.optim.optimizer = ours.prepare(context.model.model, context.optim.optimizer)
+        if isinstance(context.model.backward, AccelerateBackward):
+            # not all of its engines take a gradient to begin with
+            context.updater.differentiate = lambda loss, start: ours.backward(loss * start)
 
 
 @AlchemyPlugin.register("BasicSetup")
@@ -117,12 +120,9 @@ class AccelerateBackward(DefaultBackwardHandler):
 
     @functools.wraps(DefaultBackwardHandler.__init__)  # type: ignore[misc]
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
         if accelerator().scaler is not None:  # it leaves out what is not finite, and goes on with a smaller scale
-            self.nonfinite = "ignore"
-
-    def differentiate(self, loss: Tensor, start: Tensor) -> None:
-        accelerator().backward(loss * start)  # not all of its engines take a gradient to begin with
+            kwargs["nonfinite"] = "ignore"
+        super().__init__(**kwargs)
 
 
 @SchedPipeline.register("EvalESPipeline")

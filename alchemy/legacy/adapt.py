@@ -1,0 +1,213 @@
+"""The one adapter for older projects: models that train inside `forward`, handlers that step, tasks that call both."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+from torch import Tensor
+
+from alchemy.context import Run
+from alchemy.errors import AlchemyError
+from alchemy.legacy.backward import BackwardHandler, DefaultBackwardHandler
+from alchemy.loop import log_loss
+from alchemy.model import AlchemyModel
+from alchemy.nn.reduce import mean
+from alchemy.observe import Loss, Observer
+from alchemy.registry import construct
+from alchemy.task import AlchemyTask, loss_of
+from alchemy.update import GradientUpdater, StepResult
+
+OLD_FORWARD = "forward(self, batch, needs_loss, requires_grad, **kwargs)"
+
+
+def adapt(run: Run) -> None:
+    """Lets an old model answer a task of today, and a model of today an old task; others stay as they are."""
+    model: Any = run.model
+    task: Any = run.task
+    if is_old(model):
+        old = OldModel(run, model)
+        task.run_model = old.run_model
+        if type(task).train_step is AlchemyTask.train_step:
+            task.train_step = old.train_step
+    elif _overrides(task, "step") or _overrides(task, "eval_step"):
+        model.forward = CalledAsBefore(run, model.forward)
+
+
+def is_old(model: Any) -> bool:
+    """Whether `forward` is told whether a loss is wanted, and trains on it."""
+    names = inspect.signature(model.forward).parameters
+    if "needs_loss" in names:
+        return True
+    takes_any = any(row.kind is inspect.Parameter.VAR_KEYWORD for row in names.values())
+    return takes_any and getattr(type(model), "loss", AlchemyModel.loss) is AlchemyModel.loss
+
+
+def _overrides(task: Any, name: str) -> bool:
+    """Whether a project has its own version of a step; those of alchemy call models as they are today."""
+    return not getattr(type(task), name).__module__.startswith("alchemy.")
+
+
+class OldModel:
+    """The steps of a task over a model whose `forward` calls `self.backward.backward(..)`."""
+
+    def __init__(self, run: Run, model: Any) -> None:
+        self.run, self.model = run, model
+        self._calls = 0
+
+    def train_step(self, batch: Any, updater: Any) -> MutableMapping[str, Any]:
+        batch = self.run.task.to_device(batch)
+        outputs: MutableMapping[str, Any] = self.model.forward(batch, needs_loss=True, requires_grad=True)
+        loss = checked_loss(self.model, outputs)
+        if isinstance(loss, Tensor) and loss.requires_grad:  # what a handler returns has no graph
+            self._check_trained(self.model)
+        return outputs
+
+    def run_model(self, batch: Any, needs_loss: bool) -> MutableMapping[str, Any]:
+        outputs: MutableMapping[str, Any] = self.model.forward(batch, needs_loss=needs_loss, requires_grad=False)
+        if needs_loss:
+            checked_loss(self.model, outputs)
+            log_loss(self.run, outputs)
+        return outputs
+
+    def _check_trained(self, model: Any) -> None:
+        """Raises where `forward` returned a loss without having handed it to the backward handler."""
+        calls = getattr(model.backward, "calls", None)
+        if calls is None:  # a handler of the project's own
+            return
+        before, self._calls = self._calls, calls
+        # a model may also train itself: then there are gradients, or updates
+        idle = not self.run.train_sched.num_updates and all(p.grad is None for p in model.parameters())
+        if calls == before and idle:
+            raise AlchemyError(
+                f"{type(model).__name__}.forward did not call self.backward.backward: nothing would be learnt",
+                section="model",
+                hint="define forward(self, batch) and loss(self, outputs, batch), and the loop trains it",
+            )
+
+
+class CalledAsBefore:
+    """`forward` of a model of today, for tasks that call it with `needs_loss` and `requires_grad`."""
+
+    def __init__(self, run: Run, forward: Any) -> None:
+        self.run, self.forward = run, forward
+
+    def __call__(
+        self, batch: Any, needs_loss: bool | None = None, requires_grad: bool = False, **kwargs: Any
+    ) -> Mapping[str, Any]:
+        outputs: Mapping[str, Any] = self.forward(batch)
+        if not needs_loss:
+            return outputs
+        loss = loss_of(self.run.model, outputs, batch)
+        if requires_grad:
+            self.run.updater.accumulate(loss)
+        return loss.merged()
+
+
+def checked_loss(model: Any, outputs: Any) -> Any:
+    """The loss among the outputs of an old `forward`; raises an error that says what it should have returned."""
+    if isinstance(outputs, Mapping) and "loss" in outputs:
+        loss = outputs["loss"]
+        if not isinstance(loss, Tensor) or not loss.dim() or loss.numel() == 1:
+            return loss
+        raise AlchemyError(
+            f"the 'loss' that {type(model).__name__}.forward returned has the shape {list(loss.shape)}; "
+            "a single number is expected",
+            section="model",
+            hint="return the value of self.backward.backward(loss_sum, count=n)",
+        )
+    names = ", ".join(map(repr, outputs)) if isinstance(outputs, Mapping) else ""
+    got = f"a dict with {names or 'nothing'}" if isinstance(outputs, Mapping) else type(outputs).__name__
+    raise AlchemyError(
+        f"{type(model).__name__}.forward(needs_loss=True) returned {got}",
+        section="model",
+        hint="return a dict with 'loss', the value of self.backward.backward(...)",
+    )
+
+
+# -- handlers
+def build_updater(run: Run) -> GradientUpdater | HandlerUpdater:
+    """The updater of `[backward]`; a handler of the project's own keeps the update to itself."""
+    if "type" not in run.table("backward") and not run.model.has_handler:
+        updater: GradientUpdater = construct(GradientUpdater, run.table("backward"), section="backward")
+        return updater
+    handler = run.model.backward
+    return handler.make_updater() if isinstance(handler, DefaultBackwardHandler) else HandlerUpdater(run)
+
+
+class HandlerUpdater:
+    """Stands in for the updater where a handler of an old project makes the updates itself, inside `forward`."""
+
+    skipped, has_moved, late, is_full = 0, False, False, False
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.observer = Observer()
+
+    @property
+    def handler(self) -> BackwardHandler:
+        return self.run.model.backward
+
+    @property
+    def period(self) -> int:
+        return int(getattr(self.handler, "period", 1))
+
+    @property
+    def updates(self) -> int:
+        return self.run.update
+
+    @property
+    def is_open(self) -> bool:
+        return bool(getattr(self.handler, "is_open", False))
+
+    @property
+    def position(self) -> Any:
+        return self.run.update
+
+    @property
+    def why_whole(self) -> str:
+        return f"{type(self.handler).__name__} makes its updates itself"
+
+    @contextlib.contextmanager
+    def micro_batch(self, batch: Any, *, last: bool = False, real: bool = True) -> Iterator[None]:
+        before = self.run.update
+        with self.observer.micro_batch(batch):
+            yield
+        if self.run.update != before:
+            self.run.agree()  # a handler of the project's own knows nothing of signals to other processes
+
+    def accumulate(self, loss: Loss, optim: str = "") -> None:
+        """Hands the loss of a model of today to the handler."""
+        backward: Any = self.handler.backward
+        if "count" in inspect.signature(backward).parameters:
+            backward(loss.sum, count=loss.count)
+        else:
+            backward(mean(loss.sum, loss.count))
+
+    def end_micro_batch(self) -> None:
+        pass
+
+    def step(self) -> StepResult:
+        return StepResult(False, None)
+
+    def flush(self) -> None:
+        flush = getattr(self.handler, "flush", None)
+        if flush is not None:
+            flush()
+
+    def drop_window(self) -> None:
+        pass
+
+    @contextlib.contextmanager
+    def joined(self) -> Iterator[None]:
+        yield
+
+    def state_dict(self) -> dict[str, Any]:
+        own = getattr(self.handler, "state_dict", None)
+        return {} if own is None else {"handler": own()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if "handler" in state:
+            self.handler.load_state_dict(state["handler"])  # type: ignore[attr-defined]

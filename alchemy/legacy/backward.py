@@ -1,0 +1,119 @@
+"""The backward handler that models of older projects call inside `forward`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from loguru import logger
+from torch import Tensor
+
+from alchemy.absent import NoUpdater
+from alchemy.context import Run, current_run
+from alchemy.nn.reduce import by_name, differentiable, mean, weighted_sum
+from alchemy.observe import Loss
+from alchemy.registry import Registrable, build, construct, filled_from
+from alchemy.update import GradientUpdater
+
+
+class BackwardHandler(Registrable):
+    """Turns losses into gradients and gradients into updates. A subclass defines `backward`."""
+
+    period: int = 1
+
+    def __init__(self) -> None:
+        self.run: Run = current_run()
+
+    def backward(
+        self,
+        losses: Tensor | Sequence[Any],
+        weights: Sequence[Any] | None = None,
+        requires_grad: bool = True,
+        names: Sequence[str] | None = None,
+    ) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define backward(losses, weights, requires_grad, names)")
+
+
+@BackwardHandler.register("Default")
+class DefaultBackwardHandler(BackwardHandler):
+    """Hands losses to the run's updater, and makes the update of a full window inside the call, as it always did.
+
+    With `count` a loss is a sum, without it a mean, of which every step weighs the same. `optim` names the one of
+    several optimisers that a loss is for.
+    """
+
+    @filled_from(lambda: current_run().table("backward"))
+    def __init__(
+        self, *, period: int = 1, window: int | None = None, nonfinite: Literal["stop", "skip", "ignore"] = "stop"
+    ) -> None:
+        super().__init__()
+        self._settings: dict[str, Any] = {"period": period, "window": window, "nonfinite": nonfinite}
+        self.calls = 0  # with gradients
+
+    def make_updater(self) -> GradientUpdater:
+        return GradientUpdater(**self._settings)
+
+    @property
+    def _updater(self) -> Any:
+        """That of the run; a runner of a project may have made none."""
+        if isinstance(self.run.updater, NoUpdater):
+            self.run.updater = self.make_updater()
+        return self.run.updater
+
+    @property
+    def period(self) -> int:  # type: ignore[override]
+        """Steps of an update."""
+        period: int = self._updater.period
+        return period
+
+    @property
+    def updates(self) -> int:
+        updates: int = self._updater.updates
+        return updates
+
+    @property
+    def is_open(self) -> bool:
+        is_open: bool = self._updater.is_open
+        return is_open
+
+    def flush(self) -> None:
+        """Makes the update of a window that is not full."""
+        self._updater.flush()
+
+    def backward(
+        self,
+        losses: Tensor | Sequence[Any],
+        weights: Sequence[Any] | None = None,
+        requires_grad: bool = True,
+        names: Sequence[str] | None = None,
+        count: float | Tensor | None = None,
+        optim: str | None = None,
+    ) -> Any:
+        """Old style: returns the loss as a float. With `count`: the mean as a 0-d tensor, not waited for."""
+        loss = losses if isinstance(losses, Tensor) and weights is None else weighted_sum(losses, weights)
+        if requires_grad:
+            self.calls += 1
+            if self.run.debug:
+                for name, value in by_name(losses, names):
+                    logger.debug("loss {} = {}", name, value)
+            updater = self._updater
+            loss = differentiable(loss)
+            updater.accumulate(Loss(loss, 1 if count is None else count, is_mean=count is None), optim or "")
+            updater.end_micro_batch()
+            if updater.is_full:
+                updater.step()
+        if count is None:
+            return loss.item() if isinstance(loss, Tensor) else float(loss)
+        return mean(loss.detach() if isinstance(loss, Tensor) else torch.as_tensor(loss), count)
+
+
+def build_handler(run: Run) -> BackwardHandler:
+    """The handler of `[backward]`."""
+    table = run.cfg.get("backward")
+    named = table is not None and "type" in table
+    make = build if named else construct
+    handler: BackwardHandler = make(
+        BackwardHandler if named else DefaultBackwardHandler, table or {}, section="backward"
+    )
+    return handler

@@ -1,0 +1,58 @@
+"""The norm of gradients, and their scaling to a largest one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+def norm_of(params: Sequence[nn.Parameter]) -> Tensor | None:
+    """The norm of all gradients as a 0-d tensor on their device; None where there are none."""
+    grads = [param.grad for param in params if param.grad is not None]
+    if not grads:
+        return None
+    try:
+        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+    except RuntimeError:  # gradients that are sparse, or on several devices
+        return _norm_one_by_one([param for param in params if param.grad is not None])
+
+
+def clip_to(max_norm: float, norm: Tensor, grads: list[Tensor]) -> None:
+    """Multiplies gradients of the given norm so that it is at most `max_norm`; waits for no device."""
+    scale: float | Tensor
+    if norm.device.type == "cpu":  # reading a number back is free here, and mostly there is nothing to multiply
+        scale = max_norm / (norm.item() + 1e-6)
+        if scale >= 1.0:
+            return
+    else:
+        scale = (max_norm / (norm + 1e-6)).clamp_(max=1.0)
+    if any(grad.is_sparse or grad.device != grads[0].device for grad in grads):
+        for grad in grads:
+            factor = scale.to(grad.device) if isinstance(scale, Tensor) else scale
+            (grad._values() if grad.is_sparse else grad).mul_(factor)
+    else:
+        factor = scalar_like(scale, norm)
+        torch._foreach_mul_(grads, factor)
+
+
+def scalar_like(value: float | Tensor, like: Tensor) -> float | Tensor:
+    """A factor in the form that multiplies a list of gradients fastest: a tensor of their type where that is exact."""
+    if isinstance(value, Tensor):
+        return value.to(like.device)
+    if like.device.type != "cpu" or like.dtype not in (torch.float32, torch.float64):
+        return value
+    return torch.scalar_tensor(value, dtype=like.dtype)
+
+
+def _norm_one_by_one(params: list[nn.Parameter]) -> Tensor:
+    """The norm of gradients that cannot be taken as one list."""
+    values = []
+    for param in params:
+        assert param.grad is not None
+        if param.grad.is_sparse:
+            param.grad = param.grad.coalesce()  # else entries of one row would be counted apart
+        values.append(param.grad._values() if param.grad.is_sparse else param.grad)
+    norms = [torch.linalg.vector_norm(value).to(values[0].device) for value in values]
+    return torch.linalg.vector_norm(torch.stack(norms))
