@@ -53,6 +53,15 @@ class AlchemyModel(Registrable):
     def __init__(self) -> None:
         self.run: Run = current_run()
 
+    @classmethod
+    def from_registry(cls, ty: str, *args: Any, **kwargs: Any) -> Any:
+        """The model named `ty`, as runners of a project build it."""
+        model = super().from_registry(ty, *args, **kwargs)
+        run = current_run()
+        if run.task is not None:
+            resolve("alchemy.legacy.adapt.adapt")(run, run.task, model)
+        return model
+
     # -- its tables
     @property
     def cfg(self) -> Any:

@@ -184,7 +184,7 @@ def prepare(context: Run) -> None:
     context.precision = build_precision(context)
     context.task = build_task(context)
     context.model = build_model(context)
-    adapt(context)
+    adapt(context, context.task, context.model)
     context.model.to(context.device)
     load_datasets(context)
 

@@ -23,10 +23,8 @@ from alchemy.update import GradientUpdater, StepResult
 OLD_FORWARD = "forward(self, batch, needs_loss, requires_grad, **kwargs)"
 
 
-def adapt(run: Run) -> None:
+def adapt(run: Run, task: Any, model: Any) -> None:
     """Lets an old model answer a task of today, and a model of today an old task; others stay as they are."""
-    model: Any = run.model
-    task: Any = run.task
     if is_old(model):
         old = OldModel(run, model)
         task.run_model = old.run_model

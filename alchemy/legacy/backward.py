@@ -48,11 +48,12 @@ class DefaultBackwardHandler(BackwardHandler):
         self, *, period: int = 1, window: int | None = None, nonfinite: Literal["stop", "skip", "ignore"] = "stop"
     ) -> None:
         super().__init__()
-        self._settings: dict[str, Any] = {"period": period, "window": window, "nonfinite": nonfinite}
+        self.nonfinite = nonfinite
+        self._cut = {"period": period, "window": window}
         self.calls = 0  # with gradients
 
     def make_updater(self) -> GradientUpdater:
-        return GradientUpdater(**self._settings)
+        return GradientUpdater(**self._cut, nonfinite=self.nonfinite)  # type: ignore[arg-type]
 
     @property
     def _updater(self) -> Any:

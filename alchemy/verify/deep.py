@@ -27,7 +27,6 @@ from alchemy.registry import construct
 from alchemy.runner import AlchemyRunner, ALchemyTester, AlchemyTrainer, build_updater, prepare
 from alchemy.sched import build_sched
 from alchemy.stop import build_rules
-from alchemy.update import NotFinite
 from alchemy.verify.flow import check_workers, first_batch
 from alchemy.verify.memory import Memory, Saved, free_memory, measure, size
 
@@ -110,14 +109,14 @@ class Deep:
             dataset, options = run.task.dataset("train")
             batch = first_batch(dataset, options, run.seed)
             saved = Saved([*module.parameters(), *module.buffers()])
+            run.updater.nonfinite = "ignore"  # the first loss is reported below
             # as the loop does it, but for the end-step pipes, which might evaluate everything
             with progress_bar(run, "check", 1), run.metrics.scope("deep", root=True), saved.counting():
                 run.train_sched.begin_train_step(batch)
                 run.model.train()
                 with run.updater.micro_batch(batch, last=True):
                     _, outputs = run.task.step(batch)
-            with contextlib.suppress(NotFinite):  # the first loss is reported below
-                run.updater.flush()
+            run.updater.flush()
             self._losses(outputs)
         memory = measure(module, _states(run.optim), free_memory(run.device or torch.device("cpu")))
         memory.activations, memory.batch_size = saved.total, batch_size(batch)
