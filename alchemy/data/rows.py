@@ -171,13 +171,14 @@ def _join_alike(values: Sequence[Any]) -> Rows | None:
 
 
 def _join_arrays_alike(arrays: Sequence[np.ndarray]) -> Rows | None:
-    dtypes = {array.dtype for array in arrays}
-    shapes = {array.shape for array in arrays}
-    if len(dtypes) > 1 or not dtypes <= KEPT or len({shape[1:] for shape in shapes}) > 1:
+    dtypes, dimensions = {array.dtype for array in arrays}, {array.ndim for array in arrays}
+    if len(dtypes) > 1 or len(dimensions) > 1 or not dtypes <= KEPT:
         return None
-    if () not in shapes:
-        return Rows(np.concatenate(arrays), list(map(len, arrays)))
-    return Rows(np.array(arrays), None) if len(shapes) == 1 else None
+    if dimensions == {0}:
+        return Rows(np.array(arrays), None)
+    if dimensions != {1} and len({array.shape[1:] for array in arrays}) > 1:
+        return None
+    return Rows(np.concatenate(arrays), list(map(len, arrays)))
 
 
 def _plain_numbers(items: Sequence[Any], kind: type) -> np.ndarray | None:
