@@ -74,14 +74,20 @@ class Generators:
 class _Sample:
     """The sample that is being loaded in this process, and its random numbers once somebody has asked for them."""
 
-    seed = 0
-    index: int | None = None
-    numbers: np.random.Generator | None = None
+    __slots__ = ("index", "numbers", "seed")  # set for every sample
+
+    def __init__(self) -> None:
+        self.seed = 0
+        self.index: int | None = None
+        self.numbers: np.random.Generator | None = None
+
+
+_sample = _Sample()
 
 
 def at_sample(seed: int, index: int) -> None:
     """Says which sample is loaded next; costs next to nothing until the sample asks for random numbers."""
-    _Sample.seed, _Sample.index, _Sample.numbers = seed, index, None
+    _sample.seed, _sample.index, _sample.numbers = seed, index, None
 
 
 def sample_rng() -> np.random.Generator:
@@ -90,19 +96,19 @@ def sample_rng() -> np.random.Generator:
     The same whatever batch, worker or process loads it; for `__getitem__` of a data set, and for functions that a
     pipe over a list calls.
     """
-    if _Sample.index is None:
+    if _sample.index is None:
         raise AlchemyError(
             "sample_rng() is for code that loads a sample of data with an index",
             hint="in a stream, draw from a random.Random of your own",
         )
-    if _Sample.numbers is None:
-        _Sample.numbers = np.random.Generator(np.random.Philox(derive(_Sample.seed, "sample", _Sample.index)))
-    return _Sample.numbers
+    if _sample.numbers is None:
+        _sample.numbers = np.random.Generator(np.random.Philox(derive(_sample.seed, "sample", _sample.index)))
+    return _sample.numbers
 
 
 def sample_has_drawn() -> bool:
     """Whether the sample that is being loaded has asked for random numbers."""
-    return _Sample.numbers is not None
+    return _sample.numbers is not None
 
 
 @contextlib.contextmanager

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import checkpoint, data, loop, start, texts, tracking, translation
+from bench import checkpoint, data, loop, project, start, texts, tracking, translation
 from bench.measure import save
 
 BENCHMARKS = {
     "start": start.figures,
     "loop": loop.figures,
+    "project": project.figures,
     "tracking": tracking.figures,
     "checkpoint": checkpoint.figures,
     "data": data.figures,

@@ -16,6 +16,7 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
 RESAMPLES = 2000
+PAIRS, HALF_WIDTH = 40, 0.03  # the fewest pairs of a ratio, and how far its interval may reach to either side
 
 
 @dataclass
@@ -45,6 +46,17 @@ class Figure:
 def ratio(name: str, pairs: Sequence[tuple[float, float]], bound: float) -> Figure:
     """How many times the second of each pair the first one is."""
     return _figure(name, [ours / other for ours, other in pairs], bound, "x")
+
+
+def settle(draw: Callable[[], Sequence[tuple[float, float]]], cap: int = 400) -> list[tuple[float, float]]:
+    """Pairs, drawn until the interval of their median ratio is narrow enough, or there are `cap` of them."""
+    pairs: list[tuple[float, float]] = []
+    while len(pairs) < cap:
+        pairs += draw()
+        low, high = interval([ours / other for ours, other in pairs], statistics.median)
+        if len(pairs) >= PAIRS and high - low <= 2 * HALF_WIDTH:
+            break
+    return pairs
 
 
 def difference(name: str, pairs: Sequence[tuple[float, float]], bound: float) -> Figure:

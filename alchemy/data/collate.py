@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from alchemy.data.columns import Column, Kept, Padded
-from alchemy.data.rows import LISTS, numbers_if_any, shown, stack
+from alchemy.data.columns import Column, Padded
+from alchemy.data.rows import LISTS, join, shown
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable, build, construct
 
@@ -38,10 +38,10 @@ class DefaultCollateFn(CollateFn):
         return {name: self._stacked(name, values) for name, values in _columns(batch).items()}
 
     def _stacked(self, name: str, values: list[Any]) -> Any:
-        if not any(isinstance(value, np.ndarray | Tensor) for value in values):
+        if not any(issubclass(kind, np.ndarray | Tensor) for kind in set(map(type, values))):
             return values
-        arrays = numbers_if_any(name, values)
-        return values if arrays is None else stack(arrays, name=name)
+        rows = join(name, values)
+        return values if rows is None else rows.pad(name=name)
 
 
 @CollateFn.register()
@@ -73,41 +73,51 @@ class Pad(CollateFn):
         self.lengths = lengths
         tables = _merged(values or {}, fields or {})
         self.fields = {name: self._column(name, table) for name, table in tables.items()}
-        self.multiple = Padded(**self.common).multiple  # of fields that say nothing else
+        self.told = {name: Padded(**self._common(name)) for name in self.padding}
+        self.others = Padded(**self.common)  # for fields of which nobody says anything
+        self.multiple = self.others.multiple
 
     def __call__(self, batch: list[Mapping[str, Any]]) -> dict[str, Any]:
         columns = _columns(batch)
+        self._check_fields(columns)
+        out: dict[str, Any] = {}
+        for name, values in columns.items():
+            made = self._made(name, values)
+            if len(made) > 1:
+                _check_new(made.keys() - {name}, [*columns, *out], f"made of {name!r}")
+            out |= made
+        if self.lengths:
+            self._add_lengths(out, columns)
+        return out
+
+    def _check_fields(self, columns: Mapping[str, Any]) -> None:
         absent = [name for name in self.fields if name not in columns]
         if absent:
             hint = did_you_mean(absent[0], columns) or f"they have {', '.join(map(str, columns))}"
             raise AlchemyError(f"Pad: the samples have no field {absent[0]!r}", hint=hint)
-        out: dict[str, Any] = {}
-        rows: dict[str, Tensor] = {}
-        for name, values in columns.items():
-            column, values = self._column_of(name, values)
-            made = column(name, values)
-            _check_new(made.keys() - {name}, [*columns, *out], f"made of {name!r}")
-            out |= made
-            if self.lengths and isinstance(column, Padded) and made[name].dim() > 1:
-                lengths = torch.tensor([len(value) for value in values])
-                rows[name] = lengths.clamp(max=made[name].shape[1])  # of rows that are cut
-        further = {self.lengths: self._lengths(rows)} if rows else {}
-        _check_new(further, out, "which `lengths` names")
-        return out | further
 
-    def _lengths(self, rows: dict[str, Tensor]) -> Tensor:
-        """Those of the first field of which somebody said how it is padded, else of the first that is not empty."""
-        told = [name for name in rows if name in self.fields or name in self.padding]
-        return rows[[*told, *(name for name in rows if rows[name].any()), *rows][0]]
-
-    def _column_of(self, name: str, values: list[Any]) -> tuple[Column, list[Any]]:
-        """How a field is collated, and its values, as arrays if they are numbers."""
+    def _made(self, name: str, values: list[Any]) -> dict[str, Any]:
+        """What the batch gets for a field."""
         if name in self.fields:
-            return self.fields[name], values
-        if name not in self.padding and all(isinstance(value, LISTS) and not value for value in values):
-            return Kept(), values  # they may be lists of texts as well
-        arrays = numbers_if_any(name, values)
-        return (Kept(), values) if arrays is None else (Padded(**self._common(name)), arrays)
+            return self.fields[name](name, values)
+        if name not in self.told and all(isinstance(value, LISTS) and not value for value in values):
+            return {name: values}  # they may be lists of texts as well
+        made = self.told.get(name, self.others).pad(name, values)
+        return {name: values} if made is None else made
+
+    def _add_lengths(self, out: dict[str, Any], columns: Mapping[str, list[Any]]) -> None:
+        """Those of the first field of which somebody said how it is padded, else of the first that is not empty."""
+        padded = [name for name in columns if isinstance(self.fields.get(name, self.others), Padded)]
+        rows = {
+            # no longer than the padded row: it may have been cut
+            name: torch.tensor(list(map(len, columns[name]))).clamp(max=out[name].shape[1])
+            for name in padded
+            if isinstance(out[name], Tensor) and out[name].dim() > 1
+        }
+        if rows:
+            _check_new([self.lengths], out, "which `lengths` names")
+            told = [name for name in rows if name in self.fields or name in self.told]
+            out[self.lengths] = rows[[*told, *(name for name in rows if rows[name].any()), *rows][0]]
 
     def _column(self, name: str, table: Any) -> Column:
         """The column of a table, which need not say what holds for all."""
@@ -146,14 +156,22 @@ def _columns(batch: Any) -> dict[str, list[Any]]:
     if not isinstance(batch, list | tuple) or not batch:
         hint = "put alchemy.pipeline.itr.Batch at the end of the pipes, or give batch_size"
         raise AlchemyError(f"collate expects a list of samples that are dicts, not {shown(batch)}", hint=hint)
+    if set(map(type, batch)) != {dict} or set(map(len, batch)) != {len(batch[0])}:
+        _check_samples(batch)
+    try:
+        return {name: [sample[name] for sample in batch] for name in batch[0]}
+    except KeyError:
+        _check_samples(batch)
+        raise
+
+
+def _check_samples(batch: Sequence[Any]) -> None:
     for number, sample in enumerate(batch):
         if not isinstance(sample, Mapping):
             hint = "make dicts of them in a pipe before, or name a collate_fn of your own"
             raise AlchemyError(f"collate expects samples that are dicts; sample {number} is {shown(sample)}", hint=hint)
-    names = list(batch[0])
     for number, sample in enumerate(batch):
         if sample.keys() != batch[0].keys():
-            odd = sorted(set(sample) ^ set(names), key=str)
+            odd = sorted(set(sample) ^ set(batch[0]), key=str)
             hint = "give every sample the same fields in a pipe before"
             raise AlchemyError(f"sample {number} of a batch differs from the first in the fields {odd}", hint=hint)
-    return {name: [sample[name] for sample in batch] for name in names}

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alchemy.data.rows import holds, numbers, place, real_places, stack
+from alchemy.data.rows import Rows, holds, join, no_numbers, numbers, place, real_places
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable
 
@@ -66,42 +66,54 @@ class Padded(Column):
         _check_apart(self.further)
 
     def __call__(self, name: str, values: list[Any]) -> dict[str, Any]:
-        _check_apart({"the field itself": name} | self.further)
-        arrays = [self._bounded(array, name, number) for number, array in enumerate(numbers(name, values))]
-        rows = self._stack(name, arrays)
-        if rows.dim() < 2:
-            self._check_alone(name)
-            return {name: rows}
-        made = {name: rows}
-        lengths = torch.tensor([len(array) for array in arrays])
-        if self.lengths:
-            made[self.lengths] = lengths
-        if self.previous:
-            made[self.previous] = self._previous(name, rows, arrays)
-        if self.mask or self.causal:
-            made |= self._masks(real_places(lengths, rows.shape[1], left=self.left))
+        made = self.pad(name, values)
+        if made is None:
+            raise no_numbers(name, values)
         return made
 
-    def _bounded(self, array: np.ndarray, name: str, number: int) -> np.ndarray:
-        if not self.max_length or array.ndim == 0 or len(array) <= self.max_length:
-            return array
-        if self.long == "refuse":
-            raise AlchemyError(
-                f"{place(name, number)} has {len(array)} items, more than max_length = {self.max_length}",
-                hint='encode it with a max_length, which keeps special tokens, or set long = "cut"',
-            )
-        return array[: self.max_length]
+    def pad(self, name: str, values: list[Any]) -> dict[str, Any] | None:
+        """The same, but None for a field without numbers."""
+        rows = join(name, values, value=self.value, left=self.left)
+        if rows is None:
+            return None
+        if rows.lengths is None:
+            self._check_alone(name)
+            return {name: rows.pad()}
+        if self.max_length:
+            rows = self._bounded(rows, name)
+        made = {name: self._pad(rows, name)}
+        return made | self._further(name, rows, made[name]) if self.further else made
 
-    def _stack(self, name: str, arrays: list[np.ndarray]) -> Tensor:
+    def _bounded(self, rows: Rows, name: str) -> Rows:
+        for number, length in enumerate(rows.lengths or []):
+            if length > self.max_length and self.long == "refuse":
+                raise AlchemyError(
+                    f"{place(name, number)} has {length} items, more than max_length = {self.max_length}",
+                    hint='encode it with a max_length, which keeps special tokens, or set long = "cut"',
+                )
+        return rows.cut(self.max_length)
+
+    def _pad(self, rows: Rows, name: str) -> Tensor:
         length = self.max_length if self.fixed else 0
-        return stack(arrays, value=self.value, multiple=self.multiple, left=self.left, length=length, name=name)
+        return rows.pad(value=self.value, multiple=self.multiple, left=self.left, length=length, name=name)
 
-    def _previous(self, name: str, rows: Tensor, arrays: list[np.ndarray]) -> Tensor:
-        if rows.dim() != 2 or not holds(rows.dtype, self.first or 0):
-            kind = str(rows.dtype).removeprefix("torch.")
-            text = f"the field {name!r} has rows of {kind} in {rows.dim() - 1} dimensions"
+    def _further(self, name: str, rows: Rows, padded: Tensor) -> dict[str, Tensor]:
+        _check_apart({"the field itself": name} | self.further)
+        made, lengths = {}, rows.lengths or []
+        if self.lengths:
+            made[self.lengths] = torch.tensor(lengths)
+        if self.previous:
+            made[self.previous] = self._previous(name, rows, padded)
+        if self.mask or self.causal:
+            made |= self._masks(real_places(lengths, padded.shape[1], left=self.left))
+        return made
+
+    def _previous(self, name: str, rows: Rows, padded: Tensor) -> Tensor:
+        if self.first is None or padded.dim() != 2 or not holds(padded.dtype, self.first):
+            kind = str(padded.dtype).removeprefix("torch.")
+            text = f"the field {name!r} has rows of {kind} in {padded.dim() - 1} dimensions"
             raise AlchemyError(text, hint=f"'previous' needs one dimension, and a type that holds first = {self.first}")
-        return self._stack(name, [shifted(array.astype(rows.numpy().dtype), self.first) for array in arrays])
+        return self._pad(rows.shift(self.first), name)
 
     def _masks(self, real_BT: Tensor) -> dict[str, Tensor]:
         made = {}
@@ -193,8 +205,8 @@ class Spans(Column):
     def __call__(self, name: str, values: list[Any]) -> dict[str, Any]:
         _check_apart({"the field itself": name, "count": self.count})
         arrays = [self._rows(name, number, spans) for number, spans in enumerate(values)]
-        count = torch.tensor([len(array) for array in arrays])
-        return {name: stack(arrays, value=self.value, name=name), self.count or f"{name}_count": count}
+        rows = Rows(np.concatenate(arrays), list(map(len, arrays)))
+        return {name: rows.pad(value=self.value, name=name), self.count or f"{name}_count": torch.tensor(rows.lengths)}
 
     def _rows(self, name: str, number: int, spans: Any) -> np.ndarray:
         try:
@@ -227,11 +239,6 @@ def causal_mask(real_BT: Tensor) -> Tensor:
     before_TT = torch.ones(size, size, dtype=torch.bool).tril()
     # a place of padding sees itself too: a softmax over nothing would be nan
     return (before_TT & real_BT[:, None, :]) | torch.eye(size, dtype=torch.bool)
-
-
-def shifted(row: np.ndarray, first: int | None) -> np.ndarray:
-    """What a decoder is given to predict `row`: each time the token before, and in front of the first one `first`."""
-    return np.concatenate((np.array([first], row.dtype), row[:-1])) if len(row) else row
 
 
 def _check_lengths(multiple: int, max_length: int, fixed: bool, long: str) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +15,9 @@ from torch import Tensor
 from alchemy.errors import AlchemyError
 
 LISTS = (list, tuple)
+# numbers that are nothing but numbers, and what they become in a tensor: floats have torch's own default, so that a
+# float in a sample is what the weights of a model are
+PLAIN = {int: np.int64, float: np.float32, bool: np.bool_}
 NUMBERS = (bool, int, float, np.number, np.bool_)
 FLOATS = (float, np.floating)
 # of a numpy array as it is; all others become the next that holds their numbers
@@ -21,11 +25,59 @@ KEPT = {np.dtype(name) for name in ("?", "u1", "i1", "i2", "i4", "i8", "f2", "f4
 WIDEST = {"u": np.int64, "f": np.float64, "c": np.complex128}
 
 
+class Rows(NamedTuple):
+    """A field of a batch as one array: the rows of all samples one after another, and how long each of them is."""
+
+    flat: np.ndarray
+    lengths: list[int] | None  # None where each sample has a single number
+
+    def pad(
+        self, *, value: float = 0, multiple: int = 1, left: bool = False, length: int = 0, name: str = ""
+    ) -> Tensor:
+        """One tensor, padded to the longest row and to `length` at least; this is rounded up to a multiple."""
+        if self.lengths is None:
+            return torch.from_numpy(self.flat)
+        longest = max(max(self.lengths), length)
+        longest += -longest % multiple
+        shape = (len(self.lengths), longest, *self.flat.shape[1:])
+        if min(self.lengths) == longest:
+            return torch.from_numpy(self.flat.reshape(shape))
+        out = _full(shape, value, self.flat.dtype, name)
+        # all rows at once: one by one would cost more than the numbers do
+        out[_real(self.lengths, longest, left)] = self.flat
+        return torch.from_numpy(out)
+
+    def cut(self, most: int) -> Rows:
+        """At most the first `most` items of every row."""
+        if self.lengths is None or max(self.lengths) <= most:
+            return self
+        places = np.arange(len(self.flat)) - np.repeat(self._starts(), self.lengths)
+        return Rows(self.flat[places < most], [min(length, most) for length in self.lengths])
+
+    def shift(self, first: int) -> Rows:
+        """What a decoder is given to predict the rows: each time the item before, and `first` before the first one."""
+        flat = np.roll(self.flat, 1)
+        flat[[start for start, length in zip(self._starts(), self.lengths or [], strict=True) if length]] = first
+        return Rows(flat, self.lengths)
+
+    def _starts(self) -> list[int]:
+        return list(itertools.accumulate(self.lengths or [], initial=0))[:-1]
+
+
+def join(name: str, values: Sequence[Any], *, value: float = 0, left: bool = False) -> Rows | None:
+    """The values of a field as one array; None for a field without numbers, an error for one that has some.
+
+    `value` and `left` say how arrays are padded that differ in more than their length.
+    """
+    rows = _join_alike(values)
+    return _join_arrays(name, values, value, left) if rows is None else rows
+
+
 def numbers(name: str, values: Sequence[Any]) -> list[np.ndarray]:
     """The values of a field as arrays; an error names the sample whose value holds anything but numbers."""
     found = numbers_if_any(name, values)
     if found is None:
-        raise _no_numbers(name, values)
+        raise no_numbers(name, values)
     return found
 
 
@@ -36,7 +88,7 @@ def numbers_if_any(name: str, values: Sequence[Any]) -> list[np.ndarray] | None:
     if len(found) == len(arrays):
         return found
     if any(array.shape != (0,) for array in found):  # an empty list may be one of texts
-        raise _no_numbers(name, values)
+        raise no_numbers(name, values)
     return None
 
 
@@ -54,48 +106,13 @@ def as_array(item: Any, name: str = "", number: int = 0) -> np.ndarray | None:
     return _plain(_untensored(item, name, number), name, number) if isinstance(item, Tensor) else None
 
 
-def stack(
-    arrays: Sequence[np.ndarray],
-    *,
-    value: float = 0,
-    multiple: int = 1,
-    left: bool = False,
-    length: int = 0,
-    name: str = "",
-) -> Tensor:
-    """One tensor of arrays that may differ in length along every dimension; the first gets at least `length`."""
-    arrays = _of_one_dimension(arrays, name)
-    shapes = [array.shape for array in arrays]
-    longest = [max(sizes) for sizes in zip(*shapes, strict=True)]
-    if longest:
-        longest[0] = max(longest[0], length)
-        longest[0] += -longest[0] % multiple  # the length; other dimensions are features, and stay
-    dtype = _common_dtype(arrays, name)
-    if set(shapes) == {tuple(longest)}:
-        value = 0  # there is no padding
-    elif not holds(dtype, value):
-        text = f"the field {name!r} is {str(dtype).removeprefix('torch.')}, which cannot hold the padding {value}"
-        raise AlchemyError(text, hint="give this field a value of its own")
-    out = torch.full((len(arrays), *longest), float(value) if dtype.is_floating_point else value, dtype=dtype)
-    cells = out.numpy()
-    if len(longest) == 1:
-        lengths = torch.tensor([len(array) for array in arrays])
-        # all rows at once: one by one would cost more than the numbers do
-        joined = np.concatenate(arrays, dtype=cells.dtype, casting="unsafe")
-        cells[real_places(lengths, longest[0], left=left).numpy()] = joined
-    else:
-        _fill(cells, arrays, left)
-    return out
-
-
-def real_places(lengths: Tensor, size: int, *, left: bool) -> Tensor:
+def real_places(lengths: Sequence[int], size: int, *, left: bool) -> Tensor:
     """Where the rows of a batch hold what the samples had, and no padding.
 
-    >>> real_places(torch.tensor([1, 2]), 3, left=True).int().tolist()
+    >>> real_places([1, 2], 3, left=True).int().tolist()
     [[0, 0, 1], [0, 1, 1]]
     """
-    places = torch.arange(size)
-    return places >= size - lengths[:, None] if left else places < lengths[:, None]
+    return torch.from_numpy(_real(lengths, size, left))
 
 
 def holds(dtype: torch.dtype, value: float) -> bool:
@@ -111,6 +128,91 @@ def holds(dtype: torch.dtype, value: float) -> bool:
 def place(name: str, number: int) -> str:
     """How a value is called in messages."""
     return f"the field {name!r} of sample {number}"
+
+
+def _real(lengths: Sequence[int], size: int, left: bool) -> np.ndarray:
+    places, counts = np.arange(size), np.array(lengths)[:, None]
+    return places >= size - counts if left else places < counts
+
+
+def _full(shape: tuple[int, ...], value: float, dtype: np.dtype, name: str) -> np.ndarray:
+    if value == 0:
+        return np.zeros(shape, dtype)
+    if not holds(_torch_dtype(dtype), value):
+        text = f"the field {name!r} is {dtype}, which cannot hold the padding {value}"
+        raise AlchemyError(text, hint="give this field a value of its own")
+    return np.full(shape, float(value) if dtype.kind == "f" else value, dtype)
+
+
+def _join_alike(values: Sequence[Any]) -> Rows | None:
+    """Values that all have one plain type, as nearly all have; None for others, which are looked at one by one."""
+    kinds = set(map(type, values))
+    if len(kinds) != 1:
+        return None
+    kind = kinds.pop()
+    if kind in PLAIN:
+        flat = _plain_numbers(values, kind)
+        return None if flat is None else Rows(flat, None)
+    if kind in LISTS:
+        items = list(itertools.chain.from_iterable(values))
+        inner = type(items[0]) if items else None
+        if inner not in PLAIN or list(map(type, items)).count(inner) != len(items):
+            return None
+        flat = _plain_numbers(items, inner)
+        return None if flat is None else Rows(flat, list(map(len, values)))
+    if kind is Tensor:
+        try:
+            values = [value.numpy() for value in values]
+        except (TypeError, RuntimeError):  # of a kind that numpy does not know, or with a gradient
+            return None
+    elif kind is not np.ndarray:
+        return None
+    return _join_arrays_alike(values)
+
+
+def _join_arrays_alike(arrays: Sequence[np.ndarray]) -> Rows | None:
+    dtypes, dimensions = {array.dtype for array in arrays}, {array.ndim for array in arrays}
+    if len(dtypes) > 1 or len(dimensions) > 1 or not dtypes <= KEPT:
+        return None
+    if dimensions == {0}:
+        return Rows(np.array(arrays), None)
+    if dimensions != {1} and len({array.shape[1:] for array in arrays}) > 1:
+        return None
+    return Rows(np.concatenate(arrays), list(map(len, arrays)))
+
+
+def _plain_numbers(items: Sequence[Any], kind: type) -> np.ndarray | None:
+    """Numbers of one type as torch has them; None where there is one that it does not hold."""
+    try:
+        if kind is not float:
+            return np.fromiter(items, PLAIN[kind], len(items))
+        with np.errstate(over="raise"):
+            return np.fromiter(items, np.float32, len(items))
+    except (OverflowError, FloatingPointError):
+        return None
+
+
+def _join_arrays(name: str, values: Sequence[Any], value: float, left: bool) -> Rows | None:
+    """Values of any type, one by one: what cannot be joined is named."""
+    found = numbers_if_any(name, values)
+    if found is None:
+        return None
+    arrays = _of_one_dimension(found, name)
+    dtype = _common_dtype(arrays, name)
+    if arrays[0].ndim == 0:
+        return Rows(np.stack(arrays, dtype=dtype, casting="unsafe"), None)
+    shapes = {array.shape[1:] for array in arrays}
+    if len(shapes) > 1:
+        widest = tuple(map(max, zip(*shapes, strict=True)))
+        arrays = [_widened(array, _full((len(array), *widest), value, dtype, name), left) for array in arrays]
+    return Rows(np.concatenate(arrays, dtype=dtype, casting="unsafe"), list(map(len, arrays)))
+
+
+def _widened(array: np.ndarray, out: np.ndarray, left: bool) -> np.ndarray:
+    """An array in the corner of one that is as large in every dimension, or larger."""
+    corner = [slice(size - n, size) if left else slice(n) for n, size in zip(array.shape, out.shape, strict=True)]
+    out[tuple(corner)] = array
+    return out
 
 
 def _kinds(items: Sequence[Any]) -> set[type]:
@@ -185,22 +287,18 @@ def _of_one_dimension(arrays: Sequence[np.ndarray], name: str) -> Sequence[np.nd
     return arrays
 
 
-def _fill(out: Any, arrays: Sequence[np.ndarray], left: bool) -> None:
-    for row, array in enumerate(arrays):
-        window = tuple(
-            slice(size - n, size) if left else slice(n) for n, size in zip(array.shape, out.shape[1:], strict=True)
-        )
-        out[(row, *window)] = array
-
-
-def _common_dtype(arrays: Sequence[np.ndarray], name: str) -> torch.dtype:
+def _common_dtype(arrays: Sequence[np.ndarray], name: str) -> np.dtype:
     """That of all which have numbers: an empty array is float64 unless somebody thought of it."""
     kinds = {array.dtype for array in arrays if array.size} or {array.dtype for array in arrays}
-    found = [torch.from_numpy(np.empty(0, kind)).dtype for kind in kinds]
-    common = functools.reduce(torch.promote_types, found)
+    common = functools.reduce(torch.promote_types, map(_torch_dtype, kinds))
+    dtype = torch.empty(0, dtype=common).numpy().dtype
     if len(kinds) > 1 and common.is_floating_point:
-        _check_survive(arrays, torch.empty(0, dtype=common).numpy().dtype, name)
-    return common
+        _check_survive(arrays, dtype, name)
+    return dtype
+
+
+def _torch_dtype(dtype: np.dtype) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
 def _check_survive(arrays: Sequence[np.ndarray], dtype: np.dtype, name: str) -> None:
@@ -213,7 +311,8 @@ def _check_survive(arrays: Sequence[np.ndarray], dtype: np.dtype, name: str) -> 
             raise AlchemyError(f"{text}: {shown(array.tolist())}", hint="give all samples one type in a pipe before")
 
 
-def _no_numbers(name: str, values: Sequence[Any]) -> AlchemyError:
+def no_numbers(name: str, values: Sequence[Any]) -> AlchemyError:
+    """The error of a field that must have numbers, about the first sample that has none."""
     number = next(number for number, value in enumerate(values) if as_array(value, name) is None)
     return AlchemyError(
         f"{place(name, number)} is no number and no row of numbers: {shown(values[number])}",

@@ -57,15 +57,16 @@ class CrossEntropy(Loss):
 
     def forward(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Count]:
         _check_classes(logits, target)
+        weight = self.weight  # once: torch looks up a buffer in several places
         total = F.cross_entropy(
             logits,
             target,
-            weight=self.weight if self.weight is None else self.weight.to(logits.dtype),
+            weight=weight if weight is None else weight.to(logits.dtype),
             ignore_index=self.ignore_index,
             reduction="sum",
             label_smoothing=self.label_smoothing,
         )
-        return total, class_count(logits, target, self.ignore_index, self.weight)
+        return total, class_count(logits, target, self.ignore_index, weight)
 
 
 class BCE(Loss):
@@ -239,14 +240,14 @@ def class_count(logits: Tensor, target: Tensor, ignore_index: int | None, weight
     kept = torch.ones_like(target, dtype=torch.bool) if ignore_index is None else target.ne(ignore_index)
     if weight is None:
         # reading a number back is free on the CPU, and costs a wait everywhere else
-        kept_count = torch.count_nonzero(kept)
-        return int(kept_count.item()) if target.device.type == "cpu" else kept_count
+        kept_count = kept.count_nonzero()
+        return int(kept_count.item()) if target.is_cpu else kept_count
     weights = weight.to(logits.dtype)[torch.where(kept, target, 0)]
     return torch.where(kept, weights, 0.0).sum()
 
 
 def _check_classes(logits: Tensor, target: Tensor) -> None:
-    if target.shape == logits.shape and target.is_floating_point():
+    if target.is_floating_point() and target.shape == logits.shape:
         return
     expected = logits.shape[:1] + logits.shape[2:] if logits.dim() > 1 else torch.Size(())
     if target.shape != expected or target.is_floating_point():

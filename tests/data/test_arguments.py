@@ -11,7 +11,8 @@ import torch
 
 from alchemy.config.write import inline
 from alchemy.context import Run
-from alchemy.data.loader import ARGUMENTS, Loader, get_dataloader
+from alchemy.data.arguments import ARGUMENTS
+from alchemy.data.loader import Loader, get_dataloader
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import LstDataPipeline
 from alchemy.task import build_task, load_datasets

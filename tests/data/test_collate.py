@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alchemy.data.collate import CollateFn, DefaultCollateFn, Pad
-from alchemy.data.columns import Column, Padded, shifted
+from alchemy.data.columns import Column, Padded
 from alchemy.data.loader import get_dataloader
+from alchemy.data.rows import Rows
 from alchemy.errors import AlchemyError
 
 SAMPLES = [
@@ -255,8 +256,8 @@ def test_a_field_that_cannot_be_collated_is_named(samples, table, message):
 
 
 def test_the_tokens_before_are_those_of_the_target():
-    assert shifted(np.array([5, 6, 2]), 2).tolist() == [2, 5, 6]
-    assert shifted(np.array([], np.int64), 2).tolist() == []
+    assert Rows(np.array([5, 6, 2, 7]), [3, 0, 1]).shift(2).flat.tolist() == [2, 5, 6, 2]
+    assert Rows(np.array([], np.int64), [0]).shift(2).flat.tolist() == []
 
 
 def test_a_column_without_a_call_says_what_is_missing():
