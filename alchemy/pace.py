@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import time
@@ -10,6 +11,7 @@ import time
 import torch
 
 from alchemy.context import Run
+from alchemy.metrics.stack import alone
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 FLUSH_UPDATES = 100  # of the ledger between two writes; a state, and the end of an epoch, write it too
@@ -50,8 +52,8 @@ class Pace:
         sums = run.metrics.current.sums()
         tokens, targets = sums.get("tokens", (0, 0))[0], sums.get("loss", (0, 0))[1]
         # the numbers of this window are read from the device here, once, instead of at every step
-        means = run.metrics.turn_over(run.group.gather)
-        values = {name if "/" in name else f"train/{name}": mean for name, mean in means.items() if name != "tokens"}
+        means = run.metrics.turn_over(run.group.gather if run.group.size > 1 else alone)
+        values = {_full_name(name): mean for name, mean in means.items() if name != "tokens"}
         values["train/lr"] = run.optim.get_lr()[0]
         norm = getattr(run.optim, "grad_norm", None)
         if norm is not None:
@@ -68,6 +70,11 @@ class Pace:
             run.ledger.flush(run.group)
         run.rules.after_log(run, values)
         self._begin(sched.num_updates)
+
+
+@functools.cache
+def _full_name(name: str) -> str:
+    return name if "/" in name else f"train/{name}"
 
 
 def system_values(device: torch.device | None) -> dict[str, float]:

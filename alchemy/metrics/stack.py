@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from alchemy.absent import Alone
-from alchemy.metrics.fields import KINDS, Mean, unlike
+from alchemy.errors import AlchemyError
+from alchemy.metrics.fields import KINDS, number_of, value_of
 
+PLAIN = frozenset((float, int))  # what needs no device to be read
 Gather = Callable[[Any], list[Any]]  # hands a value to all processes and returns those of all, in the order of ranks
 
 
@@ -22,8 +24,20 @@ def alone(value: Any) -> list[Any]:
     return [value]
 
 
+def declare(kinds: dict[str, str], name: str, kind: str) -> None:
+    """One name cannot be two kinds of number."""
+    known = kinds.setdefault(name, kind)
+    if known != kind:
+        text = f"the metric {name!r} is a {known} and cannot be logged as a {kind}"
+        raise AlchemyError(text, hint="rename one of them")
+
+
 class Scope:
-    """What was logged since the scope was opened."""
+    """What was logged since the scope was opened.
+
+    Rows are added up one by one, in their order, as Python floats: so the sums do not depend on when somebody asks,
+    and a long epoch is counted in float64, whatever the tensors hold.
+    """
 
     def __init__(self, name: str, root: bool = False, kinds: dict[str, str] | None = None) -> None:
         self.name, self.root = name, root
@@ -31,7 +45,8 @@ class Scope:
         self.clear()
 
     def clear(self) -> None:
-        self._fields: dict[str, Mean] = {}
+        self.rows: list[tuple[str, Any, Any]] = []  # name, total and weight of what was logged and not read yet
+        self._sums: dict[str, tuple[float, float]] = {}
         self._begin = time.perf_counter()
 
     @property
@@ -43,38 +58,44 @@ class Scope:
         """Takes time that was spent elsewhere out of the rates."""
         self._begin += seconds
 
-    def log(self, name: str, total: Any, weight: Any = 1) -> None:
-        """Adds a total that stands for `weight` tokens or samples; their ratio, the mean, is what is told."""
-        field = self._fields.get(name)
-        if field is None:
-            field = self._open(name, "mean")
-        field.append((total, weight))
-
-    def add(self, kind: str, name: str, value: Any) -> None:
-        """Adds to a number of another kind: sum, rate, max, min, last."""
-        field: Any = self._fields.get(name)
-        if field is None or field.kind != kind:
-            field = self._open(name, kind)
-        field.take(value)
-
-    def _open(self, name: str, kind: str) -> Mean:
-        known = self._kinds.setdefault(name, kind)
-        if known != kind:
-            raise unlike(name, known, kind)
-        return self._fields.setdefault(name, KINDS[kind](name))
-
     def sums(self) -> dict[str, tuple[float, float]]:
         """`name -> (total, weight)` of all that was logged."""
-        return {name: (field.total, field.weight) for name, field in self._read()}
+        return dict(self._read())
+
+    def _read(self) -> dict[str, tuple[float, float]]:
+        """The sums, in the order in which names were first logged; a device is asked for what still waits there."""
+        rows, self.rows = iter(self.rows), []
+        try:
+            self._add(rows)
+        finally:
+            self.rows.extend(rows)  # those behind one that is no number
+        return self._sums
+
+    def _add(self, rows: Iterator[tuple[str, Any, Any]]) -> None:
+        # one loop without calls for Python's numbers: it runs for every metric of every row
+        sums, kinds = self._sums, self._kinds
+        for name, total, weight in rows:
+            if type(total) not in PLAIN:
+                total = number_of(name, total)
+            if type(weight) not in PLAIN:
+                weight = number_of(name, weight)
+            before = sums.get(name)
+            if before is None:
+                sums[name] = 0.0 + total, 0.0 + weight
+            else:
+                sums[name] = KINDS[kinds[name]](before[0], total), before[1] + weight
 
     def values(self) -> dict[str, float]:
-        """What every name comes to, in the order in which they were first logged; NaN where the weight is zero."""
-        seconds = self.seconds
-        return {name: field.value(seconds) for name, field in self._read()}
+        """What every name comes to; NaN where the weight is zero."""
+        kinds, seconds = self._kinds, self.seconds
+        return {
+            name: total / weight if weight and kinds[name] == "mean" else value_of(kinds[name], total, weight, seconds)
+            for name, (total, weight) in self._read().items()
+        }
 
     def means(self) -> dict[str, float]:
         """Of the values, those that are means."""
-        return {name: value for name, value in self.values().items() if self._fields[name].kind == "mean"}
+        return {name: value for name, value in self.values().items() if self._kinds[name] == "mean"}
 
     def mean(self, name: str, default: float | None = None) -> float | None:
         """Total over weight, or `default` when nothing was logged."""
@@ -86,31 +107,32 @@ class Scope:
         `reduce(run.group.gather)`: sums are added in the order of the ranks before anything is divided, rates take the
         time of the slowest, a `last` is that of the last rank which has one.
         """
-        states = gather(self.state_dict())
-        return self.values() if len(states) == 1 else merged(states).values()
+        states = () if gather is alone else gather(self.state_dict())
+        return merged(states).values() if len(states) > 1 else self.values()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._fields
+        return name in self._sums or any(name == row[0] for row in self.rows)
 
     def absorb(self, inner: Scope) -> None:
         """Takes over what an inner scope has gathered."""
-        for name, field in inner._fields.items():
-            self._open(name, field.kind).merge(field)
-
-    def _read(self) -> Iterator[tuple[str, Mean]]:
-        for name, field in self._fields.items():
-            yield name, field.read()
+        self._read()
+        rows = [(name, *sums) for name, sums in inner._read().items()]
+        if inner._kinds is not self._kinds:
+            for name, _, _ in rows:
+                declare(self._kinds, name, inner._kinds[name])
+        self._add(iter(rows))
 
     def state_dict(self) -> dict[str, Any]:
         """The sums, as exact as they are; asking for them changes nothing that is told later."""
-        fields = {name: [field.kind, field.total, field.weight] for name, field in self._read()}
+        fields = {name: [self._kinds[name], *sums] for name, sums in self._read().items()}
         return {"name": self.name, "seconds": self.seconds, "fields": fields}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.clear()
         self._begin -= state["seconds"]
         for name, (kind, total, weight) in state["fields"].items():
-            self._fields[name] = KINDS[kind](name, total, weight, empty=False)
+            declare(self._kinds, name, kind)
+            self._sums[name] = total, weight
 
 
 class Stack:
@@ -127,26 +149,35 @@ class Stack:
         return self._open[-1]
 
     def log(self, name: str, total: Any, weight: Any = 1) -> None:
-        """Adds to the innermost scope; the ones around it get it when that closes."""
-        self._open[-1].log(name, total, weight)
+        """Adds a total that stands for `weight` tokens or samples to the innermost scope; their ratio is the mean.
+
+        The scopes around it get it when that closes.
+        """
+        if self._kinds.get(name) != "mean":
+            declare(self._kinds, name, "mean")
+        self._open[-1].rows.append((name, total, weight))
+
+    def _log(self, kind: str, name: str, value: Any) -> None:
+        declare(self._kinds, name, kind)
+        self._open[-1].rows.append((name, value, 1))
 
     def sum(self, name: str, value: Any) -> None:
         """A number that is told as the sum of all that was logged."""
-        self._open[-1].add("sum", name, value)
+        self._log("sum", name, value)
 
     def rate(self, name: str, value: Any) -> None:
         """What is done a second: `rate("tokens", 512)` gives `time/tokens_per_s`."""
-        self._open[-1].add("rate", f"time/{name}_per_s", value)
+        self._log("rate", f"time/{name}_per_s", value)
 
     def max(self, name: str, value: Any) -> None:
-        self._open[-1].add("max", name, value)
+        self._log("max", name, value)
 
     def min(self, name: str, value: Any) -> None:
-        self._open[-1].add("min", name, value)
+        self._log("min", name, value)
 
     def last(self, name: str, value: Any) -> None:
         """A number of which only the newest counts."""
-        self._open[-1].add("last", name, value)
+        self._log("last", name, value)
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:

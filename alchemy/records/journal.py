@@ -9,7 +9,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class Journal:
         if cut:  # a crash left half a line behind; it stays a line, which readers pass over
             os.write(self._file, b"\n")
         self._taken = self._written = self._rounds = 0
-        self._waiting: list[bytes] = []
+        self._waiting: list[Callable[[], bytes]] = []
         self._hurry = self._closing = False
         self._turn = threading.Condition()
         self._thread = threading.Thread(target=self._work, name=f"alchemy-{path.name}", daemon=True)
@@ -54,21 +54,25 @@ class Journal:
         return self.append_lines(text)
 
     def append_lines(self, *texts: str) -> bool:
-        """Takes rows that are spelt out as JSON already; all of them, or none."""
-        if os.getpid() != self._pid:
-            return False
+        """Takes rows that are JSON already; all of them, or none."""
         try:
             lines = "".join(f"{text}\n" for text in texts).encode()
         except UnicodeEncodeError as error:
             return self._drop(str(error), len(texts))
+        return self.append_later(lambda: lines, len(texts))
+
+    def append_later(self, encoded: Callable[[], bytes], rows: int = 1) -> bool:
+        """Takes rows that the thread encodes when it writes them; `encoded` returns whole lines, and never raises."""
+        if os.getpid() != self._pid:
+            return False
         with self._turn:
             if self._closing:
-                return self._drop("it is closed", len(texts))
+                return self._drop("it is closed", rows)
             if self._taken - self._written >= self.capacity:
-                return self._drop("the disk does not keep up", len(texts))
-            self._waiting.append(lines)
-            self._taken += len(texts)
-            self.lines += len(texts)
+                return self._drop("the disk does not keep up", rows)
+            self._waiting.append(encoded)
+            self._taken += rows
+            self.lines += rows
         return True
 
     def flush(self, timeout: float = PATIENCE_SECONDS) -> bool:
@@ -125,15 +129,16 @@ class Journal:
                 self._turn.wait_for(lambda: self._hurry or self._closing, FLUSH_SECONDS)
                 self._hurry, closing = False, self._closing
                 taken, rows, self._waiting = self._taken, self._waiting, []
-            rest = self._write(rest + b"".join(rows))
+            rest = self._write(rest, rows)
             with self._turn:
                 self._written = taken - rest.count(b"\n")
                 self._rounds += 1
                 self._turn.notify_all()
 
-    def _write(self, data: bytes) -> bytes:
-        """Hands bytes to the system; returns those that it did not take."""
+    def _write(self, rest: bytes, rows: list[Callable[[], bytes]]) -> bytes:
+        """Hands rows to the system; returns the bytes that it did not take."""
         begin = time.thread_time()
+        data = b"".join([rest, *(encoded() for encoded in rows)])
         try:
             while data:
                 data = data[os.write(self._file, data) :]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from alchemy.records.journal import Journal, Journalled, living, read_lines
 
+encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
 OF_THE_MACHINE = ("time/", "system/")  # names of values that differ between two equal runs
 
 
@@ -22,7 +25,7 @@ class Series(Journalled):
         self.seconds = 0.0  # of the generations before this one
         self.calling = 0.0  # seconds that `log` has taken from the loop
         self._start = time.monotonic()
-        self._journal = Journal(path)
+        self._journal: Journal = Journal(path)
         self.flush, self.sync, self.close = self._journal.flush, self._journal.sync, self._journal.close
 
     @property
@@ -31,7 +34,7 @@ class Series(Journalled):
         return self._journal.lines
 
     def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None:
-        """One row. NaN and infinities are kept, as strings, so that every line is JSON."""
+        """One row, which the thread that writes encodes."""
         begin = time.perf_counter()
         row = {
             "update": update,
@@ -39,9 +42,9 @@ class Series(Journalled):
             "epoch": epoch,
             "t": round(time.monotonic() - self._start + self.seconds, 3),
             "gen": self.gen,
-            "values": {name: _number(value) for name, value in values.items()},
+            "values": dict(values),  # a copy: others are given the same numbers, and may change them
         }
-        self._journal.append(row)
+        self._journal.append_later(partial(_line, row))
         self.calling += time.perf_counter() - begin
 
     def resume(self, gen: int, from_update: int, from_line: int, seconds: float = 0.0) -> None:
@@ -68,6 +71,15 @@ def comparable(path: str | Path) -> list[dict[str, Any]]:
     return found
 
 
-def _number(value: Any) -> Any:
-    number = value if isinstance(value, int) else float(value)
-    return number if math.isfinite(number) else str(number)
+def _line(row: dict[str, Any]) -> bytes:
+    """A row as a line of JSON; NaN and infinities are kept as strings."""
+    try:
+        text = encode(row)
+    except ValueError:  # rare, so that no other row pays for the search
+        text = encode(row | {"values": {name: _finite(value) for name, value in row["values"].items()}})
+    # half a character in a name: what replaces it is its escape in JSON
+    return f"{text}\n".encode(errors="backslashreplace")
+
+
+def _finite(value: Any) -> Any:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -33,6 +33,16 @@ def test_a_row_is_what_it_always_was(tmp_path: Path) -> None:
     }
 
 
+def test_a_row_is_that_of_the_moment_and_any_name_can_be_written(tmp_path: Path) -> None:
+    series, values = Series(tmp_path / "m"), {"half \udc80": 1.5}
+    series.log(values, update=1, step=1, epoch=0)
+    values["later"] = 2.0  # by somebody who was given the same numbers
+    series.close()
+    (row,) = read_series(tmp_path / "m")
+    assert row["values"] == {"half \udc80": 1.5}
+    assert (series.lines, series.dropped) == (1, 0)
+
+
 def test_a_resumed_run_counts_on_and_its_dead_rows_are_passed_over(tmp_path: Path) -> None:
     series = logged(tmp_path / "m", range(4))
     lines = series.lines
