@@ -7,8 +7,9 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_origin
 
+from alchemy.annotations import is_constrained, misfits, spell_out
 from alchemy.errors import AlchemyError, did_you_mean, origin_of
 
 C = TypeVar("C", bound=type)
@@ -21,6 +22,11 @@ class Registrable:
     """Base of every part. `@Base.register("Alias")` lets a config name a class by alias beside its own name."""
 
     _registered: ClassVar[dict[type, dict[str, type]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = constrained(cls.__init__)  # type: ignore[method-assign]
 
     @classmethod
     def register(cls, alias: str | None = None, exist_ok: bool = False) -> Callable[[C], C]:
@@ -148,6 +154,9 @@ def _keywords(
         if key not in names and not takes_any:
             hint = did_you_mean(key, names) or f"it takes {', '.join(names) or 'nothing'}"
             raise AlchemyError(f"{_name(cls)} takes no {key!r}", where=where_of(table, key), section=section, hint=hint)
+    for key in keys if is_checked(cls, takes_any) else ():
+        for text, hint in misfits(key, table[key], *annotations(cls).get(key, ("", ""))):
+            raise AlchemyError(f"{_name(cls)}: {text}", where=where_of(table, key), section=section, hint=hint)
     # parts with typed keywords get plain values; old ones, which swallow all, get the tables as they are
     values = {key: table[key] if takes_any else plain(table[key]) for key in keys}
     values |= {key: value for key, value in given.items() if key in names or takes_any}
@@ -171,6 +180,60 @@ def parameters(cls: Callable[..., Any]) -> tuple[dict[str, bool], bool]:
     return names, any(row.kind is inspect.Parameter.VAR_KEYWORD for row in rows)
 
 
+def is_checked(cls: Callable[..., Any], takes_any: bool) -> bool:
+    """Whether values must fit the annotations: those of old parts, which take any key, were never held to them."""
+    return not takes_any or cls.__module__.startswith("alchemy.")
+
+
+@functools.lru_cache(maxsize=512)
+def annotations(function: Callable[..., Any]) -> dict[str, tuple[str, str]]:
+    """The annotation of every parameter of a class or function, and its default, as the static check reads them."""
+    try:
+        rows = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return {}
+    code = inspect.unwrap(function.__init__ if isinstance(function, type) else function)
+    names = getattr(code, "__globals__", {})
+    return {row.name: (_spelt_out(row.annotation, names), _source(row.default)) for row in rows}
+
+
+def _spelt_out(annotation: Any, names: Mapping[str, Any]) -> str:
+    def meaning(name: str) -> str:
+        meant = names.get(name)
+        return "" if get_origin(meant) is None else repr(meant)
+
+    if annotation is inspect.Parameter.empty:
+        return ""
+    if isinstance(annotation, str):
+        return spell_out(annotation, meaning)
+    return annotation.__qualname__ if isinstance(annotation, type) else repr(annotation)
+
+
+def _source(default: Any) -> str:
+    return "" if default is inspect.Parameter.empty else repr(default)
+
+
+def constrained(init: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that refuses what its signature excludes by a Literal or a limit, also when code calls it."""
+
+    @functools.wraps(init)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        limited = _limited(init)
+        for name, value in (dict(zip(annotations(init), (self, *args))) | kwargs).items() if limited else ():
+            for text, hint in misfits(name, value, *limited.get(name, ("", ""))):
+                raise AlchemyError(f"{type(self).__name__}: {text}", hint=hint)
+        init(self, *args, **kwargs)
+
+    return checked
+
+
+@functools.lru_cache(maxsize=512)
+def _limited(init: Callable[..., None]) -> dict[str, tuple[str, str]]:
+    """The parameters whose annotations have limits; read when it is first called, as aliases may stand below it."""
+    rows = annotations(init) if is_checked(init, parameters(init)[1]) else {}
+    return {name: row for name, row in rows.items() if is_constrained(row[0])}
+
+
 def filled_from(table_of: Callable[[], Mapping[str, Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """For the constructor of a part: keywords that the caller left out are taken from the part's own table.
 
@@ -180,6 +243,8 @@ def filled_from(table_of: Callable[[], Mapping[str, Any]]) -> Callable[[Callable
     def decorate(init: Callable[..., None]) -> Callable[..., None]:
         rows = inspect.signature(init).parameters.values()
         names = [row.name for row in rows if row.kind is inspect.Parameter.KEYWORD_ONLY]
+
+        init = constrained(init)  # what is filled in, too
 
         @functools.wraps(init)
         def filled(self: Any, *args: Any, **kwargs: Any) -> None:

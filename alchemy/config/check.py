@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+from alchemy.annotations import misfits
 from alchemy.config.combos import check_combos
 from alchemy.config.keys import check_keys
 from alchemy.config.paths import check_paths
 from alchemy.config.slots import Layout, Slot, collect, entries, entry, has, is_table, where
 from alchemy.config.tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUNNER_NAMES, SECTIONS, SETTINGS, TOP_LEVEL
-from alchemy.config.types import expected, fits, given, remedy
 from alchemy.errors import ConfigError, Problem, did_you_mean
 
 
@@ -58,9 +58,8 @@ def _top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
     for key, value in entries(doc):
         place = where(doc, key)
         if key in SETTINGS:
-            if not fits(value, SETTINGS[key]):
-                text = f"{key} must be {expected(SETTINGS[key])}, not {given(value)}"
-                yield Problem(text, place, hint=remedy(value, SETTINGS[key]))
+            for text, hint in misfits(key, value, SETTINGS[key]):
+                yield Problem(text, place, hint=hint)
         elif key in RUN_SETTINGS:
             text = f"{key!r} is a setting of one run and is not read from a config"
             yield Problem(text, place, hint=f"give it on the command line: {RUN_SETTINGS[key]}", error=False)
@@ -85,9 +84,6 @@ def _settings(layout: Layout) -> Iterator[Problem]:
         text = "a record needs a 'tag': it is the title of its README and how runs are found again"
         place = where(doc, "tag") if has(doc, "tag") else where(logger.table) or _whole(doc)
         yield Problem(text, place, hint='add tag = "what this experiment is" at the top')
-    every = entry(doc, "log_every", 1)
-    if isinstance(every, int) and not isinstance(every, bool) and every < 1:
-        yield Problem(f"log_every must be at least 1, not {every}", where(doc, "log_every"))
 
 
 # -- what the runner cannot do without

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from alchemy.annotations import expected, misfits
 from alchemy.config.names import Class
 from alchemy.config.signature import Param, forwards, function_parameters
 from alchemy.config.slots import Layout, Slot, entries, entry, has, is_table, where
 from alchemy.config.source import Part, find
 from alchemy.config.tables import BY_CONVENTION, GIVEN, LISTS, LOADER, NAMED_OPTIM, NOT_PASSED, SECTIONS, WRAPPER
-from alchemy.config.types import choices, expected, fits, given, items_of, remedy
 from alchemy.errors import Problem, did_you_mean
 
 DEEP = "`alchemy check --deep` tells what is read"
@@ -164,18 +164,8 @@ def _missing(slot: Slot, part: Part, params: dict[str, Param], handed: dict[str,
 
 
 def _check_type(slot: Slot, part: Part, param: Param, value: Any) -> Iterator[Problem]:
-    if fits(value, param.annotation, param.default):
-        return
-    inner = items_of(param.annotation) if is_table(value) and fits({}, param.annotation) else ""
-    if inner:  # the table is right, and something in it is not
-        for key, item in entries(value):
-            if not fits(item, inner):
-                text = f"{part.name}: {param.name}.{key} must be {expected(inner)}, not {given(item)}"
-                yield slot.problem(text, param.name, hint=remedy(item, inner), error=not _lenient(part))
-        return
-    near = did_you_mean(value, map(str, choices(param.annotation))) if isinstance(value, str) else ""
-    text = f"{part.name}: {param.name} must be {expected(param.annotation)}, not {given(value)}"
-    yield slot.problem(text, param.name, hint=near or remedy(value, param.annotation), error=not _lenient(part))
+    for text, hint in misfits(param.name, value, param.annotation, param.default):
+        yield slot.problem(f"{part.name}: {text}", param.name, hint=hint, error=not _lenient(part))
 
 
 def _lenient(part: Part) -> bool:
@@ -208,9 +198,8 @@ def _check_split(split: str, table: Any, layout: Layout, strict: bool) -> Iterat
         if key == "pipes":
             continue
         if key in LOADER:
-            if not fits(value, LOADER[key]):
-                text = f"{key} must be {expected(LOADER[key])}, not {given(value)}"
-                yield Problem(text, where(table, key), section, remedy(value, LOADER[key]))
+            for text, hint in misfits(key, value, LOADER[key]):
+                yield Problem(text, where(table, key), section, hint)
         elif not known_task or not own:
             hint = did_you_mean(key, [*LOADER, "pipes"]) or "it takes 'pipes' and the arguments of torch's DataLoader"
             yield Problem(f"the loader takes no {key!r}", where(table, key), section, hint, known_task or strict)

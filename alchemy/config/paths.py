@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from alchemy.annotations import names_path
 from alchemy.config.slots import Layout, Slot, entries, entry, has
-from alchemy.config.types import names_path
 from alchemy.errors import Problem, did_you_mean
 
 _NAMES = ("path", "paths", "file", "files", "datapipe")

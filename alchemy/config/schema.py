@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from alchemy.annotations import annotated
 from alchemy.config.signature import Param, literal
 from alchemy.config.source import Part, parts
 from alchemy.config.tables import DEFAULT_TYPES, LATER, LISTS, LOADER, NOT_PASSED, SECTIONS, SETTINGS
@@ -157,6 +158,8 @@ def _of(node: ast.expr) -> Schema:
             return {"type": "null"}
         case ast.BinOp(op=ast.BitOr(), left=left, right=right):
             return _any([_of(left), _of(right)])
+        case ast.Subscript() if (found := annotated(node))[0] is not node:
+            return {**_of(found[0]), **{key: value for limit in found[1] for key, value in limit.schema.items()}}
         case ast.Subscript(value=ast.Name(id=outer) | ast.Attribute(attr=outer), slice=inner):
             return _of_subscript(outer, inner.elts if isinstance(inner, ast.Tuple) else [inner])
         case ast.Name(id=name) | ast.Attribute(attr=name):

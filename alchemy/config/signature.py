@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from alchemy.config.modules import Module
+from alchemy.annotations import shown, spell_out
+from alchemy.config.modules import Import, Module, locate, read
 
 MISSING = "<required>"
 
@@ -25,7 +26,7 @@ class Param:
         return self.default == MISSING
 
     def __str__(self) -> str:
-        text = f"{self.name}: {self.annotation}" if self.annotation else self.name
+        text = f"{self.name}: {shown(self.annotation)}" if self.annotation else self.name
         return text if self.required else f"{text} = {self.default}"
 
 
@@ -155,33 +156,16 @@ def _field_default(value: ast.expr | None) -> ast.expr | None:
 
 
 def _param(name: str, annotation: ast.expr | None, default: ast.expr | None, module: Module) -> Param:
-    text = ast.unparse(_spelt_out(annotation, module)) if annotation is not None else ""
+    text = spell_out(ast.unparse(annotation), lambda word: _meaning(word, module)) if annotation is not None else ""
     return Param(name, text, MISSING if default is None else ast.unparse(default))
 
 
-class _Aliases(ast.NodeTransformer):
-    """Puts the meaning in place of a name such as `Unit = Literal["step", "epoch"]`."""
-
-    def __init__(self, module: Module, depth: int = 0) -> None:
-        self.module = module
-        self.depth = depth
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        meant = self.module.names.get(node.id)
-        if isinstance(meant, ast.Subscript | ast.BinOp) and self.depth < 3:
-            return _Aliases(self.module, self.depth + 1).visit(ast.parse(ast.unparse(meant), mode="eval").body)
-        return node
-
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        return node
-
-
-def _spelt_out(annotation: ast.expr, module: Module) -> ast.expr:
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        try:
-            annotation = ast.parse(annotation.value, mode="eval").body
-        except SyntaxError:
-            return annotation
-    copied = ast.parse(ast.unparse(annotation), mode="eval").body
-    spelt = _Aliases(module).visit(copied)
-    return spelt if isinstance(spelt, ast.expr) else annotation
+def _meaning(name: str, module: Module | None, depth: int = 0) -> str:
+    """What a name stands for in the annotations of a module: an alias of its own, or one that it imports from us."""
+    bound = module.names.get(name) if module is not None and depth < 4 else None
+    if isinstance(bound, Import) and bound.attr and bound.module.startswith("alchemy."):
+        place = locate(bound.module, ())
+        return _meaning(bound.attr, read(bound.module, place) if place else None, depth + 1)
+    if isinstance(bound, ast.Subscript | ast.BinOp):
+        return spell_out(ast.unparse(bound), lambda word: _meaning(word, module, depth + 1))
+    return ""

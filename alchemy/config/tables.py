@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # top-level keys that are single values, with the annotation that they must fit
-SETTINGS = {"tag": "str", "runner": "str", "seed": "int", "log_every": "int"}
+SETTINGS = {"tag": "str", "runner": "str", "seed": "int", "log_every": "Annotated[int, Ge(1)]"}
 
 # top-level tables that are parts: kind, and whether they must say their `type`; without a kind, one that holds lists
 SECTIONS = {
@@ -87,29 +87,29 @@ GIVEN = {
 
 # what the loader takes: torch's arguments and our own, with the annotation to check against
 LOADER = {
-    "batch_size": "int | None",
+    "batch_size": "Annotated[int, Ge(1)] | None",
     "shuffle": "bool | None",
     "sampler": "",
     "batch_sampler": "",
-    "num_workers": "int",
+    "num_workers": "Annotated[int, Ge(0)]",
     "collate_fn": "",
     "pin_memory": "bool",
     "drop_last": "bool",
-    "timeout": "float",
+    "timeout": "Annotated[float, Ge(0)]",
     "worker_init_fn": "",
     "multiprocessing_context": "str | None",
     "generator": "",
-    "prefetch_factor": "int | None",
+    "prefetch_factor": "Annotated[int, Ge(1)] | None",
     "persistent_workers": "bool",
     "pin_memory_device": "str",
     "in_order": "bool",
     "per_device": "bool",
-    "max_tokens": "int | None",
-    "max_sentences": "int | None",
-    "required_batch_size_multiple": "int",
+    "max_tokens": "Annotated[int, Ge(1)] | None",
+    "max_sentences": "Annotated[int, Ge(1)] | None",
+    "required_batch_size_multiple": "Annotated[int, Ge(1)]",
     "tokens_of": "str",
     "length_of": "str | list[str]",
-    "max_length": "int | None",
+    "max_length": "Annotated[int, Ge(1)] | None",
     "too_long": "Literal['error', 'skip', 'truncate']",
     "sort_by_length": "bool",
 }

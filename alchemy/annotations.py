@@ -1,25 +1,31 @@
-"""Whether a value of the config fits the annotation of a parameter."""
+"""Whether a value fits the annotation of a parameter; the text of it is read, by the check as when a part is built."""
 
 from __future__ import annotations
 
 import ast
 import datetime
+import numbers
+import os
+from collections.abc import Callable, Iterator, Mapping, Sized
 from functools import lru_cache
 from typing import Any
 
+from alchemy.constraints import CONSTRAINTS, Constraint
+from alchemy.errors import did_you_mean
+
 _SCALARS: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (float, int),
-    "complex": (complex, float, int),
+    "int": (numbers.Integral,),  # numpy's too, which code may give
+    "float": (numbers.Real,),
+    "complex": (numbers.Complex,),
     "str": (str,),
     "bool": (bool,),
     "bytes": (bytes,),
     "None": (type(None),),
     "NoneType": (type(None),),
-    "Path": (str,),
-    "PurePath": (str,),
-    "PathLike": (str,),
-    "StrPath": (str,),
+    "Path": (str, os.PathLike),
+    "PurePath": (str, os.PathLike),
+    "PathLike": (str, os.PathLike),
+    "StrPath": (str, os.PathLike),
     "date": (datetime.date,),
     "datetime": (datetime.datetime,),
     "time": (datetime.time,),
@@ -49,7 +55,72 @@ def fits(value: Any, annotation: str, default: str = "") -> bool:
     (True, False, True, True)
     """
     tree = _parse(annotation)
-    return tree is None or _fits(value, tree) or (not choices(annotation) and _like_default(value, default))
+    return tree is None or _fits(value, tree) or (not is_constrained(annotation) and _like_default(value, default))
+
+
+def misfits(name: str, value: Any, annotation: str, default: str = "") -> list[tuple[str, str]]:
+    """What is wrong with a value, each with a hint; nothing where it fits.
+
+    >>> misfits("period", 0, "Annotated[int, Ge(1)]"), misfits("mode", "mix", "Literal['max', 'min']")[0][1]
+    ([('period must be at least 1, not 0', '')], "did you mean 'max'?")
+    """
+    tree = _parse(annotation)
+    if tree is None or fits(value, annotation, default):
+        return []
+    if _fits(value, tree, limits=False):
+        return [(f"{spot} must {limit.rule}, not {given(item)}", "") for spot, item, limit in _broken(name, value, tree)]
+    inner = items_of(annotation) if isinstance(value, dict) and _fits({}, tree) else ""
+    if inner:  # the table is right, and something in it is not
+        return [row for key, item in dict.items(value) for row in misfits(f"{name}.{key}", item, inner)]
+    near = did_you_mean(value, map(str, choices(annotation))) if isinstance(value, str) else ""
+    text = f"{name} must be {expected(shown(annotation, limits=False))}, not {given(value)}"
+    return [(text, near or remedy(value, annotation))]
+
+
+def is_constrained(annotation: str) -> bool:
+    """Whether it says more than a type: choices, or limits."""
+    return "Literal[" in annotation or "Annotated[" in annotation
+
+
+def spell_out(annotation: str, meaning: Callable[[str], str]) -> str:
+    """An annotation with the meaning in place of names such as `Unit = Literal["step", "epoch"]`."""
+    tree = _parse(annotation)
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, str):
+        return spell_out(tree.value, meaning)
+    return annotation if tree is None else ast.unparse(_Names(meaning).visit(ast.parse(annotation, mode="eval").body))
+
+
+class _Names(ast.NodeTransformer):
+    def __init__(self, meaning: Callable[[str], str]) -> None:
+        self.meaning = meaning
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        tree = _parse(self.meaning(node.id))
+        return node if tree is None else tree
+
+
+def shown(annotation: str, *, limits: bool = True) -> str:
+    """An annotation as signatures are printed.
+
+    >>> shown("Annotated[int, Ge(1)] | None"), shown("Annotated[int, Ge(1)] | None", limits=False)
+    ('int[>=1] | None', 'int | None')
+    """
+    if "Annotated[" not in annotation or _parse(annotation) is None:
+        return annotation
+    return ast.unparse(_Shown(limits).visit(ast.parse(annotation, mode="eval").body))
+
+
+class _Shown(ast.NodeTransformer):
+    def __init__(self, limits: bool) -> None:
+        self.limits = limits
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        base, limits = annotated(node)
+        if base is node:
+            return self.generic_visit(node)
+        words = [limit.short for limit in limits] if self.limits else []
+        text = ast.unparse(self.visit(base))
+        return ast.Name(f"{text}[{', '.join(words)}]" if words else text)
 
 
 def expected(annotation: str) -> str:
@@ -129,53 +200,94 @@ def _parse(annotation: str) -> ast.expr | None:
         return None
 
 
-def _fits(value: Any, node: ast.expr) -> bool:
+def annotated(node: ast.expr) -> tuple[ast.expr, list[Constraint]]:
+    """The type and the limits of `Annotated[type, Ge(1), ..]`; any other annotation is a type without limits."""
+    match node:
+        case ast.Subscript(value=outer, slice=ast.Tuple(elts=[base, *rest])) if _head(outer) == "Annotated":
+            return base, [limit for call in rest if (limit := _limit(call)) is not None]
+    return node, []
+
+
+def _limit(node: ast.expr) -> Constraint | None:
+    match node:
+        case ast.Call(func=func, args=args) if _head(func) in CONSTRAINTS:
+            return CONSTRAINTS[_head(func)](*map(ast.literal_eval, args))
+    return None  # what others put there is theirs
+
+
+def _broken(name: str, value: Any, node: ast.expr) -> Iterator[tuple[str, Any, Constraint]]:
+    """The limits that a value of the right type does not keep, and its items where they are meant."""
+    if _fits(value, node) or not _fits(value, node, limits=False):
+        return
+    base, limits = annotated(node)
+    for limit in limits:
+        if _fits(value, base) and not limit.holds(value):
+            yield name, value, limit
+            return
+    match base:
+        case ast.BinOp(left=left, right=right):
+            yield from _broken(name, value, left)
+            yield from _broken(name, value, right)
+        case ast.Subscript(slice=inner) if isinstance(value, dict):
+            for key, item in dict.items(value):
+                yield from _broken(f"{name}.{key}", item, inner.elts[-1] if isinstance(inner, ast.Tuple) else inner)
+        case ast.Subscript(slice=inner) if isinstance(value, list | tuple):
+            for index, item in enumerate(value):
+                yield from _broken(f"{name}.{index}", item, inner.elts[0] if isinstance(inner, ast.Tuple) else inner)
+
+
+def _fits(value: Any, node: ast.expr, limits: bool = True) -> bool:
     match node:
         case ast.Constant(value=None):
             return value is None
         case ast.Constant(value=str() as text):
             return fits(value, text)
         case ast.BinOp(op=ast.BitOr(), left=left, right=right):
-            return _fits(value, left) or _fits(value, right)
+            return _fits(value, left, limits) or _fits(value, right, limits)
         case ast.Subscript(value=outer, slice=inner):
-            return _fits_subscript(value, _head(outer), inner, node)
+            return _fits_subscript(value, _head(outer), inner, node, limits)
     name = _head(node)
     if name in _SCALARS:
         return _fits_scalar(value, name)
-    if name in _LISTS:
-        return isinstance(value, list | tuple)
-    if name in ("tuple", "Tuple"):
-        return isinstance(value, list | tuple)
+    if name in _LISTS or name in ("tuple", "Tuple"):
+        return _is_list(value)
     if name in _TABLES:
         return isinstance(value, dict)
     return True  # Any, Tensor, a class of the project: nothing that the text of a config could show wrong
 
 
-def _fits_subscript(value: Any, outer: str, inner: ast.expr, node: ast.Subscript) -> bool:
+def _fits_subscript(value: Any, outer: str, inner: ast.expr, node: ast.Subscript, limits: bool) -> bool:
     items = inner.elts if isinstance(inner, ast.Tuple) else [inner]
     if outer == "Literal":
         return any(value == item and type(value) is type(item) for item in _literals(node))
     if outer == "Optional":
-        return value is None or _fits(value, inner)
+        return value is None or _fits(value, inner, limits)
     if outer == "Union":
-        return any(_fits(value, item) for item in items)
+        return any(_fits(value, item, limits) for item in items)
     if outer in _WRAPPERS:
-        return _fits(value, items[0])
+        held = annotated(node)[1] if limits else []
+        return _fits(value, items[0], limits) and all(limit.holds(value) for limit in held)
     if outer in _LISTS:
-        return isinstance(value, list | tuple) and all(_fits(v, items[0]) for v in value)
+        return _is_list(value) and (_head(items[0]) == "Any" or all(_fits(v, items[0], limits) for v in value))
     if outer in ("tuple", "Tuple"):
-        return _fits_tuple(value, items)
+        return _fits_tuple(value, items, limits)
     if outer in _TABLES:
-        return isinstance(value, dict) and (len(items) < 2 or all(_fits(v, items[1]) for v in value.values()))
+        return isinstance(value, dict) and (
+            len(items) < 2 or all(_fits(v, items[1], limits) for v in dict.values(value))
+        )
     return True
 
 
-def _fits_tuple(value: Any, items: list[ast.expr]) -> bool:
-    if not isinstance(value, list | tuple):
+def _fits_tuple(value: Any, items: list[ast.expr], limits: bool) -> bool:
+    if not _is_list(value):
         return False
     if len(items) == 2 and isinstance(items[1], ast.Constant) and items[1].value is ...:
-        return all(_fits(v, items[0]) for v in value)
-    return len(value) == len(items) and all(_fits(v, item) for v, item in zip(value, items, strict=True))
+        return all(_fits(v, items[0], limits) for v in value)
+    return len(value) == len(items) and all(_fits(v, item, limits) for v, item in zip(value, items, strict=True))
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sized) and not isinstance(value, str | bytes | Mapping)
 
 
 def _fits_scalar(value: Any, name: str) -> bool:
@@ -234,7 +346,7 @@ def _say_subscript(outer: str, inner: ast.expr, node: ast.Subscript) -> str:
     if outer == "Union":
         return " or ".join(dict.fromkeys(map(_say, items)))
     if outer in _WRAPPERS:
-        return _say(items[0])
+        return ", ".join([_say(items[0]), *(limit.rule.removeprefix("be ") for limit in annotated(node)[1])])
     if outer in _LISTS:
         return f"a list of {_plural(items[0])}"
     if outer in ("tuple", "Tuple"):
@@ -249,4 +361,5 @@ def _say_subscript(outer: str, inner: ast.expr, node: ast.Subscript) -> str:
 
 def _plural(node: ast.expr) -> str:
     words = {"int": "whole numbers", "float": "numbers", "str": "texts", "bool": "switches", "Path": "paths"}
-    return words.get(_head(node), f"{ast.unparse(node)} values")
+    base = annotated(node)[0]
+    return words.get(_head(base), f"{ast.unparse(base)} values")

@@ -1,0 +1,120 @@
+"""The limits that a signature puts on a value: `period: Annotated[int, Ge(1)]`, or in short `period: PositiveInt`.
+
+The static check, the constructor and the docs read them there; arguments are literals, which `ast` can read.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar
+
+
+class Constraint:
+    """One limit. `rule` completes the sentence "the value must ..", `short` stands in a signature that is printed."""
+
+    rule: str
+    short: str
+    schema: dict[str, Any] = {}  # in the words of JSON schema
+
+    def holds(self, value: Any) -> bool:
+        raise NotImplementedError(f"{type(self).__name__} must define holds(self, value)")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class Bound(Constraint):
+    """A limit of a number; NaN is beyond every one."""
+
+    words: ClassVar[str]
+    sign: ClassVar[str]
+    keyword: ClassVar[str]
+    compare: ClassVar[Callable[[Any, Any], bool]]
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self.rule, self.short, self.schema = f"be {self.words} {limit}", f"{self.sign}{limit}", {self.keyword: limit}
+
+    def holds(self, value: Any) -> bool:
+        return bool(type(self).compare(value, self.limit))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.limit!r})"
+
+
+class Ge(Bound):
+    words, sign, keyword, compare = "at least", ">=", "minimum", operator.ge
+
+
+class Gt(Bound):
+    words, sign, keyword, compare = "above", ">", "exclusiveMinimum", operator.gt
+
+
+class Le(Bound):
+    words, sign, keyword, compare = "at most", "<=", "maximum", operator.le
+
+
+class Lt(Bound):
+    words, sign, keyword, compare = "below", "<", "exclusiveMaximum", operator.lt
+
+
+class Finite(Constraint):
+    rule, short = "be a finite number", "finite"
+
+    def holds(self, value: Any) -> bool:
+        return bool(abs(value) <= sys.float_info.max)
+
+
+class NotNaN(Constraint):
+    rule, short = "be a number", "not NaN"
+
+    def holds(self, value: Any) -> bool:
+        return bool(value == value)
+
+
+class NotEmpty(Constraint):
+    rule, short = "not be empty", "not empty"
+
+    def holds(self, value: Any) -> bool:
+        return len(value) > 0
+
+
+class OneCharacter(Constraint):
+    rule, short, schema = "be one character", "one character", {"minLength": 1, "maxLength": 1}
+
+    def holds(self, value: Any) -> bool:
+        return len(value) == 1
+
+
+class PathName(Constraint):
+    """A path that the system takes, whether or not there is such a file."""
+
+    rule, short = "not hold a NUL character", "path"
+
+    def holds(self, value: Any) -> bool:
+        return "\0" not in os.fspath(value)
+
+
+class Inside(PathName):
+    """A path that does not leave the folder that it is relative to."""
+
+    rule, short = "be a relative path without '..' or a NUL character", "relative path"
+
+    def holds(self, value: Any) -> bool:
+        text = os.fspath(value)
+        return super().holds(text) and not os.path.isabs(text) and ".." not in text.replace("\\", "/").split("/")
+
+
+PositiveInt = Annotated[int, Ge(1)]
+NonNegativeInt = Annotated[int, Ge(0)]
+FiniteFloat = Annotated[float, Finite()]
+PositiveFloat = Annotated[float, Gt(0), Finite()]
+NonNegativeFloat = Annotated[float, Ge(0), Finite()]
+Fraction = Annotated[float, Ge(0), Le(1)]
+
+CONSTRAINTS: dict[str, type[Constraint]] = {
+    kind.__name__: kind for kind in (Ge, Gt, Le, Lt, Finite, NotNaN, NotEmpty, OneCharacter, PathName, Inside)
+}
