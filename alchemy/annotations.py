@@ -68,10 +68,15 @@ def misfits(name: str, value: Any, annotation: str, default: str = "") -> list[t
     if tree is None or fits(value, annotation, default):
         return []
     if _fits(value, tree, limits=False):
-        return [(f"{spot} must {limit.rule}, not {given(item)}", "") for spot, item, limit in _broken(name, value, tree)]
-    inner = items_of(annotation) if isinstance(value, dict) and _fits({}, tree) else ""
-    if inner:  # the table is right, and something in it is not
-        return [row for key, item in dict.items(value) for row in misfits(f"{name}.{key}", item, inner)]
+        hint = f"give {expected(annotation)}" if annotation.count("(") > 1 else ""
+        rows = [
+            (f"{spot} must {limit.rule}, not {given(item)}", hint) for spot, item, limit in _broken(name, value, tree)
+        ]
+        return list(dict.fromkeys(rows))
+    inner = items_of(annotation, type(value))
+    if inner and _fits(type(value)(), tree, limits=False):  # the table, or list, is right, and something in it is not
+        items = dict.items(value) if isinstance(value, dict) else enumerate(value)
+        return [row for key, item in items for row in misfits(f"{name}.{key}", item, inner)]
     near = did_you_mean(value, map(str, choices(annotation))) if isinstance(value, str) else ""
     text = f"{name} must be {expected(shown(annotation, limits=False))}, not {given(value)}"
     return [(text, near or remedy(value, annotation))]
@@ -162,16 +167,20 @@ def remedy(value: Any, annotation: str) -> str:
     return ""
 
 
-def items_of(annotation: str) -> str:
-    """The annotation of what a table holds, of an annotation that takes a table; nothing where it takes any, or none.
+def items_of(annotation: str, kind: type) -> str:
+    """The annotation of what a table, or a list of choices, holds; nothing where it holds anything.
 
-    >>> items_of("int | dict[str, float]"), items_of("dict")
-    ('float', '')
+    >>> items_of("int | dict[str, float]", dict), items_of("dict", dict), items_of("list[Literal['a']]", list)
+    ('float', '', "Literal['a']")
     """
     tree = _parse(annotation)
     for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Subscript) and _head(node.value) in _TABLES and isinstance(node.slice, ast.Tuple):
-            return ast.unparse(node.slice.elts[-1])
+        if isinstance(node, ast.Subscript):
+            items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            if issubclass(kind, dict) and _head(node.value) in _TABLES and len(items) == 2:
+                return ast.unparse(items[1])
+            if issubclass(kind, list) and _head(node.value) in _LISTS and choices(ast.unparse(items[0])):
+                return ast.unparse(items[0])
     return ""
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from loguru import logger
 
 from alchemy.absent import NoAverage
-from alchemy.config.ranges import START, is_start
+from alchemy.constraints import Ge, Lt, NonNegativeInt, PositiveInt
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError
 from alchemy.nn.average import Shadow
@@ -22,11 +22,8 @@ class Average(Registrable):
     Averaging begins after `start` updates, and takes every `every`-th from there.
     """
 
-    def __init__(self, *, start: int = 0, every: int = 1) -> None:
+    def __init__(self, *, start: NonNegativeInt = 0, every: PositiveInt = 1) -> None:
         self.run: Run = current_run()
-        if every < 1 or start < 0:
-            hint = "every is 1 or more, start 0 or more"
-            raise AlchemyError(f"every is {every} and start is {start}", section="ema", hint=hint)
         self.start, self.every = start, every
         self.updates = 0  # how often the average was moved
         self._shadow: Shadow | None = None
@@ -75,10 +72,15 @@ class Average(Registrable):
 class EMA(Average):
     """An exponential moving average; with `warmup` the decay is lower at first, so that the start is soon forgotten."""
 
-    def __init__(self, *, decay: float = 0.999, warmup: bool = True, every: int = 1, start: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        decay: Annotated[float, Ge(0), Lt(1)] = 0.999,
+        warmup: bool = True,
+        every: PositiveInt = 1,
+        start: NonNegativeInt = 0,
+    ) -> None:
         super().__init__(start=start, every=every)
-        if not 0 <= decay < 1:
-            raise AlchemyError(f"decay is {decay}", section="ema", hint="give a number from 0 to below 1, as 0.999")
         self.decay, self.warmup = decay, warmup
 
     def share(self, updates: int) -> float:
@@ -89,13 +91,13 @@ class EMA(Average):
 class SWA(Average):
     """The plain mean of the weights from `start` on: an update, or as a fraction a share of the whole training."""
 
-    def __init__(self, *, start: int | float = 0.75, every: int = 1) -> None:
+    def __init__(
+        self, *, start: NonNegativeInt | Annotated[float, Ge(0), Lt(1)] = 0.75, every: PositiveInt = 1
+    ) -> None:
         super().__init__(start=0, every=every)
         self.start = self._first(start)
 
     def _first(self, start: int | float) -> int:
-        if not is_start(start):
-            raise AlchemyError(f"start is {start}", section="ema", hint=START)
         if not 0 < start < 1:
             return int(start)
         updates = self.run.train_sched.num_training_steps

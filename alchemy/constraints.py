@@ -9,7 +9,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 
 class Constraint:
@@ -32,7 +32,7 @@ class Bound(Constraint):
     words: ClassVar[str]
     sign: ClassVar[str]
     keyword: ClassVar[str]
-    compare: ClassVar[Callable[[Any, Any], bool]]
+    compare: ClassVar[Callable[[Any, Any], Any]]
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
@@ -61,6 +61,18 @@ class Lt(Bound):
     words, sign, keyword, compare = "below", "<", "exclusiveMaximum", operator.lt
 
 
+class MultipleOf(Bound):
+    words, sign, keyword = "a multiple of", "multiple of ", "multipleOf"
+    compare = staticmethod(lambda value, limit: value % limit == 0)
+
+
+class NotZero(Constraint):
+    rule, short = "not be 0", "not 0"
+
+    def holds(self, value: Any) -> bool:
+        return bool(value != 0)
+
+
 class Finite(Constraint):
     rule, short = "be a finite number", "finite"
 
@@ -82,11 +94,29 @@ class NotEmpty(Constraint):
         return len(value) > 0
 
 
+class Distinct(Constraint):
+    rule, short, schema = "not hold anything twice", "distinct", {"uniqueItems": True}
+
+    def holds(self, value: Any) -> bool:
+        return all(item not in value[:place] for place, item in enumerate(value))
+
+
 class OneCharacter(Constraint):
     rule, short, schema = "be one character", "one character", {"minLength": 1, "maxLength": 1}
 
     def holds(self, value: Any) -> bool:
         return len(value) == 1
+
+
+class Files(Constraint):
+    """Names of files, patterns of them, or an object that yields them, such as another pipe."""
+
+    rule, short = "name at least one file", "files"
+
+    def holds(self, value: Any) -> bool:
+        if isinstance(value, list | tuple):
+            return bool(value) and all(isinstance(item, str | os.PathLike) for item in value)
+        return not isinstance(value, int | float | dict | None)
 
 
 class PathName(Constraint):
@@ -114,7 +144,25 @@ FiniteFloat = Annotated[float, Finite()]
 PositiveFloat = Annotated[float, Gt(0), Finite()]
 NonNegativeFloat = Annotated[float, Ge(0), Finite()]
 Fraction = Annotated[float, Ge(0), Le(1)]
+Sign = Literal[""] | Annotated[str, OneCharacter()]  # none, or one
+FileNames = Annotated[Any, Files()]
 
 CONSTRAINTS: dict[str, type[Constraint]] = {
-    kind.__name__: kind for kind in (Ge, Gt, Le, Lt, Finite, NotNaN, NotEmpty, OneCharacter, PathName, Inside)
+    kind.__name__: kind
+    for kind in (
+        Ge,
+        Gt,
+        Le,
+        Lt,
+        MultipleOf,
+        NotZero,
+        Finite,
+        NotNaN,
+        NotEmpty,
+        Distinct,
+        OneCharacter,
+        Files,
+        PathName,
+        Inside,
+    )
 }

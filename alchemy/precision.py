@@ -10,9 +10,10 @@ import torch
 from loguru import logger
 from torch import Tensor
 
+from alchemy.constraints import PositiveFloat, PositiveInt
 from alchemy.context import Run, current_run
 from alchemy.data.peek import describe
-from alchemy.errors import AlchemyError, RunFailed, did_you_mean
+from alchemy.errors import AlchemyError, RunFailed
 from alchemy.nn.oom import explain_oom, gradients_kept, halves, is_oom, merged
 from alchemy.nn.recompute import recompute
 from alchemy.nn.scale import LossScale
@@ -36,17 +37,14 @@ class Precision(Registrable):
         self,
         *,
         dtype: Literal["fp32", "bf16", "fp16"] = "fp32",
-        scale: float = 65536.0,
-        scale_every: int = 2000,
+        scale: PositiveFloat = 65536.0,
+        scale_every: PositiveInt = 2000,
         compile: bool | dict[str, Any] = False,
         recompute: str | Sequence[str] = (),
         halve_on_oom: bool = False,
         anomaly: bool = False,
     ) -> None:
         self.run: Run = current_run()
-        if dtype not in DTYPES:
-            hint = did_you_mean(str(dtype), DTYPES) or f"one of {', '.join(DTYPES)}"
-            raise AlchemyError(f"dtype is {dtype!r}", section="precision", hint=hint)
         self.dtype, self.compile, self.halve_on_oom = DTYPES[dtype], compile, halve_on_oom
         self.recompute = [recompute] if isinstance(recompute, str) else list(recompute)
         self.loss_scale = LossScale(scale, scale_every) if dtype == "fp16" else None

@@ -6,11 +6,12 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, ClassVar, TypeVar, get_origin
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, ClassVar, ForwardRef, TypeVar, get_origin
 
 from alchemy.annotations import is_constrained, misfits, spell_out
 from alchemy.errors import AlchemyError, did_you_mean, origin_of
+from alchemy.rules import RULES, broken
 
 C = TypeVar("C", bound=type)
 
@@ -154,9 +155,8 @@ def _keywords(
         if key not in names and not takes_any:
             hint = did_you_mean(key, names) or f"it takes {', '.join(names) or 'nothing'}"
             raise AlchemyError(f"{_name(cls)} takes no {key!r}", where=where_of(table, key), section=section, hint=hint)
-    for key in keys if is_checked(cls, takes_any) else ():
-        for text, hint in misfits(key, table[key], *annotations(cls).get(key, ("", ""))):
-            raise AlchemyError(f"{_name(cls)}: {text}", where=where_of(table, key), section=section, hint=hint)
+    for key, text, hint in wrong_values(cls, {key: table[key] for key in keys}):
+        raise AlchemyError(f"{_name(cls)}: {text}", where=where_of(table, key), section=section, hint=hint)
     # parts with typed keywords get plain values; old ones, which swallow all, get the tables as they are
     values = {key: table[key] if takes_any else plain(table[key]) for key in keys}
     values |= {key: value for key, value in given.items() if key in names or takes_any}
@@ -165,6 +165,8 @@ def _keywords(
         raise AlchemyError(
             f"{_name(cls)} needs {', '.join(map(repr, missing))}", where=where_of(table), section=section
         )
+    for key, text, hint in broken_rules(cls, values):
+        raise AlchemyError(text, where=where_of(table, key), section=section, hint=hint)
     return values
 
 
@@ -180,9 +182,37 @@ def parameters(cls: Callable[..., Any]) -> tuple[dict[str, bool], bool]:
     return names, any(row.kind is inspect.Parameter.VAR_KEYWORD for row in rows)
 
 
-def is_checked(cls: Callable[..., Any], takes_any: bool) -> bool:
-    """Whether values must fit the annotations: those of old parts, which take any key, were never held to them."""
-    return not takes_any or cls.__module__.startswith("alchemy.")
+def wrong_values(
+    function: Callable[..., Any], values: Mapping[str, Any], *, limited: bool = False
+) -> Iterator[tuple[str, str, str]]:
+    """What the annotations of a class or function do not allow: the parameter, what is wrong, how to fix it.
+
+    With `limited` only parameters count whose annotation is more than a type: a Literal, or one with limits.
+    """
+    # the annotations of old parts, which take any key, were never checked, and a sloppy one worked
+    if parameters(function)[1] and not function.__module__.startswith("alchemy."):
+        return
+    rows = annotations(function)
+    for name, value in values.items():
+        annotation, default = rows.get(name, ("", ""))
+        if annotation and (not limited or is_constrained(annotation)):
+            yield from ((name, text, hint) for text, hint in misfits(name, value, annotation, default))
+
+
+def broken_rules(function: Callable[..., Any], values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """What is wrong with the values together, among them the defaults of those that are left out."""
+    code = _code(function)
+    name = f"{code.__module__}.{code.__qualname__.removesuffix('.__init__')}"
+    if name in RULES:
+        rows = inspect.signature(function).parameters.values()
+        given = {row.name: values.get(row.name, row.default) for row in rows}
+        yield from broken(name, given)
+
+
+def _code(function: Callable[..., Any]) -> Any:
+    """The function that has the parameters; a class that has none of its own, as a named tuple, stands for it."""
+    made = inspect.unwrap(function.__init__) if isinstance(function, type) else inspect.unwrap(function)
+    return made if inspect.isfunction(made) else function
 
 
 @functools.lru_cache(maxsize=512)
@@ -192,9 +222,8 @@ def annotations(function: Callable[..., Any]) -> dict[str, tuple[str, str]]:
         rows = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return {}
-    code = inspect.unwrap(function.__init__ if isinstance(function, type) else function)
-    names = getattr(code, "__globals__", {})
-    return {row.name: (_spelt_out(row.annotation, names), _source(row.default)) for row in rows}
+    names = vars(sys.modules[_code(function).__module__]) if _code(function).__module__ in sys.modules else {}
+    return {row.name: (_spelt_out(row.annotation, names), _default(row.default)) for row in rows}
 
 
 def _spelt_out(annotation: Any, names: Mapping[str, Any]) -> str:
@@ -204,34 +233,31 @@ def _spelt_out(annotation: Any, names: Mapping[str, Any]) -> str:
 
     if annotation is inspect.Parameter.empty:
         return ""
+    if isinstance(annotation, ForwardRef):
+        annotation = annotation.__forward_arg__
     if isinstance(annotation, str):
         return spell_out(annotation, meaning)
     return annotation.__qualname__ if isinstance(annotation, type) else repr(annotation)
 
 
-def _source(default: Any) -> str:
-    return "" if default is inspect.Parameter.empty else repr(default)
+def _default(value: Any) -> str:
+    return "" if value is inspect.Parameter.empty else repr(value)
 
 
 def constrained(init: Callable[..., None]) -> Callable[..., None]:
-    """A constructor that refuses what its signature excludes by a Literal or a limit, also when code calls it."""
+    """A constructor that refuses what its signature or a rule excludes, also when code calls it."""
 
     @functools.wraps(init)
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
-        limited = _limited(init)
-        for name, value in (dict(zip(annotations(init), (self, *args))) | kwargs).items() if limited else ():
-            for text, hint in misfits(name, value, *limited.get(name, ("", ""))):
-                raise AlchemyError(f"{type(self).__name__}: {text}", hint=hint)
+        values = dict(zip(annotations(init), (self, *args))) | kwargs
+        for _, text, hint in wrong_values(init, values, limited=True):
+            raise AlchemyError(f"{type(self).__name__}: {text}", hint=hint)
+        if all(name in values for name, required in parameters(init)[0].items() if required):
+            for _, text, hint in broken_rules(init, values):
+                raise AlchemyError(text, hint=hint)
         init(self, *args, **kwargs)
 
     return checked
-
-
-@functools.lru_cache(maxsize=512)
-def _limited(init: Callable[..., None]) -> dict[str, tuple[str, str]]:
-    """The parameters whose annotations have limits; read when it is first called, as aliases may stand below it."""
-    rows = annotations(init) if is_checked(init, parameters(init)[1]) else {}
-    return {name: row for name, row in rows.items() if is_constrained(row[0])}
 
 
 def filled_from(table_of: Callable[[], Mapping[str, Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from loguru import logger
 
 from alchemy.config.watch import example
+from alchemy.constraints import Gt, NonNegativeFloat, NotNaN, PositiveInt
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline.best import Best
@@ -16,8 +17,6 @@ from alchemy.pipeline.eval import place
 from alchemy.registry import Registrable, build
 
 __all__ = ["Divergence", "Epochs", "MinLR", "Patience", "Rules", "StopRule", "Target", "Time", "Tokens", "Updates"]
-
-Number = TypeVar("Number", int, float)
 
 
 class StopRule(Registrable):
@@ -53,8 +52,8 @@ class StopRule(Registrable):
 class Epochs(StopRule):
     """So many passes over the data; 2.5 ends in the middle of the third, where its number of steps is known."""
 
-    def __init__(self, *, epochs: float) -> None:
-        self.epochs = _above_zero("epochs", epochs)
+    def __init__(self, *, epochs: Annotated[float, Gt(0)]) -> None:
+        self.epochs = epochs
 
     def check(self, run: Run) -> str:
         sched = run.train_sched
@@ -69,8 +68,8 @@ class Epochs(StopRule):
 class Updates(StopRule):
     """So many steps of the optimiser."""
 
-    def __init__(self, *, updates: int) -> None:
-        self.updates = _above_zero("updates", updates)
+    def __init__(self, *, updates: PositiveInt) -> None:
+        self.updates = updates
 
     def check(self, run: Run) -> str:
         return f"{self.updates:,} updates are made" if run.update >= self.updates else ""
@@ -83,8 +82,8 @@ class Tokens(StopRule):
     They are added up when numbers are logged, every `log_every` updates: only then is the device asked for them.
     """
 
-    def __init__(self, *, tokens: float) -> None:
-        self.tokens = _above_zero("tokens", tokens)
+    def __init__(self, *, tokens: Annotated[float, Gt(0)]) -> None:
+        self.tokens = tokens
 
     def after_log(self, run: Run, values: Mapping[str, float]) -> str:
         seen = run.tokens
@@ -95,8 +94,10 @@ class Tokens(StopRule):
 class Time(StopRule):
     """So long a time since the run began; what a resumed run took before it was interrupted counts too."""
 
-    def __init__(self, *, hours: float = 0.0, minutes: float = 0.0, seconds: float = 0.0) -> None:
-        self.seconds = _above_zero("hours, minutes and seconds", hours * 3600 + minutes * 60 + seconds)
+    def __init__(
+        self, *, hours: NonNegativeFloat = 0, minutes: NonNegativeFloat = 0, seconds: NonNegativeFloat = 0
+    ) -> None:
+        self.seconds = hours * 3600 + minutes * 60 + seconds
 
     def check(self, run: Run) -> str:
         return f"{_spoken(self.seconds)} are over" if run.elapsed >= self.seconds else ""
@@ -106,8 +107,8 @@ class Time(StopRule):
 class MinLR(StopRule):
     """The learning rate of every group has come down to `lr`; a warm-up from below it does not count."""
 
-    def __init__(self, *, lr: float) -> None:
-        self.lr = _known("lr", lr)
+    def __init__(self, *, lr: Annotated[float, NotNaN()]) -> None:
+        self.lr = lr
         self.was_above = False
 
     def check(self, run: Run) -> str:
@@ -169,9 +170,9 @@ class Patience(Monitored):
     """`patience` evaluations in a row brought nothing better; an epoch without one does not count, 0 is off."""
 
     def __init__(
-        self, *, monitor: str, mode: Literal["max", "min"] = "max", patience: int = 3, min_delta: float = 0.0
+        self, *, monitor: str, mode: Literal["max", "min"] = "max", patience: int = 3, min_delta: NonNegativeFloat = 0.0
     ) -> None:
-        super().__init__(Best(monitor, mode, _known("min_delta", min_delta)))
+        super().__init__(Best(monitor, mode, min_delta))
         self.patience = patience
 
     def judge(self, run: Run, value: float, times: str) -> str:
@@ -183,9 +184,9 @@ class Patience(Monitored):
 class Target(Monitored):
     """The number has reached `value`."""
 
-    def __init__(self, *, monitor: str, value: float, mode: Literal["max", "min"] = "max") -> None:
+    def __init__(self, *, monitor: str, value: Annotated[float, NotNaN()], mode: Literal["max", "min"] = "max") -> None:
         super().__init__(Best(monitor, mode))
-        self.value = _known("value", value)
+        self.value = value
 
     def judge(self, run: Run, value: float, times: str) -> str:
         reached = value >= self.value if self.best.mode == "max" else value <= self.value
@@ -200,13 +201,15 @@ class Divergence(Monitored):
     """
 
     def __init__(
-        self, *, monitor: str = "train/loss", factor: float = 10.0, limit: float | None = None, rows: int = 3
+        self,
+        *,
+        monitor: str = "train/loss",
+        factor: Annotated[float, Gt(1)] = 10.0,
+        limit: Annotated[float, NotNaN()] | None = None,
+        rows: PositiveInt = 3,
     ) -> None:
-        if not factor > 1:
-            raise AlchemyError(f"factor must be above 1, not {factor}", hint="inf leaves only limit and NaN")
         super().__init__(Best(monitor, "min"))
-        self.limit = None if limit is None else _known("limit", limit)
-        self.factor, self.rows = factor, _above_zero("rows", rows)
+        self.factor, self.limit, self.rows = factor, limit, rows
         self.bad = 0
 
     def judge(self, run: Run, value: float, times: str) -> str:
@@ -312,18 +315,6 @@ def _named(key: str, rules: Sequence[StopRule]) -> dict[str, StopRule]:
 
 def _overrides(rule: StopRule, moment: str) -> bool:
     return getattr(type(rule), moment) is not getattr(StopRule, moment)
-
-
-def _above_zero(name: str, number: Number) -> Number:
-    if not number > 0:
-        raise AlchemyError(f"{name} must be above 0, not {number}")
-    return number
-
-
-def _known(name: str, number: Number) -> Number:
-    if math.isnan(number):  # nothing is above it, and nothing below: the rule would never be reached
-        raise AlchemyError(f"{name} must be a number, not {number}")
-    return number
 
 
 def _spoken(seconds: float) -> str:

@@ -11,8 +11,9 @@ import torch
 from loguru import logger
 from torch import Tensor
 
+from alchemy.constraints import PositiveInt
 from alchemy.context import Run, current_run
-from alchemy.errors import AlchemyError, RunFailed, did_you_mean
+from alchemy.errors import AlchemyError, RunFailed
 from alchemy.nn.reduce import Start, differentiable
 from alchemy.observe import Loss, Observer
 from alchemy.window import Window
@@ -49,12 +50,13 @@ class GradientUpdater:
     why_whole = ""  # why a batch cannot be halved when memory runs out
 
     def __init__(
-        self, *, period: int = 1, window: int | None = None, nonfinite: Literal["stop", "skip", "ignore"] = "stop"
+        self,
+        *,
+        period: PositiveInt = 1,
+        window: PositiveInt | None = None,
+        nonfinite: Literal["stop", "skip", "ignore"] = "stop",
     ) -> None:
         self.run: Run = current_run()
-        if nonfinite not in ("stop", "skip", "ignore"):
-            hint = did_you_mean(str(nonfinite), ("stop", "skip", "ignore")) or "write 'stop', 'skip' or 'ignore'"
-            raise AlchemyError(f"nonfinite is {nonfinite!r}", section="backward", hint=hint)
         self.nonfinite = nonfinite
         self.period = _period(period, window, self.run.group.size)
         self.updates = self.skipped = 0
@@ -359,13 +361,9 @@ def _is_plain(count: float | Tensor) -> TypeGuard[float]:
 
 def _period(period: int, window: int | None, ranks: int) -> int:
     """Micro-batches of an update in each process."""
-    for name, number in (("period", period), ("window", window)):
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
-            hint = "give a whole number of steps, 1 or more"
-            raise AlchemyError(f"{name} is {number!r}", section="backward", hint=hint)
     if window is None:
         return period
-    if window % ranks or period != 1:
-        hint = f"make it a multiple of {ranks}" if period == 1 else "give period or window, not both"
+    if window % ranks:
+        hint = f"make it a multiple of {ranks}"
         raise AlchemyError(f"window = {window} cannot be shared by {ranks} processes", section="backward", hint=hint)
     return window // ranks

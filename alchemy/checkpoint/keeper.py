@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from loguru import logger
 
@@ -30,16 +30,18 @@ from alchemy.checkpoint.manifest import (
     verify,
 )
 from alchemy.checkpoint.parts import WEIGHT_PARTS, Collected, collect, restore
-from alchemy.checkpoint.policy import SECTION, Every, Rank, Ranks, check_choice, check_count, check_monitor
+from alchemy.checkpoint.policy import SECTION, Every, Rank, Ranks, check_monitor
 from alchemy.checkpoint.saver import Saver
+from alchemy.constraints import NonNegativeInt, PositiveInt
 from alchemy.errors import did_you_mean
 from alchemy.files import write_atomic
+from alchemy.registry import Registrable
 
 OWN = "checkpoints"  # the name of its own state among the parts
 TOGETHER = 16  # updates after which several processes ask each other for the time
 
 
-class Checkpoints:
+class Checkpoints(Registrable):
     """Saves the whole state of `parts` into `state_dir`, as the table `[checkpoint]` says.
 
     The loop tells it of every update, epoch and score. A failing disk never stops the loop: it is told, counted in
@@ -52,18 +54,15 @@ class Checkpoints:
         state_dir: str | Path,
         *,
         monitor: str = "",
-        mode: str = "max",
-        best: int = 1,
-        last: int = 1,
-        every: int | dict[str, float] = {"epochs": 1, "minutes": 30},
+        mode: Literal["max", "min"] = "max",
+        best: NonNegativeInt = 1,
+        last: PositiveInt = 1,
+        every: PositiveInt | dict[str, float] = {"epochs": 1, "minutes": 30},
         at_end: bool = True,
         asynchronous: bool = True,
         enabled: bool = True,
     ) -> None:
         check_monitor(monitor)
-        check_choice("mode", mode, ("max", "min"))
-        check_count("best", best, 0)
-        check_count("last", last, 1)
         self.state_dir = Path(state_dir)
         self.monitor, self.last, self.at_end, self.enabled = monitor, last, at_end, enabled
         self.parts: dict[str, Any] = {}

@@ -7,7 +7,6 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from alchemy.config.ranges import wrong_period
 from alchemy.errors import AlchemyError
 
 SECTION = "checkpoint"
@@ -18,8 +17,6 @@ class Every:
 
     def __init__(self, every: int | Mapping[str, float]) -> None:
         table = every if isinstance(every, Mapping) else {"updates": every}
-        for unit, number in table.items():
-            _check_unit(unit, number)
         self.updates, self.epochs = int(table.get("updates", 0)), int(table.get("epochs", 0))
         self.seconds = 60.0 * table.get("minutes", math.inf)
         self.begin(0)
@@ -31,12 +28,6 @@ class Every:
 
     def is_due_at_epoch(self, epoch: int) -> bool:
         return bool(self.epochs) and (epoch + 1) % self.epochs == 0
-
-
-def _check_unit(unit: str, number: Any) -> None:
-    wrong = wrong_period(unit, number)
-    if wrong is not None:
-        raise AlchemyError(wrong[0], section=SECTION, hint=wrong[1])
 
 
 class Rank(NamedTuple):
@@ -68,16 +59,6 @@ class Ranks:
 
     def load(self, rows: Sequence[Sequence[Any]]) -> None:
         self.rows = [Rank(float(value), int(update), str(name)) for value, update, name in rows][: self.count]
-
-
-def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise AlchemyError(f"{name} = {value!r}", section=SECTION, hint=f"one of {', '.join(map(repr, choices))}")
-
-
-def check_count(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise AlchemyError(f"{name} = {value!r}", section=SECTION, hint=f"give a whole number, {least} or more")
 
 
 def check_monitor(monitor: Any) -> None:

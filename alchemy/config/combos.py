@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from alchemy.config.fields import fits
-from alchemy.config.ranges import is_number, out_of_range
-from alchemy.config.slots import Layout, Slot, entries, entry, has, is_table, where
-from alchemy.config.watch import bad_modes, brings_data, empty_times, homeless_checkpoints, watched_splits
+from alchemy.config.slots import Layout, Slot, entry, has, is_table, where
+from alchemy.config.watch import brings_data, homeless_checkpoints, watched_splits
 from alchemy.errors import Problem, did_you_mean
 
 Rule = Callable[[Layout], Iterator[Problem]]
@@ -139,11 +137,6 @@ def loader_options(layout: Layout) -> Iterator[Problem]:
             yield split.problem(
                 "sampler excludes shuffle", "shuffle", "remove shuffle: the sampler decides about the order"
             )
-        for key, least in (("batch_size", 1), ("num_workers", 0), ("prefetch_factor", 1), ("timeout", 0)):
-            if split.number(key) < least and has(split.table, key) and entry(split.table, key) is not None:
-                value = entry(split.table, key)
-                if isinstance(value, int) and not isinstance(value, bool):
-                    yield split.problem(f"{key} must be at least {least}, not {value}", key, "")
 
 
 def budget_options(layout: Layout) -> Iterator[Problem]:
@@ -199,26 +192,6 @@ def fields_flow(layout: Layout) -> Iterator[Problem]:
 # -- numbers
 
 
-def not_finite(layout: Layout) -> Iterator[Problem]:
-    for slot in [*layout.of_kind("optim"), *layout.of_kind("sched")]:
-        for key, value in entries(slot.table):
-            if key == "max_grad_norm" and value == math.inf:  # measured, never clipped
-                continue
-            odd = [item for item in (value if isinstance(value, list) else [value]) if _odd(item)]
-            if odd:
-                text = f"{key} must be a finite number, not {odd[0]}"
-                yield slot.problem(text, key, error=_knows(slot) or key == "lr")
-
-
-def _odd(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
-
-
-def _knows(slot: Slot) -> bool:
-    """Whether we know what a part does with its numbers: a project's own may give them another meaning."""
-    return slot.part is None or slot.part.ours or slot.part.module.startswith("torch.")
-
-
 def no_end(layout: Layout) -> Iterator[Problem]:
     sched = layout.at("sched")
     if sched is None or sched.part is None or not sched.part.ours:
@@ -228,18 +201,12 @@ def no_end(layout: Layout) -> Iterator[Problem]:
         yield sched.problem("does not say how long to train", hint="set epochs or num_training_steps")
 
 
-def bad_rates(layout: Layout) -> Iterator[Problem]:
+def nothing_learnt(layout: Layout) -> Iterator[Problem]:
     for optim in layout.of_kind("optim"):
-        for key in ("lr", "trf_lr", "max_grad_norm"):
+        for key in ("lr", "trf_lr"):
             value = entry(optim.table, key, None)
-            if is_number(value) and (value < 0 or (value == 0 and key == "max_grad_norm")):
-                yield optim.problem(f"{key} must be above 0, not {value}", key)
-            elif is_number(value) and value == 0:
+            if is_number(value) and value == 0:
                 yield optim.problem(f"{key} = 0: nothing will be learnt", key, hint="set a rate above 0", error=False)
-        for key in ("weight_decay", "eps"):
-            value = entry(optim.table, key, None)
-            if is_number(value) and value < 0:
-                yield optim.problem(f"{key} must be at least 0, not {value}", key, error=_knows(optim))
 
 
 def long_warmup(layout: Layout) -> Iterator[Problem]:
@@ -254,6 +221,10 @@ def long_warmup(layout: Layout) -> Iterator[Problem]:
         what = "epochs" if unit == "epoch" else "updates"
         text = f"the warm-up of {warmup} {what} is longer than the training of {total}"
         yield sched.problem(text, "num_warmup_steps", hint="the learning rate would never reach its height")
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 # -- evaluation
@@ -337,7 +308,7 @@ def two_seeds(layout: Layout) -> Iterator[Problem]:
 
 RULES: tuple[Rule, ...] = (
     shuffled_stream, workers_without_split, split_twice, batched_twice, batch_of_one, loader_options, budget_options,
-    chain_starts, fields_flow, out_of_range, not_finite, no_end, bad_rates, long_warmup, evaluated_splits,
-    never_evaluated, untrained_test, repeated_plugins, plugin_order, two_seeds, watched_splits, empty_times, bad_modes,
+    chain_starts, fields_flow, no_end, nothing_learnt, long_warmup, evaluated_splits,
+    never_evaluated, untrained_test, repeated_plugins, plugin_order, two_seeds, watched_splits,
     homeless_checkpoints,
 )  # fmt: skip

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from alchemy.annotations import expected, misfits
+from alchemy.annotations import expected, fits, misfits
 from alchemy.config.names import Class
 from alchemy.config.signature import Param, forwards, function_parameters
 from alchemy.config.slots import Layout, Slot, entries, entry, has, is_table, where
 from alchemy.config.source import Part, find
-from alchemy.config.tables import BY_CONVENTION, GIVEN, LISTS, LOADER, NAMED_OPTIM, NOT_PASSED, SECTIONS, WRAPPER
+from alchemy.config.tables import BY_CONVENTION, GIVEN, LISTS, LOADER, NAMED_OPTIM, NOT_PASSED, RATES, SECTIONS, WRAPPER
 from alchemy.errors import Problem, did_you_mean
+from alchemy.rules import broken
 
 DEEP = "`alchemy check --deep` tells what is read"
 
@@ -44,8 +45,10 @@ def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterato
             yield _unknown(slot, part, key, [*params, *_extra(slot, layout)], layout)
         elif _unclaimed(slot, part, key, layout):
             yield _unclaimed_problem(slot, part, key, layout, strict)
-    if slot.parent is None:
-        yield from _missing(slot, part, params, handed)
+    missing = list(_missing(slot, part, params, handed)) if slot.parent is None else []
+    yield from missing
+    if part.ours and not missing:
+        yield from _check_rules(slot, part, params)
 
 
 def _params(slot: Slot, part: Part, layout: Layout) -> dict[str, Param]:
@@ -55,6 +58,9 @@ def _params(slot: Slot, part: Part, layout: Layout) -> dict[str, Param]:
         params |= {p.name: p for p in (wrapper.params if wrapper else ()) if p.name not in params}
     if _named(slot):
         params |= {name: Param(name, text, "None") for name, text in NAMED_OPTIM.items()}
+    if slot.kind == "optim" and not part.ours:  # those of torch say nothing about limits in their signatures
+        known = [name for name in RATES if name in params or part.old_style]
+        params |= {name: Param(name, RATES[name], params[name].default if name in params else "None") for name in known}
     return params
 
 
@@ -166,6 +172,16 @@ def _missing(slot: Slot, part: Part, params: dict[str, Param], handed: dict[str,
 def _check_type(slot: Slot, part: Part, param: Param, value: Any) -> Iterator[Problem]:
     for text, hint in misfits(param.name, value, param.annotation, param.default):
         yield slot.problem(f"{part.name}: {text}", param.name, hint=hint, error=not _lenient(part))
+
+
+def _check_rules(slot: Slot, part: Part, params: dict[str, Param]) -> Iterator[Problem]:
+    """What is wrong with the values together; not asked while one of them is wrong by itself."""
+    values = {name: slot.value(name) for name in params}
+    given = [param for name, param in params.items() if has(slot.table, name)]
+    if all(fits(values[param.name], param.annotation, param.default) for param in given):
+        for klass in part.line:
+            for key, text, hint in broken(klass.dotted, values):
+                yield slot.problem(text, key if has(slot.table, key) else "", hint=hint)
 
 
 def _lenient(part: Part) -> bool:

@@ -126,6 +126,16 @@ NAMES_CODE = ("fn", "collate_fn", "sampler", "batch_sampler", "worker_init_fn")
 # what one of several optimisers, `[optim.<name>]`, takes beside its own keys, with the annotation to check against
 NAMED_OPTIM = {"params": "str | list[str]"}
 
+# the limits of what optimisers take that are not ours
+RATES = {
+    "lr": "Annotated[float, Ge(0), Finite()]",
+    "trf_lr": "Annotated[float, Ge(0), Finite()]",
+    "max_grad_norm": "Annotated[float, Gt(0)] | None",
+    "weight_decay": "Annotated[float, Ge(0), Finite()]",
+    "eps": "Annotated[float, Ge(0), Finite()] | list",
+    "betas": "list[Annotated[float, Ge(0), Lt(1)]]",
+}
+
 # what alchemy's wrapper around `torch.optim.X` takes beside the keys of the optimiser itself
 WRAPPER = ("max_grad_norm", "clip_value", "no_decay")
 

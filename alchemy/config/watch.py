@@ -62,21 +62,6 @@ def _evaluated(layout: Layout) -> set[Any]:
     return {pipe.value("split") or "dev" for pipe in pipes}
 
 
-def empty_times(layout: Layout) -> Iterator[Problem]:
-    for slot in layout.of_kind("stop rule"):
-        if slot.is_a("Time") and not any(slot.value(key) for key in ("hours", "minutes", "seconds")):
-            yield slot.problem("Time does not say how long", hint="set hours, minutes or seconds")
-
-
-def bad_modes(layout: Layout) -> Iterator[Problem]:
-    """Which of two scores is the better one."""
-    for slot in layout.of_kind("checkpoint"):
-        mode = slot.value("mode")
-        if isinstance(mode, str) and mode not in ("max", "min"):
-            hint = did_you_mean(mode, ("max", "min")) or "'max' where more is better, else 'min'"
-            yield slot.problem(f"mode must be 'max' or 'min', not {mode!r}", "mode", hint=hint)
-
-
 def homeless_checkpoints(layout: Layout) -> Iterator[Problem]:
     """Checkpoints are kept in the record."""
     for slot in layout.of_kind("checkpoint"):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from alchemy.constraints import PositiveInt
 from alchemy.data.columns import Column, Padded
 from alchemy.data.rows import LISTS, join, shown
 from alchemy.errors import AlchemyError, did_you_mean
@@ -60,7 +61,7 @@ class Pad(CollateFn):
         *,
         value: float | None = None,
         values: dict[str, float] | None = None,
-        multiple: int = 1,
+        multiple: PositiveInt = 1,
         left: bool = False,
         lengths: str = "",
         fields: dict[str, dict[str, Any]] | None = None,

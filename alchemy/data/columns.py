@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from alchemy.constraints import Distinct, NonNegativeInt, NotZero, PositiveInt
 from alchemy.data.rows import Rows, holds, join, no_numbers, numbers, place, real_places
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable
@@ -38,8 +39,8 @@ class Padded(Column):
         *,
         value: float = 0,
         left: bool = False,
-        multiple: int = 1,
-        max_length: int = 0,
+        multiple: PositiveInt = 1,
+        max_length: NonNegativeInt = 0,
         fixed: bool = False,
         long: Literal["refuse", "cut"] = "refuse",
         lengths: str = "",
@@ -49,13 +50,6 @@ class Padded(Column):
         previous: str = "",
         first: int | None = None,
     ) -> None:
-        for key, number in (("value", value), ("first", 0 if first is None else first)):
-            if not isinstance(number, int | float):
-                raise AlchemyError(f"Pad: {key} must be a number, not {number!r}")
-        _check_lengths(multiple, max_length, fixed, long)
-        if (previous == "") != (first is None):
-            hint = "name the field of the shifted tokens, and the id that stands first in it, mostly that of <eos>"
-            raise AlchemyError("'previous' and 'first' go together", hint=hint)
         self.value, self.left = value, left
         self.multiple = max_length if fixed else multiple
         self.max_length, self.fixed, self.long = max_length, fixed, long
@@ -140,15 +134,11 @@ class Image(Column):
     def __init__(
         self,
         *,
-        scale: float = 255.0,
+        scale: Annotated[float, NotZero()] = 255.0,
         mean: list[float] = [],
-        std: list[float] = [],
+        std: list[Annotated[float, NotZero()]] = [],
         layout: Literal["HWC", "CHW"] = "HWC",
     ) -> None:
-        if scale == 0 or 0 in std:
-            raise AlchemyError("Image: scale and std divide, and cannot be 0")
-        if layout not in ("HWC", "CHW"):
-            raise AlchemyError(f"Image: layout must be 'HWC' or 'CHW', not {layout!r}")
         self.scale, self.mean, self.std, self.layout = scale, mean, std, layout
 
     def __call__(self, name: str, values: list[Any]) -> dict[str, Any]:
@@ -195,10 +185,7 @@ class Spans(Column):
     is that of the field and `_count`, unless `count` gives another.
     """
 
-    def __init__(self, *, value: int = -1, labels: list[str] = [], count: str = "") -> None:
-        twice = [label for label in labels if labels.count(label) > 1]
-        if twice:
-            raise AlchemyError(f"Spans: the label {twice[0]!r} stands twice in labels", hint="its place is its number")
+    def __init__(self, *, value: int = -1, labels: Annotated[list[str], Distinct()] = [], count: str = "") -> None:
         self.value, self.labels, self.count = value, labels, count
         self.places = {label: place for place, label in enumerate(labels)}
 
@@ -241,16 +228,6 @@ def causal_mask(real_BT: Tensor) -> Tensor:
     return (before_TT & real_BT[:, None, :]) | torch.eye(size, dtype=torch.bool)
 
 
-def _check_lengths(multiple: int, max_length: int, fixed: bool, long: str) -> None:
-    for key, number, least in (("multiple", multiple, 1), ("max_length", max_length, 0)):
-        if not isinstance(number, int) or number < least:
-            raise AlchemyError(f"Pad: {key} must be a whole number of at least {least}, not {number!r}")
-    if max_length % multiple:
-        raise AlchemyError(f"Pad: max_length = {max_length} is no multiple of {multiple}, to which rows are padded")
-    if fixed and not max_length:
-        raise AlchemyError("Pad: fixed pads to max_length, which is not given")
-    if long not in ("refuse", "cut"):
-        raise AlchemyError(f"Pad: long must be 'refuse' or 'cut', not {long!r}")
 
 
 def _check_apart(fields: dict[str, str]) -> None:

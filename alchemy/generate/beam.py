@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, finite, logs_, not_numbers
+from alchemy.constraints import FiniteFloat, PositiveInt
+from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, logs_, not_numbers
 from alchemy.generate.rules import NEVER, Rule, obey
 
 BLOCK = 64  # tokens that are looked at together
@@ -50,20 +50,13 @@ class BeamSearch(Search):
     def __init__(
         self,
         *,
-        beam: int = 5,
-        nbest: int = 1,
-        length_penalty: float = 1.0,
+        beam: PositiveInt = 5,
+        nbest: PositiveInt = 1,
+        length_penalty: FiniteFloat = 1.0,
         exact: bool = False,
-        groups: int = 1,
-        diversity: float = 0.5,
+        groups: PositiveInt = 1,
+        diversity: FiniteFloat = 0.5,
     ) -> None:
-        if beam < 1:
-            raise AlchemyError(f"beam must be at least 1, not {beam}")
-        if not 1 <= nbest <= beam:
-            raise AlchemyError(f"nbest = {nbest} must be at least 1, and at most beam = {beam}")
-        if groups < 1 or beam % groups:
-            raise AlchemyError(f"groups = {groups} must be at least 1, and beam = {beam} a multiple of it")
-        finite(length_penalty=length_penalty, diversity=diversity)
         self.beam, self.nbest, self.length_penalty, self.exact = beam, nbest, length_penalty, exact
         self.groups, self.diversity = groups, diversity
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -39,13 +38,6 @@ def logs_(scores_NV: Tensor) -> Tensor:
     if scores_NV.device.type != "cpu" or scores_NV.dtype.itemsize < 4:
         return logs(scores_NV)
     return torch.log_softmax(scores_NV, -1, out=scores_NV)
-
-
-def finite(**values: float) -> None:
-    """Refuses what would make every score alike."""
-    for name, value in values.items():
-        if not math.isfinite(value):
-            raise AlchemyError(f"{name} must be a finite number, not {value}")
 
 
 def not_numbers() -> AlchemyError:

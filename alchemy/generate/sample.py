@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, finite, logs_, not_numbers
+from alchemy.constraints import FiniteFloat, Gt, Le, NonNegativeFloat, NonNegativeInt, PositiveInt
+from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, logs_, not_numbers
 from alchemy.generate.rules import NEVER, Rule, obey
 from alchemy.seeds import derive
 
@@ -27,21 +28,14 @@ class Sampling(Search):
     def __init__(
         self,
         *,
-        nbest: int = 1,
-        temperature: float = 1.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        typical: float = 1.0,
-        length_penalty: float = 1.0,
+        nbest: PositiveInt = 1,
+        temperature: NonNegativeFloat = 1.0,
+        top_k: NonNegativeInt = 0,
+        top_p: Annotated[float, Gt(0), Le(1)] = 1.0,
+        typical: Annotated[float, Gt(0), Le(1)] = 1.0,
+        length_penalty: FiniteFloat = 1.0,
         seed: int = 1,
     ) -> None:
-        if nbest < 1 or temperature < 0 or top_k < 0 or not 0 < top_p <= 1 or not 0 < typical <= 1:
-            hint = "nbest is at least 1, temperature and top_k at least 0, top_p and typical above 0 and at most 1"
-            given = (
-                f"nbest = {nbest}, temperature = {temperature}, top_k = {top_k}, top_p = {top_p}, typical = {typical}"
-            )
-            raise AlchemyError(f"texts cannot be drawn with {given}", hint=hint)
-        finite(temperature=temperature, length_penalty=length_penalty)
         self.nbest, self.temperature, self.top_k, self.top_p = nbest, temperature, top_k, top_p
         self.typical, self.length_penalty, self.seed = typical, length_penalty, seed
 

@@ -5,17 +5,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from alchemy.errors import AlchemyError
+from alchemy.constraints import Ge, Le
 from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps
 from alchemy.generate.rules import AtLeast, AtMost, NoRepeat, Penalty, Prefixes, Rule, Without
+from alchemy.registry import construct
 
-LARGEST = 10**9  # of a limit: beyond it is a slip
+# beyond the upper bound it is a slip
+Tokens = Annotated[int, Ge(0), Le(1_000_000_000)]
+Ratio = Annotated[float, Ge(0), Le(1_000_000_000)]
 
 
 class Limits(NamedTuple):
@@ -25,24 +28,13 @@ class Limits(NamedTuple):
     at least `min_ratio` for each of its source, and `min_length`.
     """
 
-    max_length: int = 256
-    max_ratio: float = 2.0
-    max_extra: int = 10
-    min_length: int = 0
-    min_ratio: float = 0.0
-    unk_penalty: float = 0.0
-    no_repeat: int = 0  # runs of so many tokens come once; 0: as often as they like
-
-    def checked(self) -> Limits:
-        for name, value in self._asdict().items():
-            whole = isinstance(self._field_defaults[name], int)
-            fits = type(value) is int if whole else type(value) in (int, float)
-            if not fits or not 0 <= value <= LARGEST:
-                kind = "a whole number" if whole else "a number"
-                raise AlchemyError(f"{name} must be {kind} of at least 0 and at most {LARGEST:,}, not {value!r}")
-        if self.max_length < max(1, self.min_length):
-            raise AlchemyError(f"max_length = {self.max_length} must be at least 1, and min_length = {self.min_length}")
-        return self
+    max_length: Annotated[Tokens, Ge(1)] = 256
+    max_ratio: Ratio = 2.0
+    max_extra: Tokens = 10
+    min_length: Tokens = 0
+    min_ratio: Ratio = 0.0
+    unk_penalty: Ratio = 0.0
+    no_repeat: Tokens = 0  # runs of so many tokens come once; 0: as often as they like
 
     def most(self, source_B: Tensor) -> Tensor:
         return (source_B * self.max_ratio + self.max_extra).long().clamp(1, self.max_length)
@@ -55,7 +47,8 @@ class Writer:
     """Writes the texts of a batch by a search, within limits."""
 
     def __init__(self, search: Search, special: Special, limits: Limits) -> None:
-        self.search, self.special, self.limits = search, special, limits.checked()
+        construct(Limits, limits._asdict())  # of code, which may give anything
+        self.search, self.special, self.limits = search, special, limits
 
     @torch.no_grad()
     def __call__(

@@ -10,6 +10,7 @@ from loguru import logger
 from torch import Tensor
 
 from alchemy.absent import NoUpdater
+from alchemy.constraints import PositiveInt
 from alchemy.context import Run, current_run
 from alchemy.nn.reduce import by_name, differentiable, mean, weighted_sum
 from alchemy.observe import Loss
@@ -45,7 +46,11 @@ class DefaultBackwardHandler(BackwardHandler):
 
     @filled_from(lambda: current_run().table("backward"))
     def __init__(
-        self, *, period: int = 1, window: int | None = None, nonfinite: Literal["stop", "skip", "ignore"] = "stop"
+        self,
+        *,
+        period: PositiveInt = 1,
+        window: PositiveInt | None = None,
+        nonfinite: Literal["stop", "skip", "ignore"] = "stop",
     ) -> None:
         super().__init__()
         self.nonfinite = nonfinite

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from alchemy.errors import AlchemyError
+from alchemy.constraints import Fraction, NonNegativeInt
 from alchemy.model import AlchemyModel
 from alchemy.models.base import TextModel
 from alchemy.models.encoders import Encoder
@@ -52,16 +52,14 @@ class TextClassifier(TextModel):
         encoder: dict[str, Any],
         head: dict[str, Any] = {"type": "alchemy.models.heads.Pool"},
         kind: Literal["", "single", "multi", "regression"] = "",
-        classes: int = 0,
-        dropout: float = 0.1,
+        classes: NonNegativeInt = 0,
+        dropout: Fraction = 0.1,
         ids: str = "input_ids",
         label: str = "",
         tokenizer: Any = None,
     ) -> None:
         super().__init__(ids=ids, tokenizer=tokenizer)
         self.kind = kind or getattr(self.run.task, "kind", "single")
-        if self.kind not in LOSSES:
-            raise AlchemyError(f"kind must be 'single', 'multi' or 'regression', not {kind!r}", section="model")
         self.label = label or TARGETS[self.kind]
         self.reads += (self.label,)
         made = self.encoder_of(encoder)

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from alchemy.constraints import Fraction, NonNegativeInt, PositiveInt
 from alchemy.errors import AlchemyError
 from alchemy.models.reading import Whole
 from alchemy.models.vectors import read_vectors
@@ -17,8 +18,6 @@ from alchemy.nn.dropout import Dropout
 from alchemy.nn.positions import waves
 from alchemy.nn.recurrent import BiRNN
 from alchemy.nn.rows import Rows, States
-from alchemy.nn.sizes import shares, sizes
-from alchemy.pipeline.itr import at_least
 from alchemy.registry import Registrable
 from alchemy.text import Tokenizer
 
@@ -59,14 +58,11 @@ class Lookup(nn.Module):
         dim: int,
         vectors: str = "",
         frozen: bool = False,
-        dropout: float = 0.0,
-        word_dropout: float = 0.0,
-        bigrams: int = 0,
+        dropout: Fraction = 0.0,
+        word_dropout: Fraction = 0.0,
+        bigrams: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
-        sizes(dim=dim)
-        shares(dropout=dropout, word_dropout=word_dropout)
-        at_least(0, bigrams, "bigrams")
         self.table = nn.Embedding(tokenizer.size, dim)
         nn.init.normal_(self.table.weight, std=dim**-0.5)
         self.pairs = nn.Embedding(bigrams, dim) if bigrams else None
@@ -104,12 +100,12 @@ class Embedding(Encoder):
         self,
         tokenizer: Tokenizer,
         *,
-        dim: int = 300,
+        dim: PositiveInt = 300,
         vectors: str = "",
         frozen: bool = False,
-        dropout: float = 0.0,
-        word_dropout: float = 0.0,
-        bigrams: int = 0,
+        dropout: Fraction = 0.0,
+        word_dropout: Fraction = 0.0,
+        bigrams: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
         self.width = dim
@@ -136,19 +132,16 @@ class Recurrent(Encoder):
         tokenizer: Tokenizer,
         *,
         kind: Literal["lstm", "gru"] = "lstm",
-        dim: int = 300,
-        hidden: int = 128,
-        layers: int = 1,
-        dropout: float = 0.5,
+        dim: PositiveInt = 300,
+        hidden: PositiveInt = 128,
+        layers: PositiveInt = 1,
+        dropout: Fraction = 0.5,
         vectors: str = "",
         frozen: bool = False,
-        word_dropout: float = 0.0,
-        bigrams: int = 0,
+        word_dropout: Fraction = 0.0,
+        bigrams: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
-        if kind not in ("lstm", "gru"):
-            raise AlchemyError(f"kind must be 'lstm' or 'gru', not {kind!r}")
-        sizes(hidden=hidden, layers=layers)
         self.embed = Lookup(
             tokenizer,
             dim=dim,
@@ -175,22 +168,18 @@ class Transformer(Encoder):
         self,
         tokenizer: Tokenizer,
         *,
-        dim: int = 256,
-        heads: int = 4,
-        layers: int = 2,
-        inner: int = 1024,
-        dropout: float = 0.1,
-        max_length: int = 512,
+        dim: PositiveInt = 256,
+        heads: PositiveInt = 4,
+        layers: PositiveInt = 2,
+        inner: PositiveInt = 1024,
+        dropout: Fraction = 0.1,
+        max_length: PositiveInt = 512,
         vectors: str = "",
         frozen: bool = False,
-        word_dropout: float = 0.0,
-        bigrams: int = 0,
+        word_dropout: Fraction = 0.0,
+        bigrams: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
-        sizes(dim=dim, heads=heads, layers=layers, inner=inner, max_length=max_length)
-        shares(dropout=dropout)
-        if dim % heads:
-            raise AlchemyError(f"dim = {dim} is no multiple of heads = {heads}", hint="each head takes an equal share")
         self.width, self.longest = dim, max_length
         self.embed = Lookup(
             tokenizer, dim=dim, vectors=vectors, frozen=frozen, dropout=0.0, word_dropout=word_dropout, bigrams=bigrams

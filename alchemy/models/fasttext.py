@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 
-from alchemy.errors import AlchemyError
+from alchemy.constraints import Fraction, Ge, Le, NotEmpty, PositiveInt
 from alchemy.models.encoders import PRIMES, Encoder
 from alchemy.nn.rows import Rows, States, in_front
-from alchemy.nn.sizes import shares, sizes
 from alchemy.text import Tokenizer
 
 
@@ -27,16 +28,12 @@ class NGrams(Encoder):
         self,
         tokenizer: Tokenizer,
         *,
-        dim: int = 100,
-        ngrams: list[int] = [1, 2, 3],
-        buckets: int = 500_000,
-        dropout: float = 0.0,
+        dim: PositiveInt = 100,
+        ngrams: Annotated[list[Annotated[int, Ge(1), Le(6)]], NotEmpty()] = [1, 2, 3],
+        buckets: PositiveInt = 500_000,
+        dropout: Fraction = 0.0,
     ) -> None:
         super().__init__()
-        if not ngrams or min(ngrams) < 1 or max(ngrams) > len(PRIMES):
-            raise AlchemyError(f"ngrams is {ngrams!r}", hint=f"give lengths from 1 to {len(PRIMES)}: [1, 2, 3]")
-        sizes(dim=dim, buckets=buckets)
-        shares(dropout=dropout)
         self.width, self.ngrams, self.buckets, self.drop = dim, ngrams, buckets, dropout
         # single tokens have vectors of their own in front, which no run can hit
         self.singles = tokenizer.size

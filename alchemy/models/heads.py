@@ -4,18 +4,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alchemy.errors import AlchemyError
+from alchemy.constraints import Fraction, NonNegativeInt, NotEmpty, PositiveInt
 from alchemy.nn.dropout import Dropout
 from alchemy.nn.recurrent import BiRNN
 from alchemy.nn.rows import States, at, max_of, mean_of
-from alchemy.nn.sizes import shares, sizes
-from alchemy.pipeline.itr import at_least
 from alchemy.registry import Registrable
 
 
@@ -44,8 +42,6 @@ class Pool(Head):
 
     def __init__(self, inputs: int, *, how: Literal["encoder", "first", "last", "mean", "max"] = "encoder") -> None:
         super().__init__()
-        if how not in ("encoder", "first", "last", "mean", "max"):
-            raise AlchemyError(f"how must be 'encoder', 'first', 'last', 'mean' or 'max', not {how!r}")
         self.width, self.how = inputs, how
 
     def forward(self, encoded: States) -> Tensor:
@@ -66,11 +62,14 @@ class Pool(Head):
 class CNN(Head):
     """TextCNN (Kim 2014): filters of several sizes over the tokens, and the maximum of each."""
 
-    def __init__(self, inputs: int, *, filter_sizes: list[int] = [3, 4, 5], filter_num: int = 256) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        *,
+        filter_sizes: Annotated[list[PositiveInt], NotEmpty()] = [3, 4, 5],
+        filter_num: PositiveInt = 256,
+    ) -> None:
         super().__init__()
-        if not filter_sizes or min(filter_sizes) < 1:
-            raise AlchemyError(f"filter_sizes is {filter_sizes!r}", hint="give whole numbers of at least 1: [3, 4, 5]")
-        sizes(filter_num=filter_num)
         self.sizes = filter_sizes
         self.convs = nn.ModuleList(nn.Conv1d(inputs, filter_num, size) for size in filter_sizes)
         self.width = filter_num * len(filter_sizes)
@@ -98,10 +97,13 @@ class LSTM(_Recurrent):
     """The last states of an LSTM in both directions."""
 
     def __init__(
-        self, inputs: int, *, lstm_hidden_size: int = 300, lstm_layers: int = 2, lstm_dropout: float = 0.5
+        self,
+        inputs: int,
+        *,
+        lstm_hidden_size: PositiveInt = 300,
+        lstm_layers: PositiveInt = 2,
+        lstm_dropout: Fraction = 0.5,
     ) -> None:
-        sizes(lstm_hidden_size=lstm_hidden_size, lstm_layers=lstm_layers)
-        shares(lstm_dropout=lstm_dropout)
         super().__init__(
             BiRNN("lstm", inputs, lstm_hidden_size, layers=lstm_layers, dropout=lstm_dropout), lstm_dropout
         )
@@ -112,10 +114,13 @@ class GRU(_Recurrent):
     """The last states of a GRU in both directions."""
 
     def __init__(
-        self, inputs: int, *, gru_hidden_size: int = 300, gru_layers: int = 2, gru_dropout: float = 0.5
+        self,
+        inputs: int,
+        *,
+        gru_hidden_size: PositiveInt = 300,
+        gru_layers: PositiveInt = 2,
+        gru_dropout: Fraction = 0.5,
     ) -> None:
-        sizes(gru_hidden_size=gru_hidden_size, gru_layers=gru_layers)
-        shares(gru_dropout=gru_dropout)
         super().__init__(BiRNN("gru", inputs, gru_hidden_size, layers=gru_layers, dropout=gru_dropout), gru_dropout)
 
 
@@ -123,10 +128,10 @@ class GRU(_Recurrent):
 class RCNN(Head):
     """TextRCNN (Lai et al. 2015): each token with what an LSTM read before and behind it, and the maximum of that."""
 
-    def __init__(self, inputs: int, *, hidden: int = 256, layers: int = 1, dropout: float = 0.0) -> None:
+    def __init__(
+        self, inputs: int, *, hidden: PositiveInt = 256, layers: PositiveInt = 1, dropout: Fraction = 0.0
+    ) -> None:
         super().__init__()
-        sizes(hidden=hidden, layers=layers)
-        shares(dropout=dropout)
         self.rnn = BiRNN("lstm", inputs, hidden, layers=layers, dropout=dropout)
         self.mix = nn.Linear(inputs + self.rnn.width, self.rnn.width)
         self.width = self.rnn.width
@@ -140,9 +145,8 @@ class RCNN(Head):
 class Attention(Head):
     """A mean of the tokens, weighted by how much each matters (Zhou et al. 2016)."""
 
-    def __init__(self, inputs: int, *, hidden: int = 0) -> None:
+    def __init__(self, inputs: int, *, hidden: NonNegativeInt = 0) -> None:
         super().__init__()
-        at_least(0, hidden, "hidden")
         self.width = inputs
         self.score = nn.Sequential(nn.Linear(inputs, hidden or inputs), nn.Tanh(), nn.Linear(hidden or inputs, 1))
 
@@ -155,10 +159,8 @@ class Attention(Head):
 class DPCNN(Head):
     """Deep pyramid CNN (Johnson and Zhang 2017): a text is halved between convolutions until one token is left."""
 
-    def __init__(self, inputs: int, *, filter_num: int = 250, dropout: float = 0.0) -> None:
+    def __init__(self, inputs: int, *, filter_num: PositiveInt = 250, dropout: Fraction = 0.0) -> None:
         super().__init__()
-        sizes(filter_num=filter_num)
-        shares(dropout=dropout)
         self.width = filter_num
         self.region = nn.Conv1d(inputs, filter_num, 3, padding=1)
         self.first = nn.ModuleList(nn.Conv1d(filter_num, filter_num, 3, padding=1) for _ in range(2))

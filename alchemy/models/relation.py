@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from alchemy.constraints import Fraction, NonNegativeInt
 from alchemy.model import AlchemyModel
 from alchemy.models.base import TextModel
 from alchemy.models.encoders import Encoder
@@ -50,8 +51,8 @@ class RelationClassifier(TextModel):
         encoder: dict[str, Any],
         head: dict[str, Any] = {"type": "alchemy.models.heads.Pool"},
         marks: list[str] = ["e1_mask", "e2_mask"],
-        classes: int = 0,
-        dropout: float = 0.1,
+        classes: NonNegativeInt = 0,
+        dropout: Fraction = 0.1,
         ids: str = "input_ids",
         label: str = "label_id",
         tokenizer: Any = None,

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from alchemy.constraints import Fraction, NonNegativeInt
 from alchemy.errors import AlchemyError
 from alchemy.model import AlchemyModel
 from alchemy.models.base import TextModel
@@ -61,16 +62,14 @@ class Tagger(TextModel):
         encoder: dict[str, Any],
         decoder: Literal["softmax", "crf"] = "crf",
         rules: bool = True,
-        classes: int = 0,
-        dropout: float = 0.1,
+        classes: NonNegativeInt = 0,
+        dropout: Fraction = 0.1,
         ids: str = "input_ids",
         words: str = "words",
         label: str = "targets",
         tokenizer: Any = None,
     ) -> None:
         super().__init__(ids=ids, tokenizer=tokenizer, reads=(words, label))
-        if decoder not in ("softmax", "crf"):
-            raise AlchemyError(f"decoder must be 'softmax' or 'crf', not {decoder!r}")
         if decoder == "crf" and self.criterion_cfg:
             hint = 'take out [criterion], or set decoder = "softmax"'
             raise AlchemyError("a chain of tags is its own loss, and [criterion] would not be used", hint=hint)

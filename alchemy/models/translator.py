@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from alchemy.constraints import NonNegativeInt
 from alchemy.errors import AlchemyError
 from alchemy.generate.hypothesis import Steps, logs
 from alchemy.model import AlchemyModel
@@ -51,8 +52,8 @@ class Translator(AlchemyModel):
         source: str = "source",
         target: str = "target",
         before: str = "prev_output_tokens",
-        source_size: int = 0,
-        target_size: int = 0,
+        source_size: NonNegativeInt = 0,
+        target_size: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
         self.source, self.target, self.before = source, target, before

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from alchemy.constraints import Fraction, NonNegativeFloat
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable, build, construct, parameters, resolve
 
@@ -48,7 +49,7 @@ class CrossEntropy(Loss):
     weight: Tensor | None
 
     def __init__(
-        self, *, label_smoothing: float = 0.0, ignore_index: int = -100, weight: Sequence[float] | None = None
+        self, *, label_smoothing: Fraction = 0.0, ignore_index: int = -100, weight: Sequence[float] | None = None
     ) -> None:
         super().__init__()
         self.label_smoothing = label_smoothing
@@ -112,7 +113,7 @@ class Focal(Loss):
         self,
         *,
         alpha: float | Sequence[float] | None = None,
-        gamma: float = 2.0,
+        gamma: NonNegativeFloat = 2.0,
         ignore_index: int = -100,
         learnable: bool = False,
     ) -> None:

@@ -4,16 +4,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 
-from alchemy.errors import AlchemyError
+from alchemy.constraints import Fraction, Ge, MultipleOf, PositiveInt
 from alchemy.nn.dropout import Dropout
 from alchemy.nn.linear import Linear
 from alchemy.nn.recurrent import BiRNN
 from alchemy.nn.rows import Rows, mean_of
 from alchemy.nn.seq2seq import Network, Source
-from alchemy.nn.sizes import shares, sizes
 
 
 class Recalled:
@@ -40,16 +41,12 @@ class AttentionLSTM(Network):
         *,
         source_size: int,
         target_size: int,
-        dim: int = 256,
-        hidden: int = 256,
-        layers: int = 1,
-        dropout: float = 0.2,
+        dim: PositiveInt = 256,
+        hidden: Annotated[int, Ge(2), MultipleOf(2)] = 256,  # both directions of the reader have half of it
+        layers: PositiveInt = 1,
+        dropout: Fraction = 0.2,
     ) -> None:
         super().__init__()
-        sizes(dim=dim, hidden=hidden, layers=layers)
-        shares(dropout=dropout)
-        if hidden % 2:
-            raise AlchemyError(f"hidden = {hidden} is odd, and both directions of the reader have half of it")
         self.hidden = hidden
         self.source_table, self.target_table = nn.Embedding(source_size, dim), nn.Embedding(target_size, dim)
         self.reader = BiRNN("lstm", dim, hidden // 2, layers=layers, dropout=dropout)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alchemy.errors import AlchemyError, RunFailed
+from alchemy.errors import RunFailed
 
 SMALLEST = 1e-4  # below it there is nothing left of the gradients that did not overflow
 
@@ -19,9 +18,6 @@ class LossScale:
     """Halved when gradients overflow, doubled after `every` updates without; changes only between two windows."""
 
     def __init__(self, value: float = 65536.0, every: int = 2000) -> None:
-        if not 0 < value < math.inf or every < 1:
-            hint = "give a finite scale above 0, and 1 or more updates"
-            raise AlchemyError(f"scale is {value} and scale_every {every}", section="precision", hint=hint)
         self.value, self.every = float(value), every
         self.good = 0  # updates since the scale was changed
         self.skipped = 0

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Literal, NamedTuple, cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from alchemy.constraints import Fraction, PositiveInt
 from alchemy.errors import AlchemyError
 from alchemy.nn.attention import CrossAttention, KeyValues, SelfAttention
 from alchemy.nn.cache import Family, LayerCache
@@ -20,7 +21,6 @@ from alchemy.nn.linear import Linear
 from alchemy.nn.positions import Learned, NoPlaces, Sinusoidal
 from alchemy.nn.rows import Rows
 from alchemy.nn.seq2seq import Network, Source
-from alchemy.nn.sizes import chosen, shares, sizes
 
 Activation = Literal["relu", "gelu", "swiglu"]
 Places = Literal["sinusoidal", "learned", "rotary"]
@@ -164,29 +164,21 @@ class Transformer(Network):
         *,
         source_size: int,
         target_size: int,
-        dim: int = 512,
-        heads: int = 8,
-        inner: int = 2048,
-        encoder_layers: int = 6,
-        decoder_layers: int = 6,
-        dropout: float = 0.1,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
+        dim: PositiveInt = 512,
+        heads: PositiveInt = 8,
+        inner: PositiveInt = 2048,
+        encoder_layers: PositiveInt = 6,
+        decoder_layers: PositiveInt = 6,
+        dropout: Fraction = 0.1,
+        attention_dropout: Fraction = 0.0,
+        activation_dropout: Fraction = 0.0,
         activation: Activation = "relu",
         norm_first: bool = False,
         places: Places = "sinusoidal",
-        max_positions: int = 1024,
+        max_positions: PositiveInt = 1024,
         share: Share = "all",
     ) -> None:
         super().__init__()
-        sizes(dim=dim, heads=heads, inner=inner, encoder_layers=encoder_layers, decoder_layers=decoder_layers)
-        shares(dropout=dropout, attention_dropout=attention_dropout, activation_dropout=activation_dropout)
-        for name, value, kinds in (
-            ("activation", activation, Activation),
-            ("places", places, Places),
-            ("share", share, Share),
-        ):
-            chosen(name, value, get_args(kinds))
         shape = Shape(
             dim=dim,
             heads=heads,

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
+from alchemy.annotations import misfits
+from alchemy.config.tables import RATES
+from alchemy.constraints import Finite, FiniteFloat, Ge, Gt, Le, Lt, NonNegativeFloat
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.nn.adamw import BertAdamW
 from alchemy.optim.base import OURS, AlchemyOptimizer, filled
 from alchemy.registry import parameters, resolve
+
+Beta = Annotated[float, Ge(0), Lt(1)]
 
 
 class Wrapped(AlchemyOptimizer):
@@ -20,8 +25,8 @@ class Wrapped(AlchemyOptimizer):
         self,
         *,
         type: str,
-        max_grad_norm: float | None = None,
-        clip_value: float | None = None,
+        max_grad_norm: Annotated[float, Gt(0)] | None = None,
+        clip_value: Annotated[float, Gt(0)] | None = None,
         no_decay: bool | Sequence[str] = False,
         **options: Any,
     ) -> None:
@@ -34,6 +39,9 @@ class Wrapped(AlchemyOptimizer):
                 known = [name for name in (*names, *OURS) if name != "params"]
                 hint = did_you_mean(key, known) or f"it takes {', '.join(known)}"
                 raise AlchemyError(f"{type} takes no {key!r}", where=where, section=self.section, hint=hint)
+        for key, value in options.items():
+            for text, hint in misfits(key, value, RATES.get(key, "")):
+                raise AlchemyError(f"{type}: {text}", section=self.section, hint=hint)
         self.make(kind, **{key: tuple(value) if isinstance(value, list) else value for key, value in options.items()})
 
 
@@ -45,16 +53,16 @@ class AdamW(AlchemyOptimizer):
     def __init__(
         self,
         *,
-        lr: float = 1e-3,
-        weight_decay: float = 1e-2,
-        betas: Sequence[float] = (0.9, 0.999),
-        eps: float = 1e-8,
+        lr: NonNegativeFloat = 1e-3,
+        weight_decay: NonNegativeFloat = 1e-2,
+        betas: tuple[Beta, Beta] = (0.9, 0.999),
+        eps: NonNegativeFloat = 1e-8,
         amsgrad: bool = False,
         fused: bool | None = None,
-        max_grad_norm: float | None = None,
-        clip_value: float | None = None,
+        max_grad_norm: Annotated[float, Gt(0)] | None = None,
+        clip_value: Annotated[float, Gt(0)] | None = None,
         no_decay: bool | Sequence[str] = False,
-        trf_lr: float | None = None,
+        trf_lr: NonNegativeFloat | None = None,
     ) -> None:
         super().__init__(max_grad_norm=max_grad_norm, clip_value=clip_value, no_decay=no_decay)
         options = {"lr": lr, "betas": tuple(betas), "eps": eps, "amsgrad": amsgrad, "fused": fused}
@@ -69,15 +77,15 @@ class HFAdamW(AlchemyOptimizer):
     def __init__(
         self,
         *,
-        lr: float = 1e-3,
-        weight_decay: float = 0.0,
-        betas: Sequence[float] = (0.9, 0.999),
-        eps: float = 1e-6,
+        lr: NonNegativeFloat = 1e-3,
+        weight_decay: NonNegativeFloat = 0.0,
+        betas: tuple[Beta, Beta] = (0.9, 0.999),
+        eps: NonNegativeFloat = 1e-6,
         correct_bias: bool = True,
-        max_grad_norm: float | None = None,
-        clip_value: float | None = None,
+        max_grad_norm: Annotated[float, Gt(0)] | None = None,
+        clip_value: Annotated[float, Gt(0)] | None = None,
         no_decay: bool | Sequence[str] = False,
-        trf_lr: float | None = None,
+        trf_lr: NonNegativeFloat | None = None,
     ) -> None:
         super().__init__(max_grad_norm=max_grad_norm, clip_value=clip_value, no_decay=no_decay)
         options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
@@ -92,14 +100,14 @@ class Adam(AlchemyOptimizer):
     def __init__(
         self,
         *,
-        lr: float = 1e-3,
-        weight_decay: float = 0.0,
-        betas: Sequence[float] = (0.9, 0.999),
-        eps: float = 1e-8,
+        lr: NonNegativeFloat = 1e-3,
+        weight_decay: NonNegativeFloat = 0.0,
+        betas: tuple[Beta, Beta] = (0.9, 0.999),
+        eps: NonNegativeFloat = 1e-8,
         amsgrad: bool = False,
         fused: bool | None = None,
-        max_grad_norm: float | None = None,
-        clip_value: float | None = None,
+        max_grad_norm: Annotated[float, Gt(0)] | None = None,
+        clip_value: Annotated[float, Gt(0)] | None = None,
         no_decay: bool | Sequence[str] = False,
     ) -> None:
         super().__init__(max_grad_norm=max_grad_norm, clip_value=clip_value, no_decay=no_decay)
@@ -115,14 +123,14 @@ class SGD(AlchemyOptimizer):
     def __init__(
         self,
         *,
-        lr: float = 1e-3,
-        momentum: float = 0.0,
-        dampening: float = 0.0,
-        weight_decay: float = 0.0,
+        lr: NonNegativeFloat = 1e-3,
+        momentum: NonNegativeFloat = 0.0,
+        dampening: FiniteFloat = 0.0,
+        weight_decay: NonNegativeFloat = 0.0,
         nesterov: bool = False,
         fused: bool | None = None,
-        max_grad_norm: float | None = None,
-        clip_value: float | None = None,
+        max_grad_norm: Annotated[float, Gt(0)] | None = None,
+        clip_value: Annotated[float, Gt(0)] | None = None,
         no_decay: bool | Sequence[str] = False,
     ) -> None:
         super().__init__(max_grad_norm=max_grad_norm, clip_value=clip_value, no_decay=no_decay)
@@ -138,13 +146,13 @@ class Adafactor(AlchemyOptimizer):
     def __init__(
         self,
         *,
-        lr: float = 1e-2,
-        beta2_decay: float = -0.8,
-        eps: Sequence[float | None] = (None, 1e-3),
-        d: float = 1.0,
-        weight_decay: float = 0.0,
-        max_grad_norm: float | None = None,
-        clip_value: float | None = None,
+        lr: NonNegativeFloat = 1e-2,
+        beta2_decay: Annotated[float, Le(0), Finite()] = -0.8,
+        eps: tuple[NonNegativeFloat | None, NonNegativeFloat] = (None, 1e-3),
+        d: Annotated[float, Ge(1), Finite()] = 1.0,
+        weight_decay: NonNegativeFloat = 0.0,
+        max_grad_norm: Annotated[float, Gt(0)] | None = None,
+        clip_value: Annotated[float, Gt(0)] | None = None,
         no_decay: bool | Sequence[str] = False,
     ) -> None:
         super().__init__(max_grad_norm=max_grad_norm, clip_value=clip_value, no_decay=no_decay)

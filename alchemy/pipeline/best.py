@@ -16,10 +16,6 @@ class Best:
     """Keeps the best of the numbers it is shown; a number that is not finite is never better."""
 
     def __init__(self, monitor: str, mode: str, min_delta: float = 0.0) -> None:
-        if mode not in ("max", "min"):
-            raise AlchemyError(f"mode must be 'max' or 'min', not {mode!r}")
-        if min_delta < 0:
-            raise AlchemyError(f"min_delta must not be negative, but is {min_delta}")
         self.monitor, self.mode, self.min_delta = monitor, mode, min_delta
         self.value: float | None = None
         self.at: dict[str, int] = {}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from alchemy.constraints import NotEmpty, PositiveInt
 from alchemy.data.budget import Cuts
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
@@ -27,10 +28,6 @@ class _Source(LstDataPipeline, Cuts):
     def __init__(self, corpora: dict[str, Corpus], *, left: Sequence[str], multiple: int, pad: int | None) -> None:
         super().__init__()
         self.corpora, self.left, self.multiple = corpora, left, multiple
-        if not all(corpora):
-            raise AlchemyError("the field of a corpus needs a name", hint='leave it out for "ids"')
-        if multiple < 1:
-            raise AlchemyError(f"multiple must be at least 1, not {multiple}")
         own = {name: corpus.manifest.pad if pad is None else pad for name, corpus in corpora.items()}
         lacking = [str(corpora[name].path) for name, value in own.items() if value is None]
         if lacking:
@@ -88,7 +85,13 @@ class Mapped(_Source):
     """The sentences of one corpus: `field`, rows padded on the right, or with `left` in front, and `field_lengths`."""
 
     def __init__(
-        self, path: str, *, field: str = "ids", left: bool = False, multiple: int = 1, pad: int | None = None
+        self,
+        path: str,
+        *,
+        field: Annotated[str, NotEmpty()] = "ids",
+        left: bool = False,
+        multiple: PositiveInt = 1,
+        pad: int | None = None,
     ) -> None:
         super().__init__({field: Corpus(path)}, left=(field,) if left else (), multiple=multiple, pad=pad)
 
@@ -101,7 +104,7 @@ class Parallel(_Source):
     """
 
     def __init__(
-        self, source: str, target: str, *, left_source: bool = False, multiple: int = 1, pad: int | None = None
+        self, source: str, target: str, *, left_source: bool = False, multiple: PositiveInt = 1, pad: int | None = None
     ) -> None:
         corpora = {"source": Corpus(source), "target": Corpus(target)}
         super().__init__(corpora, left=("source",) if left_source else (), multiple=multiple, pad=pad)

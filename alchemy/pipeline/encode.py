@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from torch.utils.data import IterableDataset
 
+from alchemy.constraints import NonNegativeInt
 from alchemy.data.chain import reader_share, title, walk
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline, where_before
@@ -57,7 +58,7 @@ class Texts(DataPipeline):
         pair: str = "",
         segments: str = "",
         template: str = "",
-        max_length: int = 0,
+        max_length: NonNegativeInt = 0,
         long: Literal["refuse", "longest_first", "only_first", "only_second"] = "refuse",
         spans: dict[str, str] = {},
     ) -> None:
@@ -112,7 +113,7 @@ class Wordwise(DataPipeline):
         to: str = "input_ids",
         segments: str = "",
         template: str = "",
-        max_length: int = 0,
+        max_length: NonNegativeInt = 0,
         long: Literal["refuse", "only_first"] = "refuse",
         blank: bool = False,
         words: str = "",
@@ -124,8 +125,6 @@ class Wordwise(DataPipeline):
         self.field, self.to, self.segments = field, to, segments
         self.template, self.max_length, self.long = template, max_length, long
         self.blank, self.words, self.align, self.ignore, self.marks = blank, words, align, ignore, marks
-        if type(ignore) is not int:
-            raise AlchemyError(f"ignore must be a whole number, not {ignore!r}")
         self.tokenizer = tokenizer_of(tokenizer)
         makes = [Made("to", to, self.tokenizer.pad), *([Made("segments", segments, 0)] if segments else [])]
         makes += [Made("words", words, -1)] if words else []

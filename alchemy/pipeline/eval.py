@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from loguru import logger
 
+from alchemy.constraints import NonNegativeFloat, NonNegativeInt
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.files import replace_folder, write_atomic
@@ -113,7 +114,7 @@ class SaveBest(EvalPipeline):
         mode: Literal["max", "min"] = "max",
         split: str = "dev",
         name: str = "best",
-        min_delta: float = 0.0,
+        min_delta: NonNegativeFloat = 0.0,
         enabled: bool = True,
     ) -> None:
         super().__init__()
@@ -166,7 +167,7 @@ class SaveExamples(EvalPipeline):
         *,
         filename: str = "examples.jsonl",
         rows: str = "preds",
-        limit: int = 100,
+        limit: NonNegativeInt = 100,
         only_wrong: bool = False,
         pred: str = "pred",
         label: str = "label",
@@ -201,7 +202,7 @@ class EarlyStop(EvalPipeline):
         monitor: str = "accuracy",
         mode: Literal["max", "min"] = "max",
         patience: int = 3,
-        min_delta: float = 0.0,
+        min_delta: NonNegativeFloat = 0.0,
         split: str = "dev",
         enabled: bool = True,
     ) -> None:

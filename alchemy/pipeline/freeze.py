@@ -7,6 +7,7 @@ from typing import Any
 
 from loguru import logger
 
+from alchemy.constraints import NonNegativeInt, PositiveInt
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.nn.groups import matches
 from alchemy.pipeline import BeginStepPipeline, SchedPipeline
@@ -20,12 +21,11 @@ class Freeze(BeginStepPipeline):
     once; a parameter that another Freeze still holds stays frozen, and one that the model froze itself is left alone.
     """
 
-    def __init__(self, *, pattern: str | Sequence[str], start: int = 0, until: int | None = None) -> None:
+    def __init__(
+        self, *, pattern: str | Sequence[str], start: NonNegativeInt = 0, until: PositiveInt | None = None
+    ) -> None:
         super().__init__()
         self.patterns = [pattern] if isinstance(pattern, str) else list(pattern)
-        if start < 0 or (until is not None and until <= start):
-            hint = "give updates, with start before until"
-            raise AlchemyError(f"start is {start} and until is {until}", section="sched.pipes", hint=hint)
         self.start, self.until = start, until
         self.names = self._named()
         self._on = False

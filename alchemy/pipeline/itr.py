@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from alchemy.constraints import NonNegativeInt, PositiveInt
 from alchemy.data.chain import Order, reader_share, title, walk
 from alchemy.data.named import function_named
 from alchemy.errors import AlchemyError
@@ -36,9 +37,9 @@ __all__ = [
 class Batch(ItrDataPipeline):
     """Lists of `batch_size` samples, for the collate function to stack."""
 
-    def __init__(self, datapipe: Any, batch_size: int = 1, drop_last: bool = False) -> None:
+    def __init__(self, datapipe: Any, batch_size: PositiveInt = 1, drop_last: bool = False) -> None:
         super().__init__(datapipe)
-        self.batch_size, self.drop_last = at_least(1, batch_size, "Batch: batch_size"), drop_last
+        self.batch_size, self.drop_last = batch_size, drop_last
 
     def __iter__(self) -> Iterator[list[Any]]:
         samples = iter(self.datapipe)
@@ -59,12 +60,16 @@ class BucketBatch(ItrDataPipeline):
     """
 
     def __init__(
-        self, datapipe: Any, *, batch_size: int, key: str, buffer_size: int = 1000, drop_last: bool = False
+        self,
+        datapipe: Any,
+        *,
+        batch_size: PositiveInt,
+        key: str,
+        buffer_size: PositiveInt = 1000,
+        drop_last: bool = False,
     ) -> None:
         super().__init__(datapipe)
-        self.batch_size = at_least(1, batch_size, "BucketBatch: batch_size")
-        self.buffer_size = at_least(batch_size, buffer_size, "BucketBatch: buffer_size")
-        self.key, self.drop_last = key, drop_last
+        self.batch_size, self.buffer_size, self.key, self.drop_last = batch_size, buffer_size, key, drop_last
         self.order = Order()
 
     def __iter__(self) -> Iterator[list[Any]]:
@@ -97,9 +102,9 @@ class Shuffle(ItrDataPipeline):
 
     keeps = True
 
-    def __init__(self, datapipe: Any, buffer_size: int = 1000) -> None:
+    def __init__(self, datapipe: Any, buffer_size: PositiveInt = 1000) -> None:
         super().__init__(datapipe)
-        self.buffer_size = at_least(1, buffer_size, "Shuffle: buffer_size")
+        self.buffer_size = buffer_size
         self.order = Order()
 
     def __iter__(self) -> Iterator[Any]:
@@ -144,9 +149,9 @@ class WithLength(ItrDataPipeline):
 
     keeps = True
 
-    def __init__(self, datapipe: Any, length: int) -> None:
+    def __init__(self, datapipe: Any, length: NonNegativeInt) -> None:
         super().__init__(datapipe)
-        self.length = at_least(0, length, "WithLength: length")
+        self.length = length
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.datapipe)
@@ -197,7 +202,7 @@ class Take(ItrDataPipeline):
 
     keeps = True
 
-    def __init__(self, datapipe: Any, n: int) -> None:
+    def __init__(self, datapipe: Any, n: PositiveInt) -> None:
         super().__init__(datapipe)
         above = list(walk(datapipe))
         filters = [place for place, pipe in enumerate(above) if isinstance(pipe, Filter)]
@@ -206,7 +211,7 @@ class Take(ItrDataPipeline):
             raise AlchemyError(
                 "Take behind Filter behind SplitByWorker: no worker knows what the others keep", hint=hint
             )
-        self.n = at_least(1, n, "Take: n")
+        self.n = n
 
     def __iter__(self) -> Iterator[Any]:
         return itertools.islice(self.datapipe, share_of(self.n, self))
@@ -277,12 +282,6 @@ def share_of(total: int, pipe: Any) -> int:
     splitter = next((above for above in walk(pipe.datapipe) if getattr(above, "splits", False) is True), None)
     reader, readers = (0, 1) if splitter is None else reader_share(splitter)
     return max(0, -(-(total - reader) // readers))
-
-
-def at_least(least: int, value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise AlchemyError(f"{what} must be a whole number of at least {least}, not {value!r}")
-    return value
 
 
 def function_of(fn: Any, args: Mapping[str, Any] | None, what: str) -> Any:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from loguru import logger
 from torch.utils.data import IterableDataset
 
+from alchemy.constraints import Gt, Lt, NonNegativeInt, NotEmpty, PositiveInt
 from alchemy.data.chain import title
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before, where_in
-from alchemy.pipeline.itr import at_least, field_of, function_of, length_of, mapped
+from alchemy.pipeline.itr import field_of, function_of, length_of, mapped
 
 __all__ = ["Filter", "HoldOut", "ItrToLst", "Map", "SequenceWrapper", "Take"]
 
@@ -21,14 +22,8 @@ __all__ = ["Filter", "HoldOut", "ItrToLst", "Map", "SequenceWrapper", "Take"]
 class SequenceWrapper(LstDataPipeline):
     """A list of the config, or of Python, as a source: names of files, mostly."""
 
-    def __init__(self, datapipe: list[Any]) -> None:
+    def __init__(self, datapipe: Annotated[Sequence[Any], NotEmpty()]) -> None:
         super().__init__(datapipe)
-        is_list = hasattr(datapipe, "__getitem__") and hasattr(datapipe, "__len__")
-        if isinstance(datapipe, str | bytes) or not is_list:
-            hint = 'write datapipe = ["train.jsonl"]'
-            raise AlchemyError(f"SequenceWrapper needs a list, not {datapipe!r}", hint=hint)
-        if len(datapipe) == 0:
-            raise AlchemyError("SequenceWrapper was given an empty list", hint="name at least one file")
 
     def __getitem__(self, index: int) -> Any:
         return self.datapipe[index]
@@ -115,9 +110,9 @@ class Take(LstDataPipeline):
     keeps = True
     where = where_before
 
-    def __init__(self, datapipe: Any, n: int) -> None:
+    def __init__(self, datapipe: Any, n: PositiveInt) -> None:
         super().__init__(check_list(datapipe, "Take"))
-        self.n = at_least(1, n, "Take: n")
+        self.n = n
 
     def __getitem__(self, index: int) -> Any:
         if not -len(self) <= index < len(self):
@@ -137,17 +132,22 @@ class HoldOut(LstDataPipeline):
 
     keeps = True
 
-    def __init__(self, datapipe: Any, *, share: float = 0.1, held: bool = False, seed: int = 0) -> None:
+    def __init__(
+        self,
+        datapipe: Any,
+        *,
+        share: Annotated[float, Gt(0), Lt(1)] = 0.1,
+        held: bool = False,
+        seed: NonNegativeInt = 0,
+    ) -> None:
         super().__init__(check_list(datapipe, "HoldOut"))
         self.share, self.held, self.seed = share, held, seed
-        if isinstance(share, bool) or not isinstance(share, int | float):
-            raise AlchemyError(f"HoldOut: share must be a number between 0 and 1, not {share!r}")
         count = len(datapipe)
-        size = round(count * share) if 0 < share < 1 else 0
+        size = round(count * share)
         if not 0 < size < count:
-            hint = "share is a number between 0 and 1 that leaves some on both sides"
+            hint = "choose a share that leaves some on both sides"
             raise AlchemyError(f"HoldOut: a share of {share} of {count} samples is {size}", hint=hint)
-        drawn = np.random.Generator(np.random.PCG64(at_least(0, seed, "HoldOut: seed"))).permutation(count) < size
+        drawn = np.random.Generator(np.random.PCG64(seed)).permutation(count) < size
         self.kept = np.flatnonzero(drawn == held)
 
     def __getitem__(self, index: int) -> Any:

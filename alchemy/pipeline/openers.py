@@ -8,10 +8,11 @@ import io
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from loguru import logger
 
+from alchemy.constraints import FileNames, OneCharacter, Sign
 from alchemy.data.chain import worker_share
 from alchemy.data.files import COMPRESSED, expand, open_bytes, open_text, read_lines, readable
 from alchemy.errors import AlchemyError
@@ -28,7 +29,7 @@ class BadRow(Exception):
 class LineOpener(ItrDataPipeline):
     """The lines of text files, without their ends."""
 
-    def __init__(self, datapipe: Any, *, encoding: str = "utf-8", skip_empty: bool = False) -> None:
+    def __init__(self, datapipe: FileNames, *, encoding: str = "utf-8", skip_empty: bool = False) -> None:
         super().__init__(datapipe)
         check_sources(datapipe)
         self.encoding, self.skip_empty = encoding, skip_empty
@@ -47,10 +48,12 @@ TxtOpener = LineOpener
 class JsonlOpener(ItrDataPipeline):
     """One JSON value a line; empty lines are passed over. `bad = "skip"` leaves out lines that are no JSON."""
 
-    def __init__(self, datapipe: Any, *, encoding: str = "utf-8", bad: Literal["error", "skip"] = "error") -> None:
+    def __init__(
+        self, datapipe: FileNames, *, encoding: str = "utf-8", bad: Literal["error", "skip"] = "error"
+    ) -> None:
         super().__init__(datapipe)
         check_sources(datapipe)
-        self.encoding, self.bad = encoding, check_bad(bad)
+        self.encoding, self.bad = encoding, bad
 
     def __iter__(self) -> Iterator[Any]:
         for path in paths(self.datapipe):
@@ -63,10 +66,10 @@ class CsvOpener(ItrDataPipeline):
 
     def __init__(
         self,
-        datapipe: Any,
+        datapipe: FileNames,
         *,
-        delimiter: str = ",",
-        quote: str = '"',
+        delimiter: Annotated[str, OneCharacter()] = ",",
+        quote: Sign = '"',
         header: bool = True,
         fields: list[str] | None = None,
         encoding: str = "utf-8",
@@ -74,9 +77,8 @@ class CsvOpener(ItrDataPipeline):
     ) -> None:
         super().__init__(datapipe)
         check_sources(datapipe)
-        check_signs(delimiter, quote)
         self.delimiter, self.quote, self.header, self.fields = delimiter, quote, header, fields
-        self.encoding, self.bad = encoding, check_bad(bad)
+        self.encoding, self.bad = encoding, bad
 
     def __iter__(self) -> Iterator[Any]:
         for path in paths(self.datapipe):
@@ -90,9 +92,9 @@ class TsvOpener(ItrDataPipeline):
 
     def __init__(
         self,
-        datapipe: Any,
+        datapipe: FileNames,
         *,
-        quote: str = "",
+        quote: Sign = "",
         header: bool = True,
         fields: list[str] | None = None,
         encoding: str = "utf-8",
@@ -100,7 +102,7 @@ class TsvOpener(ItrDataPipeline):
     ) -> None:
         super().__init__(datapipe)
         check_sources(datapipe)
-        self.quote, self.header, self.fields, self.encoding, self.bad = quote, header, fields, encoding, check_bad(bad)
+        self.quote, self.header, self.fields, self.encoding, self.bad = quote, header, fields, encoding, bad
 
     def __iter__(self) -> Iterator[Any]:
         for path in paths(self.datapipe):
@@ -112,7 +114,7 @@ class TsvOpener(ItrDataPipeline):
 class ParquetOpener(ItrDataPipeline):
     """The rows of parquet files as dicts; `columns` reads only some of them."""
 
-    def __init__(self, datapipe: Any, *, columns: list[str] | None = None) -> None:
+    def __init__(self, datapipe: FileNames, *, columns: list[str] | None = None) -> None:
         super().__init__(datapipe)
         check_sources(datapipe)
         self.columns = columns
@@ -145,22 +147,9 @@ def paths(source: Any) -> Iterator[Path]:
 
 def check_sources(source: Any) -> None:
     """Looks for the files before training starts, where their names are known already."""
-    if source is None:
-        raise AlchemyError("an opener needs the names of files", hint='give it datapipe = ["train.jsonl"]')
     if isinstance(source, str | Path | list | tuple | LstDataPipeline):
         for _ in paths(source):
             pass
-
-
-def check_bad(bad: str) -> str:
-    if bad not in ("error", "skip"):
-        raise AlchemyError(f"bad must be 'error' or 'skip', not {bad!r}")
-    return bad
-
-
-def check_signs(delimiter: str, quote: str) -> None:
-    if len(delimiter) != 1 or len(quote) > 1:
-        raise AlchemyError(f"delimiter and quote are single characters, not {delimiter!r} and {quote!r}")
 
 
 def good(path: Path, rows: Iterable[tuple[int, Any]], bad: str) -> Iterator[Any]:

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from loguru import logger
 
-from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.constraints import NonNegativeInt
+from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
 from alchemy.metrics.numbers import numbers_in
 from alchemy.pipeline import EvalPipeline
@@ -21,7 +22,6 @@ from alchemy.pipeline.eval import place
 from alchemy.pipeline.findings import KINDS, Answers, Findings, kind_of
 from alchemy.pipeline.pictures import draw_confusion, draw_numbers
 from alchemy.pipeline.predictions import PredictionFile
-from alchemy.pipeline.processors.schemes import Scheme
 from alchemy.pipeline.rows import to_json
 from alchemy.pipeline.tables import aligned
 from alchemy.records.labels import labels_file, read_names
@@ -48,23 +48,19 @@ class Report(EvalPipeline):
         self,
         *,
         splits: list[str] = [],
-        pieces: list[str] = list(PIECES),
+        pieces: list[Literal["report", "confusion", "picture", "hardest"]] = list(PIECES),
         predictions: Literal["", "jsonl", "csv"] = "",
-        limit: int = 100,
+        limit: NonNegativeInt = 100,
         rows: str = "preds",
         pred: str = "pred",
         label: str = "",
         kind: Literal["", "classes", "labels", "tags", "numbers"] = "",
         names: list[str] = [],
-        scheme: str = "",
+        scheme: Literal["", "BIO", "IOB1", "BIOES", "BMES", "BILOU"] = "",
         other: str = "",
         enabled: bool = True,
     ) -> None:
         super().__init__()
-        _check("pieces", pieces, PIECES)
-        _check("predictions", [predictions], ("", "jsonl", "csv"))
-        _check("kind", [kind], ("", *KINDS))
-        Scheme(scheme or "BIO")
         self.splits, self.pieces, self.predictions, self.limit = splits, pieces, predictions, limit
         self.rows, self.pred, self.label, self.kind = rows, pred, label, kind
         self.names, self.scheme, self.other, self.enabled = names, scheme, other, enabled
@@ -188,10 +184,3 @@ def finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _check(key: str, given: list[str], known: tuple[str, ...]) -> None:
-    for value in given:
-        if value not in known:
-            hint = did_you_mean(value, known) or f"it may be {', '.join(filter(None, known))}"
-            raise AlchemyError(f"Report: {key} knows no {value!r}", hint=hint)

@@ -6,8 +6,8 @@ from typing import Any
 
 from loguru import logger
 
+from alchemy.constraints import PositiveInt
 from alchemy.context import Run
-from alchemy.errors import AlchemyError
 from alchemy.loop import evaluate
 from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipeline, EndStepPipeline, SchedPipeline
 
@@ -56,9 +56,9 @@ class EvalAtFinishEEPipeline(EndEpochPipeline):
 class EvalESPipeline(EndStepPipeline):
     """Evaluates every `period` steps."""
 
-    def __init__(self, period: int, split: str = "dev", needs_loss: bool = True) -> None:
+    def __init__(self, period: PositiveInt, split: str = "dev", needs_loss: bool = True) -> None:
         super().__init__()
-        self.period, self.split, self.needs_loss = _check_period(period), split, needs_loss
+        self.period, self.split, self.needs_loss = period, split, needs_loss
 
     def __call__(self, outputs: Any = None, **kwargs: Any) -> dict[str, Any]:
         if (self.run.train_sched.cur_step + 1) % self.period == 0:
@@ -70,9 +70,9 @@ class EvalESPipeline(EndStepPipeline):
 class EvalEEPipeline(EndEpochPipeline):
     """Evaluates every `period` epochs."""
 
-    def __init__(self, period: int = 1, split: str = "dev", needs_loss: bool = True) -> None:
+    def __init__(self, period: PositiveInt = 1, split: str = "dev", needs_loss: bool = True) -> None:
         super().__init__()
-        self.period, self.split, self.needs_loss = _check_period(period), split, needs_loss
+        self.period, self.split, self.needs_loss = period, split, needs_loss
 
     def __call__(self, **kwargs: Any) -> dict[str, Any]:
         if (self.run.train_sched.cur_epoch + 1) % self.period == 0:
@@ -133,9 +133,3 @@ def _evaluate(run: Run, split: str, needs_loss: bool, when: str) -> None:
     sched = run.train_sched
     logger.info("evaluation of {} {}, epoch {}, step {}", split, when, sched.cur_epoch, sched.cur_step)
     evaluate(split, needs_loss=needs_loss)
-
-
-def _check_period(period: Any) -> int:
-    if isinstance(period, bool) or not isinstance(period, int) or period < 1:
-        raise AlchemyError(f"period must be a whole number of at least 1, not {period!r}", hint="1 is every time")
-    return period

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from alchemy.errors import AlchemyError
-from alchemy.pipeline.itr import at_least
 from alchemy.text import Tokenizer
 from alchemy.text.base import ROLES
 
@@ -35,7 +34,7 @@ class Template:
     def __init__(
         self, tokenizer: Tokenizer, template: str, *, pair: bool, max_length: int, long: str, cuts: Sequence[str]
     ) -> None:
-        self.max_length, self.long, self.cuts = at_least(0, max_length, "max_length"), long, tuple(cuts)
+        self.max_length, self.long, self.cuts = max_length, long, tuple(cuts)
         self.slots = [_slot(word, tokenizer) for word in (template or ("$A $B:1" if pair else "$A")).split()]
         self._check(pair)
         self.room = max_length - sum(slot.token is not None for slot in self.slots)
@@ -82,12 +81,6 @@ class Template:
         if sorted(words) != (["$A", "$B"] if pair else ["$A"]):
             hint = "it needs '$A', and '$B' where `pair` is given, once each: 'bos $A eos $B:1 eos:1'"
             raise AlchemyError(f"the template has the texts {', '.join(words) or 'none'}", hint=hint)
-        if self.long not in self.cuts:
-            raise AlchemyError(f"long must be one of {', '.join(map(repr, self.cuts))}, not {self.long!r}")
-        if self.long == "only_second" and not pair:
-            raise AlchemyError("long = 'only_second' needs a second text", hint="give `pair`, or cut 'only_first'")
-        if self.long != "refuse" and not self.max_length:
-            raise AlchemyError(f"long = {self.long!r} needs a max_length, not {self.max_length}")
 
 
 def shares(first: int, second: int, excess: int) -> tuple[int, int]:

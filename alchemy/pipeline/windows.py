@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from alchemy.constraints import NonNegativeInt, PositiveInt
 from alchemy.data.chain import title
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline, where_in
 from alchemy.pipeline.encode import Made, Texts, Wordwise, checked, declare, joined, numbered
-from alchemy.pipeline.itr import at_least, field_of
+from alchemy.pipeline.itr import field_of
 
 __all__ = ["Windows", "WindowsStream"]
 
@@ -44,9 +45,9 @@ def spans(length: int, room: int, overlap: int) -> list[Span]:
 class Cutting(DataPipeline):
     """What both forms of Windows do to a sample."""
 
-    def __init__(self, datapipe: Any, *, max_length: int, overlap: int) -> None:
+    def __init__(self, datapipe: Any, *, max_length: PositiveInt, overlap: NonNegativeInt) -> None:
         super().__init__(checked(self, datapipe))
-        self.max_length, self.overlap = at_least(1, max_length, "max_length"), at_least(0, overlap, "overlap")
+        self.max_length, self.overlap = max_length, overlap
         self.encode = encoder_of(self)
         self.head, self.tail = self.encode.places.around
         self.room = max_length - self.head - self.tail
@@ -84,7 +85,7 @@ class Windows(Cutting, LstDataPipeline):
     Stands behind Encode or EncodeWords, and reads all samples when it is built: their lengths tell how many it gives.
     """
 
-    def __init__(self, datapipe: Any, *, max_length: int, overlap: int) -> None:
+    def __init__(self, datapipe: Any, *, max_length: PositiveInt, overlap: NonNegativeInt) -> None:
         super().__init__(datapipe, max_length=max_length, overlap=overlap)
         self.ends = np.cumsum([len(self.spans_of(datapipe[number])) for number in range(len(datapipe))])
 

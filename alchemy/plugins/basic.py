@@ -13,14 +13,14 @@ from loguru import logger
 from alchemy.config.defaults import rendered
 from alchemy.config.write import dumps
 from alchemy.plugins.base import AlchemyPlugin
-from alchemy.plugins.logs import CONSOLE_FORMAT, console_log
+from alchemy.plugins.logs import CONSOLE_FORMAT, Level, console_log
 
 
 @AlchemyPlugin.register()
 class BasicSetup(AlchemyPlugin):
     """Log messages on the console; with `--debug` more of them, exact GPU error positions and anomaly detection."""
 
-    def __init__(self, *, level: str = "INFO", format: str = CONSOLE_FORMAT) -> None:
+    def __init__(self, *, level: Level = "INFO", format: str = CONSOLE_FORMAT) -> None:
         super().__init__()
         if self.run.debug:
             level = "DEBUG"

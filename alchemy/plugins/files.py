@@ -9,7 +9,7 @@ import platform
 import sys
 from importlib.metadata import distributions, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from loguru import logger
@@ -17,11 +17,12 @@ from loguru import logger
 from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.config.write import dumps
+from alchemy.constraints import Inside, PathName
 from alchemy.errors import AlchemyError, Refused
 from alchemy.files import hash_text, hash_tree, write_atomic
 from alchemy.launch.group import place
 from alchemy.plugins.base import AlchemyPlugin
-from alchemy.plugins.logs import DATE_FORMAT, FILE_FORMAT, file_log
+from alchemy.plugins.logs import DATE_FORMAT, FILE_FORMAT, Level, file_log
 from alchemy.plugins.previous import compare_with_last
 from alchemy.records import Record
 
@@ -36,11 +37,11 @@ class FileLogger(AlchemyPlugin):
     def __init__(
         self,
         *,
-        log_dir: str,
-        subdirs: list[str] = [],
+        log_dir: Annotated[str, PathName()],
+        subdirs: list[Annotated[str, Inside()]] = [],
         create_readme: bool = True,
         backup_cfg: bool = True,
-        level: str = "INFO",
+        level: Level = "INFO",
         format: str = FILE_FORMAT,
         date_format: str = DATE_FORMAT,
     ) -> None:
@@ -56,9 +57,6 @@ class FileLogger(AlchemyPlugin):
             raise AlchemyError(
                 "a record needs a tag", where=run.cfg.path, hint='add tag = "..." at the top of the config'
             )
-        for name in subdirs:
-            if os.path.isabs(name) or ".." in Path(name).parts:
-                raise AlchemyError(f"subdirs: {name!r} leads out of the record", section="plugins.FileLogger")
         self.record = self._create(os.path.expanduser(log_dir), str(tag))
         folder = self.record.path
         run.record = self.record

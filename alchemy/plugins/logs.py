@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from loguru import logger
 from rich.console import Console
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DATE_FORMAT = "YYYY-MM-DD HH:mm:ss.SSS"
 FILE_FORMAT = "{time:DATE} | {level: <8} | {name}:{line} | {message}"
+Level = Literal["TRACE", "DEBUG", "INFO", "SUCCESS", "WARNING", "ERROR", "CRITICAL"]
 CONSOLE_FORMAT = "{time:HH:mm:ss} {level: <7} {message}"
 STYLES = {"WARNING": "yellow", "ERROR": "bold red", "CRITICAL": "bold red", "DEBUG": "dim"}
 

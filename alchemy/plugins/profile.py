@@ -8,7 +8,7 @@ from loguru import logger
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from alchemy.errors import AlchemyError
+from alchemy.constraints import NonNegativeInt, PositiveInt
 from alchemy.plugins.base import AlchemyPlugin
 
 
@@ -20,13 +20,15 @@ class Profile(AlchemyPlugin):
     """
 
     def __init__(
-        self, *, wait: int = 5, warmup: int = 2, active: int = 3, memory: bool = False, rows: int = 10
+        self,
+        *,
+        wait: NonNegativeInt = 5,
+        warmup: PositiveInt = 2,
+        active: PositiveInt = 3,
+        memory: bool = False,
+        rows: PositiveInt = 10,
     ) -> None:
         super().__init__()
-        if wait < 0 or min(warmup, active) < 1:
-            hint = "wait is 0 or more, warmup and active 1 or more"
-            text = f"wait is {wait}, warmup is {warmup} and active is {active}"
-            raise AlchemyError(text, section="plugins.Profile", hint=hint)
         self.rows = rows
         self.on_gpu = self.run.device is not None and self.run.device.type == "cuda"
         self._profile: profile | None = profile(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from alchemy.constraints import FiniteFloat, NonNegativeFloat, PositiveFloat, PositiveInt
 from alchemy.errors import AlchemyError
 from alchemy.nn import curves
 from alchemy.nn.noam import NoamScheduler
@@ -49,11 +50,11 @@ class Noam(AlchemyTrainScheduler):
     def __init__(
         self,
         *,
-        epochs: float | None = None,
-        num_training_steps: int | None = None,
-        num_warmup_steps: float = 0,
-        factor: float = 1.0,
-        model_size: int | None = None,
+        epochs: PositiveFloat | None = None,
+        num_training_steps: PositiveInt | None = None,
+        num_warmup_steps: NonNegativeFloat = 0,
+        factor: FiniteFloat = 1.0,
+        model_size: PositiveInt | None = None,
         unit: Literal["step", "epoch"] = "step",
     ) -> None:
         self.num_warmup_steps, self.factor, self.model_size = num_warmup_steps, factor, model_size

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from alchemy.constraints import PositiveFloat, PositiveInt
 from alchemy.context import Run, current_run
 from alchemy.data.order import Place
 from alchemy.errors import AlchemyError, did_you_mean
@@ -40,13 +41,10 @@ class AlchemyTrainScheduler(Registrable):
     def __init__(
         self,
         *,
-        epochs: float | None = None,
-        num_training_steps: int | None = None,
+        epochs: PositiveFloat | None = None,
+        num_training_steps: PositiveInt | None = None,
         unit: Literal["step", "epoch"] = "step",
     ) -> None:
-        if unit not in ("step", "epoch"):
-            hint = did_you_mean(str(unit), ("step", "epoch")) or "write 'step' or 'epoch'"
-            raise AlchemyError(f"unit is {unit!r}", section="sched", hint=hint)
         self.run: Run = current_run()
         self.epochs, self.unit = epochs, unit
         self._num_training_steps = num_training_steps
@@ -198,8 +196,6 @@ class AlchemyTrainScheduler(Registrable):
 
     def warmup(self, number: float) -> int:
         """A warm-up in updates (or epochs); a number between 0 and 1 is a share of the horizon."""
-        if number < 0:
-            raise AlchemyError(f"num_warmup_steps is {number}", section="sched", hint="give 0 or more")
         return round(number * self.horizon()) if 0 < number < 1 else int(number)
 
     # -- the learning rate

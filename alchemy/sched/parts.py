@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from loguru import logger
 
+from alchemy.constraints import FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.nn import curves
 from alchemy.nn.plateau import Plateau as Patience
@@ -23,9 +24,9 @@ class Constant(AlchemyTrainScheduler):
     def __init__(
         self,
         *,
-        epochs: float | None = None,
-        num_training_steps: int | None = None,
-        num_warmup_steps: float = 0,
+        epochs: PositiveFloat | None = None,
+        num_training_steps: PositiveInt | None = None,
+        num_warmup_steps: NonNegativeFloat = 0,
         unit: Literal["step", "epoch"] = "step",
     ) -> None:
         self.num_warmup_steps = num_warmup_steps
@@ -48,10 +49,10 @@ class LineWarmup(AlchemyTrainScheduler):
     def __init__(
         self,
         *,
-        epochs: float | None = None,
-        num_training_steps: int | None = None,
-        num_warmup_steps: float = 0,
-        factor: float = 1.0,
+        epochs: PositiveFloat | None = None,
+        num_training_steps: PositiveInt | None = None,
+        num_warmup_steps: NonNegativeFloat = 0,
+        factor: FiniteFloat = 1.0,
         unit: Literal["step", "epoch"] = "step",
     ) -> None:
         self.num_warmup_steps, self.factor = num_warmup_steps, factor
@@ -76,13 +77,12 @@ class Step(AlchemyTrainScheduler):
     def __init__(
         self,
         *,
-        step_size: int,
-        gamma: float = 0.1,
-        epochs: float | None = None,
-        num_training_steps: int | None = None,
+        step_size: PositiveInt,
+        gamma: FiniteFloat = 0.1,
+        epochs: PositiveFloat | None = None,
+        num_training_steps: PositiveInt | None = None,
         unit: Literal["step", "epoch"] = "step",
     ) -> None:
-        at_least_one(step_size=step_size)
         self.step_size, self.gamma = step_size, gamma
         super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
 
@@ -98,10 +98,10 @@ class MultiStep(AlchemyTrainScheduler):
     def __init__(
         self,
         *,
-        milestones: Sequence[int],
-        gamma: float = 0.1,
-        epochs: float | None = None,
-        num_training_steps: int | None = None,
+        milestones: Sequence[NonNegativeInt],
+        gamma: FiniteFloat = 0.1,
+        epochs: PositiveFloat | None = None,
+        num_training_steps: PositiveInt | None = None,
         unit: Literal["step", "epoch"] = "step",
     ) -> None:
         self.milestones, self.gamma = sorted(milestones), gamma
@@ -119,9 +119,9 @@ class Exponential(AlchemyTrainScheduler):
     def __init__(
         self,
         *,
-        gamma: float,
-        epochs: float | None = None,
-        num_training_steps: int | None = None,
+        gamma: FiniteFloat,
+        epochs: PositiveFloat | None = None,
+        num_training_steps: PositiveInt | None = None,
         unit: Literal["step", "epoch"] = "step",
     ) -> None:
         self.gamma = gamma
@@ -144,19 +144,16 @@ class Cosine(AlchemyTrainScheduler):
     def __init__(
         self,
         *,
-        epochs: float | None = None,
-        num_training_steps: int | None = None,
-        num_warmup_steps: float = 0,
-        t_max: int | None = None,
-        eta_min: float = 0.0,
-        restarts: int = 0,
-        t_0: int | None = None,
-        t_mult: int = 1,
+        epochs: PositiveFloat | None = None,
+        num_training_steps: PositiveInt | None = None,
+        num_warmup_steps: NonNegativeFloat = 0,
+        t_max: PositiveInt | None = None,
+        eta_min: FiniteFloat = 0.0,
+        restarts: NonNegativeInt = 0,
+        t_0: PositiveInt | None = None,
+        t_mult: PositiveInt = 1,
         unit: Literal["step", "epoch"] = "step",
     ) -> None:
-        if sum((t_max is not None, restarts > 0, t_0 is not None)) > 1:
-            raise AlchemyError("Cosine takes one of t_max, restarts and t_0", section="sched", hint="remove the others")
-        at_least_one(t_max=t_max, t_0=t_0, t_mult=t_mult)
         self.num_warmup_steps, self.t_max, self.eta_min = num_warmup_steps, t_max, eta_min
         self.restarts, self.t_0, self.t_mult = restarts, t_0, t_mult
         super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
@@ -187,11 +184,11 @@ class Polynomial(AlchemyTrainScheduler):
     def __init__(
         self,
         *,
-        epochs: float | None = None,
-        num_training_steps: int | None = None,
-        num_warmup_steps: float = 0,
-        power: float = 1.0,
-        lr_end: float = 0.0,
+        epochs: PositiveFloat | None = None,
+        num_training_steps: PositiveInt | None = None,
+        num_warmup_steps: NonNegativeFloat = 0,
+        power: FiniteFloat = 1.0,
+        lr_end: FiniteFloat = 0.0,
         unit: Literal["step", "epoch"] = "step",
     ) -> None:
         self.num_warmup_steps, self.power, self.lr_end = num_warmup_steps, power, lr_end
@@ -216,11 +213,11 @@ class InverseSqrt(AlchemyTrainScheduler):
     def __init__(
         self,
         *,
-        epochs: float | None = None,
-        num_training_steps: int | None = None,
-        num_warmup_steps: float = 0,
-        timescale: int | None = None,
-        warmup_init_lr: float = 0.0,
+        epochs: PositiveFloat | None = None,
+        num_training_steps: PositiveInt | None = None,
+        num_warmup_steps: NonNegativeFloat = 0,
+        timescale: PositiveInt | None = None,
+        warmup_init_lr: FiniteFloat = 0.0,
         unit: Literal["step", "epoch"] = "step",
     ) -> None:
         self.num_warmup_steps, self.timescale, self.warmup_init_lr = num_warmup_steps, timescale, warmup_init_lr
@@ -245,17 +242,15 @@ class Plateau(AlchemyTrainScheduler):
         *,
         monitor: str = "dev/loss",
         mode: Literal["min", "max"] = "min",
-        factor: float = 0.1,
-        patience: int = 10,
-        threshold: float = 1e-4,
+        factor: FiniteFloat = 0.1,
+        patience: NonNegativeInt = 10,
+        threshold: FiniteFloat = 1e-4,
         threshold_mode: Literal["rel", "abs"] = "rel",
-        cooldown: int = 0,
-        min_lr: float = 0.0,
-        epochs: float | None = None,
-        num_training_steps: int | None = None,
+        cooldown: NonNegativeInt = 0,
+        min_lr: FiniteFloat = 0.0,
+        epochs: PositiveFloat | None = None,
+        num_training_steps: PositiveInt | None = None,
     ) -> None:
-        if mode not in ("min", "max"):
-            raise AlchemyError(f"mode is {mode!r}", section="sched", hint="write 'min' or 'max'")
         self.monitor, self.mode, self.factor, self.min_lr = monitor, mode, factor, min_lr
         self.patience, self.threshold, self.threshold_mode, self.cooldown = (
             patience,
@@ -293,10 +288,3 @@ class Plateau(AlchemyTrainScheduler):
         self._cuts = int(state["cuts"])
         self._watch.load_state_dict(state["watch"])
         self.write_lr()
-
-
-def at_least_one(**numbers: int | None) -> None:
-    """Refuses lengths of nothing, by which a curve would divide."""
-    for name, number in numbers.items():
-        if number is not None and number < 1:
-            raise AlchemyError(f"{name} must be at least 1, not {number}", section="sched")

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import torch
 
+from alchemy.constraints import Fraction, NonNegativeInt
 from alchemy.errors import AlchemyError
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.itr import field_of
@@ -40,18 +41,16 @@ class Classification(TextTask):
         kind: Literal["single", "multi", "regression"] = "single",
         pair: bool = False,
         template: str = "",
-        max_length: int = 0,
+        max_length: NonNegativeInt = 0,
         long: Literal["refuse", "longest_first", "only_first", "only_second", "windows"] = "refuse",
-        overlap: int = 32,
+        overlap: NonNegativeInt = 32,
         left: bool = False,
-        segment: int = 0,
-        threshold: float = 0.5,
+        segment: NonNegativeInt = 0,
+        threshold: Fraction = 0.5,
         probabilities: bool = False,
         cache: bool = False,
         overwrite_cache: bool = False,
     ) -> None:
-        if kind not in TARGETS:
-            raise AlchemyError(f"kind must be 'single', 'multi' or 'regression', not {kind!r}")
         self.kind, self.left, self.segment = kind, left, segment
         self.threshold, self.probabilities = threshold, probabilities
         self.target = TARGETS[kind]  # type: ignore[misc]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from alchemy.constraints import Distinct, NonNegativeInt, NotEmpty
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline import DataPipeline, processors
 from alchemy.pipeline.encode import EncodeWords
@@ -32,12 +33,12 @@ class Relation(TextTask):
         tokenizer: Any,
         learn: dict[str, Any] = {},
         labels: list[str] | str | None = None,
-        marks: list[str] = ["e1", "e2"],
+        marks: Annotated[list[str], NotEmpty(), Distinct()] = ["e1", "e2"],
         other: str = "Other",
         template: str = "",
-        max_length: int = 0,
+        max_length: NonNegativeInt = 0,
         long: Literal["refuse", "only_first", "windows"] = "refuse",
-        overlap: int = 32,
+        overlap: NonNegativeInt = 32,
         blank: bool = False,
         cache: bool = False,
         overwrite_cache: bool = False,

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from loguru import logger
 
+from alchemy.constraints import NonNegativeInt
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import where_in
 from alchemy.pipeline.encode import EncodeWords
@@ -40,16 +41,14 @@ class Tagging(TextTask):
         labels: list[str] | str | None = None,
         scheme: Literal["BIO", "IOB1", "BIOES", "BMES", "BILOU"] = "BIO",
         template: str = "",
-        max_length: int = 0,
+        max_length: NonNegativeInt = 0,
         long: Literal["refuse", "only_first", "windows"] = "refuse",
-        overlap: int = 32,
+        overlap: NonNegativeInt = 32,
         blank: bool = False,
         split: Literal["", "blanks", "characters"] = "",
         cache: bool = False,
         overwrite_cache: bool = False,
     ) -> None:
-        if split not in ("", "blanks", "characters"):
-            raise AlchemyError(f"split must be 'blanks' or 'characters', not {split!r}")
         self.split = split
         self.scheme, self.blank = Scheme(scheme, begins=True), blank
         super().__init__(

@@ -57,9 +57,6 @@ class TextTask(AlchemyTask):
         pair: bool = False,
     ) -> None:
         super().__init__()
-        if long == "windows" and (pair or not max_length):
-            what = "one text, not pairs" if pair else "a max_length, that of a window"
-            raise AlchemyError(f"long = 'windows' needs {what}", section="task", hint="or say what is cut")
         self.pair, self.max_length, self.long, self.overlap = pair, max_length, long, overlap
         self.cache, self.overwrite_cache = cache, overwrite_cache
         self._sources: dict[str, Any] = {}

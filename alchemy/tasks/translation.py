@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, cast, get_args
+from typing import Any, ClassVar, cast
 
 from alchemy.data.corpus.mapped import Corpus
-from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.errors import AlchemyError
 from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, Writer
-from alchemy.nn.sizes import chosen
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.tokenizers import keep, tokenizer_of
-from alchemy.registry import build, placed
+from alchemy.registry import build, construct
 from alchemy.seeds import derive
 from alchemy.task import AlchemyTask
 from alchemy.tasks.alignment import Pair, Unit, between_words, looked_at, words_of
@@ -47,7 +46,6 @@ class Translation(AlchemyTask):
         alignments: Unit = "",
     ) -> None:
         super().__init__()
-        chosen("alignments", alignments, get_args(Unit))
         self.tokens, self.alignments = tokens, alignments
         self.source_tokenizer = self._tokenizer(source_tokenizer, "source")
         self.target_tokenizer = self._tokenizer(target_tokenizer, "target")
@@ -238,11 +236,5 @@ def perplexity(log_prob: float) -> float:
 
 def limits_of(table: Mapping[str, Any]) -> Limits:
     """The limits of a config; they are checked although nothing may be written yet."""
-    odd = [name for name in table if name not in Limits._fields]
-    if odd:
-        hint = did_you_mean(odd[0], Limits._fields) or f"it has {', '.join(Limits._fields)}"
-        raise AlchemyError(f"there is no limit {odd[0]!r}", section="task.limits", hint=hint)
-    try:
-        return Limits(**table).checked()
-    except AlchemyError as error:
-        raise placed(error, "", "task.limits") from error
+    limits: Limits = construct(Limits, table, section="task.limits")
+    return limits

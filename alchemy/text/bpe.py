@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from alchemy.constraints import PositiveInt
 from alchemy.errors import AlchemyError
 from alchemy.text.backend import Backed, Rust, no_utf8
 from alchemy.text.base import Tokenizer, content_of, package
@@ -22,7 +23,7 @@ class BPE(Backed):
     FILES: ClassVar[Mapping[str, str]] = {"file": "tokenizer.json"}
 
     def __init__(
-        self, *, file: str | Path | bytes, specials: Mapping[str, str] | None = None, multiple: int = 1
+        self, *, file: str | Path | bytes, specials: Mapping[str, str] | None = None, multiple: PositiveInt = 1
     ) -> None:
         self.content, self.specials = content_of(file), dict(SPECIALS if specials is None else specials)
         inner = read_inner(self.content, type(self).__name__)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from alchemy.constraints import PositiveInt
 from alchemy.errors import AlchemyError
 from alchemy.text.around import BERT, BY_MODEL, PLAIN, ROBERTA, shown_by
 from alchemy.text.backend import Backed, Rust, Spm, Tidied, check_utf8
@@ -45,7 +46,7 @@ class SentencePiece(Backed):
 
     FILES: ClassVar[Mapping[str, str]] = {"model": "spiece.model"}
 
-    def __init__(self, *, model: str | Path | bytes, multiple: int = 1) -> None:
+    def __init__(self, *, model: str | Path | bytes, multiple: PositiveInt = 1) -> None:
         self.content = content_of(model)
         backend = _pieces(self.content, "" if isinstance(model, bytes) else str(model))
         super().__init__(backend, backend.specials, multiple)
@@ -105,7 +106,7 @@ class Folder(Backed):
         model_type: str = "",
         lower: bool | None = None,
         parse_specials: bool = False,
-        multiple: int = 1,
+        multiple: PositiveInt = 1,
     ) -> None:
         self.path, self.lower, self.parse_specials = Path(path), lower, parse_specials
         kind = self._kind()

@@ -6,10 +6,11 @@ import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from loguru import logger
 
+from alchemy.constraints import NotEmpty, Sign
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import BadRow
@@ -44,24 +45,21 @@ class TextClassification(LstDataPipeline):
         labels: list[str] | str | None = None,
         label_by: Literal["name", "index"] = "name",
         kind: Literal["single", "multi", "regression"] = "single",
-        separator: str = ",",
+        separator: Annotated[str, NotEmpty()] = ",",
         format: Literal["", "csv", "tsv", "jsonl", "label text"] = "",
-        delimiter: str = "",
-        quote: str | None = None,
+        delimiter: Sign = "",
+        quote: Sign | None = None,
         header: bool | None = None,
         encoding: str = "utf-8",
         bad: Literal["error", "skip"] = "error",
     ) -> None:
         super().__init__()
-        if not separator:
-            raise AlchemyError("separator is empty", hint="give the sign that stands between the labels of a cell")
         self.path, self.text, self.pair, self.label = path, text, pair, label
         self.kind, self.separator = kind, separator
         self.known = read_labels(labels, label_by)
         self.labels = list(self.known.names)
         header = not isinstance(text, int) if header is None else header
         self.layout = Layout(format, delimiter, quote, header, encoding)
-        self._targets()  # an unknown kind is told before a file is read
         fill(self, path, self._read, bad)
         keep(self.labels, "label_ids" if kind == "multi" else "label_id")
 
@@ -79,10 +77,7 @@ class TextClassification(LstDataPipeline):
                 return self.known.single
             case "multi":
                 return lambda cell: self.known.several(self._several(cell))
-            case "regression":
-                return lambda cell: {"label": number_of(cell)}
-            case other:
-                raise AlchemyError(f"kind must be 'single', 'multi' or 'regression', not {other!r}")
+        return lambda cell: {"label": number_of(cell)}
 
     def _several(self, cell: Any) -> list[Any]:
         """An empty cell is a text without labels, which is well formed."""

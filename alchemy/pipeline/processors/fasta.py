@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from alchemy.errors import AlchemyError
+from alchemy.constraints import NotEmpty, Sign
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.labels import number_of
@@ -31,15 +31,13 @@ class Fasta(LstDataPipeline):
         path: str | list[str],
         *,
         target: int | None = None,
-        separator: str = "|",
+        separator: Annotated[str, NotEmpty()] = "|",
         alphabet: str = AMINO_ACIDS,
-        unknown: str = "",
+        unknown: Sign = "",
         encoding: str = "utf-8",
         bad: Literal["error", "skip"] = "error",
     ) -> None:
         super().__init__()
-        if len(unknown) > 1:
-            raise AlchemyError(f"unknown is one letter, not {unknown!r}", hint='"X" is usual; "" refuses such letters')
         self.path, self.target, self.separator, self.encoding = path, target, separator, encoding
         self.alphabet, self.unknown = alphabet.upper(), unknown  # as the sequences, which come in capitals
         self.letters = set(self.alphabet + unknown)

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 from loguru import logger
 
+from alchemy.constraints import PositiveInt
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import check_bad
 from alchemy.pipeline.processors.idx import scaled
 from alchemy.pipeline.processors.labels import Labels, keep, read_labels
 from alchemy.pipeline.processors.samples import count_of, declare, hold, in_short
@@ -39,21 +39,19 @@ class ImageFolder(LstDataPipeline):
         labels: list[str] | str | None = None,
         suffixes: list[str] = [".png", ".jpg", ".jpeg"],
         mode: str = "RGB",
-        size: list[int] | None = None,
+        size: tuple[PositiveInt, PositiveInt] | None = None,
         scale: bool = False,
         bad: Literal["error", "skip"] = "error",
     ) -> None:
         super().__init__()
         _pillow(path)
-        if size is not None and (len(size) != 2 or not all(type(side) is int and side > 0 for side in size)):
-            raise AlchemyError(f"size is {size!r}, expected [height, width]")
         self.path, self.mode, self.size, self.scale = path, mode, size, scale
         self.suffixes = [suffix.lower() for suffix in suffixes]
         folders = folders_in(path)
         known = Labels([folder.name for folder in folders] if labels is None else read_labels(labels).names)
         self.labels = known.names
         samples = [sample for folder in folders for sample in self._samples(folder, known)]
-        hold(self, samples if check_bad(bad) == "error" else self._sound(samples), [path])
+        hold(self, samples if bad == "error" else self._sound(samples), [path])
         declare(self, self[0])
         keep(self.labels, "label_id")
 

@@ -76,10 +76,6 @@ class Labels:
 
 def read_labels(labels: list[str] | str | None, by: str = "name", *, what: str = "labels") -> Labels | AnyLabel:
     """The labels of a list, or of a file: one a line, or JSON as a record keeps it."""
-    if by not in ("name", "index"):
-        raise AlchemyError(f"label_by must be 'name' or 'index', not {by!r}")
-    if labels is None and by == "index":
-        raise AlchemyError('label_by = "index" needs the names of the labels', hint='give labels = ["good", "bad"]')
     if labels is None:
         return AnyLabel()
     if isinstance(labels, str | Path):

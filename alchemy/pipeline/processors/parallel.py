@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from alchemy.constraints import Sign
 from alchemy.data.files import check_file
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow, check_bad
+from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.samples import (
     Rows,
     count_of,
@@ -45,23 +46,16 @@ class ParallelText(LstDataPipeline):
         columns: list[str | int] | None = None,
         empty: bool = False,
         format: Literal["", "csv", "tsv", "jsonl", "label text"] = "",
-        delimiter: str = "",
+        delimiter: Sign = "",
         header: bool | None = None,
         encoding: str = "utf-8",
         bad: Literal["error", "skip"] = "error",
     ) -> None:
         super().__init__()
         self.path, self.names, self.columns, self.empty, self.encoding = path, names, columns, empty, encoding
-        if isinstance(path, list) and (columns is not None or format or delimiter or header is not None):
-            hint = "give one file as path, without a list, for a table with a column a side"
-            raise AlchemyError("files side by side have no columns, format, delimiter or header", hint=hint)
-        sides = len(path) if isinstance(path, list) else len(columns or names)
-        if sides != len(names) or sides < 2 or len(set(names)) < sides:
-            hint = "give a list of files with one for each side, and a name for each"
-            raise AlchemyError(f"{sides} sides have the names {', '.join(map(repr, names))}", hint=hint)
         if isinstance(path, list):
             files = [check_file(file) for file in path]
-            take(self, files[:1], lambda _: tried(aligned(files, encoding), self._sample), check_bad(bad))
+            take(self, files[:1], lambda _: tried(aligned(files, encoding), self._sample), bad)
         else:
             layout = Layout(format, delimiter, encoding=encoding)
             fill(self, path, lambda file: self._table(*self._opened(file, layout, header)), bad)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from alchemy.errors import AlchemyError
+from alchemy.constraints import Distinct, NotEmpty, Sign
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.classification import label_fields, text_field
@@ -37,11 +37,11 @@ class Relation(LstDataPipeline):
         text: str | int = 1,
         labels: list[str] | str | None = None,
         label_by: Literal["name", "index"] = "name",
-        marks: list[str] = ["e1", "e2"],
+        marks: Annotated[list[str], NotEmpty(), Distinct()] = ["e1", "e2"],
         indicators: list[str] | None = None,
         tokens: Literal["words", "characters"] = "words",
         format: Literal["", "csv", "tsv", "jsonl", "label text"] = "",
-        delimiter: str = "",
+        delimiter: Sign = "",
         header: bool | None = None,
         encoding: str = "utf-8",
         bad: Literal["error", "skip"] = "error",
@@ -66,12 +66,6 @@ class Marks:
     """Reads texts with marks such as `<e1> .. </e1>`: the plain text, its tokens, and the places of what was marked."""
 
     def __init__(self, marks: Sequence[str], indicators: Sequence[str] | None = None, tokens: str = "words") -> None:
-        if not marks or len(set(marks)) < len(marks):
-            raise AlchemyError(f"marks is {marks!r}, expected names that differ", hint='give marks = ["e1", "e2"]')
-        if indicators is not None and len(indicators) != len(marks):
-            raise AlchemyError(f"{len(indicators)} indicators for {len(marks)} marks", hint="give one for each mark")
-        if tokens not in ("words", "characters"):
-            raise AlchemyError(f"tokens must be 'words' or 'characters', not {tokens!r}")
         self.marks, self.indicators, self.tokens = list(marks), indicators, tokens
         whole = "".join(f"{re.escape(word)}|" for word in indicators or ())
         self.token = re.compile(r"\S+" if tokens == "words" else rf"{whole}\S")

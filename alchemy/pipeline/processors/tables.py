@@ -10,7 +10,7 @@ from typing import Any
 
 from alchemy.data.files import COMPRESSED
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.pipeline.openers import BadRow, check_signs, csv_rows, json_rows
+from alchemy.pipeline.openers import BadRow, csv_rows, json_rows
 from alchemy.pipeline.processors.samples import Rows, in_short, lines_of
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -26,15 +26,9 @@ class Layout:
     header: bool = True
     encoding: str = "utf-8"
 
-    def __post_init__(self) -> None:
-        check_signs(self.delimiter or ",", self.quote or "")
-
     def format_of(self, path: Path) -> str:
-        if self.format in (*FORMATS.values(), "label text"):
-            return self.format
         if self.format:
-            offer = did_you_mean(self.format, FORMATS.values()) or "it may be csv, tsv, jsonl or 'label text'"
-            raise AlchemyError(f"there is no format {self.format!r}", hint=offer)
+            return self.format
         plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
         found = FORMATS.get(plain.suffix.lower())
         if self.delimiter and found not in ("csv", "tsv"):

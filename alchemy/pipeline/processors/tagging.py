@@ -56,8 +56,6 @@ class Tagging(LstDataPipeline):
         bad: Literal["error", "skip"] = "error",
     ) -> None:
         super().__init__()
-        if violations not in ("error", "drop", "begin"):
-            raise AlchemyError(f"violations must be 'error', 'drop' or 'begin', not {violations!r}")
         self.path, self.scheme, self.to, self.violations = path, scheme, to, violations
         self.token, self.tag, self.tagged = token, tag, tagged
         self.delimiter, self.encoding = delimiter, encoding
@@ -75,10 +73,6 @@ class Tagging(LstDataPipeline):
             logger.warning(text, len(self.broken), scheme, self.broken[0])
 
     def _tag_list(self, tags: list[str] | str | None) -> list[str] | str | None:
-        if (self.to or self.types) and self.source is None:
-            raise AlchemyError("'to' and 'types' need the scheme of the file", hint='give scheme = "BIO"')
-        if self.types and tags is not None:
-            raise AlchemyError("'types' and 'tags' exclude each other", hint="the scheme makes the tags of the types")
         scheme = self.target or self.source
         return scheme.all_tags(self.types) if self.types and scheme else tags
 
