@@ -164,6 +164,7 @@ def texts_have_room(values: Mapping[str, Any]) -> Iterator[Broken]:
 # by the class whose constructor takes the keys
 RULES: dict[str, tuple[Rule, ...]] = {
     "alchemy.stop.Time": (has_a_time,),
+    "alchemy.update.GradientUpdater": (period_or_window,),
     "alchemy.legacy.backward.DefaultBackwardHandler": (period_or_window,),
     "alchemy.sched.parts.Cosine": (one_kind_of_wave,),
     "alchemy.optim.parts.SGD": (nesterov_has_momentum,),

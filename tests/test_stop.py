@@ -271,17 +271,17 @@ def test_rules_are_built_from_the_table():
 
 WRONG = {
     "epochs": ({"type": "alchemy.stop.Epochs", "epochs": 0}, "epochs must be above 0, not 0"),
-    "time": ({"type": "alchemy.stop.Time"}, "hours, minutes and seconds must be above 0"),
+    "time": ({"type": "alchemy.stop.Time"}, "does not say how long; set hours, minutes or seconds"),
     "no split": ({"type": "alchemy.stop.Patience", "monitor": "f1"}, "write it like 'dev/f1'"),
     "factor": ({"type": "alchemy.stop.Divergence", "factor": 1.0}, "factor must be above 1"),
-    "mode": ({"type": "alchemy.stop.Target", "monitor": "dev/f1", "value": 1, "mode": "up"}, "mode must be 'max'"),
+    "mode": ({"type": "alchemy.stop.Target", "monitor": "dev/f1", "value": 1, "mode": "up"}, "mode must be one of 'max'"),
     "nan epochs": ({"type": "alchemy.stop.Epochs", "epochs": NAN}, "epochs must be above 0, not nan"),
-    "nan hours": ({"type": "alchemy.stop.Time", "hours": NAN}, "hours, minutes and seconds must be above 0, not nan"),
+    "nan hours": ({"type": "alchemy.stop.Time", "hours": NAN}, "hours must be at least 0, not nan"),
     "nan rate": ({"type": "alchemy.stop.MinLR", "lr": NAN}, "lr must be a number, not nan"),
     "nan target": ({"type": "alchemy.stop.Target", "monitor": "dev/f1", "value": NAN}, "value must be a number, not"),
     "nan gain": (
         {"type": "alchemy.stop.Patience", "monitor": "dev/f1", "min_delta": NAN},
-        "min_delta must be a number, not nan",
+        "min_delta must be at least 0, not nan",
     ),
     "nan factor": ({"type": "alchemy.stop.Divergence", "factor": NAN}, "factor must be above 1, not nan"),
     "nan limit": ({"type": "alchemy.stop.Divergence", "limit": NAN}, "limit must be a number, not nan"),

@@ -28,7 +28,7 @@ class Limits(NamedTuple):
     at least `min_ratio` for each of its source, and `min_length`.
     """
 
-    max_length: Annotated[Tokens, Ge(1)] = 256
+    max_length: Annotated[int, Ge(1), Le(1_000_000_000)] = 256
     max_ratio: Ratio = 2.0
     max_extra: Tokens = 10
     min_length: Tokens = 0

@@ -61,7 +61,8 @@ def test_dataclass_fields_are_parameters():
 
 def test_fields_of_a_named_tuple_are_parameters():
     found = part("alchemy.generate.Limits", ["."])
-    assert str(found.param("max_length")) == "max_length: int = 256" and found.readable and not found.takes_kwargs
+    assert str(found.param("max_length")) == "max_length: int[>=1, <=1000000000] = 256"
+    assert found.readable and not found.takes_kwargs
 
 
 def test_constructor_of_torch_through_its_packages():

@@ -44,5 +44,5 @@ def test_without_a_record_nothing_is_written(tmp_path: Path, monkeypatch: pytest
 
 
 def test_wrong_numbers_are_told() -> None:
-    with pytest.raises(AlchemyError, match="active is 0; wait is 0 or more, warmup and active"):
+    with pytest.raises(AlchemyError, match="active must be at least 1, not 0"):
         profiled(None, active=0)
