@@ -119,6 +119,16 @@ class Files(Constraint):
         return not isinstance(value, int | float | dict | None)
 
 
+class NotAClass(Constraint):
+    """A folder by its name, or a table with a type; the import path of a class would be taken for a folder."""
+
+    rule, short = "be a folder, or a table with a type", "folder or table"
+
+    def holds(self, value: Any) -> bool:
+        dotted = isinstance(value, str) and "." in value and all(map(str.isidentifier, value.split(".")))
+        return not dotted or os.path.isdir(value)
+
+
 class PathName(Constraint):
     """A path that the system takes, whether or not there is such a file."""
 
@@ -162,6 +172,7 @@ CONSTRAINTS: dict[str, type[Constraint]] = {
         Distinct,
         OneCharacter,
         Files,
+        NotAClass,
         PathName,
         Inside,
     )

@@ -201,12 +201,21 @@ def wrong_values(
 
 def broken_rules(function: Callable[..., Any], values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """What is wrong with the values together, among them the defaults of those that are left out."""
-    code = _code(function)
-    name = f"{code.__module__}.{code.__qualname__.removesuffix('.__init__')}"
-    if name in RULES:
+    names = [name for name in _rule_names(function) if name in RULES]
+    if names:
         rows = inspect.signature(function).parameters.values()
         given = {row.name: values.get(row.name, row.default) for row in rows}
-        yield from broken(name, given)
+        for name in names:
+            yield from broken(name, given)
+
+
+def _rule_names(function: Callable[..., Any]) -> list[str]:
+    """Those under which rules may stand: a class of ours has the rules of its ancestors too."""
+    code = _code(function)
+    names = [f"{code.__module__}.{code.__qualname__.removesuffix('.__init__')}"]
+    if isinstance(function, type) and function.__module__.startswith("alchemy."):
+        names += [f"{kind.__module__}.{kind.__qualname__}" for kind in function.__mro__]
+    return list(dict.fromkeys(names))
 
 
 def _code(function: Callable[..., Any]) -> Any:

@@ -147,6 +147,14 @@ def heads_share_features(values: Mapping[str, Any]) -> Iterator[Broken]:
         yield "places", f"rotary places turn pairs of features, and a head has {dim // heads}", ""
 
 
+def shared_tables_are_equal(values: Mapping[str, Any]) -> Iterator[Broken]:
+    """The sizes are those of the tokenizers; the check may not know them."""
+    source, target = values["source_size"], values["target_size"]
+    if values["share"] == "all" and source is not None and target is not None and source != target:
+        text = f"all tables are to be one, and the source has {source} tokens, the target {target}"
+        yield "share", text, 'build one vocabulary for both sides, or set share = "decoder"'
+
+
 def beams_are_shared(values: Mapping[str, Any]) -> Iterator[Broken]:
     beam, nbest, groups = values["beam"], values["nbest"], values["groups"]
     if nbest > beam:
@@ -181,7 +189,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "alchemy.tasks.text.TextTask": (cuts_to_a_length,),
     "alchemy.data.columns.Padded": (pads_to_a_length,),
     "alchemy.models.encoders.Transformer": (heads_share_features,),
-    "alchemy.nn.transformer.Transformer": (heads_share_features,),
+    "alchemy.nn.transformer.Transformer": (heads_share_features, shared_tables_are_equal),
     "alchemy.generate.beam.BeamSearch": (beams_are_shared,),
     "alchemy.generate.writer.Limits": (texts_have_room,),
 }

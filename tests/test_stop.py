@@ -274,7 +274,10 @@ WRONG = {
     "time": ({"type": "alchemy.stop.Time"}, "does not say how long; set hours, minutes or seconds"),
     "no split": ({"type": "alchemy.stop.Patience", "monitor": "f1"}, "write it like 'dev/f1'"),
     "factor": ({"type": "alchemy.stop.Divergence", "factor": 1.0}, "factor must be above 1"),
-    "mode": ({"type": "alchemy.stop.Target", "monitor": "dev/f1", "value": 1, "mode": "up"}, "mode must be one of 'max'"),
+    "mode": (
+        {"type": "alchemy.stop.Target", "monitor": "dev/f1", "value": 1, "mode": "up"},
+        "mode must be one of 'max'",
+    ),
     "nan epochs": ({"type": "alchemy.stop.Epochs", "epochs": NAN}, "epochs must be above 0, not nan"),
     "nan hours": ({"type": "alchemy.stop.Time", "hours": NAN}, "hours must be at least 0, not nan"),
     "nan rate": ({"type": "alchemy.stop.MinLR", "lr": NAN}, "lr must be a number, not nan"),

@@ -13,10 +13,13 @@ from alchemy.config.signature import Param, forwards, function_parameters
 from alchemy.config.slots import Layout, Slot, entries, entry, has, is_table, where
 from alchemy.config.source import Part, find
 from alchemy.config.tables import BY_CONVENTION, GIVEN, LISTS, LOADER, NAMED_OPTIM, NOT_PASSED, RATES, SECTIONS, WRAPPER
+from alchemy.config.vocabularies import network_sizes
 from alchemy.errors import Problem, did_you_mean
 from alchemy.rules import broken
 
+PLAIN_MODEL = "alchemy.plain.PlainModel"
 DEEP = "`alchemy check --deep` tells what is read"
+CRITERION = {name: Param(name, "str", "''") for name in ("target", "output")}  # of the loss of a plain module
 
 
 def check_keys(layout: Layout, strict: bool) -> Iterator[Problem]:
@@ -39,6 +42,9 @@ def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterato
         if key in handed:
             hint = f"remove it: {handed[key]}"
             yield slot.problem(f"{key!r} is not for the config to give", key, hint=hint)
+        elif key in _claimed_twice(slot, part, layout):
+            hint = f"rename the argument, or wrap it in a function that takes another name for {key!r}"
+            yield slot.problem(f"{key!r} is a key of alchemy and an argument of {part.name}", key, hint=hint)
         elif key in params:
             yield from _check_type(slot, part, params[key], value)
         elif not _takes_any(slot, part, layout) and key not in _extra(slot, layout):
@@ -48,14 +54,16 @@ def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterato
     missing = list(_missing(slot, part, params, handed)) if slot.parent is None else []
     yield from missing
     if part.ours and not missing:
-        yield from _check_rules(slot, part, params)
+        yield from _check_rules(slot, part, params, layout)
 
 
 def _params(slot: Slot, part: Part, layout: Layout) -> dict[str, Param]:
     params = {p.name: p for p in part.params}
-    if _wrapped(slot, part):
-        wrapper = find("alchemy.optim.Wrapped", layout.roots)
-        params |= {p.name: p for p in (wrapper.params if wrapper else ()) if p.name not in params}
+    for adapter in _adapters(slot, part):
+        found = find(adapter, layout.roots)
+        params |= {p.name: p for p in (found.params if found else ()) if p.name not in (*params, "module")}
+    if slot.kind == "loss" and _gives_targets(layout):
+        params |= CRITERION
     if _named(slot):
         params |= {name: Param(name, text, "None") for name, text in NAMED_OPTIM.items()}
     if slot.kind == "optim" and not part.ours:  # those of torch say nothing about limits in their signatures
@@ -64,13 +72,28 @@ def _params(slot: Slot, part: Part, layout: Layout) -> dict[str, Param]:
     return params
 
 
+def _claimed_twice(slot: Slot, part: Part, layout: Layout) -> list[str]:
+    """Keys of alchemy that the constructor of a plain module takes too: it would never get them."""
+    plain = find(PLAIN_MODEL, layout.roots) if PLAIN_MODEL in _adapters(slot, part) and part.complete else None
+    return [p.name for p in plain.params if p.name != "module" and part.param(p.name)] if plain else []
+
+
 def _named(slot: Slot) -> bool:
     """Whether it is one of several optimisers, which says itself what parameters it takes."""
     return slot.kind == "optim" and slot.section != "optim"
 
 
-def _wrapped(slot: Slot, part: Part) -> bool:
-    return slot.kind == "optim" and part.module.startswith("torch.")
+def _adapters(slot: Slot, part: Part) -> list[str]:
+    """What alchemy puts around a part that is not its own; the keys of both stand in one table."""
+    if slot.kind == "optim" and part.is_torch_optimizer:
+        return ["alchemy.optim.Wrapped"]
+    return [PLAIN_MODEL] if slot.kind == "model" and part.is_plain_model else []
+
+
+def _gives_targets(layout: Layout) -> bool:
+    """Whether the loss is given an output and a field of the batch, as plain modules need it."""
+    model = layout.at("model")
+    return model is None or model.part is None or model.part.is_plain_model
 
 
 def _handed(slot: Slot) -> dict[str, str]:
@@ -94,7 +117,7 @@ def _extra(slot: Slot, layout: Layout) -> tuple[str, ...]:
         return BY_CONVENTION["model"]  # whoever builds the model loads the weights itself where the model does not
     if slot.kind != "optim":
         return ()
-    keys = WRAPPER if slot.part is not None and _wrapped(slot, slot.part) else ()
+    keys = WRAPPER if slot.part is not None and slot.part.is_torch_optimizer else ()
     return (*keys, *_optim_params_keys(layout))
 
 
@@ -174,9 +197,9 @@ def _check_type(slot: Slot, part: Part, param: Param, value: Any) -> Iterator[Pr
         yield slot.problem(f"{part.name}: {text}", param.name, hint=hint, error=not _lenient(part))
 
 
-def _check_rules(slot: Slot, part: Part, params: dict[str, Param]) -> Iterator[Problem]:
+def _check_rules(slot: Slot, part: Part, params: dict[str, Param], layout: Layout) -> Iterator[Problem]:
     """What is wrong with the values together; not asked while one of them is wrong by itself."""
-    values = {name: slot.value(name) for name in params}
+    values = {name: slot.value(name) for name in params} | network_sizes(slot, layout)
     given = [param for name, param in params.items() if has(slot.table, name)]
     if all(fits(values[param.name], param.annotation, param.default) for param in given):
         for klass in part.line:

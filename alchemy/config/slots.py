@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +11,16 @@ from typing import Any
 from alchemy.config.modules import locate, read
 from alchemy.config.signature import literal
 from alchemy.config.source import KINDS, Gap, Part, look, project_words
-from alchemy.config.tables import DEFAULT_TYPES, INNER_TYPES, LISTS, NAMES_CODE, NOT_PASSED, OWN_TYPES, SECTIONS
+from alchemy.config.tables import (
+    DEFAULT_TYPES,
+    INNER_TYPES,
+    LISTS,
+    NAMES_CODE,
+    NOT_PASSED,
+    OWN_TYPES,
+    SAMPLERS,
+    SECTIONS,
+)
 from alchemy.errors import Problem
 
 
@@ -211,6 +221,15 @@ def _named_code(layout: Layout, slot: Slot) -> None:
             if isinstance(found, Gap) and found.reason not in ("unreadable", "syntax"):
                 why = "it is not an import path" if found.reason == "form" else found.message
                 _wrong(layout, f"{key} = {dotted!r}: {why}", where(slot.table, key), slot.section, found.hint)
+            elif key in SAMPLERS and _is_function(found, dotted):
+                hint = "name a class, such as torch.utils.data.RandomSampler"
+                text = f"{key} = {dotted!r} is a function, and cannot be iterated over"
+                _wrong(layout, text, where(slot.table, key), slot.section, hint)
+
+
+def _is_function(found: Part | Gap, dotted: str) -> bool:
+    """Whether a name is surely no class; the standard library, which may be compiled, has no sampler at all."""
+    return found.function if isinstance(found, Part) else dotted.split(".")[0] in sys.stdlib_module_names
 
 
 def _inner_tables(value: Any, section: str, skip: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -252,10 +271,12 @@ def _wrong_kind(part: Part, kind: str) -> str:
     """What a part is in place of what was wanted; nothing when it fits or its ancestors do not tell."""
     if kind in part.kinds or not part.complete:
         return ""
-    if kind in ("optim", "loss") and part.module.startswith("torch."):
-        return "" if kind == "loss" or part.is_a("Optimizer") else "not an optimiser"
+    if kind == "optim" and part.module.startswith("torch.") and not part.is_torch_optimizer:
+        return "not an optimiser"
     if kind == "loss" and not part.kinds:
-        return ""  # any callable or nn.Module of the project
+        return ""  # any callable or nn.Module
+    if (kind == "optim" and part.is_torch_optimizer) or (kind == "model" and part.is_plain_model):
+        return ""
     if part.kinds:
         return f"{_article(' and '.join(sorted(part.kinds)))}, not {_article(kind)}"
     return f"not {_article(kind)}"

@@ -43,6 +43,8 @@ KINDS = {
     "search": ("alchemy.generate.hypothesis.Search",),
 }
 FOREIGN = ("alchemy.", "torch.")  # what is not the project's own code
+TORCH_OPTIMIZERS = ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer")
+TORCH_MODULES = ("torch.nn.Module", "torch.nn.modules.module.Module")
 _KIND_OF_CLASS = {base.rpartition(".")[2]: kind for kind, bases in KINDS.items() for base in bases}
 
 
@@ -81,6 +83,18 @@ class Part:
         if any(base not in _KIND_OF_CLASS for base in self.registered):
             return False
         return all(c.node is not None or c.dotted in PLAIN_BASES or c.dotted.startswith("builtins.") for c in self.line)
+
+    @property
+    def is_torch_optimizer(self) -> bool:
+        """Whether it is torch's or derived from one of torch's, which alchemy wraps."""
+        return any(klass.dotted in TORCH_OPTIMIZERS for klass in self.line)
+
+    @property
+    def is_plain_model(self) -> bool:
+        """Whether it gives a module as a model: a class of modules, a function, or what nobody can tell."""
+        return not self.kinds and (
+            self.function or not self.complete or any(c.dotted in TORCH_MODULES for c in self.line)
+        )
 
     @property
     def ours(self) -> bool:
@@ -241,7 +255,7 @@ def _imports(module: Module, node: ast.AST) -> list[str]:
 
 
 _NOT_SHORT = ("alchemy.pipeline",)  # its modules are known by their own names: itr, lst, output, ...
-_INTERNAL = ("Wrapped", "Foreign", "Optimizers")  # made for what else [optim] says, never named
+_INTERNAL = ("Wrapped", "Foreign", "Optimizers", "PlainModel")  # made for what else [optim] says, never named
 _NOT_ZOO = ("alchemy.util", "alchemy.cli", "alchemy.verify", "alchemy.config", "alchemy.scheduler")
 
 

@@ -122,6 +122,7 @@ OWN_TYPES = {("alchemy.tasks.translation.Translation", "limits"): "alchemy.gener
 
 # keys whose text is the import path of a function or class
 NAMES_CODE = ("fn", "collate_fn", "sampler", "batch_sampler", "worker_init_fn")
+SAMPLERS = ("sampler", "batch_sampler")  # of these, the ones that must be iterated over
 
 # what one of several optimisers, `[optim.<name>]`, takes beside its own keys, with the annotation to check against
 NAMED_OPTIM = {"params": "str | list[str]"}

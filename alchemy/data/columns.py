@@ -228,8 +228,6 @@ def causal_mask(real_BT: Tensor) -> Tensor:
     return (before_TT & real_BT[:, None, :]) | torch.eye(size, dtype=torch.bool)
 
 
-
-
 def _check_apart(fields: dict[str, str]) -> None:
     """Further fields need names of their own: the last of a name would take the place of the others."""
     for key, field in fields.items():

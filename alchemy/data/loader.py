@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import pickle
 import warnings
@@ -168,6 +169,9 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = WHOLE, **kwarg
     for key in ("sampler", "batch_sampler", "collate_fn", "worker_init_fn"):
         if options.get(key) is not None:
             options[key] = named(options[key], what=key, given=given)
+        if key.endswith("sampler") and inspect.isroutine(options.get(key)):
+            text = f"{key} is the function {options[key].__name__}, and cannot be iterated over"
+            raise AlchemyError(text, hint="name a class, such as torch.utils.data.RandomSampler")
     if options.get("pin_memory") is None:
         options["pin_memory"] = _may_pin()
     share_out(dataset, place.rank, place.ranks)  # its length is that of the share

@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
-from alchemy.constraints import Fraction, NonNegativeInt
+from alchemy.constraints import Fraction, NonNegativeInt, NotAClass
 from alchemy.model import AlchemyModel
 from alchemy.models.base import TextModel
 from alchemy.models.encoders import Encoder
@@ -55,7 +55,7 @@ class RelationClassifier(TextModel):
         dropout: Fraction = 0.1,
         ids: str = "input_ids",
         label: str = "label_id",
-        tokenizer: Any = None,
+        tokenizer: Annotated[Any, NotAClass()] = None,
     ) -> None:
         super().__init__(ids=ids, tokenizer=tokenizer, reads=(*marks, label))
         self.label, self.marks = label, marks

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alchemy.constraints import Fraction, PositiveInt
-from alchemy.errors import AlchemyError
 from alchemy.nn.attention import CrossAttention, KeyValues, SelfAttention
 from alchemy.nn.cache import Family, LayerCache
 from alchemy.nn.dropout import Dropout
@@ -211,12 +210,6 @@ class Transformer(Network):
             nn.init.normal_(table.weight, std=1 / self.scale)
 
     def _tie(self, share: Share) -> None:
-        if share == "all" and self.source_table.num_embeddings != self.target_table.num_embeddings:
-            sizes = (
-                f"the source has {self.source_table.num_embeddings} tokens, the target {len(self.target_table.weight)}"
-            )
-            hint = 'build one vocabulary for both sides, or set share = "decoder"'
-            raise AlchemyError(f"all tables are to be one, and {sizes}", hint=hint)
         if share == "all":
             self.target_table = self.source_table
         if share != "none":

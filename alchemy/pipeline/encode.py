@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from torch.utils.data import IterableDataset
 
-from alchemy.constraints import NonNegativeInt
+from alchemy.constraints import NonNegativeInt, NotAClass
 from alchemy.data.chain import reader_share, title, walk
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline, where_before
@@ -52,7 +52,7 @@ class Texts(DataPipeline):
         self,
         datapipe: Any,
         *,
-        tokenizer: str | Path | dict[str, Any] | Tokenizer,
+        tokenizer: Annotated[str | Path | dict[str, Any] | Tokenizer, NotAClass()],
         field: str = "text",
         to: str = "input_ids",
         pair: str = "",
@@ -108,7 +108,7 @@ class Wordwise(DataPipeline):
         self,
         datapipe: Any,
         *,
-        tokenizer: str | Path | dict[str, Any] | Tokenizer,
+        tokenizer: Annotated[str | Path | dict[str, Any] | Tokenizer, NotAClass()],
         field: str = "tokens",
         to: str = "input_ids",
         segments: str = "",

@@ -12,7 +12,7 @@ from alchemy.errors import AlchemyError, Refused, did_you_mean
 from alchemy.models.reading import InWindows, Whole
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.cache import Cache
-from alchemy.pipeline.itr import at_least, field_of
+from alchemy.pipeline.itr import field_of
 from alchemy.pipeline.processors.labels import keep, read_labels
 from alchemy.pipeline.processors.samples import in_short, is_blank
 from alchemy.pipeline.report import Report
@@ -158,8 +158,7 @@ class TextTask(AlchemyTask):
 
     def _in_windows(self) -> InWindows:
         row = Template(self.tokenizer, self.template, pair=False, max_length=0, long="refuse", cuts=("refuse",))
-        overlap = at_least(0, self.overlap, "overlap")
-        return InWindows(size=self.max_length, overlap=overlap, around=row.around)
+        return InWindows(size=self.max_length, overlap=self.overlap, around=row.around)
 
     def collate_options(self) -> dict[str, Any]:
         """How a batch is padded, unless the config says it."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
+from alchemy.constraints import NotAClass
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
 from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, Writer
@@ -38,8 +39,8 @@ class Translation(AlchemyTask):
     def __init__(
         self,
         *,
-        source_tokenizer: Any = None,
-        target_tokenizer: Any = None,
+        source_tokenizer: Annotated[Any, NotAClass()] = None,
+        target_tokenizer: Annotated[Any, NotAClass()] = None,
         search: dict[str, Any] = {},
         limits: dict[str, Any] = {},
         tokens: bool = False,

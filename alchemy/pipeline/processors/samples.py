@@ -14,7 +14,7 @@ import numpy as np
 
 from alchemy.data.files import expand, open_text, readable
 from alchemy.errors import AlchemyError
-from alchemy.pipeline.openers import BadRow, check_bad, good
+from alchemy.pipeline.openers import BadRow, good
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxlong = _repr.maxother = 80
@@ -51,7 +51,6 @@ class Origin:
 
 def fill(pipe: Any, path: Any, read: Callable[[Path], Rows], bad: str) -> None:
     """Reads the samples of a pipe from its files, and declares the fields that they have."""
-    check_bad(bad)
     take(pipe, expand(path), read, bad)
 
 

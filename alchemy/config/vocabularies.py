@@ -1,0 +1,55 @@
+"""How many tokens the two sides of a translation have, read from their files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from alchemy.config.slots import Layout, Slot, entry
+from alchemy.errors import AlchemyError
+from alchemy.text import load_tokenizer
+from alchemy.text.base import MANIFEST
+
+SIDES = ("source", "target")
+CORPUS = ".json"  # the manifest of a corpus, beside its tokens
+
+
+def network_sizes(slot: Slot, layout: Layout) -> dict[str, int]:
+    """The sizes that a model will give to the network inside it; only those that are known before it is built."""
+    model = slot.parent
+    if model is None or slot.part is None or "network" not in slot.part.kinds:
+        return {}
+    sizes = {side: entry(model.table, f"{side}_size", 0) or _size(side, layout) for side in SIDES}
+    return {f"{side}_size": size for side, size in sizes.items() if isinstance(size, int) and size}
+
+
+def _size(side: str, layout: Layout) -> int:
+    task = layout.at("task")
+    if task is None or not task.is_a("Translation"):
+        return 0
+    told = entry(task.table, f"{side}_tokenizer", None)
+    if told is not None:
+        return _of_tokenizer(told) if isinstance(told, str) else 0
+    pipes = [pipe for split in layout.splits for pipe in layout.inside(f"task.datasets.{split}.pipes")]
+    paths = [path for pipe in pipes if isinstance(path := entry(pipe.table, side, None), str)]
+    return int(_read(Path(f"{paths[0]}{CORPUS}")).get("vocabulary", 0)) if paths else 0
+
+
+def _of_tokenizer(folder: str) -> int:
+    """Only of tokenizers of alchemy: another class would have to be imported."""
+    home = Path(os.path.expanduser(folder))
+    if str(_read(home / MANIFEST).get("type", "")).startswith("alchemy."):
+        with contextlib.suppress(AlchemyError):
+            return load_tokenizer(home).size
+    return 0
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
