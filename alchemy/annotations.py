@@ -237,6 +237,9 @@ def _broken(name: str, value: Any, node: ast.expr) -> Iterator[tuple[str, Any, C
         case ast.BinOp(left=left, right=right):
             yield from _broken(name, value, left)
             yield from _broken(name, value, right)
+        case ast.Subscript(value=outer, slice=inner) if _head(outer) in ("Union", "Optional"):
+            for item in inner.elts if isinstance(inner, ast.Tuple) else [inner]:
+                yield from _broken(name, value, item)
         case ast.Subscript(slice=inner) if isinstance(value, dict):
             for key, item in dict.items(value):
                 yield from _broken(f"{name}.{key}", item, inner.elts[-1] if isinstance(inner, ast.Tuple) else inner)
@@ -369,6 +372,13 @@ def _say_subscript(outer: str, inner: ast.expr, node: ast.Subscript) -> str:
 
 
 def _plural(node: ast.expr) -> str:
-    words = {"int": "whole numbers", "float": "numbers", "str": "texts", "bool": "switches", "Path": "paths"}
+    words = {
+        "int": "whole numbers",
+        "float": "numbers",
+        "str": "texts",
+        "bool": "switches",
+        "Path": "paths",
+        "Any": "values",
+    }
     base = annotated(node)[0]
     return words.get(_head(base), f"{ast.unparse(base)} values")

@@ -10,8 +10,6 @@ from typing import Any
 
 from alchemy.config.slots import Layout, Slot, entry
 from alchemy.errors import AlchemyError
-from alchemy.text import load_tokenizer
-from alchemy.text.base import MANIFEST
 
 SIDES = ("source", "target")
 CORPUS = ".json"  # the manifest of a corpus, beside its tokens
@@ -40,6 +38,8 @@ def _size(side: str, layout: Layout) -> int:
 
 def _of_tokenizer(folder: str) -> int:
     """Only of tokenizers of alchemy: another class would have to be imported."""
+    from alchemy.text.base import MANIFEST, load_tokenizer  # costs more than all the rest of a check
+
     home = Path(os.path.expanduser(folder))
     if str(_read(home / MANIFEST).get("type", "")).startswith("alchemy."):
         with contextlib.suppress(AlchemyError):

@@ -74,8 +74,8 @@ class Pad(CollateFn):
         self.lengths = lengths
         tables = _merged(values or {}, fields or {})
         self.fields = {name: self._column(name, table) for name, table in tables.items()}
-        self.told = {name: Padded(**self._common(name)) for name in self.padding}
-        self.others = Padded(**self.common)  # for fields of which nobody says anything
+        self.told = {name: construct(Padded, self._common(name)) for name in self.padding}
+        self.others = construct(Padded, self.common)  # for fields of which nobody says anything
         self.multiple = self.others.multiple
 
     def __call__(self, batch: list[Mapping[str, Any]]) -> dict[str, Any]:

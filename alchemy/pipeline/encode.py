@@ -125,6 +125,8 @@ class Wordwise(DataPipeline):
         self.field, self.to, self.segments = field, to, segments
         self.template, self.max_length, self.long = template, max_length, long
         self.blank, self.words, self.align, self.ignore, self.marks = blank, words, align, ignore, marks
+        if type(ignore) is not int:
+            raise AlchemyError(f"ignore must be a whole number, not {ignore!r}")
         self.tokenizer = tokenizer_of(tokenizer)
         makes = [Made("to", to, self.tokenizer.pad), *([Made("segments", segments, 0)] if segments else [])]
         makes += [Made("words", words, -1)] if words else []

@@ -318,3 +318,98 @@ def test_a_part_that_only_the_registry_knows_is_no_error() -> None:
     assert any("Made" in str(problem) for problem in check(prepare_cfg({"task": task}), roots=(os.getcwd(),)))
     EvalPipeline.register()(made)
     assert not any("Made" in str(problem) for problem in check(prepare_cfg({"task": task}), roots=(os.getcwd(),)))
+
+
+# -- what the builder refuses, and what it accepts
+
+
+OWN = """
+import torch
+from torch import nn
+
+
+class Mine(torch.optim.Optimizer):
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, {"lr": lr})
+
+
+class Net(nn.Module):
+    def __init__(self, size: int, act: str = "relu"):
+        super().__init__()
+
+
+class Clash(nn.Module):
+    def __init__(self, size: int, load: str = ""):
+        super().__init__()
+
+
+class Thing:
+    def __init__(self, size: int):
+        self.size = size
+
+
+def make(size: int) -> nn.Module:
+    return Net(size)
+"""
+MLP = 'type = "src.models.Mlp"\nhidden = 64\ndropout = 0\n'
+ADAMW = 'type = "torch.optim.AdamW"\nlr = 0.001\nbetas = [0.9, 0.98]\n'
+DEV = '"alchemy.pipeline.lst.SequenceWrapper", datapipe = ["data/train.txt"]'
+OPENER = '"alchemy.pipeline.openers.LineOpener", datapipe = '
+
+ACCEPTED = {
+    "own optimiser": (ADAMW, 'type = "own.Mine"\nlr = 0.001\n'),
+    "plain module": (MLP, 'type = "own.Net"\nsize = 4\ninputs = { x = "y" }\noutputs = ["a"]\nfreeze = "b"\n'),
+    "function that returns a module": (MLP, 'type = "own.make"\nsize = 4\n'),
+    "module of torch": (MLP, 'type = "torch.nn.Linear"\nin_features = 4\nout_features = 2\n'),
+    "class of samplers": ("batch_size = 4", 'batch_size = 4\nsampler = "torch.utils.data.RandomSampler"'),
+}
+REFUSED = {
+    "own optimiser": (ADAMW, 'type = "own.Mine"\nlr = -1.0\n', "Mine: lr must be at least 0, not -1.0"),
+    "plain module": (MLP, 'type = "own.Net"\nsize = 4\nwidth = 3\n', "Net takes no 'width'"),
+    "reserved key": (MLP, 'type = "own.Net"\nsize = 4\ninputs = "x"\n', "inputs must be a table, not the text 'x'"),
+    "key of both": (MLP, 'type = "own.Clash"\nsize = 4\nload = "x"\n', "'load' is a key of alchemy and an argument"),
+    "no module": (MLP, 'type = "own.Thing"\nsize = 4\n', "'own.Thing' is not a model"),
+    "NUL": ('"records/reviews"', '"a\\u0000b"', "log_dir must not hold a NUL character"),
+    "out of the record": ('["detail_log"]', '["../../x"]', "subdirs.0 must be a relative path without '..'"),
+    "level": ('BasicSetup" }', 'BasicSetup", level = "LOUD" }', "level must be one of 'TRACE'"),
+    "sampler": ("batch_size = 4", 'batch_size = 4\nsampler = "os.system"', "cannot be iterated over"),
+    "no file": (DEV, f"{OPENER}[]", "datapipe must name at least one file"),
+    "number as file": (DEV, f"{OPENER}[3]", "datapipe must name at least one file"),
+    "class of tokenizers": (
+        '{ type = "src.pipes.Lower" }',
+        '{ type = "alchemy.pipeline.encode.Encode", tokenizer = "alchemy.text.Words" }',
+        "tokenizer must be a folder, or a table with a type, not the text 'alchemy.text.Words'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), ACCEPTED.values(), ids=ACCEPTED)
+def test_what_the_builder_accepts_has_no_problem(old, new):
+    Path("own.py").write_text(OWN)
+    assert problems_of(edited(old, new)) == []
+
+
+@pytest.mark.parametrize(("old", "new", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_the_builder_refuses_is_an_error(old, new, message):
+    Path("own.py").write_text(OWN)
+    assert [problem for problem in problems_of(edited(old, new)) if problem.error and message in str(problem)]
+
+
+def test_the_loss_of_a_plain_module_names_its_output_and_target():
+    Path("own.py").write_text(OWN)
+    named = 'CrossEntropy"\ntarget = "label"\noutput = "logits"'
+    plain = edited(MLP, 'type = "own.Net"\nsize = 4\n').replace('CrossEntropy"', named)
+    assert problems_of(plain) == []
+    assert "target must be a text, not 3" in str(problems_of(plain.replace('"label"', "3"))[0])
+    assert "CrossEntropy takes no 'target'" in str(problems_of(edited('CrossEntropy"', named))[0])
+
+
+def test_one_table_of_vectors_needs_one_vocabulary():
+    model = """type = "alchemy.models.Translator"
+source_size = 8
+target_size = 9
+network = { type = "alchemy.nn.transformer.Transformer", share = "all" }
+"""
+    found = [str(problem) for problem in problems_of(edited(MLP, model)) if problem.error]
+    assert any("the source has 8 tokens, the target 9" in text for text in found), found
+    assert not [p for p in problems_of(edited(MLP, model.replace("9", "8"))) if p.section == "model.network"]

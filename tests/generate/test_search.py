@@ -244,9 +244,9 @@ def test_draws_follow_the_probabilities_of_what_is_left_in() -> None:
 
 
 def test_what_cannot_be_is_told() -> None:
-    with pytest.raises(AlchemyError, match="nbest = 6 must be at least 1, and at most beam = 5"):
+    with pytest.raises(AlchemyError, match="nbest = 6 must be at most beam = 5"):
         BeamSearch(nbest=6)
-    with pytest.raises(AlchemyError, match="groups = 2 must be at least 1, and beam = 5 a multiple of it"):
+    with pytest.raises(AlchemyError, match="beam = 5 must be a multiple of groups = 2"):
         BeamSearch(groups=2)
     with pytest.raises(AlchemyError, match=r"texts cannot be drawn with .*top_p = 0.0, .*; nbest is at least 1"):
         Sampling(top_p=0.0)
@@ -263,7 +263,7 @@ def test_what_cannot_be_is_told() -> None:
     ],
 )
 def test_what_would_make_all_texts_alike_is_refused(how: Any, name: str, value: float) -> None:
-    with pytest.raises(AlchemyError, match=f"{name} must be a finite number, not {value}"):
+    with pytest.raises(AlchemyError, match=f"{name} must be .*, not {value}"):
         how(**{name: value})
 
 

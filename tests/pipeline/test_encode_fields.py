@@ -47,9 +47,16 @@ def is_even(number):
         (EncodeWordsStream, {"words": "w", "marks": {"e1": "w"}}, "words and marks.e1 both name the field 'w'"),
         (EncodeWords, {"align": {"tags": "y"}, "marks": {"e1": "y"}}, "align.tags and marks.e1 both name"),
         (EncodeWords, {"align": {"tags": "y"}, "ignore": "O"}, "ignore must be a whole number, not 'O'"),
-        (EncodeWords, {"long": "longest_first"}, "long must be one of 'refuse', 'only_first', not 'longest_first'"),
-        *((Encode, {"max_length": most}, "max_length must be a whole number of at least 0") for most in (3.5, "9", -1)),
-        (EncodeWords, {"max_length": True}, "max_length must be a whole number of at least 0, not True"),
+        (
+            EncodeWords,
+            {"long": "longest_first"},
+            "long must be one of 'refuse', 'only_first', not the text 'longest_first'",
+        ),
+        *(
+            (Encode, {"max_length": most}, "max_length must be (a whole number|at least 0), not")
+            for most in (3.5, "9", -1)
+        ),
+        (EncodeWords, {"max_length": True}, "max_length must be a whole number, not true"),
     ],
 )
 def test_names_and_numbers_that_cannot_be_are_refused(kind, options, message):
