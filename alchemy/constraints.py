@@ -63,7 +63,9 @@ class Lt(Bound):
 
 class MultipleOf(Bound):
     words, sign, keyword = "a multiple of", "multiple of ", "multipleOf"
-    compare = staticmethod(lambda value, limit: value % limit == 0)
+
+    def holds(self, value: Any) -> bool:
+        return bool(value % self.limit == 0)
 
 
 class NotZero(Constraint):

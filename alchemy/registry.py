@@ -192,7 +192,7 @@ def wrong_values(
     # the annotations of old parts, which take any key, were never checked, and a sloppy one worked
     if parameters(function)[1] and not function.__module__.startswith("alchemy."):
         return
-    rows = annotations(function)
+    rows = annotations_of(function)
     for name, value in values.items():
         annotation, default = rows.get(name, ("", ""))
         if annotation and (not limited or is_constrained(annotation)):
@@ -220,12 +220,12 @@ def _rule_names(function: Callable[..., Any]) -> list[str]:
 
 def _code(function: Callable[..., Any]) -> Any:
     """The function that has the parameters; a class that has none of its own, as a named tuple, stands for it."""
-    made = inspect.unwrap(function.__init__) if isinstance(function, type) else inspect.unwrap(function)
+    made = inspect.unwrap(function.__init__) if isinstance(function, type) else inspect.unwrap(function)  # type: ignore[misc]
     return made if inspect.isfunction(made) else function
 
 
 @functools.lru_cache(maxsize=512)
-def annotations(function: Callable[..., Any]) -> dict[str, tuple[str, str]]:
+def annotations_of(function: Callable[..., Any]) -> dict[str, tuple[str, str]]:
     """The annotation of every parameter of a class or function, and its default, as the static check reads them."""
     try:
         rows = inspect.signature(function).parameters.values()
@@ -258,7 +258,7 @@ def constrained(init: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(init)
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
-        values = dict(zip(annotations(init), (self, *args))) | kwargs
+        values = dict(zip(annotations_of(init), (self, *args))) | kwargs
         for _, text, hint in wrong_values(init, values, limited=True):
             raise AlchemyError(f"{type(self).__name__}: {text}", hint=hint)
         if all(name in values for name, required in parameters(init)[0].items() if required):

@@ -18,7 +18,7 @@ from alchemy.config.slots import Layout, Slot
 from alchemy.config.source import Part, find, parts
 from alchemy.config.tables import GIVEN
 from alchemy.errors import AlchemyError
-from alchemy.registry import Registrable, annotations, broken_rules, construct, resolve
+from alchemy.registry import Registrable, annotations_of, broken_rules, construct, resolve
 from alchemy.rules import RULES
 
 # numbers around every limit, texts that are names, paths and nonsense, lists, tables, and nothing
@@ -111,7 +111,7 @@ def test_check_and_builder_refuse_the_same_tables(path: str, data: st.DataObject
 @pytest.mark.parametrize("path", PARTS)
 def test_source_and_signature_say_the_same(path: str) -> None:
     part = PARTS[path]
-    built = annotations(class_of(part))
+    built = annotations_of(class_of(part))
     for param in part.params:
         annotation = built[param.name][0]
         assert is_constrained(annotation) == is_constrained(param.annotation), param
@@ -124,7 +124,7 @@ def test_source_and_signature_say_the_same(path: str) -> None:
 def test_defaults_keep_the_limits(path: str) -> None:
     rows = inspect.signature(class_of(PARTS[path])).parameters.values()
     for row in rows:
-        annotation = annotations(class_of(PARTS[path]))[row.name][0]
+        annotation = annotations_of(class_of(PARTS[path]))[row.name][0]
         if row.default is not row.empty and is_constrained(annotation):
             assert row.default is None or fits(row.default, annotation), row
 
@@ -133,7 +133,7 @@ def test_defaults_keep_the_limits(path: str) -> None:
 def test_rules_are_of_classes_that_are_there(dotted: str) -> None:
     part = find(dotted, (".",))
     assert part is not None and f"{part.module}.{part.name}" == dotted
-    names = dict.fromkeys(annotations(resolve(dotted)))
+    names = dict.fromkeys(annotations_of(resolve(dotted)))
     assert {param.name for param in part.params} <= set(names)
 
 

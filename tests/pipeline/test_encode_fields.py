@@ -50,12 +50,9 @@ def is_even(number):
         (
             EncodeWords,
             {"long": "longest_first"},
-            "long must be one of 'refuse', 'only_first', not the text 'longest_first'",
+            "long must be one of 'refuse', 'only_first', not",
         ),
-        *(
-            (Encode, {"max_length": most}, "max_length must be (a whole number|at least 0), not")
-            for most in (3.5, "9", -1)
-        ),
+        *((Encode, {"max_length": most}, "max_length must be (a whole|at least 0)") for most in (3.5, "9", -1)),
         (EncodeWords, {"max_length": True}, "max_length must be a whole number, not true"),
     ],
 )
