@@ -48,7 +48,7 @@ class Report(EvalPipeline):
         self,
         *,
         splits: list[str] = [],
-        pieces: list[Literal["report", "confusion", "picture", "hardest"]] = list(PIECES),
+        pieces: list[Literal["report", "confusion", "picture", "hardest"]] = list(PIECES),  # type: ignore[arg-type]
         predictions: Literal["", "jsonl", "csv"] = "",
         limit: NonNegativeInt = 100,
         rows: str = "preds",

@@ -85,7 +85,7 @@ class AccelerateBasicSetup(AlchemyPlugin):
         super().__init__()
         if not accelerator().is_local_main_process and not self.run.debug:
             self.run.console = Console(quiet=True)
-        _BasicSetup(level=level)
+        _BasicSetup(level=level)  # type: ignore[arg-type]
 
 
 @DataPipeline.register("Sharding")
