@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from alchemy.errors import AlchemyError
+
 _NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
 
 
@@ -144,7 +146,7 @@ class NoUpdater(Stateless):
     why_whole = "nothing is trained here"
 
     def accumulate(self, loss: Any, optim: str = "") -> None:
-        pass
+        raise AlchemyError("this run does not train", hint="use alchemy.runner.Trainer, or a subclass of it")
 
 
 class NoAverage(Stateless):

@@ -20,8 +20,6 @@ from alchemy.registry import construct
 from alchemy.task import AlchemyTask, loss_of
 from alchemy.update import GradientUpdater, StepResult
 
-OLD_FORWARD = "forward(self, batch, needs_loss, requires_grad, **kwargs)"
-
 
 def adapt(run: Run, task: Any, model: Any) -> None:
     """Lets an old model answer a task of today, and a model of today an old task; others stay as they are."""
@@ -32,6 +30,25 @@ def adapt(run: Run, task: Any, model: Any) -> None:
             task.train_step = old.train_step
     elif _overrides(task, "step") or _overrides(task, "eval_step"):
         model.forward = CalledAsBefore(run, model.forward)
+    else:
+        _check_forward(model)
+
+
+def adopt(run: Run, model: Any) -> None:
+    """Prepares a run whose runner, of an older project, has built `model` itself."""
+    if run.task is not None:
+        adapt(run, run.task, model)
+    run.updater = build_updater(run, model)
+
+
+def _check_forward(model: Any) -> None:
+    """Raises where `forward` cannot be called with a batch; a task with its own steps may call it as it likes."""
+    signature = inspect.signature(model.forward)
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        text = f"{type(model).__name__}.forward{signature} cannot be called with a batch: {error}"
+        raise AlchemyError(text, section="model", hint="define forward(self, batch)") from error
 
 
 def is_old(model: Any) -> bool:
@@ -126,12 +143,12 @@ def checked_loss(model: Any, outputs: Any) -> Any:
 
 
 # -- handlers
-def build_updater(run: Run) -> GradientUpdater | HandlerUpdater:
+def build_updater(run: Run, model: Any) -> GradientUpdater | HandlerUpdater:
     """The updater of `[backward]`; a handler of the project's own keeps the update to itself."""
-    if "type" not in run.table("backward") and not run.model.has_handler:
+    if "type" not in run.table("backward") and not model.has_handler:
         updater: GradientUpdater = construct(GradientUpdater, run.table("backward"), section="backward")
         return updater
-    handler = run.model.backward
+    handler = model.backward
     return handler.make_updater() if isinstance(handler, DefaultBackwardHandler) else HandlerUpdater(run)
 
 
