@@ -11,7 +11,7 @@ import stat
 from typing import Any
 
 from alchemy.config.scan import DEEPEST, scan_json
-from alchemy.config.values import Parsed, decode, dotted, fail
+from alchemy.config.values import Parsed, decode, fail
 from alchemy.errors import did_you_mean
 
 LARGEST = 4 * 2**20  # bytes: a config is written by hand; more than this is data that belongs in a file of its own
@@ -89,9 +89,7 @@ def _text(path: str, where: str) -> str:
 def parse_json(text: str, name: str) -> Parsed:
     import json
 
-    layout = scan_json(text)
-    if layout.too_deep:
-        fail(f"tables are nested more than {DEEPEST} deep", where=f"{name}:{layout.too_deep}")
+    layout = scan_json(text, name)
     try:
         data = json.loads(layout.text)
     except json.JSONDecodeError as error:
@@ -100,9 +98,6 @@ def parse_json(text: str, name: str) -> Parsed:
         fail(f"the text is not JSON: {error}", where=name)
     if not isinstance(data, dict):
         fail("a JSON config must be one object", where=name, hint="write { ... } around it")
-    for path, first, line in layout.twice:
-        if path[-1] != "//":
-            fail(f"{dotted(path)} is set twice", where=f"{name}:{line}", hint=f"it is first set on line {first}")
     return Parsed(_without_remarks(data), layout.lines)
 
 

@@ -76,8 +76,8 @@ def literal(text: str) -> Any:
     text = text.replace("\r\n", "\n").strip()
     try:
         data = tomllib.loads(scan_toml(f"value = {text}").text)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
+    except (ConfigError, RecursionError):
+        raise ValueError("set twice, or nested too deep") from None
     if list(data) != ["value"]:
         raise ValueError("more than one value")
     return data["value"]

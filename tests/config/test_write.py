@@ -9,7 +9,7 @@ import tomlkit
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from alchemy.config import dump, dumps, prepare_cfg
+from alchemy.config import dumps, prepare_cfg
 from alchemy.config.formats import parse
 from alchemy.config.tree import Document, Origin, grow
 from alchemy.config.write import same
@@ -85,7 +85,7 @@ def test_the_record_holds_what_a_run_was_made_of(tmp_path):
         "base = 'base.toml' # common\nseed = 1\n[optim]\nlr = 2\n[variant.v.optim]\nlr = 3\n"
     )
     doc = prepare_cfg(tmp_path / "t.toml", variant="v")
-    dump(doc, tmp_path / "cfg.toml")
+    (tmp_path / "cfg.toml").write_text(dumps(doc))
     again = prepare_cfg(tmp_path / "cfg.toml")
     assert again == doc == {"seed": 1, "optim": {"lr": 3}, "data": {"x": 1}}
     assert list(again) == ["seed", "optim", "data"]
