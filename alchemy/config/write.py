@@ -16,7 +16,7 @@ from alchemy.config.scan import Path, scan_toml
 from alchemy.config.tree import Table
 from alchemy.config.values import decode, fail, is_spelling, quote, quote_key
 
-WIDTH = 100  # characters: a longer list is written one element a line
+_WIDTH = 100  # characters: a longer list is written one element a line
 
 
 def dumps(doc: Mapping[str, Any]) -> str:
@@ -116,7 +116,7 @@ class _Writer:
         if raw and not self.blanks(at) and same(value, old, ordered=True):
             return raw
         text = inline(value)
-        long = "\n" in raw or len(pad + text) > WIDTH
+        long = "\n" in raw or len(pad + text) > _WIDTH
         if not isinstance(value, list) or not (long or any(isinstance(item, dict) for item in value)):
             return text
         rows = [self.entry("", item, place, pad + "    ") for item, place in self.matched(value, at)]
