@@ -3,6 +3,7 @@
 import datetime
 import enum
 import math
+import re
 
 import pytest
 import tomlkit
@@ -70,6 +71,28 @@ def test_changes_leave_the_other_comments_and_the_order(doc):
         assert kept in text
     assert "# much" not in text
     assert list(reread(text)) == ["seed", "lr", "plugins", "task", "new"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "l = [1, # one\n  2, 3, # three\n  # four\n  4 ]",
+        "l = [ # open\n 1,\n\n # three\n 3 # last\n # end\n]",
+        "l = [\n  2,\n  { a = 1, # inside\n    b = 2, },\n  3,\n]",
+        "l = [2, 3] # beside\n# tail",
+        "# top\n\nl.a = 1 # dotted\nl.b = [2, 3]\n",
+    ],
+)
+def test_comments_stay_in_odd_layouts(text):
+    doc = grow(reread(text), lambda path: Origin(), kind=Document)
+    doc.source = text
+    numbers = doc["l"] if isinstance(doc["l"], list) else doc["l"]["b"]
+    if 2 in numbers:
+        numbers.remove(2)
+    numbers.append(9)
+    written = dumps(doc)
+    assert same(reread(written), doc.plain())
+    assert [remark for remark in re.findall(r"# \w+", text) if remark not in written] == []
 
 
 def test_tables_of_toml_1_1_are_written_for_readers_of_1_0(tmp_path):
