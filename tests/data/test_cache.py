@@ -24,8 +24,7 @@ from hypothesis.extra import numpy as arrays
 from alchemy.data.cache import entries as cache
 from alchemy.data.cache.entries import Entry, entries, keep, read_entry, remove
 from alchemy.data.cache.hashes import Hashes
-from alchemy.data.cache.store import Stored, Unwritable, Writer
-from alchemy.data.cache.values import Unkept
+from alchemy.data.cache.store import Stored, Unkept, Unwritable, Writer
 
 KEY = "0123456789abcdef"
 ABOUT: dict[str, Any] = {"chain": ["source"], "facts": {"the file a.txt": "1"}}

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from alchemy.data.cache import entries as module
 from alchemy.data.cache.entries import Damaged, Entry, entries, everything, keep, look, read_entry, remove
-from alchemy.data.cache.store import Gone, Stored, Writer
-from alchemy.data.cache.values import Unkept
+from alchemy.data.cache.store import Gone, Stored, Unkept, Writer
 
 KEY = "0123456789abcdef"
 ROWS = [{"ids": [1, 2, 3], "text": "one"}, {"ids": [4], "text": "two"}]
