@@ -125,7 +125,7 @@ class Cache(LstDataPipeline):
         if drawn:
             text = "cache: {} draws random numbers, or a pipe before it: they are kept as well, the same in every epoch"
             logger.warning(f"{text}; put what draws behind the cache", title(self.datapipe))
-        if key is not None and (changed := key.changed_files()):
+        if key is not None and (changed := key.changed()):
             raise Unkept(f"{changed[0]} changed while it was read")
 
 

@@ -182,9 +182,7 @@ def test_an_entry_is_made_once(tmp_path: Path) -> None:
     assert [entry.key for entry in entries(tmp_path)] == [KEY]
 
 
-def test_what_is_overwritten_is_made_again_and_readers_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_overwritten_is_made_again_and_readers_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = fill(tmp_path, some)[0].open()
     monkeypatch.setattr(cache, "launch", lambda: "another start")
     new, made = fill(tmp_path, lambda: some(5), overwrite=True)

@@ -71,7 +71,8 @@ MANIFESTS: dict[str, Callable[[Path], Any]] = {
     "a folder": lambda folder: ((folder / "manifest.json").unlink(), (folder / "manifest.json").mkdir()),
 }
 CONTENTS: dict[str, Callable[[Path], Any]] = {
-    name: lambda folder, name=name: flip(folder / name) for name in ("samples.bin", "ends.bin", "arrays.bin", "lengths.bin")
+    name: lambda folder, name=name: flip(folder / name)
+    for name in ("samples.bin", "ends.bin", "arrays.bin", "lengths.bin")
 }
 
 

@@ -125,9 +125,9 @@ def _harm(folder: Path, files: dict[str, list[Any]], check: Check) -> str:
         found = (folder / name).stat()
         if found.st_size != known[1]:
             return f"{name} has {found.st_size:,} bytes, expected {known[1]:,}"
-        if check == "all" or (check == "changed" and found.st_ctime_ns >= compared):
-            if not is_as_written(folder / name, known):
-                return f"{name} is not as it was written"
+        changed = check == "all" or (check == "changed" and found.st_ctime_ns >= compared)
+        if changed and not is_as_written(folder / name, known):
+            return f"{name} is not as it was written"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""The key of kept samples: a hash over the pipes of a chain, their files, tokenizers and code, and alchemy's version."""
+"""The key of kept samples: a hash over the pipes of a chain, their files, tokenizers and code, and our version."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import glob
 import hashlib
 import json
 import os
-import pickle
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -57,9 +56,12 @@ class Key:
         self.facts |= {f"the source of {name}": digest for name, digest in self.sources.hashes.items()}
         self.hash = hash_text(json.dumps([self.chain, sorted(self.facts.items())]))[:32]
 
-    def changed_files(self) -> list[str]:
-        """The files that are not as they were when the key was made."""
-        return [path for path, known in self.files.items() if not os.path.isfile(path) or self.hashes.of(path) != known]
+    def changed(self) -> list[str]:
+        """The files and modules that are not as they were when the key was made."""
+        files = (
+            path for path, known in self.files.items() if not os.path.isfile(path) or self.hashes.of(path) != known
+        )
+        return [*files, *self.sources.changed()]
 
     def _add_part(self, name: str, part: Any, options: Iterable[Any]) -> None:
         self.part = name
@@ -116,7 +118,7 @@ class Key:
         except Exception as error:
             raise Unkept(f"a {title(value)} cannot be looked into: {error}") from error
         if isinstance(made, str):  # a global name: that of a ufunc, or of a function with a cache
-            module = pickle.whichmodule(value, made)
+            module = str(getattr(value, "__module__", None) or type(value).__module__)
             self.sources.add(module)
             return f"{module}.{made}", ()
         return title(value), [_without_place(part) for part in made]

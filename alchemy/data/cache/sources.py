@@ -52,6 +52,13 @@ class Sources:
             for other in _imports(path, digest, name):
                 self.add(other, own=True)
 
+    def changed(self) -> list[str]:
+        """The modules whose source is not as it was; what was imported in the meantime is known from now on."""
+        now = Sources()
+        for name, own in self.visited:
+            now.add(name, own=own)
+        return [name for name, digest in self.hashes.items() if now.hashes.get(name) != digest]
+
 
 def _source(name: str) -> str | None:
     """The file of a module, imported or not; None for what has none."""

@@ -46,14 +46,15 @@ def writing() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Unwritable(f"{error.strerror or error}: {error.filename or 'the cache'}") from error
+        why = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+        raise Unwritable(f"the cache cannot be written: {why}") from error
 
 
 class Writer(contextlib.AbstractContextManager["Writer"]):
     """Writes samples into a folder; memory does not grow with their number.
 
     `samples.bin` holds one pickle for each sample, which refers to `arrays.bin` for the numbers of arrays; `ends.bin`
-    says where each pickle ends, after a 0; `lengths.bin` has a row for each sample with the lengths of the fields of the first one.
+    says where each pickle ends, after a 0; `lengths.bin` has a row for each sample with the lengths of its fields.
     """
 
     def __init__(self, folder: Path) -> None:
