@@ -331,7 +331,8 @@ class Checkpoints:
         return {"update": manifest.update, "folder": folder, "passed": passed}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": {watch.key: [list(row) for row in watch.rows] for watch in self.watches}}
+        names = ", ".join(watch.monitor.name for watch in self.watches)  # for whoever looks into the state
+        return {"monitor": names, "best": {watch.key: [list(row) for row in watch.rows] for watch in self.watches}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for watch in self.watches:  # the best of another number says nothing

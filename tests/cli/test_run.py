@@ -71,7 +71,7 @@ def test_the_newest_record_with_weights_is_the_latest(project, capsys):
     for _ in range(2):
         assert main(["run", "train.toml", *QUICK]) == 0
     _, new = records(project)
-    shutil.rmtree(new / "checkpt" / "best")
+    shutil.rmtree(new / "state" / "best")
     capsys.readouterr()
     assert main(["test", "latest", "--device", "-1", "--desc", ""]) == 0
     assert f"{new.relative_to(project)} has no checkpoint 'best': its 'last' is used\n" in capsys.readouterr().err
