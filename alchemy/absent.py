@@ -5,7 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from alchemy.checkpoint.manifest import Where
+    from alchemy.context import Run
 
 from alchemy.errors import AlchemyError
 
@@ -57,29 +61,44 @@ class Alone:
         return ()
 
 
+class CheckpointsLike(Protocol):
+    """What a run needs of its checkpoints."""
+
+    parts: dict[str, Any]
+
+    @property
+    def cost(self) -> Mapping[str, float]: ...
+    def after_update(self, where: Where) -> None: ...
+    def after_epoch(self, where: Where) -> None: ...
+    def scored(
+        self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False
+    ) -> dict[str, str]: ...
+    def save(self, where: Where, why: str) -> Path | None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
 class NoCheckpoints(Stateless):
-    """A run that keeps no state: one without a record."""
+    """A run that keeps no state and knows no best score: one that does not train."""
+
+    cost: Mapping[str, float] = {"calling": 0.0, "writing": 0.0}
 
     def __init__(self) -> None:
         self.parts: dict[str, Any] = {}
 
-    def after_update(self, where: Any) -> None:
+    def after_update(self, where: Where) -> None:
         pass
 
-    def after_epoch(self, where: Any) -> None:
+    def after_epoch(self, where: Where) -> None:
         pass
 
-    def scored(self, split: str, scores: Mapping[str, Any], where: Any, mid_window: bool = False) -> None:
-        pass
+    def scored(
+        self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False
+    ) -> dict[str, str]:
+        return {}
 
-    def save(self, where: Any, why: str) -> Path | None:
+    def save(self, where: Where, why: str) -> Path | None:
         return None
-
-    def restore(self) -> dict[str, Any] | None:
-        return None
-
-    def close(self) -> None:
-        pass
 
 
 class NoLedger(Stateless):
@@ -159,14 +178,24 @@ class NoAverage(Stateless):
         return _NOTHING
 
 
+class StopRules(Protocol):
+    """What a run needs of its stop rules: each method returns the reason to stop, or nothing."""
+
+    def after_update(self, run: Run) -> str: ...
+    def after_eval(self, run: Run, split: str, scores: Mapping[str, Any]) -> str: ...
+    def after_log(self, run: Run, values: Mapping[str, float]) -> str: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
 class NoRules(Stateless):
     """Nothing but the schedule says when training ends."""
 
-    def after_update(self, run: Any) -> str:
+    def after_update(self, run: Run) -> str:
         return ""
 
-    def after_eval(self, run: Any, split: str, scores: Mapping[str, Any]) -> str:
+    def after_eval(self, run: Run, split: str, scores: Mapping[str, Any]) -> str:
         return ""
 
-    def after_log(self, run: Any, values: Mapping[str, float]) -> str:
+    def after_log(self, run: Run, values: Mapping[str, float]) -> str:
         return ""

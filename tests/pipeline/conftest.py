@@ -33,6 +33,9 @@ class Counts:
         self.num_updates = 0
         self.epochs = 3
 
+    def is_pending(self, moment):
+        return False
+
 
 @pytest.fixture
 def run(tmp_path):

@@ -35,7 +35,7 @@ def wire() -> None:
     for name in ("make_folder", "open", "write", "sync", "rename", "sync_folder"):
         _wrap(files.Disk, name, "disk")
     _wrap(keeper, "link", "link")
-    _wrap(links, "_link_files", "swap")
+    _wrap(links, "link_files", "swap")
     _wrap(keeper, "remove_others", "remove")
     _wrap(Record, "log", "row")
     _wrap(Record, "finish", "finish")
