@@ -19,12 +19,17 @@ from alchemy.absent import (
     Alone,
     CheckpointsLike,
     FullPrecision,
+    MixedPrecision,
     NoAverage,
     NoCheckpoints,
     NoLedger,
     NoRules,
     NoUpdater,
+    ProcessGroup,
+    SampleLedger,
     StopRules,
+    Updater,
+    WeightAverage,
 )
 from alchemy.checkpoint.manifest import Where
 from alchemy.config.load import prepare_cfg
@@ -83,13 +88,13 @@ class Run(SymbolTbl):
 
     def _do_without(self) -> None:
         # the runner puts others in the place of these, as the config and the command line ask for them
-        self.group: Any = Alone()
+        self.group: ProcessGroup = Alone()
         self.checkpoints: CheckpointsLike = NoCheckpoints()
-        self.ledger: Any = NoLedger()
-        self.precision: Any = FullPrecision()
-        self.average: Any = NoAverage()
+        self.ledger: SampleLedger = NoLedger()
+        self.precision: MixedPrecision = FullPrecision()
+        self.average: WeightAverage = NoAverage()
         self.rules: StopRules = NoRules()
-        self.updater: Any = NoUpdater()
+        self.updater: Updater = NoUpdater()
 
     def __enter__(self) -> Run:
         self._token = _current.set(self)

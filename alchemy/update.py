@@ -55,7 +55,7 @@ class GradientUpdater:
         if nonfinite not in ("stop", "skip", "ignore"):
             hint = did_you_mean(str(nonfinite), ("stop", "skip", "ignore")) or "write 'stop', 'skip' or 'ignore'"
             raise AlchemyError(f"nonfinite is {nonfinite!r}", section="backward", hint=hint)
-        self.nonfinite = nonfinite
+        self.nonfinite: str = nonfinite
         self.period = _period(period, window, self.run.group.size)
         self.updates = self.skipped = 0
         self.late = False  # whether the update that was not finite is the one before the last

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from alchemy.absent import Updater
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.legacy.backward import BackwardHandler, DefaultBackwardHandler
@@ -143,7 +144,7 @@ def checked_loss(model: Any, outputs: Any) -> Any:
 
 
 # -- handlers
-def build_updater(run: Run, model: Any) -> GradientUpdater | HandlerUpdater:
+def build_updater(run: Run, model: Any) -> Updater:
     """The updater of `[backward]`; a handler of the project's own keeps the update to itself."""
     if "type" not in run.table("backward") and not model.has_handler:
         updater: GradientUpdater = construct(GradientUpdater, run.table("backward"), section="backward")
@@ -156,6 +157,7 @@ class HandlerUpdater:
     """Stands in for the updater where a handler of an old project makes the updates itself, inside `forward`."""
 
     skipped, has_moved, late, is_full = 0, False, False, False
+    nonfinite = "ignore"  # the handler does what it likes
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -168,6 +170,10 @@ class HandlerUpdater:
     @property
     def period(self) -> int:
         return int(getattr(self.handler, "period", 1))
+
+    @period.setter
+    def period(self, steps: int) -> None:
+        self.handler.period = steps
 
     @property
     def updates(self) -> int:
