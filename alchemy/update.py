@@ -98,7 +98,7 @@ class GradientUpdater:
             self._warn_of_means()
         window = self._window(optim)
         window.begin()
-        self.observer.loss(loss)
+        self.observer.loss(loss, optim)
         if not self._real:
             total, count = total * 0, 0
         elif window.name:
@@ -165,7 +165,7 @@ class GradientUpdater:
                 f"a loss is for the optimiser {name!r}, and there is only one", section="optim", hint=hint
             )
         self.run.optim[name]  # raises where there is none of that name
-        if self._whole.steps or self._whole.updates:
+        if self._whole.touched or self._whole.steps or self._whole.updates:
             hint = "name one for every loss, or for none"
             raise AlchemyError(f"a loss is for {name!r}, others were for all optimisers", section="optim", hint=hint)
         self._named[name] = Window(self.run, name)
