@@ -192,6 +192,11 @@ class GradientUpdater:
         return self._moved
 
     @property
+    def attempts(self) -> int:
+        """The updates of all optimisers, made or skipped: several may take part in an update of the run."""
+        return sum(window.updates for window in self._named.values()) or self.updates
+
+    @property
     def position(self) -> Any:
         """Where the windows stand; a step that failed before it changed anything leaves them as they were."""
         return [window.position for window in self._windows]

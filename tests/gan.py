@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 import alchemy
+from alchemy.legacy.backward import BackwardHandler
 from alchemy.model import AlchemyModel
 from alchemy.observe import Loss
 from alchemy.pipeline import EndEpochPipeline, EvalPipeline, LstDataPipeline, SchedPipeline
@@ -104,6 +106,30 @@ class Blend(Gan):
 
     def loss(self, outputs: Mapping[str, Any], batch: Any, player: str = "") -> tuple[Tensor, int]:
         return (outputs["guess"] - batch["x"]).square().sum(), len(outputs["guess"])
+
+
+class Spoilt(Gan):
+    """The losses of some players are not finite."""
+
+    def __init__(self, *, players: list[str]) -> None:
+        super().__init__()
+        self.players = players
+
+    def loss(self, outputs: Mapping[str, Any], batch: Any, player: str = "generator") -> tuple[Tensor, int]:
+        loss_sum, count = super().loss(outputs, batch, player)
+        return loss_sum * (math.nan if player in self.players else 1), count
+
+
+class NotesNames(BackwardHandler):
+    """A handler of a project that makes its updates itself; this one makes none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def backward(self, losses: Any, *args: Any, optim: str = "", **kwargs: Any) -> float:
+        self.seen.append(optim)
+        return float(losses.item())
 
 
 class ByHook(Gan):

@@ -340,6 +340,20 @@ def test_a_loss_that_is_not_finite_holds_its_own_optimiser_back(nonfinite: str) 
         torch.testing.assert_close(weights_of(run, "discriminator"), start[4:], rtol=0, atol=0)
 
 
+def spoilt(*players: str) -> dict[str, Any]:
+    return config(model={"type": "tests.gan.Spoilt", "players": list(players)}, backward={"nonfinite": "skip"})
+
+
+def test_a_training_in_which_one_of_them_never_moves_still_ends_well() -> None:
+    (result,) = alchemy.run([spoilt("discriminator")], device=[-1], raise_errors=True)
+    assert result.status == "finished"
+
+
+def test_a_training_in_which_none_of_them_ever_moves_fails() -> None:
+    with pytest.raises(RunFailed, match="all 20 updates were left out, none was finite"):
+        alchemy.run([spoilt("discriminator", "generator")], device=[-1], raise_errors=True)
+
+
 def test_a_loss_that_does_not_reach_its_parameters_is_refused() -> None:
     with training() as run:
         pair = run.model.module
@@ -387,6 +401,12 @@ def test_losses_with_and_without_a_name_do_not_mix(first: str, second: str, same
 def test_halves_of_a_step_with_named_losses_are_refused() -> None:
     with training() as run, pytest.raises(RunFailed, match="not halved"), run.updater.joined():
         step(run, batches(12)[0])
+
+
+def test_a_handler_of_a_project_is_given_the_name() -> None:
+    with training(backward={"type": "tests.gan.NotesNames"}) as run:
+        step(run, batches(12)[0])
+        assert run.model.backward.seen == ["discriminator", "generator"]
 
 
 # -- one loss for all
