@@ -350,7 +350,7 @@ def progress_bar(run: Run, what: str, total: int | None, done: int = 0) -> Itera
 
 def tell_left_out(run: Run) -> None:
     """A training in which no update was made is none, whatever its evaluation says."""
-    skipped, updates = run.updater.skipped, run.updater.updates
+    skipped, updates = run.updater.skipped, run.updater.attempts
     if skipped and skipped == updates and not run.precision.scales:
         raise RunFailed(f"all {skipped} updates were left out, none was finite: nothing was learnt")
     if skipped:

@@ -98,7 +98,7 @@ class GradientUpdater:
             self._warn_of_means()
         window = self._window(optim)
         window.begin()
-        self.observer.loss(loss)
+        self.observer.loss(loss, optim)
         if not self._real:
             total, count = total * 0, 0
         elif window.name:
@@ -165,7 +165,7 @@ class GradientUpdater:
                 f"a loss is for the optimiser {name!r}, and there is only one", section="optim", hint=hint
             )
         self.run.optim[name]  # raises where there is none of that name
-        if self._whole.steps or self._whole.updates:
+        if self._whole.touched or self._whole.steps or self._whole.updates:
             hint = "name one for every loss, or for none"
             raise AlchemyError(f"a loss is for {name!r}, others were for all optimisers", section="optim", hint=hint)
         self._named[name] = Window(self.run, name)
@@ -190,6 +190,11 @@ class GradientUpdater:
     def has_moved(self) -> bool:
         """Whether an optimiser has stepped in an update that is not complete."""
         return self._moved
+
+    @property
+    def attempts(self) -> int:
+        """The updates of all optimisers, made or skipped: several may take part in an update of the run."""
+        return sum(window.updates for window in self._named.values()) or self.updates
 
     @property
     def position(self) -> Any:

@@ -180,6 +180,10 @@ class HandlerUpdater:
         return self.run.update
 
     @property
+    def attempts(self) -> int:
+        return self.run.update
+
+    @property
     def is_open(self) -> bool:
         return bool(getattr(self.handler, "is_open", False))
 
@@ -200,12 +204,13 @@ class HandlerUpdater:
             self.run.agree()  # a handler of the project's own knows nothing of signals to other processes
 
     def accumulate(self, loss: Loss, optim: str = "") -> None:
-        """Hands the loss of a model of today to the handler."""
+        """Hands the loss of a model of today to the handler, and the optimiser's name where the loss has one."""
         backward: Any = self.handler.backward
+        named = {"optim": optim} if optim else {}
         if "count" in inspect.signature(backward).parameters:
-            backward(loss.sum, count=loss.count)
+            backward(loss.sum, count=loss.count, **named)
         else:
-            backward(mean(loss.sum, loss.count))
+            backward(mean(loss.sum, loss.count), **named)
 
     def end_micro_batch(self) -> None:
         pass
