@@ -238,6 +238,8 @@ class Updater(Stateful, Protocol):
     @property
     def updates(self) -> int: ...
     @property
+    def attempts(self) -> int: ...
+    @property
     def skipped(self) -> int: ...
     @property
     def is_open(self) -> bool: ...
@@ -263,7 +265,7 @@ class Updater(Stateful, Protocol):
 class NoUpdater(Stateless):
     """A run that does not train."""
 
-    period, updates, skipped, nonfinite = 1, 0, 0, "stop"
+    period, updates, attempts, skipped, nonfinite = 1, 0, 0, 0, "stop"
     is_open = is_full = has_moved = late = False
     position: object = None
     why_whole = "nothing is trained here"
