@@ -200,11 +200,9 @@ class Run(SymbolTbl):
         """Logs and remembers the scores of an evaluation; schedules, stop rules and checkpoints get them."""
         self.scores.pop(split, None)
         self.scores[split], self.scored_at[split] = scores, self.update
-        after_eval = getattr(self.train_sched, "after_eval", None)
-        if after_eval is not None:
-            after_eval(scores)
         remarks: Mapping[str, str] = {}
         if self.train_sched is not None:
+            self.train_sched.after_eval(scores)
             # before a step or an epoch: no boundary of an update comes before the weights change
             begins = self.train_sched.is_pending("begin_epoch") or self.train_sched.is_pending("begin_step")
             remarks = self.checkpoints.scored(split, scores, self.where, mid_window=self.mid_window or begins)

@@ -33,6 +33,21 @@ def adapt(run: Run, task: Any, model: Any) -> None:
         model.forward = CalledAsBefore(run, model.forward)
     else:
         _check_forward(model)
+    if _overrides(task, "eval_step"):
+        task.eval_step = OldEvalStep(task.eval_step)
+
+
+class OldEvalStep:
+    """`eval_step` of a task that may return only a text, or only the outputs."""
+
+    def __init__(self, eval_step: Any) -> None:
+        self.eval_step = eval_step
+
+    def __call__(self, batch: Any, *args: Any, **kwargs: Any) -> tuple[str, Any]:
+        answer = self.eval_step(batch, *args, **kwargs)
+        if isinstance(answer, tuple) and len(answer) == 2:
+            return answer
+        return (answer, None) if isinstance(answer, str) else ("", answer)
 
 
 def adopt(run: Run, model: Any) -> None:
