@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 import alchemy
+from alchemy.absent import Updater
 from alchemy.legacy.backward import BackwardHandler
 from alchemy.model import AlchemyModel
 from alchemy.observe import Loss
@@ -82,7 +83,7 @@ class Adversarial(AlchemyTask):
         self.n_critic, self.turns = n_critic, turns
         self.order: list[str] = []  # of the losses in training
 
-    def train_step(self, batch: Any, updater: Any) -> Mapping[str, Any]:
+    def train_step(self, batch: Any, updater: Updater) -> Mapping[str, Any]:
         model = self.run.model
         outputs = model.forward(batch)
         for player in self._players(updater.updates):

@@ -52,7 +52,7 @@ def training(**changes: Any) -> Iterator[Run]:
         run.precision = build_precision(run)
         run.task, run.model = build_task(run), build_model(run)
         run.optim = build_optimizer(run)
-        run.updater = build_updater(run)
+        run.updater = build_updater(run, run.model)
         run.train_sched = build_sched(run)
         yield run
 

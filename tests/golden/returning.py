@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from alchemy.absent import Updater
 from alchemy.model import AlchemyModel
 from alchemy.observe import Loss
 from alchemy.task import AlchemyTask
@@ -38,7 +39,7 @@ class Adversarial(AlchemyTask):
         super().__init__()
         self.n_critic, self.turns = n_critic, turns
 
-    def train_step(self, batch: Any, updater: Any) -> Mapping[str, Any]:
+    def train_step(self, batch: Any, updater: Updater) -> Mapping[str, Any]:
         model = self.run.model
         outputs = model.forward(batch)
         for player in self._players(updater.updates):
