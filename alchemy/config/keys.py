@@ -11,7 +11,18 @@ from alchemy.config.names import Class
 from alchemy.config.signature import Param, forwards, function_parameters
 from alchemy.config.slots import Layout, Slot, entries, entry, has, is_table, where
 from alchemy.config.source import Part, find
-from alchemy.config.tables import BY_CONVENTION, GIVEN, LISTS, LOADER, NAMED_OPTIM, NOT_PASSED, SECTIONS, WRAPPER
+from alchemy.config.tables import (
+    BY_CONVENTION,
+    GIVEN,
+    LISTS,
+    LOADER,
+    NAMED_OPTIM,
+    NOT_PASSED,
+    PLAIN_MODEL,
+    SCORED,
+    SECTIONS,
+    WRAPPER,
+)
 from alchemy.config.types import choices, expected, fits, given, items_of, remedy
 from alchemy.errors import Problem, did_you_mean
 
@@ -53,9 +64,18 @@ def _params(slot: Slot, part: Part, layout: Layout) -> dict[str, Param]:
     if _wrapped(slot, part):
         wrapper = find("alchemy.optim.Wrapped", layout.roots)
         params |= {p.name: p for p in (wrapper.params if wrapper else ()) if p.name not in params}
+    if _is_plain(slot):
+        params |= {name: Param(name, text, "None") for name, text in PLAIN_MODEL.items()}
+    model = layout.at("model")
+    if slot.section == "criterion" and model is not None and (model.part is None or _is_plain(model)):
+        params |= {name: Param(name, text, "None") for name, text in SCORED.items()}
     if _named(slot):
         params |= {name: Param(name, text, "None") for name, text in NAMED_OPTIM.items()}
     return params
+
+
+def _is_plain(slot: Slot) -> bool:
+    return slot.section == "model" and slot.part is not None and slot.part.is_module
 
 
 def _named(slot: Slot) -> bool:
@@ -79,7 +99,7 @@ def _handed(slot: Slot) -> dict[str, str]:
 def _takes_any(slot: Slot, part: Part, layout: Layout) -> bool:
     if slot.parent is not None:
         return part.old_style or slot.parent.part is None or slot.parent.part.old_style
-    return part.old_style
+    return part.takes_kwargs or not part.readable if _is_plain(slot) else part.old_style
 
 
 def _extra(slot: Slot, layout: Layout) -> tuple[str, ...]:

@@ -250,7 +250,7 @@ def _add(layout: Layout, slot: Slot, fallback: str = "") -> None:
 
 def _wrong_kind(part: Part, kind: str) -> str:
     """What a part is in place of what was wanted; nothing when it fits or its ancestors do not tell."""
-    if kind in part.kinds or not part.complete:
+    if kind in part.kinds or not part.complete or (kind == "model" and part.is_module):
         return ""
     if kind in ("optim", "loss") and part.module.startswith("torch."):
         return "" if kind == "loss" or part.is_a("Optimizer") else "not an optimiser"

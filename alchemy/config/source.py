@@ -83,6 +83,11 @@ class Part:
         return all(c.node is not None or c.dotted in PLAIN_BASES or c.dotted.startswith("builtins.") for c in self.line)
 
     @property
+    def is_module(self) -> bool:
+        """Whether it is a plain nn.Module, or a function that may return one."""
+        return "model" not in self.kinds and (self.function or self.is_a("Module"))
+
+    @property
     def ours(self) -> bool:
         return self.module.startswith("alchemy.")
 
@@ -241,7 +246,7 @@ def _imports(module: Module, node: ast.AST) -> list[str]:
 
 
 _NOT_SHORT = ("alchemy.pipeline",)  # its modules are known by their own names: itr, lst, output, ...
-_INTERNAL = ("Wrapped", "Foreign", "Optimizers")  # made for what else [optim] says, never named
+_INTERNAL = ("Wrapped", "Foreign", "Optimizers", "PlainModel")  # made for what else a table names, never named
 _NOT_ZOO = ("alchemy.util", "alchemy.cli", "alchemy.verify", "alchemy.config", "alchemy.scheduler")
 
 

@@ -123,6 +123,18 @@ OWN_TYPES = {("alchemy.tasks.translation.Translation", "limits"): "alchemy.gener
 # keys whose text is the import path of a function or class
 NAMES_CODE = ("fn", "collate_fn", "sampler", "batch_sampler", "worker_init_fn")
 
+# what [model] takes beside the arguments of a plain nn.Module, with the annotation to check against
+PLAIN_MODEL = {
+    "inputs": "dict[str, str]",
+    "outputs": "str | list[str]",
+    "freeze": "str | list[str]",
+    "load": "str",
+    "model_path": "str | None",
+}
+
+# what [criterion] takes beside the arguments of its loss, for a plain nn.Module
+SCORED = {"target": "str", "output": "str"}
+
 # what one of several optimisers, `[optim.<name>]`, takes beside its own keys, with the annotation to check against
 NAMED_OPTIM = {"params": "str | list[str]"}
 
