@@ -24,7 +24,7 @@ from alchemy.update import GradientUpdater, StepResult
 
 def adapt(run: Run, task: Any, model: Any) -> None:
     """Lets an old model answer a task of today, and a model of today an old task; others stay as they are."""
-    if is_old(model):
+    if is_old(model, task):
         old = OldModel(run, model)
         task.run_model = old.run_model
         if type(task).train_step is AlchemyTask.train_step:
@@ -67,13 +67,14 @@ def _check_forward(model: Any) -> None:
         raise AlchemyError(text, section="model", hint="define forward(self, batch)") from error
 
 
-def is_old(model: Any) -> bool:
+def is_old(model: Any, task: Any) -> bool:
     """Whether `forward` is told whether a loss is wanted, and trains on it."""
     names = inspect.signature(model.forward).parameters
     if "needs_loss" in names:
         return True
     takes_any = any(row.kind is inspect.Parameter.VAR_KEYWORD for row in names.values())
-    return takes_any and getattr(type(model), "loss", AlchemyModel.loss) is AlchemyModel.loss
+    has_loss = getattr(type(model), "loss", AlchemyModel.loss) is not AlchemyModel.loss
+    return takes_any and not has_loss and not _overrides(task, "loss") and not _overrides(task, "train_step")
 
 
 def _overrides(task: Any, name: str) -> bool:
