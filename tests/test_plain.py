@@ -124,7 +124,7 @@ def training(model: Mapping[str, Any], criterion: Mapping[str, Any] | None = Non
     with Run(cfg) as run:
         run.task, run.model = DefaultTask(), build_model(run)
         run.optim, run.train_sched = build_optimizer(run), build_sched(run)
-        run.updater = build_updater(run)
+        run.updater = build_updater(run, run.model)
         yield run
 
 
