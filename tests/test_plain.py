@@ -381,6 +381,12 @@ def test_nor_does_it_with_a_loss_of_its_own_where_labels_are_known() -> None:
     torch.testing.assert_close(found, whole, rtol=1e-9, atol=1e-14)
 
 
+def test_the_updater_may_be_named() -> None:
+    cfg = {"model": {"type": f"{__name__}.Net"}, "backward": {"type": "alchemy.update.GradientUpdater", "period": 3}}
+    with Run(cfg) as run:
+        assert build_updater(run, build_model(run)).period == 3
+
+
 # -- MNIST in one screen
 def write_idx(folder: Path) -> None:
     """A few images in which the place of a bar is the digit."""

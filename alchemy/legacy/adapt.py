@@ -21,6 +21,8 @@ from alchemy.registry import construct
 from alchemy.task import AlchemyTask, loss_of
 from alchemy.update import GradientUpdater, StepResult
 
+UPDATER = "alchemy.update.GradientUpdater"  # what [backward] is without a type
+
 
 def adapt(run: Run, task: Any, model: Any) -> None:
     """Lets an old model answer a task of today, and a model of today an old task; others stay as they are."""
@@ -162,7 +164,7 @@ def checked_loss(model: Any, outputs: Any) -> Any:
 # -- handlers
 def build_updater(run: Run, model: Any) -> Updater:
     """The updater of `[backward]`; a handler of the project's own keeps the update to itself."""
-    if "type" not in run.table("backward") and not model.has_handler:
+    if run.table("backward").get("type", UPDATER) == UPDATER and not model.has_handler:
         updater: GradientUpdater = construct(GradientUpdater, run.table("backward"), section="backward")
         return updater
     handler = model.backward
