@@ -36,6 +36,9 @@ class Counts:
     def is_pending(self, moment):
         return False
 
+    def after_eval(self, results):
+        pass
+
 
 @pytest.fixture
 def run(tmp_path):
