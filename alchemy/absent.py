@@ -1,13 +1,34 @@
-"""What stands in for the parts that a run does without, so that the loop never has to ask."""
+"""The optional collaborators of a run as Protocols, each with the null object that stands in for it."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from alchemy.errors import AlchemyError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from alchemy.checkpoint.manifest import Where
+    from alchemy.context import Run
+    from alchemy.launch.group import Sharing
+    from alchemy.model import AlchemyModel
+    from alchemy.observe import Loss, Observer
+    from alchemy.optim import AlchemyOptimizer
+    from alchemy.update import StepResult
+
+Block = contextlib.AbstractContextManager[Any]
 _NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
+
+
+class Stateful(Protocol):
+    """What is part of a checkpoint."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 class Stateless:
@@ -18,6 +39,26 @@ class Stateless:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         pass
+
+
+class ProcessGroup(Protocol):
+    """The processes that train one model together; every method is a call that all of them make."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def is_main(self) -> bool: ...
+    def sum(self, numbers: Sequence[float]) -> list[float]: ...
+    def any(self, flag: bool) -> bool: ...
+    def gather(self, value: Any) -> list[Any]: ...
+    def broadcast(self, value: Any) -> Any: ...
+    def barrier(self) -> None: ...
+    def wrap(self, module: nn.Module, sharing: Sharing | None = None) -> nn.Module: ...
+    def no_sync(self, module: nn.Module) -> Block: ...
+    def average_grads(self, params: Iterable[nn.Parameter]) -> None: ...
+    def unshared(self, module: nn.Module, optim: AlchemyOptimizer) -> Iterable[nn.Parameter]: ...
 
 
 class Alone:
@@ -42,42 +83,76 @@ class Alone:
     def barrier(self) -> None:
         pass
 
-    def wrap(self, module: Any, sharing: Any = None) -> Any:
+    def wrap(self, module: nn.Module, sharing: Sharing | None = None) -> nn.Module:
         return module
 
-    def no_sync(self, module: Any) -> contextlib.AbstractContextManager[Any]:
+    def no_sync(self, module: nn.Module) -> Block:
         return _NOTHING
 
-    def average_grads(self, params: Iterable[Any]) -> None:
+    def average_grads(self, params: Iterable[nn.Parameter]) -> None:
         pass
 
-    def unshared(self, module: Any, optim: Any) -> Iterable[Any]:
+    def unshared(self, module: nn.Module, optim: AlchemyOptimizer) -> Iterable[nn.Parameter]:
         return ()
 
 
+class CheckpointsLike(Stateful, Protocol):
+    """What a run needs of its checkpoints."""
+
+    parts: dict[str, Any]
+
+    @property
+    def cost(self) -> Mapping[str, float]: ...
+    def after_update(self, where: Where) -> None: ...
+    def after_epoch(self, where: Where) -> None: ...
+    def scored(
+        self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False
+    ) -> dict[str, str]: ...
+    def save(self, where: Where, why: str) -> Path | None: ...
+
+
 class NoCheckpoints(Stateless):
-    """A run that keeps no state: one without a record."""
+    """A run that keeps no state and knows no best score: one that does not train."""
+
+    cost: Mapping[str, float] = {"calling": 0.0, "writing": 0.0}
 
     def __init__(self) -> None:
         self.parts: dict[str, Any] = {}
 
-    def after_update(self, where: Any) -> None:
+    def after_update(self, where: Where) -> None:
         pass
 
-    def after_epoch(self, where: Any) -> None:
+    def after_epoch(self, where: Where) -> None:
         pass
 
-    def scored(self, split: str, scores: Mapping[str, Any], where: Any, mid_window: bool = False) -> None:
-        pass
+    def scored(
+        self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False
+    ) -> dict[str, str]:
+        return {}
 
-    def save(self, where: Any, why: str) -> Path | None:
+    def save(self, where: Where, why: str) -> Path | None:
         return None
 
-    def restore(self) -> dict[str, Any] | None:
-        return None
 
-    def close(self) -> None:
-        pass
+Digest = Callable[[], bytes | None] | bytes | None
+
+
+class SampleLedger(Stateful, Protocol):
+    """Where a run writes down which samples each update has seen."""
+
+    def saw(self, ids: Sequence[int] | None, digest: Digest = None) -> None: ...
+    def close_update(self, update: int, epoch: int) -> None: ...
+    def close_epoch(self, epoch: int, samples: int | None, left_out: Sequence[int] = ()) -> None: ...
+    def resume(self, gen: int, from_update: int) -> None: ...
+    def flush(self, group: ProcessGroup) -> None: ...
+    def sync(self) -> bool: ...
+    def close(self) -> None: ...
+    @property
+    def cost(self) -> Mapping[str, float]: ...
+    @property
+    def dropped(self) -> int: ...
+    @property
+    def error(self) -> str: ...
 
 
 class NoLedger(Stateless):
@@ -86,7 +161,7 @@ class NoLedger(Stateless):
     dropped, error = 0, ""
     cost: Mapping[str, float] = {"calling": 0.0, "writing": 0.0}
 
-    def saw(self, ids: Sequence[int] | None, digest: Callable[[], bytes | None] | bytes | None = None) -> None:
+    def saw(self, ids: Sequence[int] | None, digest: Digest = None) -> None:
         pass
 
     def close_update(self, update: int, epoch: int) -> None:
@@ -98,11 +173,29 @@ class NoLedger(Stateless):
     def resume(self, gen: int, from_update: int) -> None:
         pass
 
-    def sync(self) -> None:
+    def sync(self) -> bool:
+        return True
+
+    def flush(self, group: ProcessGroup) -> None:
         pass
 
-    def flush(self, group: Any) -> None:
+    def close(self) -> None:
         pass
+
+
+class MixedPrecision(Stateful, Protocol):
+    """In which numbers a run computes: `[precision]`."""
+
+    @property
+    def scales(self) -> bool: ...
+    def attempt(self, step: Callable[..., Any], batch: Any, **kwargs: Any) -> Any: ...
+    def gradients(self) -> Block: ...
+    def autocast(self) -> Block: ...
+    def scale(self, loss: Tensor) -> Tensor: ...
+    def unscale(self, optim: AlchemyOptimizer) -> None: ...
+    def accepts(self, optim: AlchemyOptimizer) -> bool: ...
+    def after_step(self) -> None: ...
+    def prepare(self, model: AlchemyModel) -> None: ...
 
 
 class FullPrecision(Stateless):
@@ -113,38 +206,98 @@ class FullPrecision(Stateless):
     def attempt(self, step: Callable[..., Any], batch: Any, **kwargs: Any) -> Any:
         return step(batch, **kwargs)
 
-    def gradients(self) -> contextlib.AbstractContextManager[Any]:
+    def gradients(self) -> Block:
         return _NOTHING
 
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+    def autocast(self) -> Block:
         return _NOTHING
 
-    def scale(self, loss: Any) -> Any:
+    def scale(self, loss: Tensor) -> Tensor:
         return loss
 
-    def unscale(self, optim: Any) -> None:
+    def unscale(self, optim: AlchemyOptimizer) -> None:
         pass
 
-    def accepts(self, optim: Any) -> bool:
+    def accepts(self, optim: AlchemyOptimizer) -> bool:
         return True
 
     def after_step(self) -> None:
         pass
 
-    def prepare(self, model: Any) -> None:
+    def prepare(self, model: AlchemyModel) -> None:
         pass
+
+
+class Updater(Stateful, Protocol):
+    """Turns the losses of micro-batches into updates: `[backward]`. The loop drives it."""
+
+    period: int  # micro-batches of an update in this process
+    nonfinite: str
+    observer: Observer
+
+    @property
+    def updates(self) -> int: ...
+    @property
+    def attempts(self) -> int: ...
+    @property
+    def skipped(self) -> int: ...
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def is_full(self) -> bool: ...
+    @property
+    def has_moved(self) -> bool: ...
+    @property
+    def late(self) -> bool: ...
+    @property
+    def position(self) -> object: ...
+    @property
+    def why_whole(self) -> str: ...
+    def micro_batch(self, batch: Any, *, last: bool = False, real: bool = True) -> Block: ...
+    def accumulate(self, loss: Loss, optim: str = "") -> None: ...
+    def end_micro_batch(self) -> None: ...
+    def step(self) -> StepResult: ...
+    def flush(self) -> None: ...
+    def drop_window(self) -> None: ...
+    def joined(self) -> Block: ...
 
 
 class NoUpdater(Stateless):
     """A run that does not train."""
 
-    period, updates, skipped = 1, 0, 0
+    period, updates, attempts, skipped, nonfinite = 1, 0, 0, 0, "stop"
     is_open = is_full = has_moved = late = False
-    position: Any = None
+    position: object = None
     why_whole = "nothing is trained here"
+    observer: Observer
 
-    def accumulate(self, loss: Any, optim: str = "") -> None:
+    def micro_batch(self, batch: Any, *, last: bool = False, real: bool = True) -> Block:
+        return _NOTHING
+
+    def accumulate(self, loss: Loss, optim: str = "") -> None:
+        raise AlchemyError("this run does not train", hint="use alchemy.runner.Trainer, or a subclass of it")
+
+    def end_micro_batch(self) -> None:
         pass
+
+    def step(self) -> StepResult:
+        raise AlchemyError("this run does not train", hint="use alchemy.runner.Trainer, or a subclass of it")
+
+    def flush(self) -> None:
+        pass
+
+    def drop_window(self) -> None:
+        pass
+
+    def joined(self) -> Block:
+        return _NOTHING
+
+
+class WeightAverage(Stateful, Protocol):
+    """Weights averaged over training: `[ema]`."""
+
+    def after_update(self, update: int) -> None: ...
+    def applied(self) -> Block: ...
 
 
 class NoAverage(Stateless):
@@ -153,18 +306,26 @@ class NoAverage(Stateless):
     def after_update(self, update: int) -> None:
         pass
 
-    def applied(self) -> contextlib.AbstractContextManager[Any]:
+    def applied(self) -> Block:
         return _NOTHING
+
+
+class StopRules(Stateful, Protocol):
+    """What a run needs of its stop rules: each method returns the reason to stop, or nothing."""
+
+    def after_update(self, run: Run) -> str: ...
+    def after_eval(self, run: Run, split: str, scores: Mapping[str, Any]) -> str: ...
+    def after_log(self, run: Run, values: Mapping[str, float]) -> str: ...
 
 
 class NoRules(Stateless):
     """Nothing but the schedule says when training ends."""
 
-    def after_update(self, run: Any) -> str:
+    def after_update(self, run: Run) -> str:
         return ""
 
-    def after_eval(self, run: Any, split: str, scores: Mapping[str, Any]) -> str:
+    def after_eval(self, run: Run, split: str, scores: Mapping[str, Any]) -> str:
         return ""
 
-    def after_log(self, run: Any, values: Mapping[str, float]) -> str:
+    def after_log(self, run: Run, values: Mapping[str, float]) -> str:
         return ""

@@ -11,11 +11,26 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
-from alchemy.absent import Alone, FullPrecision, NoAverage, NoCheckpoints, NoLedger, NoRules, NoUpdater
+from alchemy.absent import (
+    Alone,
+    CheckpointsLike,
+    FullPrecision,
+    MixedPrecision,
+    NoAverage,
+    NoCheckpoints,
+    NoLedger,
+    NoRules,
+    NoUpdater,
+    ProcessGroup,
+    SampleLedger,
+    StopRules,
+    Updater,
+    WeightAverage,
+)
 from alchemy.checkpoint.manifest import Where
 from alchemy.config.load import prepare_cfg
 from alchemy.config.seed import seed_of
@@ -25,6 +40,9 @@ from alchemy.metrics.numbers import numbers_in
 from alchemy.metrics.stack import Stack
 from alchemy.records import NoRecord, RecordLike
 from alchemy.symbols import SymbolTbl
+
+if TYPE_CHECKING:
+    from alchemy.checkpoint.policy import Watch
 
 __all__ = ["Run", "SymbolTbl", "Where", "current_run", "new_scope", "sym_tbl"]
 
@@ -58,6 +76,8 @@ class Run(SymbolTbl):
         self.in_loop = False  # a loop is running that looks at `stopping` after each step
         self.scores: dict[str, dict[str, Any]] = {}  # of the last evaluation of each split
         self.scored_at: dict[str, int] = {}  # the update it was made at
+        self.watches: list[Watch] = []  # numbers that parts keep the best of, beside that of [checkpoint]
+        self.stop_rules: list[dict[str, Any]] = []  # tables of rules that parts add to those of [stop]
         self.tracking_seconds = 0.0  # spent on telling numbers to the record and to loggers
         self.epoch_steps: int | None = None  # steps of an epoch, where the data can tell
         self.window: list[Any] = []  # sample ids of each step since the last update
@@ -68,13 +88,13 @@ class Run(SymbolTbl):
 
     def _do_without(self) -> None:
         # the runner puts others in the place of these, as the config and the command line ask for them
-        self.group: Any = Alone()
-        self.checkpoints: Any = NoCheckpoints()
-        self.ledger: Any = NoLedger()
-        self.precision: Any = FullPrecision()
-        self.average: Any = NoAverage()
-        self.rules: Any = NoRules()
-        self.updater: Any = NoUpdater()
+        self.group: ProcessGroup = Alone()
+        self.checkpoints: CheckpointsLike = NoCheckpoints()
+        self.ledger: SampleLedger = NoLedger()
+        self.precision: MixedPrecision = FullPrecision()
+        self.average: WeightAverage = NoAverage()
+        self.rules: StopRules = NoRules()
+        self.updater: Updater = NoUpdater()
 
     def __enter__(self) -> Run:
         self._token = _current.set(self)
@@ -177,18 +197,20 @@ class Run(SymbolTbl):
         return "failed", in_words(error)
 
     def evaluated(self, split: str, scores: dict[str, Any]) -> None:
-        """Remembers the scores of an evaluation; schedules that follow a score get them."""
+        """Logs and remembers the scores of an evaluation; schedules, stop rules and checkpoints get them."""
         self.scores.pop(split, None)
         self.scores[split], self.scored_at[split] = scores, self.update
-        after_eval = getattr(self.train_sched, "after_eval", None)
-        if after_eval is not None:
-            after_eval(scores)
+        remarks: Mapping[str, str] = {}
+        if self.train_sched is not None:
+            self.train_sched.after_eval(scores)
+            # before a step or an epoch: no boundary of an update comes before the weights change
+            begins = self.train_sched.is_pending("begin_epoch") or self.train_sched.is_pending("begin_step")
+            remarks = self.checkpoints.scored(split, scores, self.where, mid_window=self.mid_window or begins)
+        shown = [f"{name} {value:.4g}{_in_brackets(remarks.get(name))}" for name, value in numbers_in(scores).items()]
+        logger.info("{}: {}", split, ", ".join(shown) or "no scores")
         if self.train_sched is not None:
             self.rules.after_eval(self, split, scores)
             self.listen()  # to a pipe that has seen the scores
-            # before a step or an epoch: no boundary of an update comes before the weights change
-            begins = self.train_sched.is_pending("begin_epoch") or self.train_sched.is_pending("begin_step")
-            self.checkpoints.scored(split, scores, self.where, mid_window=self.mid_window or begins)
 
     @property
     def where(self) -> Where:
@@ -233,6 +255,10 @@ class Run(SymbolTbl):
         """The config table of a section as it is, or an empty one; nobody gets a bare KeyError."""
         table = self.cfg.get(section)
         return table if isinstance(table, Mapping) else {}
+
+
+def _in_brackets(remark: str | None) -> str:
+    return f" ({remark})" if remark else ""
 
 
 _current: contextvars.ContextVar[Run | None] = contextvars.ContextVar("alchemy_run", default=None)

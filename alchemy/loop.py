@@ -198,7 +198,7 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
             for batch in _limited(loader, run.max_batches):
                 _reseed_evaluation(run, split, bar.done)
                 run.evaluated_samples = loader.own
-                outputs = _outputs(run.precision.attempt(task.eval_step, batch, needs_loss=needs_loss))
+                _, outputs = run.precision.attempt(task.eval_step, batch, needs_loss=needs_loss)
                 # a task with a step of its own may not hand its loss to the metrics; the first batch shows it
                 tells_itself = "loss" in scores if not bar.done else tells_itself
                 if needs_loss and not tells_itself:
@@ -239,7 +239,8 @@ def infer(run: Run, split: str = "inference") -> Iterator[tuple[Any, Any]]:
     with torch.no_grad(), progress_bar(run, split, _length(loader, run.max_batches)) as bar:
         for batch in _limited(loader, run.max_batches):
             _reseed_evaluation(run, split, bar.done)
-            yield batch, _outputs(run.precision.attempt(run.task.eval_step, batch, needs_loss=False))
+            _, outputs = run.precision.attempt(run.task.eval_step, batch, needs_loss=False)
+            yield batch, outputs
             bar.step()
             run.agree()
             if run.signal is not None:
@@ -318,13 +319,6 @@ def _finish_window(run: Run, pace: Pace) -> None:
     _after_update(run, pace)
 
 
-def _outputs(answer: Any) -> Any:
-    """What `eval_step` gave: old tasks return only a text, or a text and the outputs."""
-    if isinstance(answer, tuple) and len(answer) == 2:
-        return answer[1]
-    return None if isinstance(answer, str) else answer
-
-
 @contextlib.contextmanager
 def progress_bar(run: Run, what: str, total: int | None, done: int = 0) -> Iterator[Bar]:
     """The progress bar as global `pbar`; a bar around it waits meanwhile, since a terminal has one live line."""
@@ -350,7 +344,7 @@ def progress_bar(run: Run, what: str, total: int | None, done: int = 0) -> Itera
 
 def tell_left_out(run: Run) -> None:
     """A training in which no update was made is none, whatever its evaluation says."""
-    skipped, updates = run.updater.skipped, run.updater.updates
+    skipped, updates = run.updater.skipped, run.updater.attempts
     if skipped and skipped == updates and not run.precision.scales:
         raise RunFailed(f"all {skipped} updates were left out, none was finite: nothing was learnt")
     if skipped:
@@ -379,7 +373,7 @@ def announce(run: Run) -> None:
         else None,
         "steps an epoch": steps,
         "accumulation": period,
-        "updates in all": getattr(run.train_sched, "num_training_steps", None),
+        "updates in all": run.train_sched.num_training_steps,
         "trainable parameters": sum(p.numel() for p in run.model.model.parameters() if p.requires_grad),
     }
     told = {

@@ -57,9 +57,7 @@ class AlchemyModel(Registrable):
     def from_registry(cls, ty: str, *args: Any, **kwargs: Any) -> Any:
         """The model named `ty`, as runners of a project build it."""
         model = super().from_registry(ty, *args, **kwargs)
-        run = current_run()
-        if run.task is not None:
-            resolve("alchemy.legacy.adapt.adapt")(run, run.task, model)
+        resolve("alchemy.legacy.adapt.adopt")(current_run(), model)
         return model
 
     # -- its tables

@@ -40,8 +40,8 @@ class Observer:
         """Around forward and backward of a micro-batch."""
         return _NOTHING
 
-    def loss(self, loss: Loss) -> None:
-        """Called with every loss before its gradients are computed."""
+    def loss(self, loss: Loss, optim: str) -> None:
+        """Called with every loss before its gradients are computed; `optim` names its optimiser, one of several."""
 
     def backward(self) -> Block:
         """Around a backward pass."""

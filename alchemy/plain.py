@@ -58,11 +58,17 @@ def _maker(name: str) -> Callable[..., Any] | None:
 
 
 def _module(maker: Callable[..., Any], table: Mapping[str, Any]) -> nn.Module:
-    taken = [key for key in RESERVED if key in parameters(maker)[0] and key in table]
+    names, takes_any = parameters(maker)
+    taken = [key for key in RESERVED if key in names]
     if taken:
         text = f"{taken[0]!r} is a key of alchemy and an argument of {table['type']}"
         hint = f"rename the argument, or wrap it in a function that takes another name for {taken[0]!r}"
         raise AlchemyError(text, where=where_of(table, taken[0]), section="model", hint=hint)
+    unknown = [key for key in table if key not in ("type", *RESERVED)]
+    if unknown and not names and not takes_any:  # `construct` takes such a class for one that reads its table itself
+        text = f"{table['type']} takes no {unknown[0]!r}"
+        hint = did_you_mean(unknown[0], RESERVED) or "its constructor takes nothing"
+        raise AlchemyError(text, where=where_of(table, unknown[0]), section="model", hint=hint)
     made = construct(maker, table, drop=("type", *RESERVED), section="model")
     if not isinstance(made, nn.Module):
         text = f"{table['type']} gives a {type(made).__name__}, expected an nn.Module"
@@ -83,30 +89,31 @@ class PlainModel(AlchemyModel):
         module: nn.Module,
         *,
         inputs: Mapping[str, str] = {},
-        outputs: Sequence[str] = ("logits",),
+        outputs: str | Sequence[str] = "logits",
         freeze: str | Sequence[str] = (),
         load: str = "",
         model_path: str = "",
     ) -> None:
         super().__init__()
         self.model = module
-        self.names = tuple(outputs)
+        self.names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
         self._fields = _fields(module, inputs)
+        self._shifts = predicts_next(module)
         table = dict(self.criterion_cfg or {})
         self.target, self.scored = table.pop("target", ""), table.pop("output", "")
         self.criterion = build_loss(table) if table else None
         for pattern in [freeze] if isinstance(freeze, str) else freeze:
             self.set_requires_grad(False, pattern)
-        if load:
-            self._warm_start(Path(load))
         if model_path:
             self.load(model_path)
+        elif load:
+            self._warm_start(Path(load))
 
     def forward(self, batch: Any) -> Mapping[str, Any]:
         if isinstance(batch, Mapping):
             found = self.model(**{name: batch[field] for name, field in self._fields.of(batch)})
         elif isinstance(batch, tuple | list):
-            found = self.model(*batch[: self._fields.positions])
+            found = self.model(*self._fields.by_position(batch, has_target=self.criterion is not None))
         else:
             found = self.model(batch)
         return self._named(found)
@@ -136,11 +143,13 @@ class PlainModel(AlchemyModel):
         labels = batch.get(self._fields.label) if isinstance(batch, Mapping) else None
         if not isinstance(labels, Tensor):
             return Loss(loss, 1, outputs, is_mean=True)
-        if predicts_next(self.module):
+        if self._shifts:
             labels = labels[..., 1:]
         count: int | Tensor = labels.numel() if labels.is_floating_point() else labels.ne(IGNORED).sum()
         if isinstance(count, Tensor) and loss.device.type == "cpu":
             count = int(count)
+            if not count:  # a mean over nothing is NaN
+                return Loss(outputs["logits"].sum() * 0, 0, outputs)
         return Loss(loss * count, count, outputs)
 
     def _output(self, outputs: Mapping[str, Any]) -> Any:
@@ -175,7 +184,6 @@ class Fields:
 
     def __init__(self, title: str, names: Mapping[str, bool], mapped: Mapping[str, str]) -> None:
         self.title, self.names, self.mapped = title, names, dict(mapped)
-        self.positions = len(names)
         self.label = self.mapped.get("labels", "labels")
 
     def of(self, batch: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -191,6 +199,15 @@ class Fields:
                 f"{self.title}.forward needs {name!r}, and the batch has no field {field!r}", section="model", hint=hint
             )
         return [(name, field) for name, field in pairs.items() if field in batch]
+
+    def by_position(self, batch: Sequence[Any], *, has_target: bool) -> Sequence[Any]:
+        """The elements of a tuple that `forward` takes; its last one may be the target of the criterion."""
+        needed = sum(self.names.values())
+        if len(batch) < needed:
+            text = f"{self.title}.forward needs {needed} arguments, and the batch has {len(batch)} elements"
+            raise AlchemyError(text, section="model", hint=f"it takes {', '.join(self.names)}")
+        inputs = batch[:-1] if has_target and len(batch) > needed else batch
+        return inputs[: len(self.names)]
 
 
 def _fields(module: nn.Module, mapped: Mapping[str, str]) -> Fields:

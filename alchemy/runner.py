@@ -121,7 +121,7 @@ class AlchemyTrainer(AlchemyRunner):
         context = self.context
         prepare(context)
         context.optim = build_optimizer(context)
-        context.updater = build_updater(context)
+        context.updater = build_updater(context, context.model)
         context.train_sched = build_sched(context)
         context.average = build_average(context)
         context.rules = build_rules(context)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from torch.utils.data import IterableDataset
 from alchemy.checkpoint import Checkpoints
 from alchemy.checkpoint.files import write
 from alchemy.checkpoint.keeper import OWN
+from alchemy.checkpoint.links import Named
 from alchemy.checkpoint.manifest import Manifest
 from alchemy.checkpoint.parts import Collected, collect
 from alchemy.context import Run
 from alchemy.data.chain import walk
 from alchemy.errors import AlchemyError, Refused
 from alchemy.files import hash_text, write_atomic
-from alchemy.pipeline.eval import LogBest, SaveBest
+from alchemy.model import AlchemyModel
 from alchemy.records.folder import now
 from alchemy.records.journal import NoJournal, count_lines
 from alchemy.records.ledger import Ledger
@@ -29,22 +31,39 @@ from alchemy.seeds import Generators
 
 
 def keep_state(run: Run) -> None:
-    """Opens ledger and checkpoints of a run that has a record; a run that is resumed goes on from the newest state."""
+    """Opens ledger and checkpoints of a run; one that is resumed goes on from the newest state.
+
+    Without a record nothing is written, but the best scores are known all the same.
+    """
     folder = run.group.broadcast(None if run.record_dir is None else str(run.record_dir))
+    given = {"state_dir": Path(folder or os.devnull) / "state"}
+    checkpoints: Checkpoints = construct(Checkpoints, run.table("checkpoint"), given=given, section="checkpoint")
+    for watch in run.watches:
+        checkpoints.watch(watch)
+    run.checkpoints, checkpoints.group = checkpoints, run.group
     if folder is None:
+        checkpoints.enabled = False
         return
     run.ledger = Ledger(Path(folder) / "ledger.jsonl" if run.group.is_main else None)
     run.exits.callback(_close_ledger, run)
-    given = {"state_dir": Path(folder) / "state"}
-    checkpoints: Checkpoints = construct(Checkpoints, run.table("checkpoint"), given=given, section="checkpoint")
-    checkpoints.group, checkpoints.parts = run.group, parts_of(run)
+    checkpoints.parts, checkpoints.note = parts_of(run), run.record.note
     checkpoints.saver.before = Journals(run).write_down
-    if not any(isinstance(pipe, SaveBest | LogBest) for pipe in run.task.evalpipes):  # else they say what is best
-        checkpoints.tell_best = run.record.note
-    run.checkpoints = checkpoints
+    checkpoints.named = Named(Path(folder), run.try_get_global("checkpt_dir"), _own_save(run, checkpoints.enabled))
     run.exits.callback(checkpoints.close)
     if run.resume_from is not None:
-        _take_up(run)
+        _take_up(run, checkpoints)
+
+
+def _own_save(run: Run, has_states: bool) -> Callable[[Path], None] | None:
+    """How `checkpt/NAME` is written where it cannot be links: by a project's own `save`, or without checkpoints."""
+    if has_states and type(run.model).save is AlchemyModel.save:
+        return None
+
+    def save(path: Path) -> None:
+        with run.average.applied():
+            run.model.save(path)
+
+    return save
 
 
 def _close_ledger(run: Run) -> None:
@@ -80,14 +99,14 @@ def parts_of(run: Run) -> dict[str, Any]:
     return {name: part for name, part in parts.items() if hasattr(part, "state_dict")}
 
 
-def _take_up(run: Run) -> None:
+def _take_up(run: Run, checkpoints: Checkpoints) -> None:
     """Loads the newest valid state, and marks what the record has of the time after it as void."""
-    restored = run.checkpoints.restore()
+    restored = checkpoints.restore()
     if restored is None:
-        logger.warning("there is no valid checkpoint in {}: the training begins again", run.checkpoints.state_dir)
+        logger.warning("there is no valid checkpoint in {}: the training begins again", checkpoints.state_dir)
     if run.group.is_main:
         update = restored["update"] if restored else 0
-        lines = run.checkpoints.parts["rows"].kept
+        lines = checkpoints.parts["rows"].kept
         if run.record.lines < lines:
             logger.warning("metrics.jsonl has {} of {} rows: the others are lost", run.record.lines, lines)
         run.record.resume(from_update=update, from_line=lines, seconds=run.elapsed if restored else 0.0)

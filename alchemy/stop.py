@@ -8,12 +8,10 @@ from typing import Annotated, Any, Literal
 
 from loguru import logger
 
-from alchemy.config.watch import example
+from alchemy.checkpoint.monitor import Monitor
 from alchemy.constraints import Gt, NonNegativeFloat, NotNaN, PositiveInt
 from alchemy.context import Run
-from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.pipeline.best import Best
-from alchemy.pipeline.eval import place
+from alchemy.errors import did_you_mean
 from alchemy.registry import Registrable, build
 
 __all__ = ["Divergence", "Epochs", "MinLR", "Patience", "Rules", "StopRule", "Target", "Time", "Tokens", "Updates"]
@@ -22,8 +20,8 @@ __all__ = ["Divergence", "Epochs", "MinLR", "Patience", "Rules", "StopRule", "Ta
 class StopRule(Registrable):
     """Gives the reason to end a training as a sentence, or nothing while it may go on.
 
-    A rule overrides the moment at which it can tell; it is asked at no other, and costs nothing there. One that
-    remembers something has `state_dict` and `load_state_dict` of JSON values.
+    A rule overrides the moment at which it can decide. One that remembers something has `state_dict` and
+    `load_state_dict` of JSON values.
     """
 
     def check(self, run: Run) -> str:
@@ -131,38 +129,27 @@ class MinLR(StopRule):
 class Monitored(StopRule):
     """A rule on one number, `split/name`: a score of that split, or a number in the log of the training."""
 
-    def __init__(self, best: Best) -> None:
-        self.best, self.monitor = best, best.monitor
-        self.split, _, name = best.monitor.partition("/")
-        if not self.split or not name:
-            text = f"monitor = {best.monitor!r} does not name a split and a number of it"
-            raise AlchemyError(text, hint=example(best.monitor))
-        self._told = False
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor = monitor
+        self._warned = False
 
-    def judge(self, run: Run, value: float, times: str) -> str:
+    def judge(self, value: float, times: str) -> str:
         """The reason to stop, now that the number is `value`; `times` is what it is counted in."""
         raise NotImplementedError(f"{type(self).__name__} must define judge()")
 
     def after_eval(self, run: Run, split: str, scores: Mapping[str, Any]) -> str:
-        if split != self.split:
-            return ""
-        return self.judge(run, self.best.read(split, scores, quiet=True), "evaluations")
+        return self.judge(self.monitor.read(scores), "evaluations") if split == self.monitor.split else ""
 
     def after_log(self, run: Run, values: Mapping[str, float]) -> str:
-        if self.monitor in values:
-            return self.judge(run, values[self.monitor], "log rows")
-        if not self._told and any(key.startswith(f"{self.split}/") for key in values):
-            self._told = True
-            hint = did_you_mean(self.monitor, values) or f"it has {', '.join(values)}"
-            name = type(self).__name__
-            logger.warning("{} watches {!r}, which is not in the log of the training; {}", name, self.monitor, hint)
+        name = self.monitor.name
+        if name in values:
+            return self.judge(values[name], "log rows")
+        if not self._warned and any(key.startswith(f"{self.monitor.split}/") for key in values):
+            self._warned = True
+            hint = did_you_mean(name, values) or f"it has {', '.join(values)}"
+            rule = type(self).__name__
+            logger.warning("{} watches {!r}, which is not in the log of the training; {}", rule, name, hint)
         return ""
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.best.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.best.load_state_dict(state)
 
 
 @StopRule.register()
@@ -172,12 +159,25 @@ class Patience(Monitored):
     def __init__(
         self, *, monitor: str, mode: Literal["max", "min"] = "max", patience: int = 3, min_delta: NonNegativeFloat = 0.0
     ) -> None:
-        super().__init__(Best(monitor, mode, min_delta))
-        self.patience = patience
+        super().__init__(Monitor(monitor, mode, min_delta))
+        self.patience, self.waited = patience, 0
+        self.best: float | None = None
 
-    def judge(self, run: Run, value: float, times: str) -> str:
-        self.best.show(value, place(run))
-        return self.best.overdue(self.monitor, self.patience, times)
+    def judge(self, value: float, times: str) -> str:
+        if self.monitor.is_better(value, self.best):
+            self.best, self.waited = value, 0
+        else:
+            self.waited += 1
+        if self.patience <= 0 or self.waited < self.patience:
+            return ""
+        best = "was never finite" if self.best is None else f"has not passed {self.best:.4g}"
+        return f"{self.monitor.name} {best} for {self.waited} {times}"
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "waited": self.waited}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.best, self.waited = state["best"], state["waited"]
 
 
 @StopRule.register()
@@ -185,12 +185,12 @@ class Target(Monitored):
     """The number has reached `value`."""
 
     def __init__(self, *, monitor: str, value: Annotated[float, NotNaN()], mode: Literal["max", "min"] = "max") -> None:
-        super().__init__(Best(monitor, mode))
+        super().__init__(Monitor(monitor, mode))
         self.value = value
 
-    def judge(self, run: Run, value: float, times: str) -> str:
-        reached = value >= self.value if self.best.mode == "max" else value <= self.value
-        return f"{self.monitor} is {value:.4g} and has reached {self.value:g}" if reached else ""
+    def judge(self, value: float, times: str) -> str:
+        reached = value >= self.value if self.monitor.mode == "max" else value <= self.value
+        return f"{self.monitor.name} is {value:.4g} and has reached {self.value:g}" if reached else ""
 
 
 @StopRule.register()
@@ -208,30 +208,30 @@ class Divergence(Monitored):
         limit: Annotated[float, NotNaN()] | None = None,
         rows: PositiveInt = 3,
     ) -> None:
-        super().__init__(Best(monitor, "min"))
+        super().__init__(Monitor(monitor, "min"))
         self.factor, self.limit, self.rows = factor, limit, rows
         self.bad = 0
+        self.best: float | None = None
 
-    def judge(self, run: Run, value: float, times: str) -> str:
+    def judge(self, value: float, times: str) -> str:
         self.bad = self.bad + 1 if self._is_bad(value) else 0
-        self.best.show(value, place(run))
+        if self.monitor.is_better(value, self.best):
+            self.best = value
         if self.bad < self.rows:
             return ""
-        best = "" if self.best.value is None else f"; its best was {self.best.value:.4g}"
-        return f"{self.monitor} has diverged to {value:.4g} for {self.bad} {times}{best}"
+        best = "" if self.best is None else f"; its best was {self.best:.4g}"
+        return f"{self.monitor.name} has diverged to {value:.4g} for {self.bad} {times}{best}"
 
     def _is_bad(self, value: float) -> bool:
         if not math.isfinite(value) or (self.limit is not None and value > self.limit):
             return True
-        best = self.best.value
-        return best is not None and best > 0 and value > self.factor * best
+        return self.best is not None and self.best > 0 and value > self.factor * self.best
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "bad": self.bad}
+        return {"best": self.best, "bad": self.bad}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.bad = state["bad"]
+        self.best, self.bad = state["best"], state["bad"]
 
 
 # -- several of them
@@ -240,45 +240,34 @@ class Divergence(Monitored):
 class Rules:
     """Stops at the first rule of `any` that is reached, and when all of `all` have been, each at its own time.
 
-    The run is told at once. Our own rules come to the same in all processes; where there are others, the processes tell
-    each other first.
+    Our own rules come to the same reason in all processes, which all end at once; where there are others, the processes
+    tell each other first.
     """
 
     def __init__(self, any: Sequence[StopRule] = (), all: Sequence[StopRule] = ()) -> None:
         self._any, self._all = _named("any", any), _named("all", all)
         self._met: dict[str, str] = {}  # the rules of `all` that have been reached, and why
         self._alike = {type(rule).__module__ for rule in (*any, *all)} <= {__name__}
-        # lists for each moment, made once: a rule that cannot tell then is not called
-        self._checks, self._evals, self._logs = map(self._askers, ("check", "after_eval", "after_log"))
-
-    def _askers(self, moment: str) -> tuple[list[Callable[..., str]], dict[str, Callable[..., str]]]:
-        first = [getattr(rule, moment) for rule in self._any.values() if _overrides(rule, moment)]
-        every = {name: getattr(rule, moment) for name, rule in self._all.items() if _overrides(rule, moment)}
-        return first, every
 
     def after_update(self, run: Run) -> str:
-        """The reason to stop, or nothing; also called when an epoch is through."""
-        return self._ask(self._checks, run)
+        """The reason to stop, or nothing; also called at the end of an epoch."""
+        return self._ask(run, lambda rule: rule.check(run))
 
     def after_eval(self, run: Run, split: str, scores: Mapping[str, Any]) -> str:
-        return self._ask(self._evals, run, split, scores)
+        return self._ask(run, lambda rule: rule.after_eval(run, split, scores))
 
     def after_log(self, run: Run, values: Mapping[str, float]) -> str:
-        return self._ask(self._logs, run, values)
+        return self._ask(run, lambda rule: rule.after_log(run, values))
 
-    def _ask(self, askers: tuple[list[Callable[..., str]], dict[str, Callable[..., str]]], run: Run, *args: Any) -> str:
-        if not askers[0] and not askers[1]:
-            return ""
-        reason = ""
+    def _ask(self, run: Run, ask: Callable[[StopRule], str]) -> str:
         # each one is asked, also after a reason was found: a run that is continued later must have missed nothing
-        for ask in askers[0]:
-            found = ask(run, *args)
-            reason = reason or found
-        for name, ask in askers[1].items():
-            if name not in self._met and (found := ask(run, *args)):
+        reasons = [ask(rule) for rule in self._any.values()]
+        for name, rule in self._all.items():
+            if name not in self._met and (found := ask(rule)):
                 self._met[name] = found
         if self._met and len(self._met) == len(self._all):
-            reason = reason or " and ".join(self._met[name] for name in self._all)
+            reasons.append(" and ".join(self._met[name] for name in self._all))
+        reason = next(filter(None, reasons), "")
         if reason:
             (run.end if self._alike else run.stop)(reason)
         return reason
@@ -299,11 +288,12 @@ class Rules:
 
 
 def build_rules(run: Run) -> Rules:
-    """The rules that `[stop]` names; none without the table."""
+    """The rules that `[stop]` names, and those that parts have added to `any`."""
     table = run.table("stop")
+    tables = {"any": [*(table.get("any") or []), *run.stop_rules], "all": table.get("all") or []}
     built = {
-        key: [build(StopRule, rule, section=f"stop.{key}.{i}") for i, rule in enumerate(table.get(key) or [])]
-        for key in ("any", "all")
+        key: [build(StopRule, rule, section=f"stop.{key}.{i}") for i, rule in enumerate(rules)]
+        for key, rules in tables.items()
     }
     return Rules(**built)
 
@@ -311,10 +301,6 @@ def build_rules(run: Run) -> Rules:
 def _named(key: str, rules: Sequence[StopRule]) -> dict[str, StopRule]:
     """Rules under the names that their state is saved by: list, place and class."""
     return {f"{key}.{i}.{type(rule).__name__}": rule for i, rule in enumerate(rules)}
-
-
-def _overrides(rule: StopRule, moment: str) -> bool:
-    return getattr(type(rule), moment) is not getattr(StopRule, moment)
 
 
 def _spoken(seconds: float) -> str:

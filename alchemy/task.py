@@ -8,6 +8,7 @@ from typing import Any
 
 from loguru import logger
 
+from alchemy.absent import Updater
 from alchemy.context import Run, current_run
 from alchemy.data.chain import title
 from alchemy.data.loader import batch_to_device
@@ -102,7 +103,7 @@ class AlchemyTask(Registrable):
         batch = self.to_device(batch)
         return loss_of(self.run.model, self.run.model.forward(batch), batch)
 
-    def train_step(self, batch: Any, updater: Any) -> Mapping[str, Any]:
+    def train_step(self, batch: Any, updater: Updater) -> Mapping[str, Any]:
         """Hands the losses of a micro-batch to the updater; several optimisers have one each, by name."""
         loss = self.loss(batch)
         updater.accumulate(loss)

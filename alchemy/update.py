@@ -57,7 +57,7 @@ class GradientUpdater:
         nonfinite: Literal["stop", "skip", "ignore"] = "stop",
     ) -> None:
         self.run: Run = current_run()
-        self.nonfinite = nonfinite
+        self.nonfinite: str = nonfinite
         self.period = _period(period, window, self.run.group.size)
         self.updates = self.skipped = 0
         self.late = False  # whether the update that was not finite is the one before the last
@@ -100,7 +100,7 @@ class GradientUpdater:
             self._warn_of_means()
         window = self._window(optim)
         window.begin()
-        self.observer.loss(loss)
+        self.observer.loss(loss, optim)
         if not self._real:
             total, count = total * 0, 0
         elif window.name:
@@ -167,7 +167,7 @@ class GradientUpdater:
                 f"a loss is for the optimiser {name!r}, and there is only one", section="optim", hint=hint
             )
         self.run.optim[name]  # raises where there is none of that name
-        if self._whole.steps or self._whole.updates:
+        if self._whole.touched or self._whole.steps or self._whole.updates:
             hint = "name one for every loss, or for none"
             raise AlchemyError(f"a loss is for {name!r}, others were for all optimisers", section="optim", hint=hint)
         self._named[name] = Window(self.run, name)
@@ -192,6 +192,11 @@ class GradientUpdater:
     def has_moved(self) -> bool:
         """Whether an optimiser has stepped in an update that is not complete."""
         return self._moved
+
+    @property
+    def attempts(self) -> int:
+        """The updates of all optimisers, made or skipped: several may take part in an update of the run."""
+        return sum(window.updates for window in self._named.values()) or self.updates
 
     @property
     def position(self) -> Any:

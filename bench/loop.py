@@ -105,15 +105,11 @@ class Small(AlchemyModel):
         super().__init__()
         self.model = mlp()
 
-    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
-        logits = self.model(batch["x"])
-        outputs = {"logits": logits}
-        if needs_loss:
-            loss_sum = functional.cross_entropy(logits, batch["y"], reduction="sum")
-            count = len(batch["y"])
-            outputs["loss"] = self.backward.backward(loss_sum, count=count, requires_grad=requires_grad)
-            outputs["loss_sum"], outputs["count"] = loss_sum.detach(), count
-        return outputs
+    def forward(self, batch: Any) -> dict[str, Any]:
+        return {"logits": self.model(batch["x"])}
+
+    def loss(self, outputs: Any, batch: Any) -> tuple[torch.Tensor, int]:
+        return functional.cross_entropy(outputs["logits"], batch["y"], reduction="sum"), len(batch["y"])
 
 
 @SchedPipeline.register()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,12 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 import alchemy
+from alchemy.absent import Updater
+from alchemy.legacy.backward import BackwardHandler
 from alchemy.model import AlchemyModel
+from alchemy.observe import Loss
 from alchemy.pipeline import EndEpochPipeline, EvalPipeline, LstDataPipeline, SchedPipeline
+from alchemy.task import AlchemyTask
 
 MEAN, SPREAD = 1.0, 1.25  # of heaps around 0 and 2, each 0.75 wide
 
@@ -47,54 +53,84 @@ class Pair(nn.Module):
 
 
 class Gan(AlchemyModel):
+    """Draws fakes; in an evaluation its loss is that of the generator."""
+
+    def __init__(self, *, width: int = 16, double: bool = False) -> None:
+        super().__init__()
+        self.model = Pair(width).double() if double else Pair(width)
+
+    def cast(self, numbers: Tensor) -> Tensor:
+        return numbers.to(next(self.module.parameters()).dtype)
+
+    def forward(self, batch: Any) -> dict[str, Any]:
+        return {"fake": self.model(self.cast(batch["z"]))}
+
+    def loss(self, outputs: Mapping[str, Any], batch: Any, player: str = "generator") -> tuple[Tensor, int]:
+        judge, fake = self.module.discriminator, outputs["fake"]
+        if player == "generator":
+            return softplus(-judge(fake)).sum(), len(fake)
+        return softplus(-judge(self.cast(batch["x"]))).sum() + softplus(judge(fake)).sum(), len(fake)
+
+
+class Adversarial(AlchemyTask):
     """The discriminator learns in every step, the generator in every `n_critic`-th, of the discriminator as it is then.
 
     With `turns` they take turns instead, an update each: then micro-batches can be accumulated.
     """
 
-    def __init__(self, *, width: int = 16, n_critic: int = 1, turns: bool = False, double: bool = False) -> None:
+    def __init__(self, *, n_critic: int = 1, turns: bool = False) -> None:
         super().__init__()
-        self.model = Pair(width).double() if double else Pair(width)
         self.n_critic, self.turns = n_critic, turns
         self.order: list[str] = []  # of the losses in training
 
-    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
-        weight = next(self.module.parameters())
-        x, z = batch["x"].to(weight.dtype), batch["z"].to(weight.dtype)
-        fake = self.model(z)
-        if not needs_loss:
-            return {"fake": fake}
-        discriminator, generator = self._whose_turn() if requires_grad else (True, True)
-        outputs: dict[str, Any] = {"fake": fake, "count": len(x)}
-        if discriminator:
-            judge = self.module.discriminator
-            self._learn(
-                outputs, "discriminator", softplus(-judge(x)).sum() + softplus(judge(fake)).sum(), requires_grad
-            )
-        if generator:
-            self._learn(outputs, "generator", softplus(-self.module.discriminator(fake)).sum(), requires_grad)
-        return outputs
+    def train_step(self, batch: Any, updater: Updater) -> Mapping[str, Any]:
+        model = self.run.model
+        outputs = model.forward(batch)
+        for player in self._players(updater.updates):
+            self.order.append(player)
+            loss = Loss(*model.loss(outputs, batch, player), outputs)
+            updater.accumulate(loss, optim=player)
+        return loss.merged()
 
-    def _learn(self, outputs: dict[str, Any], name: str, loss_sum: Tensor, requires_grad: bool) -> None:
-        self.order.append(name)
-        loss = self.backward.backward(loss_sum, count=outputs["count"], requires_grad=requires_grad, optim=name)
-        outputs |= {"loss": loss, "loss_sum": loss_sum.detach()}
-
-    def _whose_turn(self) -> tuple[bool, bool]:
+    def _players(self, updates: int) -> tuple[str, ...]:
+        both = ("discriminator", "generator")
         if self.turns:
-            return self.backward.updates % 2 == 0, self.backward.updates % 2 == 1
-        return True, (self.run.train_sched.cur_step + 1) % self.n_critic == 0
+            return (both[updates % 2],)
+        return both if (self.run.train_sched.cur_step + 1) % self.n_critic == 0 else both[:1]
 
 
 class Blend(Gan):
     """Both parts under one loss that names no optimiser."""
 
-    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
-        weight = next(self.module.parameters())
-        guess = self.module.discriminator(self.module.generator(batch["z"].to(weight.dtype)))
-        loss_sum, count = (guess - batch["x"]).square().sum(), len(guess)
-        loss = self.backward.backward(loss_sum, count=count, requires_grad=requires_grad)
-        return {"loss": loss, "loss_sum": loss_sum.detach(), "count": count}
+    def forward(self, batch: Any) -> dict[str, Any]:
+        return {"guess": self.module.discriminator(self.module.generator(self.cast(batch["z"])))}
+
+    def loss(self, outputs: Mapping[str, Any], batch: Any, player: str = "") -> tuple[Tensor, int]:
+        return (outputs["guess"] - batch["x"]).square().sum(), len(outputs["guess"])
+
+
+class Spoilt(Gan):
+    """The losses of some players are not finite."""
+
+    def __init__(self, *, players: list[str]) -> None:
+        super().__init__()
+        self.players = players
+
+    def loss(self, outputs: Mapping[str, Any], batch: Any, player: str = "generator") -> tuple[Tensor, int]:
+        loss_sum, count = super().loss(outputs, batch, player)
+        return loss_sum * (math.nan if player in self.players else 1), count
+
+
+class NotesNames(BackwardHandler):
+    """A handler of a project that makes its updates itself; this one makes none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def backward(self, losses: Any, *args: Any, optim: str = "", **kwargs: Any) -> float:
+        self.seen.append(optim)
+        return float(losses.item())
 
 
 class ByHook(Gan):
@@ -138,7 +174,7 @@ def optims(**changes: Any) -> dict[str, Any]:
 
 
 def config(log_dir: Path | None = None, **changes: Any) -> dict[str, Any]:
-    """Ten updates of the toy GAN; `changes` replace whole top-level tables, or keys as `sched__epochs=2`."""
+    """Ten updates of the toy GAN, with `changes`."""
     data = {"pipes": [{"type": "tests.gan.Heaps"}], "batch_size": 64}
     logs = [] if log_dir is None else [{"type": "alchemy.plugins.FileLogger", "log_dir": str(log_dir)}]
     cfg: dict[str, Any] = {
@@ -148,7 +184,7 @@ def config(log_dir: Path | None = None, **changes: Any) -> dict[str, Any]:
         "runner": "alchemy.runner.Trainer",
         "plugins": logs,
         "task": {
-            "type": "alchemy.task.DefaultTask",
+            "type": "tests.gan.Adversarial",
             "evalpipes": [{"type": "tests.gan.Moments"}],
             "datasets": {
                 "train": {**data, "shuffle": True},
@@ -159,6 +195,11 @@ def config(log_dir: Path | None = None, **changes: Any) -> dict[str, Any]:
         "optim": optims(),
         "sched": {"type": "alchemy.sched.Constant", "num_training_steps": 10},
     }
+    return changed(cfg, **changes)
+
+
+def changed(cfg: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The config with other top-level tables, or keys in them, as `sched__epochs=2`."""
     for key, value in changes.items():
         table, _, inner = key.partition("__")
         cfg[table] = {**cfg[table], inner: value} if inner else value
@@ -167,23 +208,21 @@ def config(log_dir: Path | None = None, **changes: Any) -> dict[str, Any]:
 
 # the same updates for any number of processes; 512 samples are 10 whole batches and a part of one
 TRAININGS: dict[str, dict[str, Any]] = {
-    "alternating": {"n_critic": 2},
-    "taking turns": {"turns": True, "period": 2},
-    "all at once": {"type": "tests.gan.Blend"},
+    "alternating": {"task__n_critic": 2},
+    "taking turns": {"task__turns": True, "backward": {"period": 2}},
+    "all at once": {"task__type": "alchemy.task.DefaultTask", "model__type": "tests.gan.Blend"},
 }
 
 
 def train(out: Path) -> None:
     """One epoch of each, in float64."""
     for name, changes in TRAININGS.items():
-        model = {"type": "tests.gan.Gan", "double": True, **{k: v for k, v in changes.items() if k != "period"}}
         sched = {
             "type": "alchemy.sched.Constant",
             "epochs": 1,
             "pipes": [{"type": "tests.gan.Keep", "into": str(out / name)}],
         }
-        backward = {"period": changes.get("period", 1)}
-        cfg = config(out / "records" / name, model=model, sched=sched, backward=backward)
+        cfg = config(out / "records" / name, model__double=True, sched=sched, **changes)
         cfg["task"]["datasets"]["train"]["batch_size"] = 50
         alchemy.run([cfg], device=[-1], raise_errors=True)
 

@@ -18,11 +18,13 @@ from torch import Tensor, nn
 
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
+from alchemy.legacy.adapt import build_updater, checked_loss
 from alchemy.model import AlchemyModel, BackwardHandler
 from alchemy.nn.losses import CrossEntropy, Focal, build_loss
 from alchemy.optim import build_optimizer
 from alchemy.plain import build_model
 from alchemy.sched import build_sched
+from alchemy.task import DefaultTask
 
 
 class Tagger(AlchemyModel):
@@ -44,6 +46,16 @@ class Tagger(AlchemyModel):
             return {"loss": self.backward.backward(total / count, requires_grad=requires_grad)}
         loss = self.backward.backward(total, requires_grad=requires_grad, count=count)
         return {"loss_sum": total.detach(), "count": count, "loss": loss}
+
+
+class Returning(Tagger):
+    """The same tags by a model that returns its loss and leaves the update to the loop."""
+
+    def forward(self, batch: Tensor) -> dict[str, Any]:  # type: ignore[override]
+        return {"logits": self.model(batch % 9).transpose(1, 2)}
+
+    def loss(self, outputs: Any, batch: Tensor) -> Any:
+        return self.criterion(outputs["logits"], torch.where(batch < 0, -100, batch % 4))
 
 
 class Bad(AlchemyModel):
@@ -72,7 +84,8 @@ def training(model: dict[str, Any] | None = None, period: int = 1, **changes: An
     }
     with Run(cfg) as run:
         run.model = build_model(run)
-        run.optim, run.train_sched = build_optimizer(run), build_sched(run)
+        run.optim, run.updater = build_optimizer(run), build_updater(run, run.model)
+        run.train_sched = build_sched(run)
         yield run
 
 
@@ -91,7 +104,41 @@ def weights_after(batches: list[Tensor], period: int, style: str = "new") -> lis
         return [param.detach().clone() for param in run.model.parameters()]
 
 
+def returned(batches: list[Tensor], period: int) -> list[Tensor]:
+    """As `weights_after`, with the steps that the loop makes."""
+    with training({"type": f"{__name__}.Returning"}, period) as run:
+        run.task = DefaultTask()
+        for batch in batches:
+            with run.updater.micro_batch(batch):
+                run.task.step(batch)
+            if run.updater.is_full:
+                run.updater.step()
+        run.updater.flush()
+        return [param.detach().clone() for param in run.model.parameters()]
+
+
 # -- who divides the loss
+@given(st.lists(st.integers(1, 7), min_size=8, max_size=8), st.sampled_from([1, 2, 4]))
+@settings(max_examples=10, deadline=None)
+def test_a_model_that_returns_its_loss_makes_the_same_updates(lengths: list[int], size: int) -> None:
+    rows = list(sentences(lengths).split(size))
+    for period in (1, 8 // size):
+        torch.testing.assert_close(returned(rows, period), weights_after(rows, period), rtol=0, atol=0)
+
+
+def test_several_losses_of_a_micro_batch_are_one_sum() -> None:
+    rows = sentences([5, 1, 2, 3])
+    whole = returned([rows], 1)
+    with training({"type": f"{__name__}.Returning"}) as run:
+        task = DefaultTask()
+        with run.updater.micro_batch(rows):
+            for part in rows.split(2):
+                run.updater.accumulate(task.loss(part))
+        assert run.updater.is_full
+        assert not run.updater.step().skipped
+        torch.testing.assert_close(list(run.model.parameters()), whole, rtol=1e-12, atol=1e-12)
+
+
 @given(st.lists(st.integers(1, 7), min_size=8, max_size=8), st.sampled_from([1, 2, 4]))
 @settings(max_examples=20, deadline=None)
 def test_the_update_does_not_depend_on_how_the_batch_was_cut(lengths: list[int], size: int) -> None:
@@ -122,7 +169,7 @@ def test_old_style_means_weigh_the_same_and_it_is_said_once() -> None:
     logger.remove(number)
     torch.testing.assert_close(cut, weights_after([rows], period=1), rtol=1e-12, atol=1e-12)
     assert len(lines) == 1
-    assert "each step of an update weighs the same" in lines[0]
+    assert "each micro-batch of an update weighs the same" in lines[0]
 
 
 def test_fault_5_the_last_partial_window_is_stepped_with_its_own_count() -> None:
@@ -201,11 +248,11 @@ def test_debug_names_the_loss_that_is_not_finite() -> None:
 )
 def test_a_wrong_forward_is_told_what_was_expected(how: str, message: str) -> None:
     with training({"type": f"{__name__}.Bad", "how": how}) as run, pytest.raises(AlchemyError, match=message):
-        run.model.loss_of(run.model.forward(None, True, True))
+        checked_loss(run.model, run.model.forward(None, True, True))
 
 
 def test_period_must_be_a_number_of_steps() -> None:
-    with pytest.raises(AlchemyError, match=r"\[backward\] period is 0; give a whole number"), training(period=0) as run:
+    with pytest.raises(AlchemyError, match=r"\[backward\] .*period must be at least 1, not 0"), training(period=0) as run:
         run.model.backward.flush()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,9 @@ from alchemy.nn.adamw import BertAdamW
 from alchemy.nn.groups import as_groups, hidden, split_decay, trf_groups, undecayed
 from alchemy.nn.losses import Focal
 from alchemy.optim import SGD, AlchemyOptimizer, build_optimizer
+from alchemy.update import GradientUpdater
 from alchemy.util.optim import prepare_trf_based_model_params
+from alchemy.window import Window
 
 ADAMW = {"type": "alchemy.optim.AdamW", "lr": 0.1}
 
@@ -374,12 +377,10 @@ class Capped(SGD):
             param.grad = torch.full_like(param, max_norm)
 
 
-@pytest.mark.parametrize("guard", [None, 0.0])
-def test_a_clip_of_ones_own_is_used(guard: float | None) -> None:
+def test_a_clip_of_ones_own_is_used() -> None:
     with optimising({"type": f"{__name__}.Capped", "lr": 1.0, "max_grad_norm": 0.5}) as run:
         before = copy.deepcopy(run.model.module)
         give_gradients(run.model.module, 0.01)
-        run.optim.guard = guard
         run.optim.step()
         assert run.optim.clipped == 0.5
         for param, other in zip(before.parameters(), run.model.module.parameters(), strict=True):
@@ -389,25 +390,23 @@ def test_a_clip_of_ones_own_is_used(guard: float | None) -> None:
 def test_a_clip_of_ones_own_is_not_asked_without_need() -> None:
     with optimising({"type": f"{__name__}.Capped", "lr": 1.0, "max_grad_norm": 0.5}) as run:
         give_gradients(run.model.module, float("nan"))
-        run.optim.guard = 0.0
-        run.optim.step()
-        assert run.optim.refused
-        run.optim.max_grad_norm = run.optim.guard = None
+        run.updater, run.train_sched = GradientUpdater(nonfinite="skip"), SimpleNamespace(num_updates=0, step_lr=int)
+        assert run.updater.step().skipped
+        run.optim.max_grad_norm = None
         run.optim.step()
         assert not hasattr(run.optim, "clipped")
 
 
 def test_an_update_that_is_not_finite_is_masked_on_the_device_and_known_an_update_later() -> None:
     with optimising({"type": "torch.optim.SGD", "lr": 0.1, "fused": True}) as run:
-        optim = build_optimizer(run)
-        weight = optim.params[0]
-        optim.guard, optim.halts = 0.0, False
+        updater, window = GradientUpdater(nonfinite="skip"), Window(run)
+        weight = run.optim.params[0]
         before = weight.detach().clone()
-        for grad, refused in ((float("nan"), False), (1.0, True), (1.0, False)):
-            for param in optim.params:
+        for grad, skipped in ((float("nan"), False), (1.0, True), (1.0, False)):
+            for param in run.optim.params:
                 param.grad = torch.full_like(param, grad)
-            norm = optim._measure()
+            norm = run.optim.measure()
             assert norm is not None
-            optim._step_on_device(norm)  # as on a GPU: nothing is waited for
-            assert (optim.refused, optim.late) == (refused, refused)
+            result = updater._step_on_device(window, norm, 0.0)  # as on a GPU: nothing is waited for
+            assert (result.skipped, updater.late) == (skipped, skipped)
         torch.testing.assert_close(weight.detach(), before - 0.2)

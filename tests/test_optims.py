@@ -21,34 +21,39 @@ import alchemy
 from alchemy.checkpoint.files import read
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, RunFailed
+from alchemy.legacy.adapt import build_updater
 from alchemy.model import NotFinite
 from alchemy.nn.losses import Focal
+from alchemy.observe import Loss
 from alchemy.optim import Optimizers, build_optimizer
 from alchemy.plain import build_model
 from alchemy.precision import build_precision
 from alchemy.sched import build_sched
+from alchemy.task import build_task
 from alchemy.verify.equal import compare
-from tests.gan import MEAN, SPREAD, TRAININGS, Heaps, config, optims, train
+from tests.gan import MEAN, SPREAD, TRAININGS, Heaps, changed, config, optims, train
 
 SGD = {"type": "torch.optim.SGD", "lr": 0.1}
 STOPS = {"type": "tests.toy.SignalAt"}
 
 
 @contextmanager
-def training(model: dict[str, Any] | None = None, **changes: Any) -> Iterator[Run]:
-    """A GAN in float64 under SGD, ready for steps; `changes` are top-level tables."""
-    cfg = {
+def training(**changes: Any) -> Iterator[Run]:
+    """A GAN in float64 under SGD, ready for steps, with `changes` of its config."""
+    cfg: dict[str, Any] = {
         "seed": 1,
-        "model": {"type": "tests.gan.Gan", "double": True, **(model or {})},
+        "task": {"type": "tests.gan.Adversarial"},
+        "model": {"type": "tests.gan.Gan", "double": True},
         "optim": {name: {**SGD, "params": f"{name}.*"} for name in ("generator", "discriminator")},
         "sched": {"type": "alchemy.sched.Constant", "epochs": 1},
-        **changes,
     }
-    with Run(cfg) as run:
+    with Run(changed(cfg, **changes)) as run:
         torch.manual_seed(0)
         run.precision = build_precision(run)
-        run.model = build_model(run)
-        run.optim, run.train_sched = build_optimizer(run), build_sched(run)
+        run.task, run.model = build_task(run), build_model(run)
+        run.optim = build_optimizer(run)
+        run.updater = build_updater(run, run.model)
+        run.train_sched = build_sched(run)
         yield run
 
 
@@ -57,11 +62,13 @@ def batches(size: int, count: int = 12) -> list[dict[str, Tensor]]:
     return [{"x": x, "z": z} for x, z in zip(data.xs.split(size), data.zs.split(size))]
 
 
-def step(run: Run, batch: dict[str, Tensor]) -> Any:
+def step(run: Run, batch: dict[str, Tensor]) -> None:
     """A step as the loop makes it."""
     run.train_sched.begin_train_step(batch)
-    with run.model.backward.micro_step(last=False):
-        return run.model.forward(batch, needs_loss=True, requires_grad=True)
+    with run.updater.micro_batch(batch):
+        run.task.train_step(batch, run.updater)
+    if run.updater.is_full:
+        run.updater.step()
 
 
 def weights_of(run: Run, name: str = "") -> list[Tensor]:
@@ -117,7 +124,7 @@ def test_a_table_is_that_of_its_own_optimiser() -> None:
 
 def test_a_model_may_say_itself_what_each_takes() -> None:
     tables = {name: {**SGD, "bias_lr": 0.7} for name in ("generator", "discriminator")}
-    with training({"type": "tests.gan.ByHook"}, optim=tables) as run:
+    with training(model__type="tests.gan.ByHook", optim=tables) as run:
         assert run.optim["generator"].get_lr() == [0.1, 0.7]
         assert names_of(run, run.optim["generator"].params) == [
             f"generator.{i}.{w}" for i in (0, 2) for w in ("bias", "weight")
@@ -197,13 +204,13 @@ def test_there_is_no_single_optimiser_to_ask_for() -> None:
 # -- whose gradients
 def test_a_loss_leaves_the_gradients_of_the_others_alone() -> None:
     with training(backward={"period": 2}) as run:
-        module, handler = run.model.module, run.model.backward
+        module, updater = run.model.module, run.updater
         (batch,) = batches(12)
         fake = module.generator(batch["z"].double())
-        handler.backward(module.discriminator(fake).sum(), count=12, optim="discriminator")
+        updater.accumulate(Loss(module.discriminator(fake).sum(), 12), optim="discriminator")
         assert all(param.grad is None for param in module.generator.parameters())
         kept = [param.grad.clone() for param in module.discriminator.parameters()]
-        handler.backward(-module.discriminator(fake).sum(), count=12, optim="generator")
+        updater.accumulate(Loss(-module.discriminator(fake).sum(), 12), optim="generator")
         assert all(param.grad is not None for param in module.generator.parameters())
         torch.testing.assert_close([param.grad for param in module.discriminator.parameters()], kept, rtol=0, atol=0)
 
@@ -233,10 +240,10 @@ def test_the_second_loss_of_a_step_sees_the_weights_that_the_first_has_moved() -
 
 def test_accumulated_turns_make_the_updates_of_whole_batches() -> None:
     def after(size: int, period: int) -> tuple[list[Tensor], int]:
-        with training({"turns": True}, backward={"period": period}) as run:
+        with training(task__turns=True, backward={"period": period}) as run:
             for batch in batches(size, count=36):
                 step(run, batch)
-            assert run.model.order == [name for name in ("discriminator", "generator") * 3 for _ in range(period)]
+            assert run.task.order == [name for name in ("discriminator", "generator") * 3 for _ in range(period)]
             return weights_of(run), run.train_sched.num_updates
 
     (whole, updates), (cut, cut_updates) = after(6, 1), after(2, 3)
@@ -249,9 +256,8 @@ def test_ragged_pieces_of_a_window_are_divided_once() -> None:
         with training(backward={"period": len(sizes)}) as run:
             x = Heaps(count=12).xs.double()
             for piece in x.split(sizes):
-                run.model.backward.backward(
-                    run.model.module.discriminator(piece).square().sum(), count=len(piece), optim="discriminator"
-                )
+                loss_sum = run.model.module.discriminator(piece).square().sum()
+                run.updater.accumulate(Loss(loss_sum, len(piece)), optim="discriminator")
             return weights_of(run, "discriminator")
 
     torch.testing.assert_close(after([1, 4, 7]), after([12]), rtol=1e-12, atol=1e-12)
@@ -261,12 +267,12 @@ def test_ragged_pieces_of_a_window_are_divided_once() -> None:
 @pytest.mark.parametrize(("n_critic", "generator"), [(1, 6), (2, 3), (3, 2), (5, 1)])
 def test_a_step_is_one_update_however_many_have_moved(n_critic: int, generator: int) -> None:
     sched = {"type": "alchemy.sched.Exponential", "gamma": 0.5, "epochs": 1}
-    with training({"n_critic": n_critic}, sched=sched) as run:
+    with training(task__n_critic=n_critic, sched=sched) as run:
         for batch in batches(2):
             step(run, batch)
-        assert (run.model.backward.updates, run.train_sched.num_updates) == (6, 6)
-        assert run.model.order.count("generator") == generator
-        assert run.model.backward.state_dict()["named"]["generator"][0] == generator
+        assert (run.updater.updates, run.train_sched.num_updates) == (6, 6)
+        assert run.task.order.count("generator") == generator
+        assert run.updater.state_dict()["named"]["generator"][0] == generator
         assert run.optim.get_lr() == [0.1 * 0.5**6] * 2
 
 
@@ -285,21 +291,21 @@ def test_the_end_of_an_epoch_makes_the_updates_that_are_begun() -> None:
     with training(backward={"period": 3}) as run:
         for batch in batches(6):
             step(run, batch)
-        assert (run.model.backward.is_open, run.train_sched.num_updates) == (True, 0)
-        run.model.backward.flush()
-        run.model.backward.flush()
-        assert (run.model.backward.is_open, run.train_sched.num_updates) == (False, 1)
-        assert [window[0] for window in run.model.backward.state_dict()["named"].values()] == [1, 1]
+        assert (run.updater.is_open, run.train_sched.num_updates) == (True, 0)
+        run.updater.flush()
+        run.updater.flush()
+        assert (run.updater.is_open, run.train_sched.num_updates) == (False, 1)
+        assert [window[0] for window in run.updater.state_dict()["named"].values()] == [1, 1]
 
 
 def test_a_step_that_ends_one_window_is_a_boundary_though_another_is_open() -> None:
-    with training({"n_critic": 2}, backward={"period": 2}) as run:
+    with training(task__n_critic=2, backward={"period": 2}) as run:
         one, two = batches(6)
         step(run, one)
-        assert run.model.backward.is_open
+        assert run.updater.is_open
         step(run, two)
-        assert not run.model.backward.is_open
-        state = run.model.backward.state_dict()
+        assert not run.updater.is_open
+        state = run.updater.state_dict()
         assert state["named"] == {"discriminator": [1, 0, 0.0], "generator": [0, 1, 6.0]}
         assert all(name.startswith("generator") for name in state["window"]["grads"])
 
@@ -320,18 +326,32 @@ def test_clipping_is_that_of_each() -> None:
 @pytest.mark.parametrize("nonfinite", ["stop", "skip"])
 def test_a_loss_that_is_not_finite_holds_its_own_optimiser_back(nonfinite: str) -> None:
     with training(backward={"nonfinite": nonfinite}) as run:
-        handler, pair, start = run.model.backward, run.model.module, weights_of(run)
+        updater, pair, start = run.updater, run.model.module, weights_of(run)
         loss = pair.discriminator(torch.ones(2, 1).double()).sum() * math.nan
         if nonfinite == "stop":
             with pytest.raises(NotFinite, match="the loss of 'discriminator' is not finite in update 1"):
-                handler.backward(loss, count=2, optim="discriminator")
+                updater.accumulate(Loss(loss, 2), optim="discriminator")
         else:
-            handler.backward(loss, count=2, optim="discriminator")
-            handler.backward(pair.generator(torch.ones(2, 2).double()).sum(), count=2, optim="generator")
-            handler.flush()
-            assert (handler.skipped, handler.updates) == (1, 1)
+            updater.accumulate(Loss(loss, 2), optim="discriminator")
+            updater.accumulate(Loss(pair.generator(torch.ones(2, 2).double()).sum(), 2), optim="generator")
+            updater.flush()
+            assert (updater.skipped, updater.updates) == (1, 1)
             assert not torch.equal(weights_of(run, "generator")[0], start[0])
         torch.testing.assert_close(weights_of(run, "discriminator"), start[4:], rtol=0, atol=0)
+
+
+def spoilt(*players: str) -> dict[str, Any]:
+    return config(model={"type": "tests.gan.Spoilt", "players": list(players)}, backward={"nonfinite": "skip"})
+
+
+def test_a_training_in_which_one_of_them_never_moves_still_ends_well() -> None:
+    (result,) = alchemy.run([spoilt("discriminator")], device=[-1], raise_errors=True)
+    assert result.status == "finished"
+
+
+def test_a_training_in_which_none_of_them_ever_moves_fails() -> None:
+    with pytest.raises(RunFailed, match="all 20 updates were left out, none was finite"):
+        alchemy.run([spoilt("discriminator", "generator")], device=[-1], raise_errors=True)
 
 
 def test_a_loss_that_does_not_reach_its_parameters_is_refused() -> None:
@@ -341,7 +361,7 @@ def test_a_loss_that_does_not_reach_its_parameters_is_refused() -> None:
         with pytest.raises(
             AlchemyError, match="loss of 'generator' does not depend on its parameters; is something detached"
         ):
-            run.model.backward.backward(pair.discriminator(fake).sum(), count=2, optim="generator")
+            run.updater.accumulate(Loss(pair.discriminator(fake).sum(), 2), optim="generator")
 
 
 def test_a_frozen_optimiser_waits() -> None:
@@ -357,33 +377,43 @@ def test_names_that_nobody_has_are_refused() -> None:
     with training() as run:
         x = next(run.model.parameters()).sum()
         with pytest.raises(AlchemyError, match="there is no optimiser 'generater'; did you mean 'generator'"):
-            run.model.backward.backward(x, count=1, optim="generater")
+            run.updater.accumulate(Loss(x, 1), optim="generater")
     with training(optim=SGD) as run:
         x = next(run.model.parameters()).sum()
         with pytest.raises(
             AlchemyError, match=r"for the optimiser 'generator', and there is only one; .*\[optim.generator\]"
         ):
-            run.model.backward.backward(x, count=1, optim="generator")
+            run.updater.accumulate(Loss(x, 1), optim="generator")
 
 
-@pytest.mark.parametrize(("first", "second"), [("generator", None), (None, "generator")])
-def test_losses_with_and_without_a_name_do_not_mix(first: str | None, second: str | None) -> None:
-    with training() as run:
-        handler, weight = run.model.backward, next(run.model.parameters())
-        handler.backward(weight.sum(), count=1, optim=first)
+@pytest.mark.parametrize("same_batch", [True, False])
+@pytest.mark.parametrize(("first", "second"), [("generator", ""), ("", "generator")])
+def test_losses_with_and_without_a_name_do_not_mix(first: str, second: str, same_batch: bool) -> None:
+    with training(backward={"period": 2}) as run:
+        updater, weight = run.updater, next(run.model.parameters())
+        updater.accumulate(Loss(weight.sum(), 1), optim=first)
+        if not same_batch:
+            updater.end_micro_batch()
         with pytest.raises(AlchemyError, match="all optimisers"):
-            handler.backward(weight.sum(), count=1, optim=second)
+            updater.accumulate(Loss(weight.sum(), 1), optim=second)
 
 
 def test_halves_of_a_step_with_named_losses_are_refused() -> None:
-    with training() as run, pytest.raises(RunFailed, match="not halved"), run.model.backward.joined():
+    with training() as run, pytest.raises(RunFailed, match="not halved"), run.updater.joined():
         step(run, batches(12)[0])
+
+
+def test_a_handler_of_a_project_is_given_the_name() -> None:
+    with training(backward={"type": "tests.gan.NotesNames"}) as run:
+        step(run, batches(12)[0])
+        assert run.model.backward.seen == ["discriminator", "generator"]
 
 
 # -- one loss for all
 def test_a_loss_without_a_name_is_for_all_of_them() -> None:
     def after(optim: dict[str, Any]) -> list[Tensor]:
-        with training({"type": "tests.gan.Blend", "double": False}, optim=optim) as run:
+        task, model = {"type": "alchemy.task.DefaultTask"}, {"type": "tests.gan.Blend"}
+        with training(task=task, model=model, optim=optim) as run:
             for batch in batches(4):
                 step(run, batch)
             assert run.train_sched.num_updates == 3
@@ -398,15 +428,16 @@ def test_where_one_gradient_is_not_finite_none_of_them_moves() -> None:
         start, pair = weights_of(run), run.model.module
         pair.discriminator[0].weight.register_hook(lambda grad: grad * math.inf)
         loss = pair.discriminator(pair.generator(torch.ones(2, 2).double())).sum()
-        run.model.backward.backward(loss, count=2)
-        assert run.optim.refused
+        run.updater.accumulate(Loss(loss, 2))
+        result = run.updater.step()
+        assert (result.skipped, result.reason) == (True, "the gradient is not finite in update 1")
         torch.testing.assert_close(weights_of(run), start, rtol=0, atol=0)
 
 
 # -- half precision: one scale for all
 def test_a_scale_that_moves_spoils_no_window_that_is_open() -> None:
     def after(**precision: Any) -> list[Tensor]:
-        with training({"double": False}, backward={"period": 2}, precision=precision) as run:
+        with training(model__double=False, backward={"period": 2}, precision=precision) as run:
             for batch in batches(3):
                 step(run, batch)
             return weights_of(run)
@@ -423,7 +454,7 @@ def rows_of(record: Path) -> list[dict[str, Any]]:
 
 
 def test_each_is_logged_by_its_name(tmp_path: Path) -> None:
-    (result,) = alchemy.run([config(tmp_path, model__n_critic=2, ema={})], device=[-1], raise_errors=True)
+    (result,) = alchemy.run([config(tmp_path, task__n_critic=2, ema={})], device=[-1], raise_errors=True)
     values: dict[str, float] = {}
     for row in rows_of(Path(result.record_dir)):
         values |= row["values"]
@@ -435,7 +466,7 @@ def test_each_is_logged_by_its_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"model__n_critic": 3}, {"backward": {"period": 2}, "model__n_critic": 2}, {"ema": {"decay": 0.9}}],
+    [{}, {"task__n_critic": 3}, {"backward": {"period": 2}, "task__n_critic": 2}, {"ema": {"decay": 0.9}}],
     ids=["plain", "n_critic", "open windows", "ema"],
 )
 def test_a_run_that_was_stopped_and_resumed_ends_at_the_same_weights(changes: dict[str, Any], tmp_path: Path) -> None:

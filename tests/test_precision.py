@@ -13,6 +13,7 @@ from torch import nn
 
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, RunFailed
+from alchemy.legacy.adapt import build_updater
 from alchemy.model import AlchemyModel
 from alchemy.nn import losses
 from alchemy.optim import build_optimizer
@@ -68,7 +69,7 @@ def training(model: Any = None, period: int = 1, **precision: Any) -> Iterator[R
     with Run(cfg) as run:
         run.device = torch.device("cpu")
         run.model = Net() if model is None else model()
-        run.optim = build_optimizer(run)
+        run.optim, run.updater = build_optimizer(run), build_updater(run, run.model)
         run.train_sched = build_sched(run)
         run.precision = build_precision(run)
         run.precision.prepare(run.model)
@@ -82,7 +83,10 @@ def batch(count: int = 8, seed: int = 0) -> dict[str, Any]:
 
 def step(run: Run, rows: Any) -> Any:
     forward = lambda rows: run.model.forward(rows, needs_loss=True, requires_grad=True)  # noqa: E731
-    answer = run.precision.attempt(forward, rows)
+    with run.updater.micro_batch(rows):
+        answer = run.precision.attempt(forward, rows)
+    if run.updater.is_full:  # of halves, which are one micro-batch
+        run.updater.step()
     return answer[1] if isinstance(answer, tuple) else answer
 
 
@@ -176,7 +180,9 @@ def test_an_overflow_skips_the_update_and_halves_the_scale() -> None:
             for param in run.optim.params:
                 param.grad = torch.full_like(param, value)
             run.precision.unscale(run.optim)
-            assert run.precision.step(run.optim) is done
+            assert run.precision.accepts(run.optim) is done
+            if done:
+                run.optim.step()
             assert run.precision.loss_scale.value == scale
             assert all(torch.equal(a, b) for a, b in zip(before, weights(run), strict=True)) is not done
             before = weights(run)
@@ -188,7 +194,7 @@ def test_a_window_of_another_optimiser_goes_on_with_one_scale() -> None:
         part = SimpleNamespace(params=[first], step=lambda: None)
         first.grad, second.grad = torch.full_like(first, float("inf")), torch.full_like(second, 64.0)
         run.precision.unscale(part)
-        assert not run.precision.step(part)
+        assert not run.precision.accepts(part)
         run.precision.scale(second.sum()).backward()  # the other's window: now with half the scale
         run.precision.unscale(run.optim)
         assert torch.equal(second.grad, torch.full_like(second, 2.0))
@@ -200,7 +206,7 @@ def test_a_loss_that_never_gets_finite_ends_the_run() -> None:
         with pytest.raises(RunFailed, match="overflow in float16 even with the scale"):
             for _ in range(2):
                 run.precision.unscale(run.optim)
-                run.precision.step(run.optim)
+                run.precision.accepts(run.optim)
 
 
 def test_the_scale_survives_a_resume() -> None:
@@ -385,7 +391,7 @@ def test_a_run_with_halves_ends_where_one_without_does() -> None:
 
 def test_means_are_not_halved() -> None:
     cfg = config(model={"type": "tests.test_precision.Means"}, precision={"halve_on_oom": True})
-    with pytest.raises(RunFailed, match="the halves of a mean loss differ; let forward call"):
+    with pytest.raises(RunFailed, match="the halves of a mean loss differ; return a sum"):
         run_task(cfg, raise_errors=True)
 
 

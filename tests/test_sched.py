@@ -16,6 +16,7 @@ from torch.optim import lr_scheduler as lrs
 
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
+from alchemy.legacy.adapt import build_updater
 from alchemy.optim import build_optimizer
 from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipeline, EndStepPipeline, SchedPipeline
 from alchemy.plain import build_model
@@ -32,7 +33,7 @@ def training(sched: dict[str, Any], **changes: Any) -> Iterator[Run]:
     with Run(config(sched=sched, optim=changes.pop("optim", OPTIM), **changes)) as run:
         run.task, run.model = build_task(run), build_model(run)
         load_datasets(run)
-        run.optim = build_optimizer(run)
+        run.optim, run.updater = build_optimizer(run), build_updater(run, run.model)
         run.train_sched = build_sched(run)
         yield run
 

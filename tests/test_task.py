@@ -12,6 +12,7 @@ from torch import nn
 
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
+from alchemy.legacy.adapt import adapt, build_updater
 from alchemy.model import AlchemyModel
 from alchemy.optim import build_optimizer
 from alchemy.pipeline import EvalPipeline, OutputPipeline
@@ -58,8 +59,18 @@ class Model(AlchemyModel):
 
 
 class Short(Model):
-    def forward(self, batch: Any) -> Any:  # type: ignore[override]
+    def forward(self) -> Any:  # type: ignore[override]
         return {}
+
+
+class Wrong(Model):
+    """Returns what `how` names, in the style of today."""
+
+    def forward(self, batch: Any) -> Any:  # type: ignore[override]
+        return self.model(batch) if self.how == "tensor" else {"y": self.model(batch)}
+
+    def loss(self, outputs: Any, batch: Any) -> Any:
+        return outputs["y"].sum()
 
 
 class OwnTask(DefaultTask):
@@ -92,7 +103,9 @@ def training(kind: str = "Model", **model: Any) -> Run:
 def begin(run: Run) -> Any:
     run.task = build_task(run)
     run.model = build_model(run)
-    run.optim, run.train_sched = build_optimizer(run), build_sched(run)
+    run.optim, run.updater = build_optimizer(run), build_updater(run, run.model)
+    run.train_sched = build_sched(run)
+    adapt(run, run.task, run.model)
     return run.task
 
 
@@ -160,7 +173,18 @@ def test_a_loss_for_each_sample_is_refused() -> None:
 
 def test_a_forward_that_cannot_be_called_is_refused_unless_the_task_has_steps_of_its_own() -> None:
     with training("Short") as run:
-        with pytest.raises(AlchemyError, match=r"Short.forward\(batch.*\).* define forward\(self, batch, needs_loss"):
+        with pytest.raises(AlchemyError, match=r"Short.forward\(\).*cannot be called with a batch.*define forward\("):
             begin(run)
-        run.task = OwnTask()
-        assert isinstance(build_model(run), Short)
+        adapt(run, OwnTask(), build_model(run))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("tensor", r"Wrong.forward returned a Tensor; return a dict of outputs"),
+        ("sum", r"Wrong.loss returned a Tensor; return the sum of the losses and their count"),
+    ],
+)
+def test_what_a_model_should_have_returned_is_said(how: str, message: str) -> None:
+    with training("Wrong", how=how) as run, pytest.raises(AlchemyError, match=message):
+        begin(run).step(torch.ones(2, 1))

@@ -16,7 +16,6 @@ from loguru import logger
 from torch import nn
 
 from alchemy import resume, run, sym_tbl
-from alchemy.backward import NotFinite
 from alchemy.checkpoint.files import read
 from alchemy.checkpoint.manifest import checkpoints, read_manifest
 from alchemy.config.write import dumps
@@ -24,6 +23,7 @@ from alchemy.errors import AlchemyError, Refused
 from alchemy.pipeline import EvalPipeline
 from alchemy.records.folder import read_info
 from alchemy.sched import AlchemyTrainScheduler
+from alchemy.update import NotFinite
 from alchemy.verify.ledger import check
 from tests import toy
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -63,10 +64,16 @@ def write(target: Path, files: Mapping[str, Any], manifest: Manifest, disk: Disk
     temporary = target.with_name(f"{TEMPORARY}{os.getpid()}-{target.name}")
     try:
         disk.make_folder(temporary)
-        for name, content in files.items():
-            chunks = tensor_bytes(content) if name.endswith(TENSORS) else iter([json_bytes(content)])
-            manifest.files[name] = _write_file(temporary / name, chunks, disk)
-        _write_file(temporary / MANIFEST, iter([manifest.text().encode()]), disk)
+        with contextlib.ExitStack() as opened:
+            written = []
+            for name, content in files.items():
+                written.append(opened.enter_context(disk.open(temporary / name)))
+                chunks = tensor_bytes(content) if name.endswith(TENSORS) else iter([json_bytes(content)])
+                manifest.files[name] = _fill(written[-1], chunks, disk)
+            written.append(opened.enter_context(disk.open(temporary / MANIFEST)))
+            _fill(written[-1], iter([manifest.text().encode()]), disk)
+            for file in written:  # when all are written: the first wait is then for most of them
+                disk.sync(file)
         disk.sync_folder(temporary)
         disk.rename(temporary, target)
     except BaseException:
@@ -76,14 +83,12 @@ def write(target: Path, files: Mapping[str, Any], manifest: Manifest, disk: Disk
     return target
 
 
-def _write_file(path: Path, chunks: Iterator[bytes | memoryview], disk: Disk) -> File:
+def _fill(file: BinaryIO, chunks: Iterator[bytes | memoryview], disk: Disk) -> File:
     digest, size = hashlib.sha256(), 0
-    with disk.open(path) as file:
-        for chunk in chunks:
-            disk.write(file, chunk)
-            digest.update(chunk)
-            size += len(chunk)
-        disk.sync(file)
+    for chunk in chunks:
+        disk.write(file, chunk)
+        digest.update(chunk)
+        size += len(chunk)
     return File(size, digest.hexdigest())
 
 

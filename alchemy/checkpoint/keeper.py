@@ -15,7 +15,7 @@ from loguru import logger
 
 from alchemy.absent import Alone
 from alchemy.checkpoint.files import read
-from alchemy.checkpoint.links import link, remove_others
+from alchemy.checkpoint.links import Named, link, link_files, remove_others
 from alchemy.checkpoint.manifest import (
     MANIFEST,
     WEIGHTS,
@@ -29,24 +29,27 @@ from alchemy.checkpoint.manifest import (
     read_manifest,
     verify,
 )
+from alchemy.checkpoint.monitor import Monitor
 from alchemy.checkpoint.parts import WEIGHT_PARTS, Collected, collect, restore
-from alchemy.checkpoint.policy import SECTION, Every, Rank, Ranks, check_monitor
+from alchemy.checkpoint.policy import Every, Score, Watch
 from alchemy.checkpoint.saver import Saver
 from alchemy.constraints import NonNegativeInt, PositiveInt
-from alchemy.errors import did_you_mean
-from alchemy.files import write_atomic
+from alchemy.errors import AlchemyError, RunFailed
+from alchemy.files import sync_folder, write_atomic
+from alchemy.metrics.numbers import numbers_in
 from alchemy.registry import Registrable
 
 OWN = "checkpoints"  # the name of its own state among the parts
 TOGETHER = 16  # updates after which several processes ask each other for the time
+NOTHING = Watch(Monitor("dev/loss"), keep=0)  # where no number is watched
 
 
 class Checkpoints(Registrable):
     """Saves the whole state of `parts` into `state_dir`, as the table `[checkpoint]` says.
 
-    The loop tells it of every update, epoch and score. A failing disk never stops the loop: it is told, counted in
-    `failed`, and tried again when the next one is due. `group`, `saver.before` and `tell_best` may be set after it is
-    made; the last is called with `best={metric, value, update}` whenever that is another one.
+    The loop calls it at every update, epoch and evaluation. A failing disk never stops the loop: the failure is logged
+    and counted in `failed`, and the next save is made when it is due. `group`, `named`, `saver.before` and `note` may
+    be set after it is made; the last is called with `best={metric, value, update}` whenever the best score changes.
     """
 
     def __init__(
@@ -62,62 +65,80 @@ class Checkpoints(Registrable):
         asynchronous: bool = True,
         enabled: bool = True,
     ) -> None:
-        check_monitor(monitor)
         self.state_dir = Path(state_dir)
-        self.monitor, self.last, self.at_end, self.enabled = monitor, last, at_end, enabled
+        self.last, self.at_end, self.enabled = last, at_end, enabled
+        self.watches: list[Watch] = []
+        if monitor != "":
+            self.watch(Watch(Monitor(monitor, mode), keep=best))
         self.parts: dict[str, Any] = {}
         self.group: Any = Alone()
-        self.tell_best: Callable[..., None] = lambda **fields: None
+        self.named = Named(self.state_dir.parent)
+        self.note: Callable[..., None] = lambda **fields: None
         self.saver = Saver(asynchronous=asynchronous)
         self.every = Every(every)
-        self.ranks = Ranks(best, mode)
         self._collecting_failed = 0
-        self._events = 0  # what the loop told so far; nothing has changed while it stays the same
+        self._events = 0  # calls of the loop so far; nothing has changed while it stays the same
         self._saved: tuple[str, int] | None = None  # the last whole one, and the events until then
-        self._candidate: tuple[int, float] | None = None  # update and score that are to be saved as the best
-        self._score: tuple[int, float] | None = None
         self._lost: set[str] = set()  # names that could not be written; filled by the saver's thread
-        self._told: set[str] = set()
-        self._is_clear = False
+        self._valid: dict[str, str] | None = None  # the kind of each checkpoint on the disk, oldest first
+        self._warned: set[str] = set()
+
+    def watch(self, watch: Watch) -> None:
+        """Keeps the best of one more number; one that is watched already is watched once."""
+        for known in self.watches:
+            if known.monitor == watch.monitor:
+                known.join(watch)
+                return
+        self.watches.append(watch)
 
     @property
     def failed(self) -> int:
         """How many checkpoints could not be written."""
         return self.saver.failed + self._collecting_failed
 
-    # -- what the loop tells
+    @property
+    def cost(self) -> Mapping[str, float]:
+        """Seconds that the run has waited, and CPU seconds of the threads."""
+        return {"calling": self.saver.seconds, "writing": self.saver.writing}
+
+    @property
+    def _main(self) -> Watch:
+        """The number that `best`, manifests and the record are about: the first one that has checkpoints."""
+        return next((watch for watch in self.watches if watch.keep), self.watches[0] if self.watches else NOTHING)
+
+    # -- called by the loop
     def after_update(self, where: Where) -> None:
         """Called at every update, between two windows."""
         self._events += 1
         due = where.update >= self.every.next_update or self._is_late(where.update)
-        if due or self._candidate is not None:
+        if due or any(watch.due for watch in self.watches):
             self._save(where, ["every"] if due else [])
 
     def after_epoch(self, where: Where) -> None:
-        """Called when an epoch is through, its evaluations too."""
+        """Called at the end of an epoch, after its evaluations."""
         self._events += 1
         self._save(where, ["every"] if self.every.is_due_at_epoch(where.epoch) else [])
 
-    def scored(self, split: str, scores: Mapping[str, Any], where: Where, mid_window: bool = False) -> None:
-        """An evaluation gave `scores`. A best one is saved whole at the next update or epoch that the loop tells of.
+    def scored(
+        self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False
+    ) -> dict[str, str]:
+        """Takes the scores of an evaluation; returns remarks on those that are watched: "best", or the best so far.
 
-        `mid_window`: the weights will have changed by then, so only they are saved, at once.
+        A best one is saved whole at the next update or end of an epoch. `mid_window`: the weights will have changed by
+        then, so only they are saved, at once.
         """
         self._events += 1
-        watched, _, name = self.monitor.partition("/")
-        if not self.monitor or split != watched:
-            return
-        if name not in scores:
-            hint = did_you_mean(name, scores) or f"there are {', '.join(map(str, scores)) or 'none'}"
-            self._tell_once(f"[{SECTION}] monitor = {self.monitor!r} is not among the scores of {split}: {hint}")
-            return
-        value = float(scores[name])
-        self._score = (where.update, value)
         self._settle()
-        if self.group.broadcast(self.ranks.admits(value)):
-            self._candidate = (where.update, value)
-            if mid_window:
-                self._save(where, [], kind=WEIGHTS)
+        numbers, remarks = numbers_in(scores), {}
+        for watch in self.watches:
+            if watch.monitor.split == split:
+                watch.latest = score = Score(self._read(watch.monitor, numbers), where, numbers)
+                remarks[watch.monitor.score] = watch.remark(score.value)
+                if self.group.broadcast(watch.admits(score.value) and self._save_own(watch, score)):
+                    self._take(watch, score)
+        if mid_window and any(watch.due for watch in self.watches):
+            self._save(where, [], kind=WEIGHTS)
+        return remarks
 
     def save(self, where: Where, why: str) -> Path | None:
         """Saves now, and returns when it is on the disk: the folder, or None when that failed or is not wanted."""
@@ -134,15 +155,49 @@ class Checkpoints(Registrable):
         """Waits for what is being written."""
         self.saver.close()
 
+    # -- the best
+    def _read(self, monitor: Monitor, numbers: Mapping[str, float]) -> float:
+        try:
+            value = monitor.read(numbers)
+        except AlchemyError as error:
+            self._warn_once(f"no best model is kept: {error}")
+            return math.nan
+        if not math.isfinite(numbers.get("loss", 0.0)):
+            self._warn_once(f"the loss of {monitor.split} is not finite: no such model is taken as the best one")
+        return value
+
+    def _save_own(self, watch: Watch, score: Score) -> bool:
+        """Lets a project save the best weights in its own format; False when the disk does not take them."""
+        save, leads = self.named.save, watch.leads(score.value)
+        if save is None or not leads or not self.group.is_main:
+            return True
+        try:
+            for name in watch.names:
+                self.named.write(name, watch.monitor, score, save)
+        except (RunFailed, OSError) as error:  # a full disk does not end a training
+            logger.warning("the best model could not be saved, the next is tried again: {}", error)
+            return False
+        return True
+
+    def _take(self, watch: Watch, score: Score) -> None:
+        """One of the best: it waits for its checkpoint, unless none is kept of it."""
+        if self.enabled and watch.keep:
+            watch.due = score
+        else:
+            watch.add(score)
+            self._note_best()
+
+    def _note_best(self) -> None:
+        watch = self._main
+        rows = [{"metric": watch.monitor.name, "value": row.value, "update": row.update} for row in watch.rows[:1]]
+        with contextlib.suppress(OSError):  # a full disk does not end training
+            self.note(best=rows[0] if rows else None)
+
     # -- saving
     def _save(self, where: Where, whys: list[str], kind: str = WHOLE, now: bool = False) -> None:
         """One checkpoint for all reasons at once; none when there is no reason."""
-        candidate, self._candidate = self._candidate, None
-        if candidate is not None and candidate[0] != where.update:
-            logger.warning("the best weights, of update {}, were not saved: they have changed since", candidate[0])
-            candidate = None
-        if candidate is not None:
-            whys = [*whys, "best"]
+        best = self._take_due(where.update)
+        whys = [*whys, "best"] if best else whys
         if not whys or not self.enabled:
             return
         self._prepare()
@@ -151,37 +206,46 @@ class Checkpoints(Registrable):
             return
         name = free_name(self.state_dir, where.update)
         self._lost.discard(name)  # of an earlier try
-        if candidate is not None:
-            self.ranks.add(Rank(candidate[1], where.update, name))
-            if self.ranks.rows[0].name == name:
-                self._tell_best()
+        for watch, score in best:
+            watch.add(score, name)
         if kind == WHOLE:
             self.every.begin(where.update)
             self._saved = (name, self._events)
         state = self._collect(name, kind)
         if state is not None and self.group.is_main:
-            finish = functools.partial(self._finish, best=[rank.name for rank in self.ranks.rows])
+            finish = functools.partial(self._finish, kind=kind)
             self.saver.save(self.state_dir / name, state, self._manifest(where, whys, kind), finish, now=now)
 
+    def _take_due(self, update: int) -> list[tuple[Watch, Score]]:
+        """The best scores that wait for their checkpoint; not those of weights that have changed since."""
+        due = [(watch, watch.due) for watch in self.watches if watch.due is not None]
+        for watch, score in due:
+            watch.due = None
+            if score.where.update != update:
+                text = "the best weights, of update {}, were not saved: they have changed since"
+                logger.warning(text, score.where.update)
+        return [(watch, score) for watch, score in due if score.where.update == update]
+
     def _prepare(self) -> None:
-        """One is written at a time, and what became of it is known before the next."""
+        """One is written at a time, and whether it was is known before the next."""
         self.saver.wait_for_room()
         self._settle()
-        if not self._is_clear and self.group.is_main:
-            self._is_clear = True
+        if self._valid is None and self.group.is_main:
             leftovers = clear_leftovers(self.state_dir)
             if leftovers:
                 logger.info("removed what an interrupted save left behind: {}", ", ".join(leftovers))
+            valid = [folder for folder in checkpoints(self.state_dir) if not verify(folder, contents=False)]
+            self._valid = {folder.name: read_manifest(folder).kind for folder in valid}
 
     def _settle(self) -> None:
-        if self._lost:
-            self.ranks.forget(self._lost)
+        for watch in self.watches:
+            watch.forget(self._lost)
 
     def _is_saved(self) -> bool:
         return self._saved is not None and self._saved[1] == self._events and self._saved[0] not in self._lost
 
     def _collect(self, name: str, kind: str) -> Collected | None:
-        """The state of the parts; a part that cannot give its own is told as any other failure."""
+        """The state of the parts; a part that fails to give its own is logged as any other failure."""
         try:
             state = collect({**self.parts, OWN: self}, only=WEIGHT_PARTS if kind == WEIGHTS else ())
         except Exception as error:
@@ -190,21 +254,15 @@ class Checkpoints(Registrable):
             return None
         if state.left_out:
             names = ", ".join(state.left_out)
-            self._tell_once(f"checkpoints leave out what is neither a JSON value nor a tensor: {names}")
+            self._warn_once(f"checkpoints leave out what is neither a JSON value nor a tensor: {names}")
         return state
 
     def _manifest(self, where: Where, whys: list[str], kind: str) -> Manifest:
-        update, score = self._score or (-1, math.nan)
-        known = update == where.update and math.isfinite(score)
-        return Manifest(
-            *where,
-            time=datetime.datetime.now().astimezone().isoformat(timespec="milliseconds"),
-            kind=kind,
-            why=whys,
-            metric=self.monitor if known else "",
-            value=score if known else None,
-            mode=self.ranks.mode if known else "",
-        )
+        watch, time = self._main, datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
+        manifest, score = Manifest(*where, time=time, kind=kind, why=whys), watch.latest
+        if score is not None and score.where.update == where.update and math.isfinite(score.value):
+            manifest.metric, manifest.value, manifest.mode = watch.monitor.name, score.value, watch.monitor.mode
+        return manifest
 
     def _add_reasons(self, whys: Sequence[str]) -> None:
         """The state on the disk is the one that is wanted; only why it is there is new."""
@@ -215,27 +273,38 @@ class Checkpoints(Registrable):
             manifest = read_manifest(folder)
             manifest.why += [why for why in whys if why not in manifest.why]
             write_atomic(folder / MANIFEST, manifest.text())
-            self._finish(folder, "", best=[rank.name for rank in self.ranks.rows])
+            self._finish(folder, "", kind=WHOLE)
         except (OSError, ValueError) as error:
             logger.warning("the reason {} could not be added to {}: {}", ", ".join(whys), folder.name, error)
 
-    def _finish(self, folder: Path, error: str, *, best: Sequence[str]) -> None:
-        """Links and removals after a save, in the thread that wrote it."""
+    def _finish(self, folder: Path, error: str, *, kind: str) -> None:
+        """Links and removals after a save, in the thread that wrote it; no score is ranked meanwhile."""
         if error:
             self._fail(folder.name, error)
             return
-        valid = {path.name: path for path in checkpoints(self.state_dir) if not verify(path, contents=False)}
-        whole = [name for name, path in valid.items() if read_manifest(path).kind == WHOLE][-self.last :]
-        kept = [name for name in best if name in valid]
-        for name, names in (("last", whole[-1:]), ("best", kept[:1])):
-            for target in names:
-                link(valid[target], name)
-        remove_others(self.state_dir, {*whole, *kept, folder.name})
+        valid = {**(self._valid or {}), folder.name: kind}
+        whole = [name for name, kind in valid.items() if kind == WHOLE][-self.last :]
+        for name, target in (("last", whole[-1:]), ("best", [row.name for row in self._main.rows[:1]])):
+            if target and target[0] in valid:
+                link(self.state_dir / target[0], name)
+        sync_folder(self.state_dir)
+        wanted = {folder.name, *whole, *(row.name for watch in self.watches for row in watch.rows)}
+        remove_others(self.state_dir, wanted)
+        self._valid = {name: kind for name, kind in valid.items() if name in wanted}
+        for watch in self.watches:
+            if watch.rows and watch.rows[0].name == folder.name:
+                self._announce(watch, folder)
+
+    def _announce(self, watch: Watch, folder: Path) -> None:
+        """A new best one is on the disk."""
+        if self.named.save is None and watch.leader is not None:
+            for name in watch.names:
+                self.named.write(name, watch.monitor, watch.leader, functools.partial(link_files, folder))
+        self._note_best()
 
     def _fail(self, name: str, reason: str) -> None:
         self._lost.add(name)
-        standing = [path.name for path in checkpoints(self.state_dir) if not verify(path, contents=False)]
-        stands = f"{self.state_dir.name}/{standing[-1]} still stands" if standing else "there is none yet"
+        stands = f"{self.state_dir.name}/{list(self._valid)[-1]} still stands" if self._valid else "there is none yet"
         logger.warning(
             "the checkpoint {} could not be written: {}; {}; the next is tried when it is due ({} failed so far)",
             name,
@@ -246,7 +315,7 @@ class Checkpoints(Registrable):
 
     # -- going on
     def restore(self) -> dict[str, Any] | None:
-        """Loads the newest valid whole state into the parts; None when there is none. Newer, broken ones are told."""
+        """Loads the newest valid whole state into the parts; None when there is none. Newer, broken ones are logged."""
         self._prepare()
         folder, passed = self.group.broadcast(newest_valid(self.state_dir) if self.group.is_main else None)
         for sentence in passed:
@@ -256,17 +325,17 @@ class Checkpoints(Registrable):
         manifest = read_manifest(folder)
         restore({**self.parts, OWN: self}, read(folder), f"{folder.parent.name}/{folder.name}")
         self.every.begin(manifest.update)
-        if self.monitor:
-            self._tell_best()  # of the time after this state nothing counts any more
+        self._note_best()  # of the time after this state nothing counts any more
         logger.info("going on from {} (update {})", folder, manifest.update)
         return {"update": manifest.update, "folder": folder, "passed": passed}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"monitor": self.monitor, "best": [list(rank) for rank in self.ranks.rows]}
+        names = ", ".join(watch.monitor.name for watch in self.watches)  # for whoever looks into the state
+        return {"monitor": names, "best": {watch.key: [list(row) for row in watch.rows] for watch in self.watches}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if state["monitor"] == self.monitor:  # the best of another metric says nothing
-            self.ranks.load(state["best"])
+        for watch in self.watches:  # the best of another number says nothing
+            watch.load(state["best"].get(watch.key, []))
 
     def _is_late(self, update: int) -> bool:
         """Whether the minutes are over; several processes must agree, since all of them save."""
@@ -275,12 +344,7 @@ class Checkpoints(Registrable):
             return late
         return update % TOGETHER == 0 and bool(self.group.any(late))
 
-    def _tell_best(self) -> None:
-        rows = [{"metric": self.monitor, "value": row.value, "update": row.update} for row in self.ranks.rows[:1]]
-        with contextlib.suppress(OSError):  # a full disk does not end training
-            self.tell_best(best=rows[0] if rows else None)
-
-    def _tell_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
             logger.warning("{}", text)

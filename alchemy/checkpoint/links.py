@@ -1,21 +1,55 @@
-"""`best` and `last`: folders of hard links to a checkpoint, and the removal of checkpoints nobody wants."""
+"""Folders of hard links to a checkpoint: `best`, `last`, `checkpt/NAME`; and the removal of old checkpoints."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from alchemy.checkpoint.manifest import MANIFEST, TEMPORARY, checkpoints
-from alchemy.files import replace_folder
+from alchemy.checkpoint.monitor import Monitor
+from alchemy.checkpoint.policy import Score
+from alchemy.files import replace_folder, write_atomic
+
+
+class Named:
+    """The best weights of a record as `checkpt/NAME`, with `NAME_info.json` beside: value, place and all scores.
+
+    `save(path)` writes them in a project's own format; without it they are links to the files of a checkpoint.
+    """
+
+    def __init__(self, record: Path, folder: Path | None = None, save: Callable[[Path], object] | None = None) -> None:
+        self.record, self.folder, self.save = record, folder or record / "checkpt", save
+
+    def write(self, name: str, monitor: Monitor, score: Score, fill: Callable[[Path], object]) -> None:
+        """Lets `fill(path)` write the folder; it is complete before it takes the place of the old one."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        replace_folder(self.folder / name, fill)
+        where = score.where._asdict()
+        info = {"metric": monitor.score, "value": score.value, "split": monitor.split, **where, "scores": score.numbers}
+        write_atomic(self.record / f"{name}_info.json", json.dumps(info, indent=1) + "\n")
 
 
 def link(folder: Path, name: str) -> None:
-    """Makes `name`, beside `folder`, the same checkpoint: the same files, which take no room twice."""
-    target = folder.with_name(name)
-    if not is_same(folder, target):
-        replace_folder(target, lambda new: _link_files(folder, new))
+    """Makes `name`, beside `folder`, the same checkpoint: the same files, which take no room twice.
+
+    A kill between the two renames leaves `.NAME.old`, which `clear_leftovers` puts back.
+    """
+    target, old = folder.with_name(name), folder.with_name(f".{name}.old")
+    if is_same(folder, target):
+        return
+    new = folder.with_name(f"{TEMPORARY}{os.getpid()}-{name}")
+    try:
+        link_files(folder, new)
+        with contextlib.suppress(FileNotFoundError):  # the first one
+            target.rename(old)
+        new.rename(target)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def remove_others(state_dir: Path, wanted: Collection[str]) -> list[str]:
@@ -35,10 +69,11 @@ def is_same(folder: Path, target: Path) -> bool:
         return False
 
 
-def _link_files(folder: Path, new: Path) -> None:
+def link_files(folder: Path, new: Path) -> None:
+    """Makes the folder `new` with the files of `folder`."""
     new.mkdir()
-    for file in sorted(folder.iterdir()):
+    for file in os.listdir(folder):
         try:
-            os.link(file, new / file.name)
+            os.link(folder / file, new / file)
         except OSError:  # a file system without links
-            shutil.copy2(file, new / file.name)
+            shutil.copy2(folder / file, new / file)

@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +57,7 @@ class Manifest:
     def text(self) -> str:
         """As it is written: with the hash of all else in it, so that a changed letter is seen."""
         files = {name: file._asdict() for name, file in sorted(self.files.items())}
-        content = {"format": self.format} | asdict(self) | {"files": files}
+        content = {"format": self.format} | vars(self) | {"files": files}
         return json.dumps({**content, "check": _check(content)}, indent=1) + "\n"
 
 
@@ -150,7 +150,7 @@ def clear_leftovers(state_dir: Path) -> list[str]:
         if old.is_dir() and not (state_dir / link).exists():
             with contextlib.suppress(OSError):  # whoever cannot write here will hear of it when saving
                 old.rename(state_dir / link)
-    leftovers = sorted(state_dir.glob(f"{TEMPORARY}*"))
+    leftovers = sorted([*state_dir.glob(f"{TEMPORARY}*"), *state_dir.glob(".*.old")])
     for folder in leftovers:
         shutil.rmtree(folder, ignore_errors=True)
     return [folder.name for folder in leftovers]

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from alchemy.checkpoint.files import TENSORS
 from alchemy.checkpoint.tree import Name, dotted, join, split
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, Refused
 
 STATE = "state.json"
+VERSION = 2  # of what the parts save; 1: the backward handler had the state of the updater
 MODEL, OPTIM, AVERAGE = "model", "optim", "average"
 WEIGHT_PARTS = (MODEL, AVERAGE)
 
@@ -30,7 +31,7 @@ class Collected:
 
     def files(self) -> dict[str, Any]:
         """What `write` takes."""
-        files: dict[str, Any] = {STATE: {"parts": self.json}}
+        files: dict[str, Any] = {STATE: {"version": VERSION, "parts": self.json}}
         files |= {f"{stem}{TENSORS}": {} for stem in sorted(self.stems)}
         for name, tensor in self.tensors.items():
             stem, _, inner = name.partition("/")
@@ -58,6 +59,11 @@ def collect(parts: Mapping[str, Any], only: Collection[str] = ()) -> Collected:
 
 def restore(parts: Mapping[str, Any], files: Mapping[str, Any], where: str) -> None:
     """Hands every part the state that a checkpoint has of it; each must be there, and no other."""
+    version = files[STATE].get("version", 1)
+    if version != VERSION:
+        text = f"{where} has version {version} of the training state, and this alchemy continues from version {VERSION}"
+        hint = "resume it with the alchemy that wrote it, or take its weights into a new run with [model] model_path"
+        raise Refused(text, hint=hint)
     saved = files[STATE]["parts"]
     wanted = {name for name, part in parts.items() if hasattr(part, "state_dict")}
     for names, text in ((wanted - set(saved), "has no state of"), (set(saved) - wanted, "has the state of")):

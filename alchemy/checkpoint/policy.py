@@ -1,4 +1,4 @@
-"""When a checkpoint is due, and which ones are the best."""
+"""When a checkpoint is due, and which scores are the best."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from alchemy.errors import AlchemyError
+from alchemy.checkpoint.manifest import Where
+from alchemy.checkpoint.monitor import Monitor
 
 SECTION = "checkpoint"
 
@@ -33,36 +34,69 @@ class Every:
 class Rank(NamedTuple):
     value: float
     update: int
-    name: str
+    name: str  # of the checkpoint; empty where none is kept
 
 
-class Ranks:
-    """The best checkpoints so far, best first; of equal ones the older."""
+class Score(NamedTuple):
+    """The monitored value of an evaluation, where it was made, and all its numbers."""
 
-    def __init__(self, count: int, mode: str) -> None:
-        self.count, self.mode, self.sign = count, mode, {"max": 1.0, "min": -1.0}[mode]
+    value: float
+    where: Where
+    numbers: Mapping[str, float]
+
+
+class Watch:
+    """The best scores of one number so far, best first; of equal ones the older.
+
+    `keep` of them have a checkpoint each, with 0 only the best value is known. `names` are folders of `checkpt/` that
+    get the weights of the best one.
+    """
+
+    def __init__(self, monitor: Monitor, keep: int = 1, names: Sequence[str] = ()) -> None:
+        self.monitor, self.keep, self.names = monitor, keep, tuple(names)
         self.rows: list[Rank] = []
+        self.latest: Score | None = None
+        self.due: Score | None = None  # one of the best, whose checkpoint is still to be written
+        self.leader: Score | None = None  # the last one that came first
+        self._before: list[Rank] = []  # until it is known that the checkpoint of the last one was written
+
+    @property
+    def key(self) -> str:
+        """The name of its rows in a state."""
+        gain = f" by {self.monitor.min_delta:g}" if self.monitor.min_delta else ""
+        return f"{self.monitor.mode} {self.monitor.name}{gain}"
+
+    def join(self, other: Watch) -> None:
+        """Serves another wish for the same number, too."""
+        self.keep, self.names = max(self.keep, other.keep), (*self.names, *other.names)
 
     def admits(self, value: float) -> bool:
-        if not math.isfinite(value):
-            return False
-        room = len(self.rows) < self.count
-        return room or (self.count > 0 and self.sign * value > self.sign * self.rows[-1].value)
+        """Whether a score is one of the best."""
+        full = len(self.rows) >= max(self.keep, 1)
+        return self.monitor.is_better(value, self.rows[-1].value if full else None)
 
-    def add(self, rank: Rank) -> None:
-        rows = sorted([*self.rows, rank], key=lambda row: -self.sign * row.value)  # stable: ties stay in order
-        self.rows = rows[: self.count]
+    def leads(self, value: float) -> bool:
+        """Whether a score is the best of all."""
+        return self.monitor.is_better(value, self.rows[0].value if self.rows else None)
+
+    def remark(self, value: float) -> str:
+        """What the log says of a score."""
+        if self.leads(value):
+            return "best"
+        return f"best {self.rows[0].value:.4g} at update {self.rows[0].update}" if self.rows else ""
+
+    def add(self, score: Score, name: str = "") -> None:
+        """Ranks a score that was admitted, with the name of its checkpoint."""
+        if self.leads(score.value):
+            self.leader = score
+        sign = -1.0 if self.monitor.mode == "max" else 1.0
+        rows = [*self.rows, Rank(score.value, score.where.update, name)]
+        self._before, self.rows = self.rows, sorted(rows, key=lambda row: sign * row.value)[: max(self.keep, 1)]
 
     def forget(self, names: Collection[str]) -> None:
-        """Checkpoints that were not written after all."""
-        self.rows = [row for row in self.rows if row.name not in names]
+        """Goes back to the ranks before a checkpoint that was not written after all."""
+        if any(row.name in names for row in self.rows):
+            self.rows = [row for row in self._before if row.name not in names]
 
     def load(self, rows: Sequence[Sequence[Any]]) -> None:
-        self.rows = [Rank(float(value), int(update), str(name)) for value, update, name in rows][: self.count]
-
-
-def check_monitor(monitor: Any) -> None:
-    split, slash, name = monitor.partition("/") if isinstance(monitor, str) else ("", "", "")
-    if monitor != "" and not (split and slash and name):
-        hint = 'give split/name, such as "dev/f1"'
-        raise AlchemyError(f"monitor = {monitor!r}", section=SECTION, hint=hint)
+        self.rows = [Rank(float(value), int(update), str(name)) for value, update, name in rows][: max(self.keep, 1)]

@@ -74,14 +74,12 @@ def _list(found: list[Entry | Damaged]) -> None:
 
 
 def _told(entry: Entry) -> str:
-    from alchemy.data.cache.entries import told_age, told_size
+    from alchemy.data.cache.entries import told_size
 
-    age, used = (told_age(time.time() - moment) for moment in (entry.created, entry.used))
+    made, used = (time.strftime("%Y-%m-%d %H:%M", time.localtime(moment)) for moment in (entry.created, entry.used))
     of = ", ".join(entry.data[:3]) + (", .." if len(entry.data) > 3 else "")
-    return (
-        f"{entry.samples:>10,} samples  {told_size(entry.bytes):>8}  made {age} ago, read {used} ago  "
-        f"{of or entry.chain[-1]}"
-    )
+    size = f"{entry.samples:>10,} samples  {told_size(entry.bytes):>8}"
+    return f"{size}  made {made}, read {used}  {of or entry.chain[-1]}"
 
 
 def _row(entry: Entry | Damaged) -> dict[str, Any]:

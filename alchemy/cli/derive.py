@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -19,9 +18,6 @@ COLLECT = "alchemy.pipeline.output.Collect"
 
 # tables that only a training reads
 TRAIN_TABLES = ("sched", "optim", "stop", "checkpoint", "ema", "sweep")
-
-# eval pipes that save, watch or draw a training; the last part of their `type` gives them away
-TRAIN_PIPES = re.compile(r"Save\w*(Best|Model|Check|State|Step)|EarlyStop|Tensorboard", re.IGNORECASE)
 
 
 class Derived(NamedTuple):
@@ -59,7 +55,6 @@ def _derive(source: Document, runner: str, split: str, known_as: str, model_path
     document["runner"] = runner
     left_out = [f"[{name}]" for name in TRAIN_TABLES if document.pop(name, None) is not None]
     left_out += _keep_split(document, split, known_as)
-    left_out += _drop_train_pipes(document)
     if model_path is not None:
         _section(document, "model")["model_path"] = str(model_path)
     _move_log_dir(document, known_as)
@@ -78,14 +73,6 @@ def _keep_split(document: Document, split: str, known_as: str) -> list[str]:
         table.pop(name)
     table[known_as] = wanted
     return [f"[task.datasets.{name}]" for name in others]
-
-
-def _drop_train_pipes(document: Document) -> list[str]:
-    pipes = _section(document, "task").peek("evalpipes") or []
-    dropped = [pipe for pipe in pipes if TRAIN_PIPES.search(_name(pipe))]
-    for pipe in dropped:
-        pipes.remove(pipe)
-    return [f"eval pipe {_name(pipe)}" for pipe in dropped]
 
 
 def _drop_pipe(document: Document, name: str) -> str:

@@ -33,7 +33,7 @@ def main(args: argparse.Namespace) -> int:
         print(json.dumps([_row(part) for part in found], ensure_ascii=False, indent=1))
         return 0
     for heading in [kind] if kind else KINDS:
-        rows = [part for part in found if heading in part.kinds]
+        rows = [part for part in found if heading in _kinds(part)]
         if rows:
             print(f"{heading}\n" + "\n".join(_lines(part) for part in rows) + "\n")
     return 0
@@ -42,7 +42,7 @@ def main(args: argparse.Namespace) -> int:
 def own_parts(user_dir: str, kind: str) -> list[Any]:
     """The parts of a project, found in its source under the names that a config writes."""
     from alchemy.config.modules import locate, read
-    from alchemy.config.source import look
+    from alchemy.config.source import Part, look
     from alchemy.launch.project import roots
 
     folder, where = Path(user_dir), roots(user_dir)
@@ -54,9 +54,16 @@ def own_parts(user_dir: str, kind: str) -> list[Any]:
         module = read(name, place) if place else None
         for key in _written_names(module) if module else ():
             part: Any = look(f"{name}.{key}", where)
-            if getattr(part, "kinds", None) and (not kind or kind in part.kinds):
+            kinds = _kinds(part) if isinstance(part, Part) else ()
+            if kinds and (not kind or kind in kinds):
                 found.append(part)
     return found
+
+
+def _kinds(part: Any) -> frozenset[str]:
+    """The kinds of a part; a plain nn.Module of the project can be its model."""
+    kinds: frozenset[str] = part.kinds
+    return kinds or frozenset({"model"} if part.complete and part.is_plain_model else ())
 
 
 def _written_names(module: Any) -> list[str]:
@@ -94,7 +101,7 @@ def _row(part: Any) -> dict[str, Any]:
     ]
     return {
         "type": part.path,
-        "kinds": sorted(part.kinds),
+        "kinds": sorted(_kinds(part)),
         "params": params,
         "any_key": part.takes_kwargs,
         "doc": part.doc,

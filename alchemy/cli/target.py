@@ -84,10 +84,10 @@ def _kept(folder: Path) -> list[Path]:
 
 
 def _latest() -> Path:
-    """The newest record that has weights: tests and predictions leave records too, but none to load."""
+    """The newest training that has weights; a pipe of a project may have saved some in a test, too."""
     from alchemy.records.folder import folders
 
-    trained = [folder for folder in folders(Path(".")) if any(_kept(folder))]
-    if not trained:
+    kept = [folder for folder in folders(Path(".")) if any(_kept(folder))]
+    if not kept:
         raise AlchemyError("there is no record below this folder with weights", hint="did the runs end before a save?")
-    return max(trained, key=lambda folder: folder.name)
+    return max(kept, key=lambda folder: ((folder / "ledger.jsonl").exists(), folder.name))

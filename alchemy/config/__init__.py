@@ -9,8 +9,8 @@ from alchemy.lazy import lazy
 if TYPE_CHECKING:
     from alchemy.config.load import prepare_cfg
     from alchemy.config.tree import Document
-    from alchemy.config.write import dump, dumps
+    from alchemy.config.write import dumps
 
-__all__ = ["Document", "dump", "dumps", "prepare_cfg"]
+__all__ = ["Document", "dumps", "prepare_cfg"]
 
-__getattr__, __dir__ = lazy(__name__, {"Document": "tree", "dump": "write", "dumps": "write", "prepare_cfg": "load"})
+__getattr__, __dir__ = lazy(__name__, {"Document": "tree", "dumps": "write", "prepare_cfg": "load"})

@@ -11,7 +11,7 @@ import stat
 from typing import Any
 
 from alchemy.config.scan import DEEPEST, scan_json
-from alchemy.config.values import Parsed, decode, dotted, fail
+from alchemy.config.values import Parsed, decode, fail
 from alchemy.errors import did_you_mean
 
 LARGEST = 4 * 2**20  # bytes: a config is written by hand; more than this is data that belongs in a file of its own
@@ -21,8 +21,8 @@ def read(path: str, *, allow_code: bool = False, where: str = "") -> Parsed:
     """Reads a config file; every way in which that can fail is a ConfigError. `where` names who asked for the file."""
     _must_exist(path, where)
     suffix = os.path.splitext(path)[1].lower()
-    if suffix not in FORMATS and not os.path.isdir(path):
-        known = f"a config ends in {', '.join(FORMATS)}"
+    if suffix not in _FORMATS and not os.path.isdir(path):
+        known = f"a config ends in {', '.join(_FORMATS)}"
         fail(f"{path!r} is in no format that is read here", where=where, hint=known)
     if suffix == ".py" and not allow_code:
         trust = "pass --allow-code (from Python: allow_code=True) if you trust it"
@@ -36,7 +36,7 @@ def read(path: str, *, allow_code: bool = False, where: str = "") -> Parsed:
 def parse(text: str, suffix: str, name: str) -> Parsed:
     """Parses `text` in the format that `suffix` (".toml", ".json", ".ini", ".py") names."""
     try:
-        parsed = FORMATS[suffix](text.replace("\r\n", "\n"), name)
+        parsed = _FORMATS[suffix](text.replace("\r\n", "\n"), name)
         parsed.data = decode(parsed.data, name, parsed.lines)
     except RecursionError:
         fail(f"tables are nested more than {DEEPEST} deep", where=name)
@@ -53,7 +53,7 @@ def _must_exist(path: str, where: str) -> None:
         fail(f"there is no folder {folder!r}, where {name!r} should be", where=where, hint="check the path")
     except ValueError:
         fail(f"{path!r} is not a path", where=where)
-    configs = sorted(sibling for sibling in siblings if os.path.splitext(sibling)[1] in FORMATS)
+    configs = sorted(sibling for sibling in siblings if os.path.splitext(sibling)[1] in _FORMATS)
     offer = f"the folder holds {', '.join(configs[:5])}" if configs else "check the path"
     fail(f"there is no config file {path!r}", where=where, hint=did_you_mean(name, siblings) or offer)
 
@@ -86,12 +86,10 @@ def _text(path: str, where: str) -> str:
         fail("the file is not UTF-8 text", where=f"{path}:{line}", hint="save it as UTF-8")
 
 
-def parse_json(text: str, name: str) -> Parsed:
+def _json(text: str, name: str) -> Parsed:
     import json
 
-    layout = scan_json(text)
-    if layout.too_deep:
-        fail(f"tables are nested more than {DEEPEST} deep", where=f"{name}:{layout.too_deep}")
+    layout = scan_json(text, name)
     try:
         data = json.loads(layout.text)
     except json.JSONDecodeError as error:
@@ -100,9 +98,6 @@ def parse_json(text: str, name: str) -> Parsed:
         fail(f"the text is not JSON: {error}", where=name)
     if not isinstance(data, dict):
         fail("a JSON config must be one object", where=name, hint="write { ... } around it")
-    for path, first, line in layout.twice:
-        if path[-1] != "//":
-            fail(f"{dotted(path)} is set twice", where=f"{name}:{line}", hint=f"it is first set on line {first}")
     return Parsed(_without_remarks(data), layout.lines)
 
 
@@ -130,4 +125,4 @@ def _python(text: str, name: str) -> Parsed:
     return parse_code(text, name)
 
 
-FORMATS = {".toml": _toml, ".json": parse_json, ".ini": _ini, ".cfg": _ini, ".py": _python}
+_FORMATS = {".toml": _toml, ".json": _json, ".ini": _ini, ".cfg": _ini, ".py": _python}

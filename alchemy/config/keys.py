@@ -108,6 +108,8 @@ def _handed(slot: Slot) -> dict[str, str]:
 def _takes_any(slot: Slot, part: Part, layout: Layout) -> bool:
     if slot.parent is not None:
         return part.old_style or slot.parent.part is None or slot.parent.part.old_style
+    if slot.section == "model" and part.is_plain_model:
+        return part.takes_kwargs or not part.readable
     return part.old_style
 
 

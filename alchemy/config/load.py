@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,8 @@ from alchemy.config.override import override
 from alchemy.config.scan import Path
 from alchemy.config.seed import settle_seed
 from alchemy.config.spelling import modern, rename, respell
-from alchemy.config.tree import Array, Document, Origin, Table, grow
-from alchemy.config.values import Parsed, decode
+from alchemy.config.tree import CODE, Array, Document, Origin, Table, grow
+from alchemy.config.values import Parsed, decode, line_of
 from alchemy.errors import ConfigError, Problem, did_you_mean
 
 __all__ = ["diff", "differences", "expand", "explain", "prepare_cfg", "variants"]
@@ -197,17 +197,8 @@ def _of_mapping(data: Mapping[str, Any]) -> Parsed:
     return Parsed(decode(data.plain() if isinstance(data, Table) else data), source=source_of(data))
 
 
-def _origins(parsed: Parsed, name: str) -> Any:
-    lines = parsed.lines
-
-    def origin_of(path: Path) -> Origin:
-        if not name:
-            return Origin(kind="code")
-        while path and path not in lines:
-            path = path[:-1]
-        return Origin(file=name, line=lines.get(path, 0))
-
-    return origin_of
+def _origins(parsed: Parsed, name: str) -> Callable[[Path], Origin]:
+    return lambda path: Origin(file=name, line=line_of(parsed.lines, path)) if name else CODE
 
 
 def _split(text: str) -> tuple[str, str | None]:

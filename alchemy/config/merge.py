@@ -7,7 +7,6 @@ Tables merge key by key; a table over a list patches its parts, each found by in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,14 +25,14 @@ def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) 
         if key == "delete" and value == "others":
             continue
         old, origin, here = table.peek(key), delta.origins.get(key, delta.origin), (*path, key)
-        if is_deletion(value):
+        if _is_deletion(value):
             if has(table, key):
                 del table[key]
             else:
                 hint = did_you_mean(key, table)
                 problems.append(Problem(f"{dotted(here)} is not there to be deleted", str(origin), hint=hint))
         elif isinstance(value, Table) and isinstance(old, Array) and not has(value, "dyn"):
-            patch(old, value, problems, here)
+            _patch(old, value, problems, here)
         elif isinstance(value, Table) and not has(value, "dyn"):
             if not isinstance(old, Table):
                 assign(table, key, Table(origin=origin), origin)
@@ -42,7 +41,7 @@ def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) 
             assign(table, key, value, origin)
 
 
-def patch(array: Array, delta: Table, problems: list[Problem], path: Path) -> None:
+def _patch(array: Array, delta: Table, problems: list[Problem], path: Path) -> None:
     """Changes, adds and deletes parts of a list."""
     doomed = []
     for name, value in delta.entries():
@@ -53,7 +52,7 @@ def patch(array: Array, delta: Table, problems: list[Problem], path: Path) -> No
                 array.append(value)
             else:
                 problems.append(index)
-        elif is_deletion(value):
+        elif _is_deletion(value):
             doomed.append(index)
         elif isinstance(value, Table) and isinstance(array[index], Table):
             merge(array[index], value, problems, here)
@@ -87,13 +86,13 @@ def assign(table: Table, key: str, value: Any, origin: Origin) -> None:
     table.put(key, value, origin)
 
 
-def is_deletion(value: Any) -> bool:
+def _is_deletion(value: Any) -> bool:
     return isinstance(value, Table) and dict.__eq__(value, {"delete": True})
 
 
-def has(table: Mapping[str, Any], key: str) -> bool:
+def has(table: Table, key: str) -> bool:
     """Whether a key is there; asking this way does not count as reading it."""
-    return dict.__contains__(table, key) if isinstance(table, dict) else key in table
+    return dict.__contains__(table, key)
 
 
 def brief(value: Any, width: int = 60) -> str:

@@ -16,9 +16,9 @@ from alchemy.config.values import decode, dotted, literal
 from alchemy.errors import Problem, did_you_mean
 
 # tables that may be opened from the command line though the file has none
-TABLES = (*SECTIONS, *LATER)
+_TABLES = (*SECTIONS, *LATER)
 
-READ_BEFORE = {
+_READ_BEFORE = {
     "base": "write a config of your own with that base",
     "variant": "name the variant after the file: train.toml#NAME",
 }
@@ -102,8 +102,8 @@ def _split(text: str) -> tuple[list[str], str | None]:
 
 def _refuse_loading(doc: Document, key: str) -> None:
     """What decides which files and tables are read is no longer there to be changed."""
-    if key in READ_BEFORE and not has(doc, key):  # a project may have a plain key of that name
-        raise Refused(f"{key} is read before overrides", READ_BEFORE[key])
+    if key in _READ_BEFORE and not has(doc, key):  # a project may have a plain key of that name
+        raise Refused(f"{key} is read before overrides", _READ_BEFORE[key])
 
 
 def _walk(doc: Document, keys: list[str]) -> Table | Array:
@@ -116,7 +116,7 @@ def _walk(doc: Document, keys: list[str]) -> Table | Array:
         elif isinstance(node, Table) and has(node, key):
             node = node.peek(key)
         elif isinstance(node, Table):
-            if depth or key not in TABLES:
+            if depth or key not in _TABLES:
                 raise _no_such(node, key, path)
             assign(node, key, Table(origin=COMMAND_LINE), COMMAND_LINE)
             node = node.peek(key)
@@ -133,7 +133,7 @@ def _index(array: Array, key: str, path: Path) -> int:
 
 
 def _no_such(table: Table, key: str, path: Path) -> Refused:
-    names = [*table, *(TABLES if not path else ())]
+    names = [*table, *(_TABLES if not path else ())]
     place = f"[{dotted(path)}]" if path else "the config"
     return Refused(f"{place} has no {key!r}", did_you_mean(key, names) or f"it has {', '.join(table) or 'nothing'}")
 
@@ -160,7 +160,7 @@ def _set(doc: Document, parent: Table | Array, keys: list[str], text: str, where
     if value == {"delete": True}:
         _delete(parent, keys)
         return None
-    hint = "" if has(parent, key) else did_you_mean(key, [*parent, *(TABLES if parent is doc else ())])
+    hint = "" if has(parent, key) else did_you_mean(key, [*parent, *(_TABLES if parent is doc else ())])
     assign(parent, key, value, COMMAND_LINE)
     if hint and not _is_known(parent, path):
         return Problem(f"{dotted(path)} is a new key, it replaces nothing", where, hint=hint, error=False)

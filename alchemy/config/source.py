@@ -42,7 +42,7 @@ KINDS = {
     "network": ("alchemy.nn.seq2seq.Network",),
     "search": ("alchemy.generate.hypothesis.Search",),
 }
-FOREIGN = ("alchemy.", "torch.")  # what is not the project's own code
+_FOREIGN = ("alchemy.", "torch.")  # what is not the project's own code
 TORCH_OPTIMIZERS = ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer")
 TORCH_MODULES = ("torch.nn.Module", "torch.nn.modules.module.Module")
 _KIND_OF_CLASS = {base.rpartition(".")[2]: kind for kind, bases in KINDS.items() for base in bases}
@@ -147,7 +147,7 @@ class Part:
     @cached_property
     def own_words(self) -> frozenset[str]:
         """The strings, names and attributes in the project's modules that define it and its ancestors."""
-        modules = {c.module.name: c.module for c in self.line if c.module and not c.dotted.startswith(FOREIGN)}
+        modules = {c.module.name: c.module for c in self.line if c.module and not c.dotted.startswith(_FOREIGN)}
         return frozenset(word for module in modules.values() for word in words_in(module.tree))
 
     @cached_property
@@ -255,7 +255,7 @@ def _imports(module: Module, node: ast.AST) -> list[str]:
 
 
 _NOT_SHORT = ("alchemy.pipeline",)  # its modules are known by their own names: itr, lst, output, ...
-_INTERNAL = ("Wrapped", "Foreign", "Optimizers", "PlainModel")  # made for what else [optim] says, never named
+_INTERNAL = ("Wrapped", "Foreign", "Optimizers", "PlainModel")  # made for what else a table names, never named
 _NOT_ZOO = ("alchemy.util", "alchemy.cli", "alchemy.verify", "alchemy.config", "alchemy.scheduler")
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from alchemy.config.scan import DEEPEST, Layout, scan_toml
-from alchemy.config.values import Parsed, dotted, fail
+from alchemy.config.scan import Layout, scan_toml
+from alchemy.config.values import Parsed
 from alchemy.errors import ConfigError, Problem
 
 
@@ -13,21 +13,18 @@ def parse_toml(text: str, name: str) -> Parsed:
     """Parses TOML 1.0 and the inline tables of TOML 1.1."""
     import tomllib
 
-    layout = scan_toml(text)
-    if layout.too_deep:
-        fail(f"tables are nested more than {DEEPEST} deep", where=f"{name}:{layout.too_deep}")
+    layout = scan_toml(text, name)
     try:
-        data = tomllib.loads(layout.text)
+        return Parsed(tomllib.loads(layout.text), layout.lines, text)
     except ValueError as error:
         raise ConfigError([_problem(str(error), layout, name)]) from None
-    return Parsed(data, layout.lines, text)
 
 
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 _LINE = "a line must be 'key = value', '[table]' or '# comment'"
 
-# how tomllib's message starts -> what we say, and how to mend it
+# how tomllib's message starts -> what we say, and how to fix it
 _SENTENCES = [
     ("Expected '=' after a key", _LINE, ""),
     ("Invalid statement", _LINE, ""),
@@ -53,12 +50,9 @@ def _problem(message: str, layout: Layout, name: str) -> Problem:
         before = layout.text.split("\n")[: int(place[1]) - 1]
         offset = sum(len(line) + 1 for line in before) + int(place[2]) - 1
     line = layout.line_at(offset)  # blanking joins lines but keeps lengths: this is the line in the user's text
-    if layout.stopped and (offset >= len(layout.text) or message.startswith("Unclosed")):
-        line = layout.stopped
+    if offset >= len(layout.text) or message.startswith("Unclosed"):
+        line = layout.statement
     where, rest = f"{name}:{line}", layout.text[offset:].split("\n")[0].strip()
-    if message.startswith(("Cannot overwrite", "Cannot declare", "Duplicate")) and layout.twice:
-        path, first, line = layout.twice[0]
-        return Problem(f"{dotted(path)} is set twice", f"{name}:{line}", hint=f"it is first set on line {first}")
     if message.startswith("Invalid value"):
         return bad_value(rest, where)
     for start, sentence, hint in _SENTENCES:
@@ -67,7 +61,12 @@ def _problem(message: str, layout: Layout, name: str) -> Problem:
     return Problem(f"the text is not TOML: {message[:1].lower()}{message[1:]}", where)
 
 
-_MEND = {"True": "write true", "False": "write false", "None": "write { none = true }", "null": "write { none = true }"}
+_FIXES = {
+    "True": "write true",
+    "False": "write false",
+    "None": "write { none = true }",
+    "null": "write { none = true }",
+}
 
 
 def bad_value(text: str, where: str, section: str = "") -> Problem:
@@ -77,4 +76,4 @@ def bad_value(text: str, where: str, section: str = "") -> Problem:
         return Problem("the list or table is not closed, or lacks a comma", where, section)
     if not word:
         return Problem("a value is missing", where, section, hint='empty text is ""')
-    return Problem(f"{word!r} is not a value", where, section, hint=_MEND.get(word, f'quote text: "{word}"'))
+    return Problem(f"{word!r} is not a value", where, section, hint=_FIXES.get(word, f'quote text: "{word}"'))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
+from alchemy.config.scan import Path
+
 if TYPE_CHECKING:
     from _collections_abc import dict_items, dict_values
-
-Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,10 @@ class Unread(NamedTuple):
 
 
 class Table(dict[str, Any]):
-    """A mapping of plain scalars, Tables and Arrays. Reading a key is remembered; `peek` and `plain` do not count."""
+    """A mapping of plain scalars, Tables and Arrays. Reading a key is remembered; `peek` and `plain` do not count.
+
+    What was read is no part of the value: it is neither written, compared nor pickled, and a copy starts unread.
+    """
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, origin: Origin = CODE) -> None:
         super().__init__()
@@ -137,7 +140,7 @@ class Table(dict[str, Any]):
     def __copy__(self) -> Table:
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin.origins, twin._read = dict(self.origins), set(self._read)
+        twin.origins, twin._read = dict(self.origins), set()
         dict.update(twin, dict.items(self))
         return twin
 
@@ -148,7 +151,7 @@ class Table(dict[str, Any]):
         return twin
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), dict(dict.items(self)), self.__dict__)
+        return _restore, (type(self), dict(dict.items(self)), {**self.__dict__, "_read": set()})
 
     def plain(self) -> dict[str, Any]:
         """The tree as ordinary dicts and lists; does not count as reading."""

@@ -15,7 +15,7 @@ from typing import Any, Never
 from alchemy.config.scan import BARE_KEY, DEEPEST, Path, scan_toml
 from alchemy.errors import ConfigError, Problem
 
-SCALARS = (bool, int, float, str, datetime.datetime, datetime.date, datetime.time, type(None))
+_SCALARS = (bool, int, float, str, datetime.datetime, datetime.date, datetime.time, type(None))
 
 
 @dataclass
@@ -31,11 +31,17 @@ def fail(message: str, *, where: str = "", section: str = "", hint: str = "") ->
     raise ConfigError([Problem(message, where=where, section=section, hint=hint)])
 
 
-def at(name: str, lines: Mapping[Path, int], path: Path) -> str:
+def _at(name: str, lines: Mapping[Path, int], path: Path) -> str:
     """`file:line` of the value at `path`, or of the nearest table around it."""
+    line = line_of(lines, path)
+    return f"{name}:{line}" if line else name
+
+
+def line_of(lines: Mapping[Path, int], path: Path) -> int:
+    """The line of the value at `path`, or of the nearest table around it; 0 if none is known."""
     while path and path not in lines:
         path = path[:-1]
-    return f"{name}:{lines[path]}" if lines.get(path) else name
+    return lines.get(path, 0)
 
 
 def dotted(path: Path) -> str:
@@ -76,8 +82,8 @@ def literal(text: str) -> Any:
     text = text.replace("\r\n", "\n").strip()
     try:
         data = tomllib.loads(scan_toml(f"value = {text}").text)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
+    except (ConfigError, RecursionError):
+        raise ValueError("set twice, or nested too deep") from None
     if list(data) != ["value"]:
         raise ValueError("more than one value")
     return data["value"]
@@ -87,7 +93,7 @@ def decode(
     value: Any, name: str = "", lines: Mapping[Path, int] | None = None, path: Path = (), *, spelt: bool = True
 ) -> Any:
     """Plain data out of what a format or a program gave; with `spelt`, what a table spells is put in its place."""
-    where = at(name, lines or {}, path)
+    where = _at(name, lines or {}, path)
     if len(path) > DEEPEST:
         fail(f"tables are nested more than {DEEPEST} deep", where=where)
     if isinstance(value, Mapping):
@@ -100,7 +106,7 @@ def decode(
     value = _scalar(value)
     if isinstance(value, str):
         return _text(value, where)
-    if isinstance(value, SCALARS):
+    if isinstance(value, _SCALARS):
         return value
     plain = "use text, numbers, true/false, dates, lists and tables"
     return fail(f"{dotted(path)} is a {type(value).__name__}, which no config can hold", where=where, hint=plain)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch._utils import _flatten_dense_tensors, _take_tensors, _unflatten_dense_tensors
 from torch.nn.parallel import DistributedDataParallel
 
-from alchemy.absent import Alone
+from alchemy.absent import Alone, ProcessGroup
 from alchemy.errors import AlchemyError, in_words
 from alchemy.launch.device import alloc_cuda
 
@@ -223,7 +223,7 @@ def _tell(store: dist.Store, rank: int, error: BaseException) -> None:
             error.add_note(f"the first to fail was {first}")
 
 
-def first_failure(group: Group) -> str:
+def first_failure(group: ProcessGroup) -> str:
     """`rank 1: ValueError: ..` of the process that failed before this one's connection to it broke; else nothing."""
     store = getattr(group, "store", None)
     with contextlib.suppress(RuntimeError):  # the store has gone with its process

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from alchemy.absent import Updater
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.legacy.backward import BackwardHandler, DefaultBackwardHandler
@@ -20,27 +21,62 @@ from alchemy.registry import construct
 from alchemy.task import AlchemyTask, loss_of
 from alchemy.update import GradientUpdater, StepResult
 
-OLD_FORWARD = "forward(self, batch, needs_loss, requires_grad, **kwargs)"
+UPDATER = "alchemy.update.GradientUpdater"  # what [backward] is without a type
 
 
 def adapt(run: Run, task: Any, model: Any) -> None:
     """Lets an old model answer a task of today, and a model of today an old task; others stay as they are."""
-    if is_old(model):
+    if is_old(model, task):
         old = OldModel(run, model)
         task.run_model = old.run_model
         if type(task).train_step is AlchemyTask.train_step:
             task.train_step = old.train_step
     elif _overrides(task, "step") or _overrides(task, "eval_step"):
         model.forward = CalledAsBefore(run, model.forward)
+    else:
+        _check_forward(model)
+    if _overrides(task, "eval_step"):
+        task.eval_step = OldEvalStep(task.eval_step)
 
 
-def is_old(model: Any) -> bool:
+class OldEvalStep:
+    """`eval_step` of a task that may return only a text, or only the outputs."""
+
+    def __init__(self, eval_step: Any) -> None:
+        self.eval_step = eval_step
+
+    def __call__(self, batch: Any, *args: Any, **kwargs: Any) -> tuple[str, Any]:
+        answer = self.eval_step(batch, *args, **kwargs)
+        if isinstance(answer, tuple) and len(answer) == 2:
+            return answer
+        return (answer, None) if isinstance(answer, str) else ("", answer)
+
+
+def adopt(run: Run, model: Any) -> None:
+    """Prepares a run whose runner, of an older project, has built `model` itself."""
+    if run.task is not None:
+        adapt(run, run.task, model)
+    run.updater = build_updater(run, model)
+
+
+def _check_forward(model: Any) -> None:
+    """Raises where `forward` cannot be called with a batch; a task with its own steps may call it as it likes."""
+    signature = inspect.signature(model.forward)
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        text = f"{type(model).__name__}.forward{signature} cannot be called with a batch: {error}"
+        raise AlchemyError(text, section="model", hint="define forward(self, batch)") from error
+
+
+def is_old(model: Any, task: Any) -> bool:
     """Whether `forward` is told whether a loss is wanted, and trains on it."""
     names = inspect.signature(model.forward).parameters
     if "needs_loss" in names:
         return True
     takes_any = any(row.kind is inspect.Parameter.VAR_KEYWORD for row in names.values())
-    return takes_any and getattr(type(model), "loss", AlchemyModel.loss) is AlchemyModel.loss
+    has_loss = getattr(type(model), "loss", AlchemyModel.loss) is not AlchemyModel.loss
+    return takes_any and not has_loss and not _overrides(task, "loss") and not _overrides(task, "train_step")
 
 
 def _overrides(task: Any, name: str) -> bool:
@@ -126,12 +162,12 @@ def checked_loss(model: Any, outputs: Any) -> Any:
 
 
 # -- handlers
-def build_updater(run: Run) -> GradientUpdater | HandlerUpdater:
+def build_updater(run: Run, model: Any) -> Updater:
     """The updater of `[backward]`; a handler of the project's own keeps the update to itself."""
-    if "type" not in run.table("backward") and not run.model.has_handler:
+    if run.table("backward").get("type", UPDATER) == UPDATER and not model.has_handler:
         updater: GradientUpdater = construct(GradientUpdater, run.table("backward"), section="backward")
         return updater
-    handler = run.model.backward
+    handler = model.backward
     return handler.make_updater() if isinstance(handler, DefaultBackwardHandler) else HandlerUpdater(run)
 
 
@@ -139,6 +175,7 @@ class HandlerUpdater:
     """Stands in for the updater where a handler of an old project makes the updates itself, inside `forward`."""
 
     skipped, has_moved, late, is_full = 0, False, False, False
+    nonfinite = "ignore"  # the handler does what it likes
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -152,8 +189,16 @@ class HandlerUpdater:
     def period(self) -> int:
         return int(getattr(self.handler, "period", 1))
 
+    @period.setter
+    def period(self, steps: int) -> None:
+        self.handler.period = steps
+
     @property
     def updates(self) -> int:
+        return self.run.update
+
+    @property
+    def attempts(self) -> int:
         return self.run.update
 
     @property
@@ -177,12 +222,13 @@ class HandlerUpdater:
             self.run.agree()  # a handler of the project's own knows nothing of signals to other processes
 
     def accumulate(self, loss: Loss, optim: str = "") -> None:
-        """Hands the loss of a model of today to the handler."""
+        """Hands the loss of a model of today to the handler, and the optimiser's name where the loss has one."""
         backward: Any = self.handler.backward
+        named = {"optim": optim} if optim else {}
         if "count" in inspect.signature(backward).parameters:
-            backward(loss.sum, count=loss.count)
+            backward(loss.sum, count=loss.count, **named)
         else:
-            backward(mean(loss.sum, loss.count))
+            backward(mean(loss.sum, loss.count), **named)
 
     def end_micro_batch(self) -> None:
         pass

@@ -206,9 +206,8 @@ class AlchemyOptimizer(Registrable):
         options = {**self._optimizer.defaults, **kwargs}
         options = {key: value for key, value in options.items() if key in names and key not in OURS}
         self.optimizer = kind(self.groups({**self.cfg, **kwargs}), **options)
-        rewrite = getattr(self.run.train_sched, "write_lr", None)
-        if rewrite is not None:
-            rewrite()
+        if self.run.train_sched is not None:
+            self.run.train_sched.write_lr()
 
     # -- what is not trained though it looks as if
     def missing(self) -> list[str]:

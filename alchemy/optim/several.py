@@ -21,7 +21,7 @@ class NotOne(AlchemyError, AttributeError):
 class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
     """`run.optim["generator"]` is one of them; without a name, what is asked or done concerns all.
 
-    A model that alternates names the one that a loss is for: `backward(loss_sum, count=n, optim="generator")`.
+    A task that alternates names the one that a loss is for: `updater.accumulate(loss, optim="generator")`.
     """
 
     def __init__(self, parts: Mapping[str, AlchemyOptimizer]) -> None:

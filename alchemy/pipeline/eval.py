@@ -6,20 +6,17 @@ look at one split only, `dev` unless told otherwise, so that a test never overwr
 
 from __future__ import annotations
 
-import contextlib
-import json
 from pathlib import Path
 from typing import Any, Literal
 
-from loguru import logger
-
+from alchemy.checkpoint.monitor import Monitor
+from alchemy.checkpoint.policy import Watch
 from alchemy.constraints import NonNegativeFloat, NonNegativeInt
 from alchemy.context import Run
-from alchemy.errors import AlchemyError, RunFailed
-from alchemy.files import replace_folder, write_atomic
+from alchemy.errors import AlchemyError
+from alchemy.files import write_atomic
 from alchemy.metrics.numbers import numbers_in
 from alchemy.pipeline import EvalPipeline
-from alchemy.pipeline.best import Best
 from alchemy.pipeline.rows import step_name, to_json
 
 __all__ = ["Accuracy", "EarlyStop", "LogBest", "LogTensorboard", "SaveBest", "SaveExamples"]
@@ -59,9 +56,23 @@ class Accuracy(EvalPipeline):
         return {**kwargs, self.name: right / len(rows), "preds": rows}
 
 
+class Monitoring(EvalPipeline):
+    """A pipe about one score of a split; whatever it adds to the run is done there, and the scores pass through."""
+
+    def __init__(self, monitor: str, mode: str, min_delta: float, split: str, enabled: bool) -> None:
+        super().__init__()
+        self.monitor = Monitor(f"{split}/{monitor.removeprefix(f'{split}/')}", mode, min_delta)
+        self.enabled = enabled
+
+    def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
+        if self.enabled and split == self.monitor.split:
+            self.monitor.read(kwargs)  # one that the pipes before it do not give is an error
+        return kwargs
+
+
 @EvalPipeline.register()
-class LogBest(EvalPipeline):
-    """Says after each evaluation how it went, and what the best one was."""
+class LogBest(Monitoring):
+    """Names the score that the log and the record show the best of; `[checkpoint] monitor` does so, too."""
 
     def __init__(
         self,
@@ -71,40 +82,17 @@ class LogBest(EvalPipeline):
         split: str = "dev",
         enabled: bool = True,
     ) -> None:
-        super().__init__()
-        self.best, self.split, self.enabled = Best(monitor, mode), split, enabled
-
-    def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
-        if self.enabled:
-            scores = ", ".join(f"{name} {value:.4g}" for name, value in numbers_in(kwargs).items())
-            logger.info("{}: {}", split, scores or "no scores")
-            if split == self.split:
-                self._compare(split, kwargs)
-        return kwargs
-
-    def _compare(self, split: str, scores: dict[str, Any]) -> None:
-        saves = any(isinstance(pipe, SaveBest) for pipe in getattr(self.run.task, "evalpipes", ()))
-        value = self.best.read(split, scores, quiet=saves)  # one of them warns
-        if self.best.show(value, place(self.run)):
-            if not saves:  # else the record has the saved one
-                note_best(self.run, self.best.name(split), value)
-            logger.info("{} {} {:.4g} is the best so far", split, self.best.monitor, value)
-        elif self.best.value is not None:
-            at = ", ".join(f"{name} {number}" for name, number in self.best.at.items())
-            logger.info("{} {}: best {:.4g} at {}", split, self.best.monitor, self.best.value, at)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.best.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best.load_state_dict(state)
+        super().__init__(monitor, mode, 0.0, split, enabled)
+        if enabled:
+            self.run.watches.append(Watch(self.monitor, keep=0))
 
 
 @EvalPipeline.register()
-class SaveBest(EvalPipeline):
-    """Saves the model as `checkpt/<name>` of the record whenever the monitored number is the best so far.
+class SaveBest(Monitoring):
+    """Keeps the checkpoint of the best score, as `[checkpoint] monitor` does, and its weights as `checkpt/<name>`.
 
-    The new one is complete before it takes the place of the old. `best_info.json` tells value, place and all scores.
+    The weights are links to the files of the checkpoint, or what the model's own `save` writes. `<name>_info.json` has
+    the value, the place and all scores.
     """
 
     def __init__(
@@ -117,42 +105,29 @@ class SaveBest(EvalPipeline):
         min_delta: NonNegativeFloat = 0.0,
         enabled: bool = True,
     ) -> None:
-        super().__init__()
-        self.best, self.split, self.name, self.enabled = Best(monitor, mode, min_delta), split, name, enabled
+        super().__init__(monitor, mode, min_delta, split, enabled)
+        if enabled:
+            self.run.watches.append(Watch(self.monitor, keep=1, names=[name]))
 
-    def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
-        if not self.enabled or split != self.split:
-            return kwargs
-        value, before = self.best.read(split, kwargs), self.best.state_dict()
-        if self.best.show(value, place(self.run)) and self.run.record_dir is not None:
-            try:
-                self._save(Path(self.run.record_dir), split, value, kwargs)
-            except (RunFailed, OSError) as error:  # a full disk does not end a training
-                self.best.load_state_dict(before)
-                logger.warning("the best model could not be saved, the next is tried again: {}", error)
-                return kwargs
-        if self.best.waited == 0:
-            note_best(self.run, self.best.name(split), value)
-        return kwargs
 
-    def _save(self, folder: Path, split: str, value: float, scores: dict[str, Any]) -> None:
-        target = Path(self.run.try_get_global("checkpt_dir") or folder / "checkpt") / self.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        replace_folder(target, self.run.model.save)
-        info = {
-            "metric": self.best.monitor,
-            "value": value,
-            "split": split,
-            **self.best.at,
-            "scores": numbers_in(scores),
-        }
-        write_atomic(folder / f"{self.name}_info.json", json.dumps(info, indent=1) + "\n")
+@EvalPipeline.register()
+class EarlyStop(Monitoring):
+    """Adds the rule `alchemy.stop.Patience` to those of `[stop]`; a patience of 0 or less adds none."""
 
-    def state_dict(self) -> dict[str, Any]:
-        return self.best.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best.load_state_dict(state)
+    def __init__(
+        self,
+        *,
+        monitor: str = "accuracy",
+        mode: Literal["max", "min"] = "max",
+        patience: int = 3,
+        min_delta: float = 0.0,
+        split: str = "dev",
+        enabled: bool = True,
+    ) -> None:
+        super().__init__(monitor, mode, min_delta, split, enabled)
+        if enabled and patience > 0:
+            rule = {"monitor": self.monitor.name, "mode": mode, "patience": patience, "min_delta": min_delta}
+            self.run.stop_rules.append({"type": "alchemy.stop.Patience", **rule})
 
 
 @EvalPipeline.register()
@@ -193,39 +168,6 @@ class SaveExamples(EvalPipeline):
 
 
 @EvalPipeline.register()
-class EarlyStop(EvalPipeline):
-    """Ends the training when `patience` evaluations in a row brought nothing better; 0 or less never does."""
-
-    def __init__(
-        self,
-        *,
-        monitor: str = "accuracy",
-        mode: Literal["max", "min"] = "max",
-        patience: int = 3,
-        min_delta: NonNegativeFloat = 0.0,
-        split: str = "dev",
-        enabled: bool = True,
-    ) -> None:
-        super().__init__()
-        self.best, self.patience, self.split, self.enabled = Best(monitor, mode, min_delta), patience, split, enabled
-
-    def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
-        if not self.enabled or self.patience <= 0 or split != self.split:
-            return kwargs
-        self.best.show(self.best.read(split, kwargs, quiet=True), place(self.run))
-        reason = self.best.overdue(self.best.name(split), self.patience)
-        if reason:
-            self.run.stop(reason)
-        return kwargs
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.best.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best.load_state_dict(state)
-
-
-@EvalPipeline.register()
 class LogTensorboard(EvalPipeline):
     """Writes the scores to the global summary writer as `<prefix>/<split>/<score>` over steps.
 
@@ -249,9 +191,3 @@ def place(run: Run) -> dict[str, int]:
     """Where the training stands; empty when nothing is trained."""
     sched = run.train_sched
     return {} if sched is None else {"epoch": sched.cur_epoch, "step": sched.cur_step, "update": run.update}
-
-
-def note_best(run: Run, metric: str, value: float) -> None:
-    """Puts the best value into `record.json`; a disk that is full does not end training."""
-    with contextlib.suppress(OSError):
-        run.record.note(best={"metric": metric, "value": value, "update": place(run).get("update", 0)})

@@ -121,13 +121,14 @@ class FileLogger(AlchemyPlugin):
     def _tell_cost(self) -> None:
         """What all this writing has taken from the run."""
         assert self.record is not None
-        run, series, saving = self.run, self.record.series, getattr(self.run.checkpoints, "saver", None)
+        run, series, saving = self.run, self.record.series, self.run.checkpoints.cost
         seconds = run.elapsed - series.seconds  # of this generation, as all that follows
-        calling = {"numbers": run.tracking_seconds, "ledger": run.ledger.cost["calling"]}
-        writing = series.cost["writing"] + run.ledger.cost["writing"]
-        if saving is not None:
-            calling["checkpoints"] = saving.seconds
-            writing += saving.writing
+        calling = {
+            "numbers": run.tracking_seconds,
+            "ledger": run.ledger.cost["calling"],
+            "checkpoints": saving["calling"],
+        }
+        writing = series.cost["writing"] + run.ledger.cost["writing"] + saving["writing"]
         parts = [f"{name} {_share(cost, seconds)}" for name, cost in calling.items()]
         parts.append(f"in threads beside it {_share(writing, seconds)}")
         logger.info("kept from its work, of {:.1f} s: {}", seconds, "; ".join(parts))

@@ -76,6 +76,7 @@ class Record:
             self._lock.close()
             raise AlchemyError(f"another process writes to {folder}", hint="wait for it, or end it with `alchemy stop`")
         self.series = Series(folder / "metrics.jsonl", info["gen"])
+        self.log = self.series.log
         self._save_lock = threading.Lock()
         self._ended = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="alchemy-heartbeat", daemon=True)
@@ -132,9 +133,6 @@ class Record:
         self.series.close()
         self.note(**self.before)
         self._lock.close()
-
-    def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None:
-        self.series.log(values, update=update, step=step, epoch=epoch)
 
     @property
     def generation(self) -> int:

@@ -82,7 +82,7 @@ class Deep:
             if trains:
                 with self._stage("the optimiser"):
                     run.optim = build_optimizer(run)
-                    run.updater = build_updater(run)
+                    run.updater = build_updater(run, run.model)
                 with self._stage("the schedule"):
                     run.train_sched = build_sched(run)
                 with self._stage("average, stop rules and checkpoints"):

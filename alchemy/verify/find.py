@@ -268,7 +268,7 @@ class BatchFinder(AlchemyTrainer):
         steps = max(2, context.updater.period)  # the optimiser's state is there in the second
         data = Largest(self.dataset, self.order, size, size * steps)
         context.task.splits["train"] = (data, {**self.options, "batch_size": size})
-        context.max_batches, context.stopping, context.updater = steps, None, build_updater(context)
+        context.max_batches, context.stopping, context.updater = steps, None, build_updater(context, context.model)
         context.train_sched = build_sched(context)
         cuda = context.device is not None and context.device.type == "cuda"
         if cuda:

@@ -317,7 +317,7 @@ class Watch(Observer):
         self._before = self._drawn()
         return contextlib.nullcontext()
 
-    def loss(self, loss: Loss) -> None:
+    def loss(self, loss: Loss, optim: str) -> None:
         self.found.means |= loss.is_mean
         if not torch.equal(self._before, self._drawn()):
             self.found.unknown = DRAWS

@@ -39,23 +39,51 @@ LARGEST = 10  # gradients that are shown
 
 
 @dataclass
+class Total:
+    """Losses as the sum of their sums and of their counts."""
+
+    loss_sum: float = 0.0
+    count: float = 0.0
+
+    def add(self, loss_sum: float, count: float) -> None:
+        self.loss_sum += loss_sum
+        self.count += count
+
+    @property
+    def mean(self) -> float:
+        return self.loss_sum / max(self.count, 1e-12)
+
+    def __str__(self) -> str:
+        return f"{self.loss_sum:.9g} over {self.count:g}{'' if math.isfinite(self.loss_sum) else ': not finite'}"
+
+
+@dataclass
 class Step:
-    """One step of the window: what it was given, and the loss it came to."""
+    """One step of the window: what it was given, and the losses it came to."""
 
     step: int
     epoch: int
     ids: list[int] | None
     batch: str
     stains: list[Stain]  # what is not finite in the batch itself
-    loss_sum: float = 0.0
+    loss_sum: float = 0.0  # over all optimisers, as count is
     count: float = 0.0
     finite: bool = True
+    named: dict[str, Total] = field(default_factory=dict)  # by optimiser, where the losses name theirs
+
+    def add(self, optim: str, loss_sum: float, count: float) -> None:
+        self.loss_sum += loss_sum
+        self.count += count
+        self.finite = self.finite and math.isfinite(loss_sum)
+        if optim:
+            self.named.setdefault(optim, Total()).add(loss_sum, count)
 
     def __str__(self) -> str:
         ids = "" if self.ids is None else f", samples {_shown(self.ids)}"
         head = f"step {self.step}, epoch {self.epoch}{ids}\n  {self.batch}"
-        loss = f"  loss {self.loss_sum:.9g} over {self.count:g}{'' if self.finite else ': not finite'}"
-        return "\n".join([head, *([f"  the batch itself is not finite: {self.stained}"] if self.stains else []), loss])
+        stained = [f"  the batch itself is not finite: {self.stained}"] if self.stains else []
+        losses = [f"  loss_{name} {total}" for name, total in self.named.items()]
+        return "\n".join([head, *stained, *(losses or [f"  loss {Total(self.loss_sum, self.count)}"])])
 
     @property
     def stained(self) -> str:
@@ -92,14 +120,23 @@ class Report:
 
     @property
     def loss(self) -> float:
-        return sum(step.loss_sum for step in self.steps) / max(sum(step.count for step in self.steps), 1e-12)
+        return Total(sum(step.loss_sum for step in self.steps), sum(step.count for step in self.steps)).mean
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """The mean losses by the names of their metrics: `loss`, or `loss_generator` and the like."""
+        named: dict[str, Total] = {}
+        for step in self.steps:
+            for name, total in step.named.items():
+                named.setdefault(name, Total()).add(total.loss_sum, total.count)
+        return {f"loss_{name}": total.mean for name, total in named.items()} or {"loss": self.loss}
 
     @property
     def finite(self) -> bool:
         return not self.not_finite and all(step.finite for step in self.steps) and not self.error
 
     def plain(self) -> dict[str, Any]:
-        return _jsonable({**asdict(self), "loss": self.loss, "finite": self.finite})
+        return _jsonable({**asdict(self), "loss": self.loss, "losses": self.losses, "finite": self.finite})
 
     def __str__(self) -> str:
         return "\n".join([*self._head(), *map(str, self.steps), *self._numbers(), *self._tail()])
@@ -109,7 +146,8 @@ class Report:
         return [f"update {self.update} of {self.record}, from {self.start}", *self.notes, *recorded]
 
     def _numbers(self) -> list[str]:
-        lines = [f"loss {self.loss:.9g}, lr {', '.join(f'{rate:g}' for rate in dict.fromkeys(self.lr)) or 'unknown'}"]
+        rates = ", ".join(f"{rate:g}" for rate in dict.fromkeys(self.lr)) or "unknown"
+        lines = [", ".join([*(f"{name} {mean:.9g}" for name, mean in self.losses.items()), f"lr {rates}"])]
         if self.grad_norm is not None:
             lines.append(f"gradient norm {self.grad_norm:.6g} before clipping; the largest:")
             largest = sorted(self.norms.items(), key=lambda row: -row[1] if row[1] == row[1] else -math.inf)
@@ -250,12 +288,9 @@ class Watch(Observer):
             if self.culprit is not None and (self.culprit.backward or not row.finite):
                 self.report.culprit = row.blame(self.culprit.found)
 
-    def loss(self, loss: Loss) -> None:
+    def loss(self, loss: Loss, optim: str) -> None:
         if self.is_on and self.report.steps:
-            row, number = self.report.steps[-1], loss.sum.item()
-            row.loss_sum += number
-            row.count += float(loss.count)
-            row.finite = row.finite and math.isfinite(number)
+            self.report.steps[-1].add(optim, loss.sum.item(), float(loss.count))
 
     def backward(self) -> contextlib.AbstractContextManager[Any]:
         return self.culprit.resting() if self.culprit is not None else contextlib.nullcontext()

@@ -123,14 +123,14 @@ def test_a_new_best_is_told(train: Any, tmp_path: Path) -> None:
         told.append(fields["best"])
         raise OSError(errno.ENOSPC, "No space left on device")  # must not reach the training
 
-    training.keeper.tell_best = tell
+    training.keeper.note = tell
     for score in (0.1, 0.7, 0.5, math.nan, 0.8):
         training.step(score)
     training.keeper.close()
     rows = [("dev/f1", 0.1, 1), ("dev/f1", 0.7, 2), ("dev/f1", 0.8, 5)]
     assert [tuple(row.values()) for row in told] == rows
     again = train(monitor="dev/f1", best=2)
-    again.keeper.tell_best = tell
+    again.keeper.note = tell
     again.keeper.restore()
     assert told[3:] == [{"metric": "dev/f1", "value": 0.8, "update": 5}]
 
@@ -153,7 +153,7 @@ def test_a_resumed_run_knows_the_best(train: Any, tmp_path: Path) -> None:
     again.step(0.8)
     again.step(0.7)
     again.keeper.close()
-    assert again.keeper.ranks.rows == [(0.9, 2, "u2")]
+    assert again.keeper.watches[0].rows == [(0.9, 2, "u2")]
     assert names(tmp_path / "state") == ["u2", "u6"]
     assert read_manifest(tmp_path / "state" / "best").update == 2
 
@@ -243,6 +243,20 @@ def test_a_full_disk_is_told_and_tried_again(train: Any, tmp_path: Path, said: l
     training.keeper.close()
     assert names(state) == ["u5", "u6"]
     assert read_manifest(state / "best").value == 0.3
+
+
+def test_a_best_one_that_was_not_written_does_not_count(train: Any, tmp_path: Path) -> None:
+    training = train(monitor="dev/f1", every={})
+    training.step(0.5)
+    training.keeper.saver.wait()
+    training.keeper.saver.disk = FaultyDisk(room=100)
+    training.step(0.9)
+    training.keeper.saver.wait()
+    training.keeper.saver.disk = Disk()
+    training.step(0.4)  # worse than what is on the disk
+    training.keeper.close()
+    assert names(tmp_path / "state") == ["u1"]
+    assert training.keeper.watches[0].rows == [(0.5, 1, "u1")]
 
 
 def test_a_save_that_fails_at_the_end_says_so(train: Any, said: list[str]) -> None:
@@ -366,13 +380,14 @@ def test_a_metric_that_is_not_there_is_told_once(train: Any, said: list[str]) ->
     for _ in range(2):
         keeper.scored("dev", {"f1": 1.0, "loss": 2.0}, Where(1, 0, 1))
         keeper.scored("test", {}, Where(1, 0, 1))
-    assert said == ["[checkpoint] monitor = 'dev/f2' is not among the scores of dev: there are f1, loss"]
+    text = "monitor = 'dev/f2' is not among the scores of 'dev'; the evaluation gave f1, loss"
+    assert said == [f"no best model is kept: {text}"]
 
 
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"monitor": "f1"}, r"\[checkpoint\] monitor = 'f1'; give split/name, such as \"dev/f1\""),
+        ({"monitor": "f1"}, r"monitor = 'f1' does not name a split and a number of it; write it like 'dev/f1'"),
         ({"mode": "up"}, r"mode must be one of 'max', 'min', not the text 'up'"),
         ({"best": -1}, "best must be at least 0, not -1"),
         ({"last": 0}, "last must be at least 1, not 0"),

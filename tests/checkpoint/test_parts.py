@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from alchemy.checkpoint.files import read, write
 from alchemy.checkpoint.manifest import Manifest
-from alchemy.checkpoint.parts import collect, restore
+from alchemy.checkpoint.parts import STATE, collect, restore
 from alchemy.context import Run
+from alchemy.errors import Refused
 from alchemy.model import AlchemyModel
 from alchemy.nn.losses import Loss
 from tests.checkpoint.faults import FaultyDisk
@@ -182,3 +183,11 @@ def test_the_average_has_a_file_with_the_names_of_the_model(tmp_path: Path) -> N
     other = Shadow({})
     restore({"model": module, "average": other, "nothing": object()}, files, "u1")
     assert torch.equal(other.weights["weight"], module.weight)
+
+
+def test_a_state_of_an_older_version_is_refused_with_the_reason() -> None:
+    files = collect({}).files()
+    restore({}, files, "state/u3")
+    del files[STATE]["version"]  # the first one had none
+    with pytest.raises(Refused, match=r"state/u3 has version 1 of the training state, .*resume it with the alchemy"):
+        restore({}, files, "state/u3")

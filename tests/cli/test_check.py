@@ -77,7 +77,7 @@ def test_the_deep_check_finds_what_only_building_shows(project, capsys):
     assert main(["check", "train.toml#tiny"]) == 0
     assert main(["check", "train.toml#tiny", "--deep"]) == 2
     out = capsys.readouterr().out
-    assert "[model] PointClassifier could not be built at src/model.py:16: ValueError: no [weights]" in out
+    assert "[model] PointClassifier could not be built at src/model.py:10: ValueError: no [weights]" in out
 
 
 def test_an_unread_key_is_named_once_by_both_checks(project, capsys):

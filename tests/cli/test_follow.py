@@ -13,7 +13,7 @@ def test_train_test_predict_in_one_command(project: Path) -> None:
     assert main(["run", "train.toml", "--set", "sched.epochs=1", "--device", "-1", "--test", "--predict"]) == 0
     (trained,) = (project / "records" / "train").iterdir()
     (tested,) = (project / "records" / "test").iterdir()
-    assert f'model_path = "{trained.relative_to(project)}/checkpt/best"' in (tested / "cfg.toml").read_text()
+    assert f'model_path = "{trained.relative_to(project)}/state/best"' in (tested / "cfg.toml").read_text()
     (rows,) = (project / "records" / "inference").glob("*/results/predictions.jsonl")
     assert len(rows.read_text().splitlines()) == 150
 

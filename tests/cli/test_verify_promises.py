@@ -33,9 +33,24 @@ def test_parallel_as_json_without_further_processes(project, capsys):
 
 def test_a_gradient_that_depends_on_the_cut_ends_with_1(project, capsys):
     model = project / "src" / "model.py"
-    model.write_text(model.read_text().replace("backward(loss_sum,", 'backward(loss_sum / len(batch["label"]),'))
+    model.write_text(model.read_text().replace("self.layers(point)", "self.layers(point) / len(point)"))
     assert main(["verify", "parallel", "train.toml", "--ranks", "1"]) == 1
     assert "not equal: with 1 process, 4 steps the gradient of " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [("nn.BatchNorm1d(hidden), ", "BatchNorm"), ("", "the forward pass draws random numbers")],
+    ids=["batch norm", "random numbers"],
+)
+def test_what_cannot_be_compared_is_null_with_the_reason_and_ends_with_0(project, capsys, layer, reason):
+    model = project / "src" / "model.py"
+    text = model.read_text().replace("nn.Linear(2, hidden), ", f"nn.Linear(2, hidden), {layer}")
+    model.write_text(text if layer else text.replace("layers(point)", "layers(point + point.new_empty(()).normal_())"))
+    assert main(["verify", "parallel", "train.toml", "--ranks", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["equal"] is None
+    assert reason in found["reason"]
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 import datetime
 import enum
 import math
+import re
 
 import pytest
 import tomlkit
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from alchemy.config import dump, dumps, prepare_cfg
+from alchemy.config import dumps, prepare_cfg
 from alchemy.config.formats import parse
 from alchemy.config.tree import Document, Origin, grow
 from alchemy.config.write import same
@@ -72,6 +73,28 @@ def test_changes_leave_the_other_comments_and_the_order(doc):
     assert list(reread(text)) == ["seed", "lr", "plugins", "task", "new"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "l = [1, # one\n  2, 3, # three\n  # four\n  4 ]",
+        "l = [ # open\n 1,\n\n # three\n 3 # last\n # end\n]",
+        "l = [\n  2,\n  { a = 1, # inside\n    b = 2, },\n  3,\n]",
+        "l = [2, 3] # beside\n# tail",
+        "# top\n\nl.a = 1 # dotted\nl.b = [2, 3]\n",
+    ],
+)
+def test_comments_stay_in_odd_layouts(text):
+    doc = grow(reread(text), lambda path: Origin(), kind=Document)
+    doc.source = text
+    numbers = doc["l"] if isinstance(doc["l"], list) else doc["l"]["b"]
+    if 2 in numbers:
+        numbers.remove(2)
+    numbers.append(9)
+    written = dumps(doc)
+    assert same(reread(written), doc.plain())
+    assert [remark for remark in re.findall(r"# \w+", text) if remark not in written] == []
+
+
 def test_tables_of_toml_1_1_are_written_for_readers_of_1_0(tmp_path):
     (tmp_path / "t.toml").write_text("seed = 1\nt = {\n  a = 1, # why\n  b = [1, 2],\n}\n")
     text = dumps(prepare_cfg(tmp_path / "t.toml"))
@@ -85,7 +108,7 @@ def test_the_record_holds_what_a_run_was_made_of(tmp_path):
         "base = 'base.toml' # common\nseed = 1\n[optim]\nlr = 2\n[variant.v.optim]\nlr = 3\n"
     )
     doc = prepare_cfg(tmp_path / "t.toml", variant="v")
-    dump(doc, tmp_path / "cfg.toml")
+    (tmp_path / "cfg.toml").write_text(dumps(doc))
     again = prepare_cfg(tmp_path / "cfg.toml")
     assert again == doc == {"seed": 1, "optim": {"lr": 3}, "data": {"x": 1}}
     assert list(again) == ["seed", "optim", "data"]

@@ -169,6 +169,7 @@ def _page(words: list[str]) -> int:
 
     workers.multiprocessing = multiprocessing  # they import the file again, as they do for a user
     sys.argv, sys.path[0] = words, os.getcwd()
+    sys.modules.pop("__mp_main__", None)  # the zygote's own, where a page's classes are looked for first
     runpy.run_path(words[0], run_name="__main__")
     return 0
 

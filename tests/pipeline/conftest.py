@@ -33,6 +33,12 @@ class Counts:
         self.num_updates = 0
         self.epochs = 3
 
+    def is_pending(self, moment):
+        return False
+
+    def after_eval(self, results):
+        pass
+
 
 @pytest.fixture
 def run(tmp_path):

@@ -31,13 +31,14 @@ def wire() -> None:
     """Makes the layers below the parts pass by too: each operation on the disk, each link, each row, each removal."""
     from alchemy.checkpoint import files, keeper, links
     from alchemy.records.folder import Record
+    from alchemy.records.series import Series
 
     for name in ("make_folder", "open", "write", "sync", "rename", "sync_folder"):
         _wrap(files.Disk, name, "disk")
     _wrap(keeper, "link", "link")
-    _wrap(links, "_link_files", "swap")
+    _wrap(links, "link_files", "swap")
     _wrap(keeper, "remove_others", "remove")
-    _wrap(Record, "log", "row")
+    _wrap(Series, "log", "row")
     _wrap(Record, "finish", "finish")
 
 

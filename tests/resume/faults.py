@@ -87,10 +87,10 @@ def best_checkpoints() -> None:
 
 @fault
 def open_window() -> None:
-    from alchemy.model import DefaultBackwardHandler
+    from alchemy.update import GradientUpdater
 
-    load = DefaultBackwardHandler.load_state_dict
-    DefaultBackwardHandler.load_state_dict = (  # type: ignore[method-assign]
+    load = GradientUpdater.load_state_dict
+    GradientUpdater.load_state_dict = (  # type: ignore[method-assign]
         lambda self, state: load(self, {**state, "window": None})
     )
 

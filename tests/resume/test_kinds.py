@@ -17,7 +17,12 @@ from tests.resume.parts import config
 KILL, SLOW = signal.SIGKILL, pytest.mark.slow
 PIPES: list[dict[str, Any]] = config("")["sched"]["pipes"]
 RESET = [*PIPES, {"type": "tests.resume.parts.ResetES", "step": 6}]
-EARLY = {"type": "alchemy.pipeline.eval.EarlyStop", "monitor": "drawn", "patience": 3}
+SCORES: list[dict[str, Any]] = [
+    {"type": "tests.resume.parts.Draw"},
+    {"type": "alchemy.pipeline.eval.SaveBest", "monitor": "drawn"},
+    {"type": "alchemy.pipeline.eval.SaveBest", "monitor": "loss", "mode": "min", "name": "lowest", "min_delta": 0.01},
+    {"type": "alchemy.pipeline.eval.EarlyStop", "monitor": "drawn", "patience": 3},
+]
 
 
 def sched(kind: str, **more: Any) -> dict[str, Any]:
@@ -94,6 +99,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "sched__pipes": [{"type": "tests.resume.parts.ShakeBE"}, {"type": "tests.resume.parts.PassES"}],
     },
     "logs-rarely": {"log_every": 4},
+    "best-pipes": {"task__evalpipes": SCORES, "checkpoint": {"every": 3}},
     "best-of-max": {"checkpoint": {"every": 3, "monitor": "dev/drawn", "mode": "max", "best": 3, "last": 1}},
 }
 SAMPLE = ("step-epoch", "plateau", "reset", "part-epochs", "adafactor", "fp16-window", "patience-log", "lazy-sampler")
@@ -156,6 +162,23 @@ def test_the_best_ones_are_kept_across_a_resume(lab: Lab, tmp_path: Path) -> Non
     ]
     assert kept[0] == kept[1]
     assert len(kept[0]) in (3, 4)
+
+
+@pytest.mark.parametrize(
+    "place", [("scored", 3), *(pytest.param((name, 4), marks=SLOW) for name in ("scored", "end_step", "disk"))]
+)
+def test_the_best_weights_under_a_name_are_the_same_after_a_resume(
+    lab: Lab, tmp_path: Path, place: tuple[str, int]
+) -> None:
+    changes = KINDS["best-pipes"]
+    baseline, _ = lab.baseline(**changes)
+    assert lab.start(tmp_path, [[*place, KILL]], **changes) == -KILL
+    assert lab.resume(tmp_path) == 0, text_of(tmp_path)
+    assert differences(baseline, record_of(tmp_path)) == []
+    for name in ("best", "lowest"):
+        files = (f"{name}_info.json", f"checkpt/{name}/model.safetensors", f"checkpt/{name}/ema.safetensors")
+        for file in files:
+            assert (baseline / file).read_bytes() == (record_of(tmp_path) / file).read_bytes()
 
 
 @pytest.mark.parametrize("before", [0, 2])

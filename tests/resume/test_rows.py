@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,12 +35,12 @@ def test_a_state_counts_only_the_rows_that_the_disk_has(
 ) -> None:
     taking = Journal._write
 
-    def take_a_few(journal: Journal, data: bytes) -> bytes:
+    def take_a_few(journal: Journal, rest: bytes, encoded: list[Callable[[], bytes]]) -> bytes:
         if journal.path.name != name:
-            return taking(journal, data)
+            return taking(journal, rest, encoded)
         room = ROWS - count_lines(journal.path)[0]
-        rows = data.splitlines(keepends=True)
-        taking(journal, b"".join(rows[:room]))
+        rows = b"".join([rest, *(row() for row in encoded)]).splitlines(keepends=True)
+        taking(journal, b"".join(rows[:room]), [])
         journal.error = "no space left" if rows[room:] else journal.error
         return b"".join(rows[room:])
 

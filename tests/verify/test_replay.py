@@ -61,6 +61,27 @@ def test_every_step_of_a_window_is_shown() -> None:
     assert "gradient norm " in str(report)
 
 
+@pytest.mark.parametrize(
+    ("update", "names"), [(3, ["loss_discriminator"]), (4, ["loss_discriminator", "loss_generator"])]
+)
+def test_the_loss_of_each_optimiser_is_shown_by_its_name(update: int, names: list[str]) -> None:
+    from tests.gan import config
+
+    cfg = config(Path("records"), log_every=1, task__n_critic=2)
+    (result,) = run([cfg], device=[-1], raise_errors=True)
+    report = replay(str(result.record_dir), update, device=[-1])
+    rows = {row["update"]: row["values"] for row in read_series(Path(str(result.record_dir)) / "metrics.jsonl")}
+    logged = {name.removeprefix("train/"): value for name, value in rows[update].items() if "/loss_" in name}
+    assert list(report.losses) == names
+    assert report.losses == {name: logged[name] for name in names}
+    (step,) = report.plain()["steps"]
+    assert [f"loss_{name}" for name in step["named"]] == names
+    assert [part["count"] for part in step["named"].values()] == [64.0] * len(names)
+    for name in names:
+        assert re.search(rf"^  {name} \S+ over 64$", str(report), re.MULTILINE)
+        assert f"{name} {report.losses[name]:.9g}, " in str(report)
+
+
 def test_a_nan_is_made_again_and_its_line_is_named() -> None:
     folder = record(breaks="nan", after=4)
     report = replay(folder, 5, device=[-1])

@@ -38,25 +38,18 @@ class Hashes:
         known = self.known.get(name)
         if isinstance(known, list) and known[:-1] == stamp:
             return str(known[-1])
-        stamp = _synced(path)
         digest = hash_file(path)
         if _stamp(path) == stamp and max(stamp[2:]) < (time.time() - SETTLED) * 1e9:
             self.known[name], self.news = [*stamp, digest], True
         return digest
 
     def save(self) -> None:
-        """Where another process has saved at the same time, one of the two reads its files once more."""
+        """Where another process saves at the same time, one of the two reads its files once more."""
         if self.news:
-            there = {name: row for name, row in self.known.items() if os.path.exists(name)}
-            write_atomic(self.path, json.dumps(there) + "\n")
+            with contextlib.suppress(OSError):  # they are computed again
+                there = {name: row for name, row in self.known.items() if os.path.exists(name)}
+                write_atomic(self.path, json.dumps(there) + "\n")
             self.news = False
-
-
-def _synced(path: str | Path) -> list[int]:
-    """The stamp of what is on the disk: only of clean pages does the system notice that a program writes by mapping."""
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        os.fsync(file.fileno())
-    return _stamp(path)
 
 
 def _stamp(path: str | Path) -> list[int]:

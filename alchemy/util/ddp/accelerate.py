@@ -27,6 +27,7 @@ from alchemy.pipeline import DataPipeline, EndStepPipeline, ItrDataPipeline, Sch
 from alchemy.plugins import AlchemyPlugin
 from alchemy.plugins import BasicSetup as _BasicSetup
 from alchemy.runner import AlchemyRunner, AlchemyTrainer
+from alchemy.update import GradientUpdater
 
 VARNAME = "accelerator"
 
@@ -72,9 +73,9 @@ class AccelerateTrainer(AlchemyTrainer):
             context.cfg["checkpoint"] = {**context.table("checkpoint"), "enabled": False}
         super().set_up()
         context.model.model, context.optim.optimizer = ours.prepare(context.model.model, context.optim.optimizer)
-        if isinstance(context.model.backward, AccelerateBackward):
+        if isinstance(context.updater, GradientUpdater) and isinstance(context.model.backward, AccelerateBackward):
             # not all of its engines take a gradient to begin with
-            context.updater.differentiate = lambda loss, start: ours.backward(loss * start)
+            context.updater.differentiate = lambda loss, start: ours.backward(loss * start)  # type: ignore[method-assign]
 
 
 @AlchemyPlugin.register("BasicSetup")

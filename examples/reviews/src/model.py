@@ -17,17 +17,15 @@ class Sentiment(AlchemyModel):
         self.model = nets.Committee(members)
         self.criterion = build_loss(self.criterion_cfg)
 
-    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
+    def forward(self, batch: Any) -> dict[str, Any]:
         scores_MBC = self.model(batch["chars"])
-        outputs: dict[str, Any] = {"logits": scores_MBC.mean(dim=0)}
-        if needs_loss:
-            # every member is told its own mistakes, as if it were alone
-            labels_MB = batch["label"].expand(len(scores_MBC), -1)
-            # a sum and what it counts: the backward handler divides once, however the batch was cut
-            loss_sum, count = self.criterion(scores_MBC.flatten(0, 1), labels_MB.flatten())
-            loss = self.backward.backward(loss_sum, count=count, requires_grad=requires_grad)
-            outputs |= {"loss_sum": loss_sum.detach(), "count": count, "loss": loss}
-        return outputs
+        return {"logits": scores_MBC.mean(dim=0), "scores": scores_MBC}
+
+    def loss(self, outputs: Any, batch: Any) -> Any:
+        scores_MBC = outputs["scores"]
+        # every member is told its own mistakes, as if it were alone
+        labels_MB = batch["label"].expand(len(scores_MBC), -1)
+        return self.criterion(scores_MBC.flatten(0, 1), labels_MB.flatten())
 
 
 @AlchemyModel.register()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import importlib
 import sys
@@ -15,47 +14,18 @@ from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.lst import SequenceWrapper
 from alchemy.text import Words
 
-
-class Calls(collections.UserList[Any]):
-    """A spy: what it has seen decides nothing, as with a log."""
-
-    __module__ = "logging.spy"
-
-
-CALLS = Calls()
+CALLS: list[Any] = []  # what the functions below were called with
 
 WORDS = """
 from functools import lru_cache
 
 def words(sample, sep=" "):
     from .clean import clean
-    with open("stop.txt") as file:
-        stop = file.read().split()
-    return {**sample, "words": [word for word in clean(sample["text"]).split(sep) if word not in stop]}
+    return {**sample, "words": clean(sample["text"]).split(sep)}
 
 @lru_cache
 def cached(text):
     return text.upper() if text in {"b", "a"} else sorted(text, key=lambda sign: -ord(sign))
-
-class Kind:
-    NAMES = ("a", 1)
-    def __init__(self):
-        self.x = [y for y in range(3)]
-    @property
-    def name(self):
-        return _model
-    @classmethod
-    def made(cls, x: int = 3):
-        return cls()
-
-_model, KNOWN = None, {}
-LOADED = None
-PAIRS = [1.5, "x", (2,)]
-
-def load():
-    global LOADED
-    LOADED = KNOWN["a"] = 1
-load()
 """
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.pipeline import cache as module
 from tests.pipeline.cache.chains import (
     CALLS,
     WORDS,
@@ -22,11 +21,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     write("train.jsonl", '{"text": "a b"}\n{"text": "c"}\n')
-    write("stop.txt", "the")
     write("kept/__init__.py", "")
     write("kept/clean.py", "def clean(text):\n    return text\n")
     write("kept/words.py", WORDS)
     CALLS.clear()
-    module.warned.clear()
     yield
     forget()

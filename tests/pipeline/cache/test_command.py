@@ -35,11 +35,11 @@ def test_the_command_lists_and_removes(capsys: pytest.CaptureFixture[str], monke
     built(also=["3"])
     capsys.readouterr()
     rows = listed(capsys)
-    assert [(row["samples"], row["data"]) for row in rows] == [(2, ["train.jsonl", "stop.txt"])] * 3
+    assert [(row["samples"], row["data"]) for row in rows] == [(2, ["train.jsonl"])] * 3
     main(["data", "cache", "ls"])
     out = capsys.readouterr().out
     assert rows[0]["key"][:12] in out
-    assert "train.jsonl, stop.txt\n3 kept, " in out
+    assert "  train.jsonl\n3 kept, " in out
     main(["data", "cache", "rm", rows[0]["key"][:8]])
     later = time.time() + 31 * 86400
     monkeypatch.setattr("alchemy.cli.cache.time.time", lambda: later)
@@ -78,14 +78,14 @@ def test_what_is_damaged_is_listed_and_removed(capsys: pytest.CaptureFixture[str
     assert main(["data", "cache", "verify"]) == 0
     assert "2 kept, " in capsys.readouterr().out
     first, second = listed(capsys)
-    (Path(first["path"]) / "manifest.json").write_text('{"format": 2, "layout": []}')
-    content = Path(second["path"]) / "0.bin"
+    (Path(first["path"]) / "manifest.json").write_text('{"format": 3, "layout": []}')
+    content = Path(second["path"]) / "samples.bin"
     content.write_bytes(content.read_bytes()[::-1])
     assert [row.get("damaged") for row in listed(capsys)] == ["manifest.json is not as it was written", None]
     assert main(["data", "cache", "verify"]) == 1
     out = capsys.readouterr().out
     assert "damaged: manifest.json is not as it was written" in out
-    assert "damaged: 0.bin is not as it was written" in out
+    assert "damaged: samples.bin is not as it was written" in out
     assert "2 kept, " in out
     assert main(["data", "cache", "rm", first["key"][:9]]) == 0
     assert "1 removed" in capsys.readouterr().out

@@ -1,0 +1,58 @@
+"""A number that a training watches: where it is found, and which of two values is the better one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from alchemy.config.watch import example
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.metrics.numbers import numbers_in
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """`split/score` with the mode "max" or "min"; only a gain larger than `min_delta` is one.
+
+    >>> Monitor("dev/loss", "min").is_better(0.5, than=0.7)
+    True
+    """
+
+    name: str
+    mode: str = "max"
+    min_delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.split or not self.score:
+            text = f"monitor = {self.name!r} does not name a split and a number of it"
+            raise AlchemyError(text, hint=example(self.name))
+        if self.mode not in ("max", "min"):
+            raise AlchemyError(f"mode must be 'max' or 'min', not {self.mode!r}")
+        if not self.min_delta >= 0:  # NaN, too
+            raise AlchemyError(f"min_delta must not be negative, but is {self.min_delta}")
+
+    @property
+    def split(self) -> str:
+        return self.name.partition("/")[0]
+
+    @property
+    def score(self) -> str:
+        return self.name.partition("/")[2]
+
+    def is_better(self, value: float, than: float | None) -> bool:
+        """Whether `value` beats `than`, or is the first one; a number that is not finite never does."""
+        if not math.isfinite(value) or than is None:
+            return math.isfinite(value)
+        return (value - than if self.mode == "max" else than - value) > self.min_delta
+
+    def read(self, scores: Mapping[str, object]) -> float:
+        """The number among the scores of its split.
+
+        NaN where the loss is not finite: such a model is broken, whatever its other scores, and never the best.
+        """
+        numbers = numbers_in(scores)
+        if self.score not in numbers:
+            hint = did_you_mean(self.score, numbers) or f"the evaluation gave {', '.join(numbers) or 'no number'}"
+            raise AlchemyError(f"monitor = {self.name!r} is not among the scores of {self.split!r}", hint=hint)
+        return numbers[self.score] if math.isfinite(numbers.get("loss", 0.0)) else math.nan

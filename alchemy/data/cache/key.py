@@ -1,0 +1,211 @@
+"""The key of kept samples: a hash over the pipes of a chain, their files, tokenizers and code, and our version."""
+
+from __future__ import annotations
+
+import copyreg
+import glob
+import hashlib
+import json
+import os
+import re
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+import alchemy
+from alchemy.data.cache.hashes import Hashes
+from alchemy.data.cache.sources import Sources
+from alchemy.data.cache.store import Unkept
+from alchemy.data.chain import title, walk
+from alchemy.data.digest import digest_of
+from alchemy.files import hash_text
+from alchemy.text.base import Tokenizer
+
+PLAIN = (str, bytes, int, float, complex, type(None), type(Ellipsis))
+NUMBERS = {bool, int, float, type(None)}
+MOST_FILES = 10_000
+MOST_PATTERNS = 1000  # a longer list is one of texts
+DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+
+
+class Key:
+    """What samples are known by: `facts` by name, such as "the file train.jsonl", and a `hash` over all of them.
+
+    Pipes count with what a copy of them would be made of. `also` are files, patterns of files, or words that matter
+    too. Raises Unkept for a chain that has no key.
+    """
+
+    def __init__(self, dataset: Any, hashes: Hashes, also: Sequence[str] = ()) -> None:
+        links = [pipe for pipe in walk(dataset) if hasattr(pipe, "__dict__") or pipe is dataset][::-1]
+        self.chain = [title(pipe) for pipe in links]
+        self.facts = {"the version of alchemy": alchemy.__version__}
+        self.files: dict[str, str] = {}
+        self.hashes, self.sources = hashes, Sources()
+        self.links = {id(pipe): number for number, pipe in enumerate(links)}
+        self.texts: set[str] = set()  # that were looked at already
+        for number, pipe in enumerate(links):
+            options = vars(pipe).values() if hasattr(pipe, "__dict__") else [pipe]
+            self._add_part(f"pipe {number} ({title(pipe)})", pipe, options)
+        self._add_part("'also' of the cache", list(also), [list(also)])
+        self.facts |= {f"the file {path}": digest for path, digest in self.files.items()}
+        self.facts |= {f"the source of {name}": digest for name, digest in self.sources.hashes.items()}
+        self.hash = hash_text(json.dumps([self.chain, sorted(self.facts.items())]))[:32]
+
+    def changed(self) -> list[str]:
+        """The files and modules that are not as they were when the key was made."""
+        files = (
+            path for path, known in self.files.items() if not os.path.isfile(path) or self.hashes.of(path) != known
+        )
+        return [*files, *self.sources.changed()]
+
+    def _add_part(self, name: str, part: Any, options: Iterable[Any]) -> None:
+        self.part = name
+        try:
+            for option in options:
+                self._add_paths(option)
+            self.facts[name] = self._digest(part, ())
+        except Unkept as error:
+            raise Unkept(f"{name}: {error}") from None
+        except (RecursionError, ValueError) as error:
+            raise Unkept(f"{name} holds a value that cannot be looked into: {error}") from None
+
+    # -- values
+
+    def _digest(self, value: Any, above: tuple[int, ...]) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        self._add(digest, value, above)
+        return digest.hexdigest()
+
+    def _add(self, digest: Any, value: Any, above: tuple[int, ...]) -> None:
+        """`above` are the ids of what the value lies in: it may lie in itself."""
+        if isinstance(value, str | PurePath):
+            self._add_text(str(value))
+            digest.update(f"{type(value).__name__} {str(value)!r}".encode())
+        elif isinstance(value, PLAIN) or (type(value) in (list, tuple) and NUMBERS.issuperset(map(type, value))):
+            digest.update(f"{type(value).__name__} {value!r}".encode())
+        elif isinstance(value, Tensor | np.ndarray | np.generic):
+            digest.update(digest_of(value))
+        elif id(value) in self.links and above:
+            digest.update(f"link {self.links[id(value)]}".encode())
+        elif id(value) in above:
+            digest.update(f"itself {above[::-1].index(id(value))}".encode())
+        else:
+            head, parts = self._opened(value, above)
+            digest.update(head.encode())
+            for part in parts:
+                self._add(digest, part, (*above, id(value)))
+
+    def _opened(self, value: Any, above: tuple[int, ...]) -> tuple[str, Iterable[Any]]:
+        """What stands for a container, a function or an object, and what it holds."""
+        if isinstance(value, dict):  # without its own items(): tables of a config note what is read of them
+            return f"dict {len(value)}", chain.from_iterable(dict.items(value))
+        if isinstance(value, list | tuple):
+            return f"{'list' if isinstance(value, list) else 'tuple'} {len(value)}", value
+        if isinstance(value, set | frozenset):  # in no order
+            return f"set {len(value)}", sorted(self._digest(item, above) for item in value)
+        if isinstance(value, types.FunctionType | type):
+            return self._named(value), ()
+        self._named(type(value))
+        if isinstance(value, Tokenizer):
+            return self._tokenizer(value), ()
+        try:
+            made = copyreg.dispatch_table.get(type(value), lambda item: item.__reduce_ex__(4))(value)
+        except Exception as error:
+            raise Unkept(f"a {title(value)} cannot be looked into: {error}") from error
+        if isinstance(made, str):  # a global name: that of a ufunc, or of a function with a cache
+            module = str(getattr(value, "__module__", None) or type(value).__module__)
+            self.sources.add(module)
+            return f"{module}.{made}", ()
+        return title(value), [_without_place(part) for part in made]
+
+    def _tokenizer(self, value: Tokenizer) -> str:
+        try:
+            self.facts[f"the tokenizer of {self.part}"] = value.digest
+        except NotImplementedError:
+            raise Unkept(f"{title(value)} defines no options() and contents()") from None
+        return f"tokenizer {value.digest}"
+
+    def _named(self, value: types.FunctionType | type) -> str:
+        name = f"{value.__module__}.{value.__qualname__}"
+        if "<" in value.__qualname__:
+            raise Unkept(f"{name} has no name of its own: it is a lambda, or stands inside of another function")
+        for owner in value.__mro__ if isinstance(value, type) else (value,):
+            self.sources.add(owner.__module__)
+        return name
+
+    # -- names of files and modules
+
+    def _add_text(self, text: str) -> None:
+        """A text that is the name of a file, or of a module, means what is in it."""
+        if text in self.texts:
+            return
+        self.texts.add(text)
+        if DOTTED.fullmatch(text):
+            self.sources.add(text, own=True)
+        if _may_be_path(text) and os.path.isfile(text):
+            self._add_file(text)
+
+    def _add_paths(self, option: Any) -> None:
+        """The folders and patterns that an option names, itself or as an item of a list or table."""
+        items = list(dict.values(option)) if isinstance(option, dict) else option
+        items = items if isinstance(items, list | tuple) else [items]
+        for item in items if len(items) <= MOST_PATTERNS else ():
+            text = str(item) if isinstance(item, str | PurePath) else ""
+            if not _may_be_path(text):
+                continue
+            if os.path.isdir(text):
+                self._add_folder(text)
+            elif glob.has_magic(text) and ("/" in text or "." in text):
+                for path in sorted(glob.glob(text, recursive=True, include_hidden=True)):
+                    if not os.path.isdir(path):
+                        self._add_file(path)
+                    elif "**" not in text:  # which finds what is in folders by itself
+                        self._add_folder(path)
+
+    def _add_folder(self, root: str) -> None:
+        """Every file below it counts, hidden ones too: nobody knows which of them a pipe reads."""
+        if os.path.join(os.getcwd(), "").startswith(os.path.join(os.path.abspath(root), "")):
+            raise Unkept(f"it names the folder {root!r}, which holds everything here; name the files in it")
+        seen: set[str] = set()
+        for folder, folders, names in os.walk(root, followlinks=True):
+            real = os.path.realpath(folder)
+            folders[:] = sorted(name for name in folders if name != "__pycache__" and real not in seen)
+            seen.add(real)
+            for name in sorted(names):
+                self._add_file(os.path.join(folder, name))
+
+    def _add_file(self, path: str) -> None:
+        if path in self.files or not os.path.isfile(path):  # what is no file, as a pipe, may have no end
+            return
+        if len(self.files) >= MOST_FILES:
+            raise Unkept(f"it reads more than {MOST_FILES:,} files")
+        try:
+            self.files[path] = self.hashes.of(path)
+        except OSError as error:
+            raise Unkept(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _may_be_path(text: str) -> bool:
+    return 0 < len(text) < 1024 and "\n" not in text and "\0" not in text
+
+
+def _without_place(part: Any) -> Any:
+    """What an object is made of, without the place in the config that its messages name."""
+    if isinstance(part, dict):
+        return {key: value for key, value in part.items() if key != "_place"}
+    return list(part) if isinstance(part, Iterator) else part
+
+
+def differences(facts: Mapping[str, str], before: Mapping[str, str]) -> list[str]:
+    """What has changed, in words."""
+    both = [name for name in facts if name in before]
+    return [
+        *(f"{name} has changed" for name in both if facts[name] != before[name]),
+        *(f"{name} is new" for name in facts if name not in before),
+        *(f"{name} is gone" for name in before if name not in facts),
+    ]

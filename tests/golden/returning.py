@@ -1,0 +1,54 @@
+"""The GAN of `gan.py` as a model that returns its outputs and losses, and a task that hands them to the updater."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from alchemy.absent import Updater
+from alchemy.model import AlchemyModel
+from alchemy.observe import Loss
+from alchemy.task import AlchemyTask
+from tests.golden.gan import Pair
+
+
+class Gan(AlchemyModel):
+    def __init__(self, *, width: int = 8) -> None:
+        super().__init__()
+        self.model = Pair(width)
+
+    def forward(self, batch: Any) -> dict[str, Any]:
+        return {"fake": self.module.generator(torch.randn(len(batch["x"]), 2))}
+
+    def loss(self, outputs: Mapping[str, Any], batch: Any, player: str = "generator") -> tuple[Tensor, int]:
+        judge, real, fake = self.module.discriminator, batch["x"], outputs["fake"]
+        fooled = softplus(-judge(fake)).sum()  # computed for either player, as in `gan.py`: its dropout draws numbers
+        if player == "generator":
+            return fooled, len(real)
+        return softplus(-judge(real)).sum() + softplus(judge(fake)).sum(), len(real)
+
+
+class Adversarial(AlchemyTask):
+    """The discriminator learns in every step, the generator in every `n_critic`-th; with `turns`, an update each."""
+
+    def __init__(self, *, n_critic: int = 1, turns: bool = False) -> None:
+        super().__init__()
+        self.n_critic, self.turns = n_critic, turns
+
+    def train_step(self, batch: Any, updater: Updater) -> Mapping[str, Any]:
+        model = self.run.model
+        outputs = model.forward(batch)
+        for player in self._players(updater.updates):
+            loss = Loss(*model.loss(outputs, batch, player), outputs)
+            updater.accumulate(loss, optim=player)
+        return loss.merged()
+
+    def _players(self, updates: int) -> tuple[str, ...]:
+        both = ("discriminator", "generator")
+        if self.turns:
+            return (both[updates % 2],)
+        return both if (self.run.train_sched.cur_step + 1) % self.n_critic == 0 else both[:1]
