@@ -252,7 +252,10 @@ def test_a_wrong_forward_is_told_what_was_expected(how: str, message: str) -> No
 
 
 def test_period_must_be_a_number_of_steps() -> None:
-    with pytest.raises(AlchemyError, match=r"\[backward\] .*period must be at least 1, not 0"), training(period=0) as run:
+    with (
+        pytest.raises(AlchemyError, match=r"\[backward\] .*period must be at least 1, not 0"),
+        training(period=0) as run,
+    ):
         run.model.backward.flush()
 
 

@@ -136,7 +136,7 @@ def test_options_reach_the_search_and_its_limits(record: str, lines: str, capsys
     assert all(float(one.split()[0]) >= float(two.split()[0]) - 1e-4 for one, two in zip(exact, plain, strict=True))
     groups = ("--beam", "4", "--groups", "2", "--nbest", "4", "--input", lines)
     assert generated(record, capsys, *groups, "--diversity", "0") != generated(record, capsys, *groups)
-    assert "groups = 3 must be at least 1, and beam = 4 a multiple of it" in generated(
+    assert "beam = 4 must be a multiple of groups = 3" in generated(
         record, capsys, "--beam", "4", "--groups", "3", code=2
     )
     drawn = ("--input", lines, "--sample", "--typical")

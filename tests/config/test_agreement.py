@@ -19,7 +19,7 @@ from alchemy.config.source import Part, find, parts
 from alchemy.config.tables import GIVEN
 from alchemy.errors import AlchemyError
 from alchemy.registry import Registrable, annotations_of, broken_rules, construct, resolve
-from alchemy.rules import RULES
+from alchemy.rules import RULES, broken
 
 # numbers around every limit, texts that are names, paths and nonsense, lists, tables, and nothing
 VALUES = [
@@ -158,3 +158,9 @@ def test_where_the_project_lies_does_not_matter(tmp_path: Path, monkeypatch: pyt
     part = PARTS["alchemy.plugins.FileLogger"]
     table = {"type": part.path, "log_dir": "x\0y"}
     assert "NUL" in refused_by_check(part, table)[0] and "NUL" in refused_by_builder(part, table)[0]
+
+
+def test_a_rule_of_a_base_passes_over_keys_that_a_subclass_does_not_take() -> None:
+    assert list(broken("alchemy.precision.Precision", {"double": True})) == []
+    found = list(broken("alchemy.precision.Precision", {"compile": {"mod": "max-autotune"}}))
+    assert found == [("compile", "torch.compile takes no 'mod'", "did you mean 'mode'?")]
