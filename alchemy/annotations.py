@@ -61,16 +61,20 @@ def fits(value: Any, annotation: str, default: str = "") -> bool:
 def misfits(name: str, value: Any, annotation: str, default: str = "") -> list[tuple[str, str]]:
     """What is wrong with a value, each with a hint; nothing where it fits.
 
-    >>> misfits("period", 0, "Annotated[int, Ge(1)]"), misfits("mode", "mix", "Literal['max', 'min']")[0][1]
+    >>> misfits("period", 0, "Annotated[int, Ge(1)]"), misfits("mode", "maxx", "Literal['max', 'min']")[0][1]
     ([('period must be at least 1, not 0', '')], "did you mean 'max'?")
     """
     tree = _parse(annotation)
     if tree is None or fits(value, annotation, default):
         return []
     if _fits(value, tree, limits=False):
-        hint = f"give {expected(annotation)}" if annotation.count("(") > 1 else ""
+        # of several limits the hint gives all; those that forbid something say all by themselves
+        several = annotation.count("(") > 1
         rows = [
-            (f"{spot} must {limit.rule}, not {given(item)}", hint) for spot, item, limit in _broken(name, value, tree)
+            (f"{spot} must {limit.rule}", "")
+            if limit.rule.startswith("not ")
+            else (f"{spot} must {limit.rule}, not {given(item)}", f"give {expected(annotation)}" if several else "")
+            for spot, item, limit in _broken(name, value, tree)
         ]
         return list(dict.fromkeys(rows))
     inner = items_of(annotation, type(value))

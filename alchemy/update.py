@@ -106,15 +106,18 @@ class GradientUpdater:
         elif window.name:
             self._check_whole()
             self.run.metrics.log(f"loss_{window.name}", total.detach(), count)
-        share = 1.0
+        divisor = 0.0
         if window.touched:
             window.undo_division()
         elif self.period == 1 and not self._joined and self.run.group.size == 1 and _is_plain(count):
-            share, count = window.divide_first(count), 1
+            # a window of one micro-batch: dividing its loss is cheaper than dividing all gradients
+            divisor, count = count, 1
         with self.run.precision.gradients(), self.observer.backward():
             scaled = self.run.precision.scale(total)
-            (window if window.name else self).differentiate(scaled, self._start.like(scaled, share))
+            start = self._start.like(scaled, 1 / divisor if divisor else 1.0)
+            (window if window.name else self).differentiate(scaled, start)
         window.add(total, count)
+        window.divisor = divisor  # only now: a backward pass without memory leaves the window as it was
         if window.name and not self._joined:
             self._end_step(window)
 

@@ -45,11 +45,6 @@ class Window:
             self.optim.zero_grad()
             self.fresh = False
 
-    def divide_first(self, count: float) -> float:
-        """The factor of the first loss of a window of one micro-batch: dividing it is cheaper than all gradients."""
-        self.divisor = count
-        return 1 / count
-
     def undo_division(self) -> None:
         """Another loss came for the same update: gradients of sums are what adds up."""
         if self.divisor:

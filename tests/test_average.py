@@ -109,12 +109,12 @@ def test_without_a_table_nothing_is_averaged() -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"decay": 1.0}, "decay is 1.0; give a number"),
-        ({"every": 0}, "every is 0"),
-        ({"decay": float("nan")}, "decay is nan"),
-        ({"type": "alchemy.average.SWA", "start": -1}, "start is -1; give a number of updates, or a share"),
-        ({"type": "alchemy.average.SWA", "start": 1.5}, r"start is 1\.5; give a number"),
-        ({"type": "alchemy.average.SWA", "start": float("nan")}, "start is nan"),
+        ({"decay": 1.0}, "decay must be below 1, not 1.0"),
+        ({"every": 0}, "every must be at least 1, not 0"),
+        ({"decay": float("nan")}, "decay must be at least 0, not nan"),
+        ({"type": "alchemy.average.SWA", "start": -1}, "start must be at least 0, not -1"),
+        ({"type": "alchemy.average.SWA", "start": 1.5}, r"start must be below 1, not 1\.5"),
+        ({"type": "alchemy.average.SWA", "start": float("nan")}, "start must be at least 0, not nan"),
         ({"decy": 0.9}, "EMA takes no 'decy'; did you mean 'decay'"),
     ],
 )

@@ -136,8 +136,8 @@ def test_windows_are_batched_with_their_padding(tmp_path, monkeypatch):
     [
         ({"max_length": 4}, "max_length = 4 has room for 2 tokens of a text: overlap = 2 leaves nothing new"),
         ({"max_length": 1}, "max_length = 1 has room for 0 tokens of a text"),
-        ({"max_length": "6"}, "max_length must be a whole number of at least 1, not '6'"),
-        ({"overlap": -1}, "overlap must be a whole number of at least 0, not -1"),
+        ({"max_length": "6"}, "max_length must be a whole number, not the text '6'"),
+        ({"overlap": -1}, "overlap must be at least 0, not -1"),
         ({"pair": "text", "template": ""}, "Windows cuts one text and .*Encode has pair"),
         ({"spans": {"marked": "spans"}}, "Windows cuts one text and .*Encode has spans"),
         ({"to": "owned"}, "to and owned both name the field 'owned'"),

@@ -113,7 +113,7 @@ def test_a_cell_may_be_a_whole_document(tmp_path, kind):
 def test_files_are_looked_for_before_training(tmp_path, kind):
     with pytest.raises(AlchemyError, match="there is no file"):
         OPENERS[kind]([str(tmp_path / "missing")])
-    with pytest.raises(AlchemyError, match="bad must be 'error' or 'skip', not 'ignore'"):
+    with pytest.raises(AlchemyError, match="bad must be one of 'error', 'skip', not the text 'ignore'"):
         OPENERS[kind]([__file__], bad="ignore")
 
 
@@ -160,7 +160,7 @@ def test_an_empty_file_yields_nothing_and_the_loader_says_so(tmp_path):
 
 
 def test_an_opener_needs_names():
-    with pytest.raises(AlchemyError, match="an opener needs the names of files"):
+    with pytest.raises(AlchemyError, match="datapipe must name at least one file"):
         itr.LineOpener(None)
-    with pytest.raises(AlchemyError, match="single characters"):
+    with pytest.raises(AlchemyError, match="must be one character"):
         itr.CsvOpener([__file__], delimiter="||")

@@ -92,7 +92,7 @@ def test_a_length_can_be_stated_and_goes_on_through_the_chain():
     "pipe", [lambda: itr.Shuffle([], 0), lambda: itr.WithLength([], -1), lambda: itr.Take([], 1.5)]
 )
 def test_numbers_are_checked(pipe):
-    with pytest.raises(AlchemyError, match="must be a whole number of at least"):
+    with pytest.raises(AlchemyError, match=r"must be (a whole number|at least)"):
         pipe()
 
 
@@ -110,10 +110,10 @@ def test_a_share_of_what_a_filter_keeps_is_not_taken():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seed": -1}, "seed must be a whole number of at least 0, not -1"),
-        ({"seed": "1"}, "seed must be a whole number of at least 0, not '1'"),
-        ({"share": "half"}, "share must be a number between 0 and 1, not 'half'"),
-        ({"share": 2}, "a share of 2 of 4 samples is 0"),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
+        ({"seed": "1"}, "seed must be a whole number, not the text '1'"),
+        ({"share": "half"}, "share must be a number, not the text 'half'"),
+        ({"share": 2}, "share must be below 1, not 2"),
     ],
 )
 def test_what_holds_nothing_out_is_refused(options, message):

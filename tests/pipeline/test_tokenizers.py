@@ -85,7 +85,7 @@ def test_corpora_leave_their_tokenizers_in_the_record(run: Run, tmp_path: Path) 
     with pytest.raises(AlchemyError, match=r"dev gives 'ids' other ids than .*train: .* --like"):
         Mapped(str(dev))
     Mapped(str(dev), field="other")
-    with pytest.raises(AlchemyError, match="the field of a corpus needs a name"):
+    with pytest.raises(AlchemyError, match="field must not be empty"):
         Mapped(str(dev), field="")
     assert len(Mapped(str(corpus(tmp_path / "dev", "the dog", like=train)))) == 1
 

@@ -39,7 +39,7 @@ def test_characters_are_the_tokens_of_chinese(write):
     marked = Relation(path, tokens="characters", indicators=["[A]", "[B]"])[0]
     assert marked["tokens"] == ["[A]", "王", "明", "[A]", "在", "[B]", "北", "京", "[B]", "工", "作", "o", "k"]
     assert marked["e1_tokens"] == [1, 3] and marked["text"][slice(*marked["e2"])] == "北京"
-    with pytest.raises(AlchemyError, match="tokens must be 'words' or 'characters', not 'signs'"):
+    with pytest.raises(AlchemyError, match="tokens must be one of 'words', 'characters', not the text 'signs'"):
         Relation(path, tokens="signs")
 
 
@@ -82,7 +82,7 @@ def test_wrong_marks_are_named(write, text, message):
 
 
 def test_an_indicator_for_each_mark(write):
-    with pytest.raises(AlchemyError, match=r"marks is \[\], expected names that differ"):
+    with pytest.raises(AlchemyError, match="marks must not be empty"):
         Relation(write("a.tsv", "r\tx\n"), marks=[])
     with pytest.raises(AlchemyError, match="1 indicators for 2 marks; give one for each mark"):
         Relation(write("a.tsv", "r\tx\n"), indicators=["$"])
