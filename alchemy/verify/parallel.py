@@ -9,9 +9,8 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,99 +30,11 @@ from alchemy.precision import Precision
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, run_task
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, reseed
+from alchemy.verify.cuts import DOUBLE, SINGLE, Cut, Found, Gradients, Kind, Report, plan, report, several
 from alchemy.verify.trial import Ended, Job, Tell, ended, finished, go, only_training
 
-ONE_BY_ONE = 16  # samples up to which each of them is made a step
 BATCHING = ("batch_size", "batch_sampler", "max_tokens", "max_sentences")  # who of them makes batches of samples
-MEANS = (
-    "this model gives mean losses, without a count: each step of an update weighs the same, so the gradient is "
-    "only approximate where steps differ in size; return a sum and its count for the exact one"
-)
 DRAWS = "the forward pass draws random numbers, others for another cut: the gradients cannot be compared"
-
-Gradients = dict[str, Tensor]
-
-
-class Kind(NamedTuple):
-    """In which numbers is computed, how near gradients must come, and below which share they are taken for zero."""
-
-    double: bool
-    tolerance: float
-    floor: float
-
-    def __str__(self) -> str:
-        return "float64" if self.double else "float32: this model cannot be cast to float64"
-
-
-DOUBLE, SINGLE = Kind(True, 1e-6, 1e-6), Kind(False, 1e-3, 1e-2)
-
-
-class Cut(NamedTuple):
-    """One way to take the samples: how many at a time, in how many steps, by how many processes."""
-
-    size: int | None  # None: the batches are made by the pipes
-    steps: int
-    ranks: int
-
-    def __str__(self) -> str:
-        return f"{_several(self.ranks, 'process', 'es')}, {_several(self.steps, 'step')}"
-
-
-@dataclass
-class Found:
-    """The gradients of each cut, as a run of `Cuts` gives them back."""
-
-    samples: int = 0
-    unit: str = "sample"
-    quiet: int = 0  # modules whose dropout was turned off
-    means: bool = False
-    unknown: str = ""  # why the gradients cannot be compared
-    gradients: list[tuple[Cut, Gradients]] = field(default_factory=list)
-
-
-@dataclass
-class Row:
-    """How far the gradient of a cut is from the first one's, at the parameter where it is farthest."""
-
-    cut: str
-    difference: float
-    parameter: str
-
-
-@dataclass
-class Report:
-    """What `verify parallel` found."""
-
-    head: str
-    tolerance: float
-    reference: str
-    rows: list[Row]
-    notes: list[str]
-    unknown: str = ""  # why nothing can be said
-
-    @property
-    def equal(self) -> bool | None:
-        return None if self.unknown else all(row.difference <= self.tolerance for row in self.rows)
-
-    def plain(self) -> dict[str, Any]:
-        rows = [vars(row) for row in self.rows]
-        told = {"equal": self.equal, "tolerance": self.tolerance, "what": self.head, "reference": self.reference}
-        return told | {"reason": self.unknown, "cuts": rows, "notes": self.notes}
-
-    def __str__(self) -> str:
-        if self.unknown:
-            return "\n".join([*self.notes, f"not known: {self.unknown}"])
-        width = max(map(len, [self.reference, *(row.cut for row in self.rows)]))
-        rows = [f"{row.cut:<{width}}  {row.difference:.1e} in {row.parameter}" for row in self.rows]
-        lines = [self.head, f"{self.reference:<{width}}  what the others are compared with", *rows, *self.notes]
-        return "\n".join([*lines, self._verdict()])
-
-    def _verdict(self) -> str:
-        if self.equal:
-            return f"equal: no gradient differs by more than {self.tolerance:g} of its size"
-        worst = max(self.rows, key=lambda row: row.difference)
-        text = f"the gradient of {worst.parameter} differs by {worst.difference:.2g} times its size"
-        return f"not equal: with {worst.cut} {text}"
 
 
 def check(
@@ -143,34 +54,7 @@ def check(
     if ranks > 1 and not found.unknown:
         tell(f"the same over {ranks} processes")
         found.gradients += _over(doc, kind, ranks, device, user_dir)
-    return _report(kind, found)
-
-
-def _report(kind: Kind, found: Found) -> Report:
-    if found.unknown:
-        return Report(str(kind), kind.tolerance, "", [], [], found.unknown)
-    (first, reference), *others = found.gradients
-    rows = [Row(str(cut), *farthest(reference, gradients, kind.floor)) for cut, gradients in others]
-    batches = f"{_several(found.samples, 'batch', 'es')} as the pipes make them"
-    head = [batches if found.unit == "batch" else _several(found.samples, "sample"), str(kind)]
-    head += [f"dropout off in {_several(found.quiet, 'module')}"] if found.quiet else []
-    return Report(", ".join(head), kind.tolerance, str(first), rows, [MEANS] if found.means else [])
-
-
-def farthest(one: Gradients, other: Gradients, floor: float) -> tuple[float, str]:
-    """The largest difference, as a share of the gradient of that parameter, and its name.
-
-    Of parameters whose gradient is next to nothing beside the others, only rounding would be seen: `floor` is the
-    share of the largest gradient below which they do not get smaller.
-    """
-    largest = max((float(grad.abs().max()) for grad in one.values()), default=0.0)
-    found = (0.0, next(iter(one), ""))
-    for name in {**one, **other}:
-        a, b = (gradients.get(name, torch.zeros(())) for gradients in (one, other))
-        scale = max(float(a.abs().max()), float(b.abs().max()), floor * largest)
-        if scale > 0:
-            found = max(found, (float((a - b).abs().max()) / scale, name))
-    return found
+    return report(kind, found)
 
 
 def _cuts(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> Found:
@@ -285,7 +169,7 @@ class Cuts(AlchemyTrainer):
             samples = [sample for ids in itertools.islice(loader.deal, number) for sample in fetch(ids)]
         unit = "batch" if batches else "sample"
         if len(samples) < 2 * (ranks if batches else 1):
-            text = f"an update has {_several(len(samples), unit, 'es' if batches else 's')}: there is nothing to cut"
+            text = f"an update has {several(len(samples), unit, 'es' if batches else 's')}: there is nothing to cut"
             raise AlchemyError(text, section="task.datasets.train", hint="give it larger batches, or more data")
         return samples[: len(samples) // ranks * ranks] if batches else samples, kept, unit
 
@@ -347,22 +231,6 @@ class Samples(Dataset[Any]):
         return self.samples[index]
 
 
-def plan(count: int, unit: str, here: int) -> Iterator[Cut]:
-    """The cuts that a group of `here` processes makes; steps of unequal size are among them.
-
-    >>> [(cut.size, cut.steps) for cut in plan(8, "sample", 1)], [cut.size for cut in plan(8, "sample", 2)]
-    ([(8, 1), (5, 2), (1, 8)], [8, 5])
-    """
-    if unit == "batch":
-        yield Cut(None, count // here, here)
-        return
-    sizes = [count, count // 2 + 1 if count > 2 else 1]
-    if here == 1 and count > 2:
-        sizes.append(1 if count <= ONE_BY_ONE else -(-count // 4))
-    for size in sizes:
-        yield Cut(size, -(-count // size), here)
-
-
 def mixes_samples(module: nn.Module) -> str:
     """Why gradients depend on the cut, where what a module gives for a sample depends on the others of its batch."""
     names = [
@@ -402,7 +270,3 @@ def _failed(error: BaseException) -> AlchemyError:
     if isinstance(error, AlchemyError):
         return error
     return RunFailed(f"the training step failed: {type(error).__name__}: {error}")
-
-
-def _several(number: int, word: str, ending: str = "s") -> str:
-    return f"{number:,} {word}{'' if number == 1 else ending}"

@@ -9,7 +9,8 @@ import torch
 
 from alchemy.config.load import prepare_cfg
 from alchemy.errors import AlchemyError
-from alchemy.verify.parallel import MEANS, Report, check, farthest
+from alchemy.verify.cuts import MEANS, Report, farthest
+from alchemy.verify.parallel import check
 
 
 def checked(ranks: int = 1, train: dict[str, Any] | None = None, **model: Any) -> Report:

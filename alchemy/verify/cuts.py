@@ -1,0 +1,147 @@
+"""The ways to cut an update into steps and over processes, and how far their gradients are from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+ONE_BY_ONE = 16  # samples up to which each of them is made a step
+MEANS = (
+    "this model gives mean losses, without a count: each step of an update weighs the same, so the gradient is "
+    "only approximate where steps differ in size; return a sum and its count for the exact one"
+)
+
+Gradients = dict[str, Tensor]
+
+
+class Kind(NamedTuple):
+    """In which numbers is computed, how near gradients must come, and below which share they are taken for zero."""
+
+    double: bool
+    tolerance: float
+    floor: float
+
+    def __str__(self) -> str:
+        return "float64" if self.double else "float32: this model cannot be cast to float64"
+
+
+DOUBLE, SINGLE = Kind(True, 1e-6, 1e-6), Kind(False, 1e-3, 1e-2)
+
+
+class Cut(NamedTuple):
+    """One way to take the samples: how many at a time, in how many steps, by how many processes."""
+
+    size: int | None  # None: the batches are made by the pipes
+    steps: int
+    ranks: int
+
+    def __str__(self) -> str:
+        return f"{several(self.ranks, 'process', 'es')}, {several(self.steps, 'step')}"
+
+
+@dataclass
+class Found:
+    """The gradients of each cut, as a run of `Cuts` gives them back."""
+
+    samples: int = 0
+    unit: str = "sample"
+    quiet: int = 0  # modules whose dropout was turned off
+    means: bool = False
+    unknown: str = ""  # why the gradients cannot be compared
+    gradients: list[tuple[Cut, Gradients]] = field(default_factory=list)
+
+
+@dataclass
+class Row:
+    """How far the gradient of a cut is from the first one's, at the parameter where it is farthest."""
+
+    cut: str
+    difference: float
+    parameter: str
+
+
+@dataclass
+class Report:
+    """What `verify parallel` found."""
+
+    head: str
+    tolerance: float
+    reference: str
+    rows: list[Row]
+    notes: list[str]
+    unknown: str = ""  # why nothing can be said
+
+    @property
+    def equal(self) -> bool | None:
+        return None if self.unknown else all(row.difference <= self.tolerance for row in self.rows)
+
+    def plain(self) -> dict[str, Any]:
+        rows = [vars(row) for row in self.rows]
+        told = {"equal": self.equal, "tolerance": self.tolerance, "what": self.head, "reference": self.reference}
+        return told | {"reason": self.unknown, "cuts": rows, "notes": self.notes}
+
+    def __str__(self) -> str:
+        if self.unknown:
+            return "\n".join([*self.notes, f"not known: {self.unknown}"])
+        width = max(map(len, [self.reference, *(row.cut for row in self.rows)]))
+        rows = [f"{row.cut:<{width}}  {row.difference:.1e} in {row.parameter}" for row in self.rows]
+        lines = [self.head, f"{self.reference:<{width}}  what the others are compared with", *rows, *self.notes]
+        return "\n".join([*lines, self._verdict()])
+
+    def _verdict(self) -> str:
+        if self.equal:
+            return f"equal: no gradient differs by more than {self.tolerance:g} of its size"
+        worst = max(self.rows, key=lambda row: row.difference)
+        text = f"the gradient of {worst.parameter} differs by {worst.difference:.2g} times its size"
+        return f"not equal: with {worst.cut} {text}"
+
+
+def report(kind: Kind, found: Found) -> Report:
+    if found.unknown:
+        return Report(str(kind), kind.tolerance, "", [], [], found.unknown)
+    (first, reference), *others = found.gradients
+    rows = [Row(str(cut), *farthest(reference, gradients, kind.floor)) for cut, gradients in others]
+    batches = f"{several(found.samples, 'batch', 'es')} as the pipes make them"
+    head = [batches if found.unit == "batch" else several(found.samples, "sample"), str(kind)]
+    head += [f"dropout off in {several(found.quiet, 'module')}"] if found.quiet else []
+    return Report(", ".join(head), kind.tolerance, str(first), rows, [MEANS] if found.means else [])
+
+
+def farthest(one: Gradients, other: Gradients, floor: float) -> tuple[float, str]:
+    """The largest difference, as a share of the gradient of that parameter, and its name.
+
+    Of parameters whose gradient is next to nothing beside the others, only rounding would be seen: `floor` is the
+    share of the largest gradient below which they do not get smaller.
+    """
+    largest = max((float(grad.abs().max()) for grad in one.values()), default=0.0)
+    found = (0.0, next(iter(one), ""))
+    for name in {**one, **other}:
+        a, b = (gradients.get(name, torch.zeros(())) for gradients in (one, other))
+        scale = max(float(a.abs().max()), float(b.abs().max()), floor * largest)
+        if scale > 0:
+            found = max(found, (float((a - b).abs().max()) / scale, name))
+    return found
+
+
+def plan(count: int, unit: str, here: int) -> Iterator[Cut]:
+    """The cuts that a group of `here` processes makes; steps of unequal size are among them.
+
+    >>> [(cut.size, cut.steps) for cut in plan(8, "sample", 1)], [cut.size for cut in plan(8, "sample", 2)]
+    ([(8, 1), (5, 2), (1, 8)], [8, 5])
+    """
+    if unit == "batch":
+        yield Cut(None, count // here, here)
+        return
+    sizes = [count, count // 2 + 1 if count > 2 else 1]
+    if here == 1 and count > 2:
+        sizes.append(1 if count <= ONE_BY_ONE else -(-count // 4))
+    for size in sizes:
+        yield Cut(size, -(-count // size), here)
+
+
+def several(number: int, word: str, ending: str = "s") -> str:
+    return f"{number:,} {word}{'' if number == 1 else ending}"
