@@ -236,9 +236,9 @@ def test_what_cannot_be_is_told(corpora: Path, tmp_path: Path) -> None:
     refused("max_length must be a whole number, not the text '9'", limits={"max_length": "9"})
     refused("Limits takes no 'max_lenght'", limits={"max_lenght": 3}, search={})  # though nothing is written yet
     refused("max_extra must be at most 1000000000", limits={"max_extra": 10**20})
-    refused("max_length = 3 must be at least 1, and min_length = 4", limits={"max_length": 3, "min_length": 4})
+    refused("max_length = 3 must be at least min_length = 4", limits={"max_length": 3, "min_length": 4})
     refused("beam must be at least 1, not 0", search={"type": "alchemy.generate.BeamSearch", "beam": 0})
-    refused("nbest = 9 must be at least 1", search={"type": "alchemy.generate.BeamSearch", "nbest": 9})
+    refused("nbest = 9 must be at most beam = 5", search={"type": "alchemy.generate.BeamSearch", "nbest": 9})
     Words.train(["a dog"]).save(tmp_path / "words")
     both = {f"{side}_tokenizer": str(tmp_path / "words") for side in ("source", "target")}
     refused(r"train.en gives 'source' other ids than \S+words", **both)
