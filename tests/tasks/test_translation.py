@@ -242,5 +242,5 @@ def test_what_cannot_be_is_told(corpora: Path, tmp_path: Path) -> None:
     Words.train(["a dog"]).save(tmp_path / "words")
     both = {f"{side}_tokenizer": str(tmp_path / "words") for side in ("source", "target")}
     refused(r"train.en gives 'source' other ids than \S+words", **both)
-    refused("alignments must be '', 'words', 'tokens', not 'word'; did you mean 'words'", alignments="word")
+    refused("alignments must be one of '', 'words', 'tokens', not the text 'word'", alignments="word")
     refused("nothing tells the tokenizer of the source", datasets={"train": {"pipes": []}})
