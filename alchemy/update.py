@@ -33,6 +33,23 @@ class NotFinite(RunFailed):
     """A loss or a gradient is NaN or infinite, and the config says that training ends there."""
 
 
+class MicroBatch:
+    """The block of one micro-batch: inside `no_sync` where its gradients stay here, and seen by the observer."""
+
+    def __init__(self, updater: GradientUpdater, *blocks: contextlib.AbstractContextManager[Any]) -> None:
+        self.updater, self.blocks = updater, blocks
+
+    def __enter__(self) -> None:
+        for block in self.blocks:
+            block.__enter__()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        for block in reversed(self.blocks):
+            block.__exit__(kind, error, trace)
+        if error is None:
+            self.updater.leave_micro_batch()
+
+
 class GradientUpdater:
     """An update every `period` micro-batches, of the sum of the losses over the sum of their counts: `[backward]`.
 
@@ -69,27 +86,24 @@ class GradientUpdater:
         self._ended = self._moved = False  # whether a window was full since the last update, and weights have changed
         self._joined = False  # whether the losses of now are pieces of one micro-batch
         self._synced = True  # whether the gradients are those of all processes
-        self._real = True  # False for a batch that is computed only because other processes have one
+        self.real = True  # False for a batch that is computed only because other processes have one
         self._warned = False
 
     # -- a micro-batch
-    @contextlib.contextmanager
-    def micro_batch(self, batch: Any, *, last: bool = False, real: bool = True) -> Iterator[None]:
+    def micro_batch(self, batch: Any, *, last: bool = False, real: bool = True) -> MicroBatch:
         """Around forward and backward; `last` says that no step of the epoch follows.
 
         Gradients travel between the processes once an update: in its last micro-batch.
         """
-        several, self._real = isinstance(self.run.optim, Mapping), real
+        self.real = real
         # several optimisers: DDP knows of one backward pass for each forward only
-        self._synced = not several and (last or self._whole.steps + 1 >= self.period)
-        with (
-            NOTHING if self._synced else self.run.group.no_sync(self.run.model.model),
-            self.observer.micro_batch(batch),
-        ):
-            yield
-        self.end_micro_batch()
-        if several and self._ended:
-            self._count_update()
+        self._synced = not self._several and (last or self._whole.steps + 1 >= self.period)
+        alone = NOTHING if self._synced else self.run.group.no_sync(self.run.model.model)
+        return MicroBatch(self, alone, self.observer.micro_batch(batch))
+
+    @property
+    def _several(self) -> bool:
+        return isinstance(self.run.optim, Mapping)
 
     def accumulate(self, loss: Loss, optim: str = "") -> None:
         """Adds the gradients of a loss to those of its window; a named optimiser steps when its window is full."""
@@ -101,7 +115,7 @@ class GradientUpdater:
         window = self._window(optim)
         window.begin()
         self.observer.loss(loss, optim)
-        if not self._real:
+        if not self.real:
             total, count = total * 0, 0
         elif window.name:
             self._check_whole()
@@ -130,6 +144,11 @@ class GradientUpdater:
         if self._whole.touched and not self._joined:
             self._whole.steps += 1
             self._whole.touched = False
+
+    def leave_micro_batch(self) -> None:
+        self.end_micro_batch()
+        if self._ended and self._several:
+            self._count_update()
 
     def _end_step(self, window: Window) -> None:
         window.steps += 1

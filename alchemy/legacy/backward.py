@@ -83,6 +83,12 @@ class DefaultBackwardHandler(BackwardHandler):
         is_open: bool = self._updater.is_open
         return is_open
 
+    @property
+    def real(self) -> bool:
+        """False while a batch is computed only because other processes have one."""
+        real: bool = self._updater.real
+        return real
+
     def flush(self) -> None:
         """Makes the update of a window that is not full."""
         self._updater.flush()

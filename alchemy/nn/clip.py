@@ -19,15 +19,19 @@ def norm_of(params: Sequence[nn.Parameter]) -> Tensor | None:
         return _norm_one_by_one([param for param in params if param.grad is not None])
 
 
-def clip_to(max_norm: float, norm: Tensor, grads: list[Tensor]) -> None:
-    """Multiplies gradients of the given norm so that it is at most `max_norm`; waits for no device."""
-    scale: float | Tensor
-    if norm.device.type == "cpu":  # reading a number back is free here, and mostly there is nothing to multiply
-        scale = max_norm / (norm.item() + 1e-6)
-        if scale >= 1.0:
-            return
-    else:
-        scale = (max_norm / (norm + 1e-6)).clamp_(max=1.0)
+def clip_factor(max_norm: float, norm: Tensor) -> float | Tensor | None:
+    """What gradients of this norm are multiplied by, so that it is at most `max_norm`; None for nothing.
+
+    Waits for no device; on the CPU reading a number back is free, and mostly there is nothing to multiply.
+    """
+    if norm.device.type != "cpu":
+        return (max_norm / (norm + 1e-6)).clamp_(max=1.0)
+    factor = max_norm / (norm.item() + 1e-6)
+    return factor if factor < 1.0 else None
+
+
+def scale_grads(grads: list[Tensor], scale: float | Tensor, norm: Tensor) -> None:
+    """Multiplies gradients, sparse ones and those on several devices too."""
     if any(grad.is_sparse or grad.device != grads[0].device for grad in grads):
         for grad in grads:
             factor = scale.to(grad.device) if isinstance(scale, Tensor) else scale

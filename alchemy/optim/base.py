@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.nn.clip import clip_to, norm_of, scalar_like
+from alchemy.nn.clip import clip_factor, norm_of, scalar_like, scale_grads
 from alchemy.nn.groups import Group, as_groups, hidden, matches, plain_values, split_decay, undecayed, unwrapped
 from alchemy.registry import Registrable, filled_from, parameters
 
@@ -121,8 +121,9 @@ class AlchemyOptimizer(Registrable):
     def clip(self, max_norm: float) -> None:
         """Scales the gradients down to `max_norm`; as `torch.nn.utils.clip_grad_norm_` in half the time."""
         norm = self.grad_norm if self._measured else self.measure()
-        if norm is not None:
-            clip_to(max_norm, norm, self._grads())
+        factor = None if norm is None else clip_factor(max_norm, norm)
+        if norm is not None and factor is not None:
+            scale_grads(self._grads(), factor, norm)
         self._measured = False
 
     @property
