@@ -24,14 +24,14 @@ Block = contextlib.AbstractContextManager[Any]
 _NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
 
 
-class Stateful(Protocol):
+class _Stateful(Protocol):
     """What is part of a checkpoint."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-class Stateless:
+class _Stateless:
     """Has nothing to save, and nothing to restore."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Alone:
         return ()
 
 
-class CheckpointsLike(Stateful, Protocol):
+class CheckpointsLike(_Stateful, Protocol):
     """What a run needs of its checkpoints."""
 
     parts: dict[str, Any]
@@ -111,7 +111,7 @@ class CheckpointsLike(Stateful, Protocol):
     def save(self, where: Where, why: str) -> Path | None: ...
 
 
-class NoCheckpoints(Stateless):
+class NoCheckpoints(_Stateless):
     """A run that keeps no state and knows no best score: one that does not train."""
 
     cost: Mapping[str, float] = {"calling": 0.0, "writing": 0.0}
@@ -137,7 +137,7 @@ class NoCheckpoints(Stateless):
 Digest = Callable[[], bytes | None] | bytes | None
 
 
-class SampleLedger(Stateful, Protocol):
+class SampleLedger(_Stateful, Protocol):
     """Where a run writes down which samples each update has seen."""
 
     def saw(self, ids: Sequence[int] | None, digest: Digest = None) -> None: ...
@@ -155,7 +155,7 @@ class SampleLedger(Stateful, Protocol):
     def error(self) -> str: ...
 
 
-class NoLedger(Stateless):
+class NoLedger(_Stateless):
     """A run that does not write down which samples it has seen."""
 
     dropped, error = 0, ""
@@ -183,7 +183,7 @@ class NoLedger(Stateless):
         pass
 
 
-class MixedPrecision(Stateful, Protocol):
+class MixedPrecision(_Stateful, Protocol):
     """In which numbers a run computes: `[precision]`."""
 
     @property
@@ -198,7 +198,7 @@ class MixedPrecision(Stateful, Protocol):
     def prepare(self, model: AlchemyModel) -> None: ...
 
 
-class FullPrecision(Stateless):
+class FullPrecision(_Stateless):
     """Numbers as the parameters have them: nothing is cast, scaled or compiled."""
 
     scales = False
@@ -228,7 +228,7 @@ class FullPrecision(Stateless):
         pass
 
 
-class Updater(Stateful, Protocol):
+class Updater(_Stateful, Protocol):
     """Turns the losses of micro-batches into updates: `[backward]`. The loop drives it."""
 
     period: int  # micro-batches of an update in this process
@@ -262,7 +262,7 @@ class Updater(Stateful, Protocol):
     def joined(self) -> Block: ...
 
 
-class NoUpdater(Stateless):
+class NoUpdater(_Stateless):
     """A run that does not train."""
 
     period, updates, attempts, skipped, nonfinite = 1, 0, 0, 0, "stop"
@@ -293,14 +293,14 @@ class NoUpdater(Stateless):
         return _NOTHING
 
 
-class WeightAverage(Stateful, Protocol):
+class WeightAverage(_Stateful, Protocol):
     """Weights averaged over training: `[ema]`."""
 
     def after_update(self, update: int) -> None: ...
     def applied(self) -> Block: ...
 
 
-class NoAverage(Stateless):
+class NoAverage(_Stateless):
     """The weights are those of the last update."""
 
     def after_update(self, update: int) -> None:
@@ -310,7 +310,7 @@ class NoAverage(Stateless):
         return _NOTHING
 
 
-class StopRules(Stateful, Protocol):
+class StopRules(_Stateful, Protocol):
     """What a run needs of its stop rules: each method returns the reason to stop, or nothing."""
 
     def after_update(self, run: Run) -> str: ...
@@ -318,7 +318,7 @@ class StopRules(Stateful, Protocol):
     def after_log(self, run: Run, values: Mapping[str, float]) -> str: ...
 
 
-class NoRules(Stateless):
+class NoRules(_Stateless):
     """Nothing but the schedule says when training ends."""
 
     def after_update(self, run: Run) -> str:

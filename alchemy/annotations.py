@@ -77,7 +77,7 @@ def misfits(name: str, value: Any, annotation: str, default: str = "") -> list[t
             for spot, item, limit in _broken(name, value, tree)
         ]
         return list(dict.fromkeys(rows))
-    inner = items_of(annotation, type(value))
+    inner = _items_of(annotation, type(value))
     if inner and _fits(type(value)(), tree, limits=False):  # the table, or list, is right, and something in it is not
         items = dict.items(value) if isinstance(value, dict) else enumerate(value)
         return [row for key, item in items for row in misfits(f"{name}.{key}", item, inner)]
@@ -171,7 +171,7 @@ def remedy(value: Any, annotation: str) -> str:
     return ""
 
 
-def items_of(annotation: str, kind: type) -> str:
+def _items_of(annotation: str, kind: type) -> str:
     """The annotation of what a table, or a list of choices, holds; nothing where it holds anything.
 
     >>> items_of("int | dict[str, float]", dict), items_of("dict", dict), items_of("list[Literal['a']]", list)

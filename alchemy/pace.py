@@ -39,7 +39,7 @@ class Pace:
         """Memory in use; asked for once a second, since the system answers slowly."""
         now = time.monotonic()
         if now - self._asked >= 1.0:
-            self._asked, self._in_use = now, system_values(self.run.device)
+            self._asked, self._in_use = now, _system_values(self.run.device)
         return self._in_use
 
     def is_due(self) -> bool:
@@ -77,7 +77,7 @@ def _full_name(name: str) -> str:
     return name if "/" in name else f"train/{name}"
 
 
-def system_values(device: torch.device | None) -> dict[str, float]:
+def _system_values(device: torch.device | None) -> dict[str, float]:
     """Memory in use, in MiB."""
     values = {}
     with contextlib.suppress(OSError), open("/proc/self/statm") as statm:

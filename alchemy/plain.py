@@ -98,7 +98,7 @@ class PlainModel(AlchemyModel):
         self.model = module
         self.names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
         self._fields = _fields(module, inputs)
-        self._shifts = predicts_next(module)
+        self._shifts = _predicts_next(module)
         table = dict(self.criterion_cfg or {})
         self.target, self.scored = table.pop("target", ""), table.pop("output", "")
         self.criterion = build_loss(table) if table else None
@@ -223,7 +223,7 @@ def _fields(module: nn.Module, mapped: Mapping[str, str]) -> Fields:
     return Fields(title, names, mapped)
 
 
-def predicts_next(module: nn.Module) -> bool:
+def _predicts_next(module: nn.Module) -> bool:
     """Whether a module is one of transformers' causal language models, which shift their labels by one."""
     if "transformers" not in sys.modules:
         return False

@@ -27,7 +27,7 @@ class Registrable:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
-            cls.__init__ = constrained(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = _constrained(cls.__init__)  # type: ignore[method-assign]
 
     @classmethod
     def register(cls, alias: str | None = None, exist_ok: bool = False) -> Callable[[C], C]:
@@ -155,7 +155,7 @@ def _keywords(
         if key not in names and not takes_any:
             hint = did_you_mean(key, names) or f"it takes {', '.join(names) or 'nothing'}"
             raise AlchemyError(f"{_name(cls)} takes no {key!r}", where=where_of(table, key), section=section, hint=hint)
-    for key, text, hint in wrong_values(cls, {key: table[key] for key in keys}):
+    for key, text, hint in _wrong_values(cls, {key: table[key] for key in keys}):
         raise AlchemyError(f"{_name(cls)}: {text}", where=where_of(table, key), section=section, hint=hint)
     # parts with typed keywords get plain values; old ones, which swallow all, get the tables as they are
     values = {key: table[key] if takes_any else plain(table[key]) for key in keys}
@@ -182,7 +182,7 @@ def parameters(cls: Callable[..., Any]) -> tuple[dict[str, bool], bool]:
     return names, any(row.kind is inspect.Parameter.VAR_KEYWORD for row in rows)
 
 
-def wrong_values(
+def _wrong_values(
     function: Callable[..., Any], values: Mapping[str, Any], *, limited: bool = False
 ) -> Iterator[tuple[str, str, str]]:
     """What the annotations of a class or function do not allow: the parameter, what is wrong, how to fix it.
@@ -253,13 +253,13 @@ def _default(value: Any) -> str:
     return "" if value is inspect.Parameter.empty else repr(value)
 
 
-def constrained(init: Callable[..., None]) -> Callable[..., None]:
+def _constrained(init: Callable[..., None]) -> Callable[..., None]:
     """A constructor that refuses what its signature or a rule excludes, also when code calls it."""
 
     @functools.wraps(init)
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
         values = dict(zip(annotations_of(init), (self, *args))) | kwargs
-        for _, text, hint in wrong_values(init, values, limited=True):
+        for _, text, hint in _wrong_values(init, values, limited=True):
             raise AlchemyError(f"{type(self).__name__}: {text}", hint=hint)
         if all(name in values for name, required in parameters(init)[0].items() if required):
             for _, text, hint in broken_rules(init, values):
@@ -279,7 +279,7 @@ def filled_from(table_of: Callable[[], Mapping[str, Any]]) -> Callable[[Callable
         rows = inspect.signature(init).parameters.values()
         names = [row.name for row in rows if row.kind is inspect.Parameter.KEYWORD_ONLY]
 
-        init = constrained(init)  # what is filled in, too
+        init = _constrained(init)  # what is filled in, too
 
         @functools.wraps(init)
         def filled(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -133,7 +133,7 @@ class AlchemyTrainer(AlchemyRunner):
         context = self.context
         self.set_up()
         keep_state(context)
-        warn_never_read(context.cfg)
+        _warn_never_read(context.cfg)
         announce(context)
         with self._looping():
             try:
@@ -157,7 +157,7 @@ class ALchemyTester(AlchemyRunner):
 
     def run(self) -> Any:
         prepare(self.context)
-        warn_never_read(self.context.cfg)
+        _warn_never_read(self.context.cfg)
         with self._looping():
             return evaluate("test", needs_loss=False)
 
@@ -169,7 +169,7 @@ class AlchemyInferenceRunner(AlchemyRunner):
     def run(self) -> Any:
         context = self.context
         prepare(context)
-        warn_never_read(context.cfg)
+        _warn_never_read(context.cfg)
         with self._looping(), PredictionFile.of(context) as file:
             for batch, outputs in infer(context):
                 file.write(outputs, batch)
@@ -206,7 +206,7 @@ def evaluate_at_end(context: Run) -> None:
         evaluate("dev")
 
 
-def warn_never_read(cfg: Document) -> None:
+def _warn_never_read(cfg: Document) -> None:
     """Names the keys that no part has read by the end of the set-up: in old-style parts nothing else finds them."""
     for section, key, where, missed in cfg.never_read():
         # tables of data sets are handed over whole, and top-level ones may belong to a later version

@@ -47,7 +47,7 @@ def keep_state(run: Run) -> None:
     run.ledger = Ledger(Path(folder) / "ledger.jsonl" if run.group.is_main else None)
     run.exits.callback(_close_ledger, run)
     checkpoints.parts, checkpoints.note = parts_of(run), run.record.note
-    checkpoints.saver.before = Journals(run).write_down
+    checkpoints.saver.before = _Journals(run).write_down
     checkpoints.named = Named(Path(folder), run.try_get_global("checkpt_dir"), _own_save(run, checkpoints.enabled))
     run.exits.callback(checkpoints.close)
     if run.resume_from is not None:
@@ -113,7 +113,7 @@ def _take_up(run: Run, checkpoints: Checkpoints) -> None:
         run.ledger.resume(run.record.generation, update)
 
 
-class Journals:
+class _Journals:
     """The rows that a state counts, which must be on the disk before it."""
 
     def __init__(self, run: Run) -> None:

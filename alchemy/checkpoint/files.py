@@ -68,7 +68,7 @@ def write(target: Path, files: Mapping[str, Any], manifest: Manifest, disk: Disk
             written = []
             for name, content in files.items():
                 written.append(opened.enter_context(disk.open(temporary / name)))
-                chunks = tensor_bytes(content) if name.endswith(TENSORS) else iter([json_bytes(content)])
+                chunks = _tensor_bytes(content) if name.endswith(TENSORS) else iter([json_bytes(content)])
                 manifest.files[name] = _fill(written[-1], chunks, disk)
             written.append(opened.enter_context(disk.open(temporary / MANIFEST)))
             _fill(written[-1], iter([manifest.text().encode()]), disk)
@@ -96,7 +96,7 @@ def json_bytes(content: Any) -> bytes:
     return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
-def tensor_bytes(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+def _tensor_bytes(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     """A safetensors file, piece by piece: never a second copy of the tensors in memory."""
     # largest elements first, so that every tensor is aligned to its own, as readers want it
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))

@@ -31,7 +31,7 @@ class Every:
         return bool(self.epochs) and (epoch + 1) % self.epochs == 0
 
 
-class Rank(NamedTuple):
+class _Rank(NamedTuple):
     value: float
     update: int
     name: str  # of the checkpoint; empty where none is kept
@@ -54,11 +54,11 @@ class Watch:
 
     def __init__(self, monitor: Monitor, keep: int = 1, names: Sequence[str] = ()) -> None:
         self.monitor, self.keep, self.names = monitor, keep, tuple(names)
-        self.rows: list[Rank] = []
+        self.rows: list[_Rank] = []
         self.latest: Score | None = None
         self.due: Score | None = None  # one of the best, whose checkpoint is still to be written
         self.leader: Score | None = None  # the last one that came first
-        self._before: list[Rank] = []  # until it is known that the checkpoint of the last one was written
+        self._before: list[_Rank] = []  # until it is known that the checkpoint of the last one was written
 
     @property
     def key(self) -> str:
@@ -90,7 +90,7 @@ class Watch:
         if self.leads(score.value):
             self.leader = score
         sign = -1.0 if self.monitor.mode == "max" else 1.0
-        rows = [*self.rows, Rank(score.value, score.where.update, name)]
+        rows = [*self.rows, _Rank(score.value, score.where.update, name)]
         self._before, self.rows = self.rows, sorted(rows, key=lambda row: sign * row.value)[: max(self.keep, 1)]
 
     def forget(self, names: Collection[str]) -> None:
@@ -99,4 +99,4 @@ class Watch:
             self.rows = [row for row in self._before if row.name not in names]
 
     def load(self, rows: Sequence[Sequence[Any]]) -> None:
-        self.rows = [Rank(float(value), int(update), str(name)) for value, update, name in rows][: max(self.keep, 1)]
+        self.rows = [_Rank(float(value), int(update), str(name)) for value, update, name in rows][: max(self.keep, 1)]

@@ -99,11 +99,11 @@ def _dispatch(words: list[str]) -> int:
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
     if not words:
-        print(overview(), file=sys.stderr)
+        print(_overview(), file=sys.stderr)
         return 2
     name, rest = words[0], words[1:]
     if name in ("-h", "--help"):
-        print(overview())
+        print(_overview())
         return 0
     if name in ("-V", "--version"):
         name = "version"
@@ -142,7 +142,7 @@ def _complete(words: list[str]) -> int:
     return 0
 
 
-def overview() -> str:
+def _overview() -> str:
     """What `alchemy --help` prints, made without a parser so that it costs nothing."""
     rows = "\n".join(f"  {name:<11} {purpose}" for name, purpose in COMMANDS.items())
     return (

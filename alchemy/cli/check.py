@@ -40,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
     problems: list[Problem] = []
     notes: list[str] = []  # what the deep check has measured
     for source in args.cfgs:
-        problems += examine(source, args, notes)
+        problems += _examine(source, args, notes)
     if args.json:
         import json
 
@@ -53,7 +53,7 @@ def main(args: argparse.Namespace) -> int:
     return 2 if errors(problems) else 0
 
 
-def examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Problem]:
+def _examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Problem]:
     """The problems of one file: of its body and of each of its variants, or of the variant that is named."""
     from alchemy.cli.launch import vet
     from alchemy.config.load import expand, variants

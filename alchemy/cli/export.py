@@ -60,7 +60,7 @@ def main(args: argparse.Namespace) -> int:
     args.batch_size = 1  # nobody asks anything
     with opened(target, args) as predictor:
         task = predictor.run.task
-        found = export_of(
+        found = _export_of(
             predictor.run,
             target,
             args,
@@ -72,7 +72,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def export_of(run: Any, target: Any, args: argparse.Namespace, pairs: Callable[[], list[Pair]]) -> Export:
+def _export_of(run: Any, target: Any, args: argparse.Namespace, pairs: Callable[[], list[Pair]]) -> Export:
     """The export of the model that is open, made where it is not there."""
     from alchemy.export.kept import Trained, exported, folder_of
 
@@ -83,7 +83,7 @@ def export_of(run: Any, target: Any, args: argparse.Namespace, pairs: Callable[[
         raise AlchemyError(f"{args.target} is no record, so there is no place for an export", hint="give a record")
     folder = Path(to) if to else folder_of(target.record, args.precision)
     trained = Trained(run.model.module, task.special, task.source_tokenizer, task.target_tokenizer)
-    return exported(folder, trained, args.precision, pairs, watched)
+    return exported(folder, trained, args.precision, pairs, _watched)
 
 
 @contextlib.contextmanager
@@ -109,7 +109,7 @@ def engaged(run: Any, target: Any, args: argparse.Namespace) -> Iterator[None]:
                 raise
             return of_lines(task, args.input)
 
-    made = export_of(run, target, args, pairs)
+    made = _export_of(run, target, args, pairs)
     if not made.old:
         print(f"{made.folder}: {made.agreement}", file=sys.stderr)
     told = args.scores or task.tokens
@@ -118,7 +118,7 @@ def engaged(run: Any, target: Any, args: argparse.Namespace) -> Iterator[None]:
     yield
 
 
-def watched(blocks: Blocks) -> Iterator[Sequence[Pair]]:
+def _watched(blocks: Blocks) -> Iterator[Sequence[Pair]]:
     """The blocks of a check, counted by a bar."""
     from alchemy.progress import Bar, Terminal
 

@@ -44,13 +44,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", type=int, default=64, metavar="N", help="sentences that are read together (default: 64)")
     add("--engine", choices=["torch", "ctranslate2"], default="torch", help="what writes the texts (default: torch)")
     add_precision(parser)
-    add_shape(parser.add_argument_group("output"))
-    add_search(parser.add_argument_group("search", "what the config says, unless it is told here"))
+    _add_shape(parser.add_argument_group("output"))
+    _add_search(parser.add_argument_group("search", "what the config says, unless it is told here"))
     add_overrides(parser)
     add_launch(parser)
 
 
-def add_shape(group: Any) -> None:
+def _add_shape(group: Any) -> None:
     add = group.add_argument
     add("--scores", action="store_true", help="the score of each text in front of it, and a tab")
     about = "behind a tab pairs such as 0-0 1-2: a word of the source, and of the text"
@@ -60,7 +60,7 @@ def add_shape(group: Any) -> None:
     add("--json", action="store_true", help="an object a line, with all texts, their scores and their tokens")
 
 
-def add_search(group: Any) -> None:
+def _add_search(group: Any) -> None:
     add = group.add_argument
     add("--beam", type=int, metavar="N", help="hypotheses that are kept of each sentence")
     add("--nbest", type=int, metavar="N", help="texts of each sentence; the number of the line stands in front of each")
@@ -89,13 +89,13 @@ def main(args: argparse.Namespace) -> int:
 
     read = [args.input, *([args.prefixes] if args.prefixes else [])]
     check_files(read, args.output)
-    refuse_if_unclear(args)
+    _refuse_if_unclear(args)
     detokenized = detokenizer(args.detokenize)
     reach(args.user_dir)
     target = open_target(args, quiet=True)
     table = translation(target)
-    table["search"] = search = search_of(args, plain(table.peek("search")))
-    shape = Shape(args.json, args.scores, bool(args.alignments), search.get("nbest", 1) != 1, detokenized)
+    table["search"] = search = _search_of(args, plain(table.peek("search")))
+    shape = _Shape(args.json, args.scores, bool(args.alignments), search.get("nbest", 1) != 1, detokenized)
     table["limits"] = plain(table.peek("limits")) | given(args, LIMITS)
     table["tokens"], table["alignments"] = args.json, args.alignments
     with (
@@ -112,7 +112,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def refuse_if_unclear(args: argparse.Namespace) -> None:
+def _refuse_if_unclear(args: argparse.Namespace) -> None:
     """Options that do not go together are told before the model is loaded."""
     alone = [name for name in ("prefixes", "ensemble") if getattr(args, name)]
     if alone and args.engine != "torch":
@@ -128,7 +128,7 @@ def translation(target: Any) -> Any:
     return table
 
 
-def search_of(args: argparse.Namespace, there: dict[str, Any]) -> dict[str, Any]:
+def _search_of(args: argparse.Namespace, there: dict[str, Any]) -> dict[str, Any]:
     """The table of the search: that of the config, with what the command line says."""
     asked = given(args, SEARCH)
     drawn, searched = ([f"--{key.replace('_', '-')}" for key in keys if key in asked] for keys in (DRAWN, SEARCHED))
@@ -210,12 +210,12 @@ def joined(predictor: Any, args: argparse.Namespace) -> Iterator[None]:
             translation(target)
             other = stack.enter_context(opened(target, args))
             for side in ("source", "target"):
-                check_same(name, side, *(getattr(one.run.task, f"{side}_tokenizer") for one in (predictor, other)))
+                _check_same(name, side, *(getattr(one.run.task, f"{side}_tokenizer") for one in (predictor, other)))
             predictor.run.task.others.append(other.run.model)
         yield
 
 
-def check_same(name: str, side: str, ours: Any, other: Any) -> None:
+def _check_same(name: str, side: str, ours: Any, other: Any) -> None:
     """An error where the ids of another model stand for other tokens."""
     if ours.digest == other.digest:
         return
@@ -251,7 +251,7 @@ def written(predictor: Any, questions: Iterable[Question]) -> Iterator[dict[str,
     yield from blank()
 
 
-class Shape(NamedTuple):
+class _Shape(NamedTuple):
     """How answers are shown."""
 
     json: bool

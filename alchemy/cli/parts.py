@@ -26,7 +26,7 @@ def main(args: argparse.Namespace) -> int:
     from alchemy.config.source import KINDS, parts
 
     kind = _kind(args.kind, list(KINDS))
-    found = [*own_parts(args.user_dir, kind), *parts(kind)]
+    found = [*_own_parts(args.user_dir, kind), *parts(kind)]
     if args.json:
         import json
 
@@ -39,7 +39,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def own_parts(user_dir: str, kind: str) -> list[Any]:
+def _own_parts(user_dir: str, kind: str) -> list[Any]:
     """The parts of a project, found in its source under the names that a config writes."""
     from alchemy.config.modules import locate, read
     from alchemy.config.source import Part, look

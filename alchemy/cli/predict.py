@@ -48,7 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     from alchemy.launch.project import reach
 
-    suffix = choose_format(args.out, args.format)
+    suffix = _choose_format(args.out, args.format)
     reach(args.user_dir)
     if args.source == "-":
         args.source, args.stdin = None, "-"
@@ -56,10 +56,10 @@ def main(args: argparse.Namespace) -> int:
         return answer(args, suffix)
     if args.pair or args.column:
         raise AlchemyError("there is nothing to ask", hint="give --text, or --file")
-    return predict_split(args, suffix)
+    return _predict_split(args, suffix)
 
 
-def predict_split(args: argparse.Namespace, suffix: str) -> int:
+def _predict_split(args: argparse.Namespace, suffix: str) -> int:
     """Writes what the model says about the data of its config, in a run of its own."""
     from alchemy.cli.derive import for_prediction
     from alchemy.cli.target import open_target, start_derived
@@ -170,7 +170,7 @@ def counted(rows: Iterator[dict[str, Any]], bar: bool) -> Iterator[dict[str, Any
         progress.finish()
 
 
-def choose_format(out: str, asked: str | None) -> str:
+def _choose_format(out: str, asked: str | None) -> str:
     """The format of the file; its name and `--format` must agree.
 
     >>> choose_format("a.csv", None), choose_format("", None)

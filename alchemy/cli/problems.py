@@ -11,34 +11,34 @@ from alchemy.errors import Problem
 
 def report(problems: Sequence[Problem], out: TextIO) -> None:
     """Prints the warnings, then the errors, then how many there are of each."""
-    for problem in sorted(unique(problems), key=lambda row: row.error):
+    for problem in sorted(_unique(problems), key=lambda row: row.error):
         print(f"{'error' if problem.error else 'warning'}: {problem}", file=out)
     if problems:
-        print(summary(problems), file=out)
+        print(_summary(problems), file=out)
 
 
-def unique(problems: Sequence[Problem]) -> list[Problem]:
+def _unique(problems: Sequence[Problem]) -> list[Problem]:
     """Each once: the variants of a file share the problems of its body."""
     return list(dict.fromkeys(problems))
 
 
 def errors(problems: Sequence[Problem]) -> list[Problem]:
-    return [problem for problem in unique(problems) if problem.error]
+    return [problem for problem in _unique(problems) if problem.error]
 
 
-def summary(problems: Sequence[Problem]) -> str:
+def _summary(problems: Sequence[Problem]) -> str:
     """
     >>> summary([Problem("a"), Problem("b", error=False), Problem("c", error=False)])
     '1 error, 2 warnings'
     """
     wrong = len(errors(problems))
-    return f"{_count(wrong, 'error')}, {_count(len(unique(problems)) - wrong, 'warning')}"
+    return f"{_count(wrong, 'error')}, {_count(len(_unique(problems)) - wrong, 'warning')}"
 
 
 def as_data(problems: Sequence[Problem]) -> dict[str, Any]:
     """What `--json` prints."""
     wrong = len(errors(problems))
-    rows = [asdict(problem) for problem in unique(problems)]
+    rows = [asdict(problem) for problem in _unique(problems)]
     return {"ok": not wrong, "errors": wrong, "warnings": len(rows) - wrong, "problems": rows}
 
 

@@ -47,7 +47,7 @@ def main(args: argparse.Namespace) -> int:
     reach(args.user_dir)
     target = open_target(args, quiet=True)
     translation(target)
-    totals = Totals()
+    totals = _Totals()
     with opened(target, args) as predictor, output(args.output) as out:
         for questions in pairs(args.sources, args.targets):
             for row in counted(written(predictor, questions), bar=bool(args.output)):
@@ -99,7 +99,7 @@ def shown(row: dict[str, Any], json: bool, per_token: bool) -> str:
     return f"{row['score']:.4f}\t{len(each)}{behind}\n"
 
 
-class Totals:
+class _Totals:
     """Sums over all pairs."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ def check_combos(layout: Layout) -> Iterator[Problem]:
         yield from rule(layout)
 
 
-class Split:
+class _Split:
     """The data set of one split: its table for the loader, and its pipes."""
 
     def __init__(self, name: str, table: Any, pipes: list[Slot]) -> None:
@@ -47,16 +47,16 @@ class Split:
         return Problem(message, where(self.table, key), f"task.datasets.{self.name}", hint, error)
 
 
-def splits_of(layout: Layout) -> list[Split]:
+def _splits_of(layout: Layout) -> list[_Split]:
     rows = layout.splits.items()
-    return [Split(name, table, layout.inside(f"task.datasets.{name}.pipes")) for name, table in rows]
+    return [_Split(name, table, layout.inside(f"task.datasets.{name}.pipes")) for name, table in rows]
 
 
 # -- data
 
 
-def shuffled_stream(layout: Layout) -> Iterator[Problem]:
-    for split in splits_of(layout):
+def _shuffled_stream(layout: Layout) -> Iterator[Problem]:
+    for split in _splits_of(layout):
         for key in ("shuffle", "sampler", "batch_sampler"):
             if split.iterable and split.on(key):
                 text = f"{key} cannot be used with iterable data ({split.pipes[-1].name} is the last pipe)"
@@ -64,8 +64,8 @@ def shuffled_stream(layout: Layout) -> Iterator[Problem]:
                 yield split.problem(text, key, hint)
 
 
-def workers_without_split(layout: Layout) -> Iterator[Problem]:
-    for split in splits_of(layout):
+def _workers_without_split(layout: Layout) -> Iterator[Problem]:
+    for split in _splits_of(layout):
         workers = split.number("num_workers")
         if not split.iterable or workers < 2 or any(_splits(pipe) for pipe in split.pipes):
             continue
@@ -81,8 +81,8 @@ def _splits(pipe: Slot) -> bool:
     return pipe.is_a("SplitByWorker", "Sharding") or "get_worker_info" in words or "splits" in words
 
 
-def split_twice(layout: Layout) -> Iterator[Problem]:
-    for split in splits_of(layout):
+def _split_twice(layout: Layout) -> Iterator[Problem]:
+    for split in _splits_of(layout):
         for pipe in split.find("SplitByWorker")[1:]:
             yield pipe.problem(
                 "the data is split by worker twice, and most of it is lost", hint="remove one SplitByWorker"
@@ -94,8 +94,8 @@ def split_twice(layout: Layout) -> Iterator[Problem]:
                 yield pipe.problem(text, hint="remove SplitByWorker: ItrToLst needs the whole data")
 
 
-def batched_twice(layout: Layout) -> Iterator[Problem]:
-    for split in splits_of(layout):
+def _batched_twice(layout: Layout) -> Iterator[Problem]:
+    for split in _splits_of(layout):
         batches = split.find("Batch", "BucketBatch", "TokenBatch")
         for pipe in batches[1:]:
             yield pipe.problem("the data is batched twice: a batch of batches", hint="remove one of the pipes")
@@ -105,8 +105,8 @@ def batched_twice(layout: Layout) -> Iterator[Problem]:
                 yield split.problem(text, key, f"remove {key} here, or the pipe")
 
 
-def batch_of_one(layout: Layout) -> Iterator[Problem]:
-    for split in splits_of(layout):
+def _batch_of_one(layout: Layout) -> Iterator[Problem]:
+    for split in _splits_of(layout):
         ours = split.pipes and all(pipe.part is not None and pipe.part.ours for pipe in split.pipes)
         named = any("Batch" in pipe.name for pipe in split.pipes) or has(split.table, "batch_size")
         made = split.on("batch_sampler") or _budgets(split)
@@ -121,9 +121,9 @@ def _default_task(layout: Layout) -> bool:
     return task is not None and task.part is not None and task.part.ours
 
 
-def loader_options(layout: Layout) -> Iterator[Problem]:
+def _loader_options(layout: Layout) -> Iterator[Problem]:
     """What torch's DataLoader refuses."""
-    for split in splits_of(layout):
+    for split in _splits_of(layout):
         for key in ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"):
             if split.on(key) and split.number("num_workers") == 0:
                 yield split.problem(f"{key} needs workers", key, f"set num_workers, or remove {key}")
@@ -139,9 +139,9 @@ def loader_options(layout: Layout) -> Iterator[Problem]:
             )
 
 
-def budget_options(layout: Layout) -> Iterator[Problem]:
+def _budget_options(layout: Layout) -> Iterator[Problem]:
     """A budget of tokens makes the batches: nothing else may, and what is cut must be cut somewhere."""
-    for split in splits_of(layout):
+    for split in _splits_of(layout):
         for budget in _budgets(split)[:1]:
             for key in ("batch_size", "batch_sampler", "sampler", "drop_last"):
                 if split.on(key):
@@ -153,13 +153,13 @@ def budget_options(layout: Layout) -> Iterator[Problem]:
             yield split.problem(text, "too_long", "give max_length, or max_tokens")
 
 
-def _budgets(split: Split) -> list[str]:
+def _budgets(split: _Split) -> list[str]:
     return [key for key in ("max_tokens", "max_sentences") if split.on(key)]
 
 
-def chain_starts(layout: Layout) -> Iterator[Problem]:
+def _chain_starts(layout: Layout) -> Iterator[Problem]:
     """The first pipe must have something to read, and a list of pipes must not be empty."""
-    for split in splits_of(layout):
+    for split in _splits_of(layout):
         if has(split.table, "pipes") and entry(split.table, "pipes") == []:
             yield split.problem("the list of pipes is empty", "pipes", 'name its parts: pipes = [{ type = "..." }, ..]')
         first = split.pipes[0] if split.pipes else None
@@ -169,9 +169,9 @@ def chain_starts(layout: Layout) -> Iterator[Problem]:
             yield first.problem(text, hint="put an opener or alchemy.pipeline.lst.SequenceWrapper before it")
 
 
-def fields_flow(layout: Layout) -> Iterator[Problem]:
+def _fields_flow(layout: Layout) -> Iterator[Problem]:
     """A pipe that declares fields which the pipe before it does not give."""
-    for split in splits_of(layout):
+    for split in _splits_of(layout):
         fields: dict[str, str] | None = None
         for pipe in split.pipes:
             takes, gives, keeps = (
@@ -192,7 +192,7 @@ def fields_flow(layout: Layout) -> Iterator[Problem]:
 # -- numbers
 
 
-def no_end(layout: Layout) -> Iterator[Problem]:
+def _no_end(layout: Layout) -> Iterator[Problem]:
     sched = layout.at("sched")
     if sched is None or sched.part is None or not sched.part.ours:
         return
@@ -201,36 +201,36 @@ def no_end(layout: Layout) -> Iterator[Problem]:
         yield sched.problem("does not say how long to train", hint="set epochs or num_training_steps")
 
 
-def nothing_learnt(layout: Layout) -> Iterator[Problem]:
+def _nothing_learnt(layout: Layout) -> Iterator[Problem]:
     for optim in layout.of_kind("optim"):
         for key in ("lr", "trf_lr"):
             value = entry(optim.table, key, None)
-            if is_number(value) and value == 0:
+            if _is_number(value) and value == 0:
                 yield optim.problem(f"{key} = 0: nothing will be learnt", key, hint="set a rate above 0", error=False)
 
 
-def long_warmup(layout: Layout) -> Iterator[Problem]:
+def _long_warmup(layout: Layout) -> Iterator[Problem]:
     sched = layout.at("sched")
     if sched is None:
         return
     warmup, total = entry(sched.table, "num_warmup_steps"), entry(sched.table, "num_training_steps")
     unit = sched.value("unit") or "step"
-    if unit == "epoch" and not is_number(total):
+    if unit == "epoch" and not _is_number(total):
         total = entry(sched.table, "epochs")
-    if is_number(warmup) and is_number(total) and warmup > total:
+    if _is_number(warmup) and _is_number(total) and warmup > total:
         what = "epochs" if unit == "epoch" else "updates"
         text = f"the warm-up of {warmup} {what} is longer than the training of {total}"
         yield sched.problem(text, "num_warmup_steps", hint="the learning rate would never reach its height")
 
 
-def is_number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 # -- evaluation
 
 
-def evaluated_splits(layout: Layout) -> Iterator[Problem]:
+def _evaluated_splits(layout: Layout) -> Iterator[Problem]:
     """A schedule pipe that evaluates a split which has no data."""
     for pipe in layout.inside("sched.pipes"):
         split = pipe.value("split")
@@ -241,7 +241,7 @@ def evaluated_splits(layout: Layout) -> Iterator[Problem]:
             yield pipe.problem(text, "split", hint=hint, error=not brings_data(layout))
 
 
-def never_evaluated(layout: Layout) -> Iterator[Problem]:
+def _never_evaluated(layout: Layout) -> Iterator[Problem]:
     """Evaluation pipes in a training that evaluates nothing."""
     pipes, runner = layout.inside("task.evalpipes"), layout.at("runner")
     trains = runner is not None and runner.is_a("Trainer", "AlchemyTrainer")
@@ -254,7 +254,7 @@ def never_evaluated(layout: Layout) -> Iterator[Problem]:
         )
 
 
-def untrained_test(layout: Layout) -> Iterator[Problem]:
+def _untrained_test(layout: Layout) -> Iterator[Problem]:
     runner, model = layout.at("runner"), layout.at("model")
     tests = runner is not None and runner.is_a("Tester", "ALchemyTester", "InferenceRunner", "AlchemyInferenceRunner")
     if tests and runner and model and not any("path" in str(k) or "checkp" in str(k) for k in dict.keys(model.table)):
@@ -265,7 +265,7 @@ def untrained_test(layout: Layout) -> Iterator[Problem]:
 # -- plugins
 
 
-def repeated_plugins(layout: Layout) -> Iterator[Problem]:
+def _repeated_plugins(layout: Layout) -> Iterator[Problem]:
     seen: dict[str, Slot] = {}
     for plugin in layout.inside("plugins"):
         key = f"{plugin.part.module}.{plugin.part.name}" if plugin.part else str(entry(plugin.table, "type", ""))
@@ -279,7 +279,7 @@ def repeated_plugins(layout: Layout) -> Iterator[Problem]:
         seen.setdefault(key, plugin)
 
 
-def plugin_order(layout: Layout) -> Iterator[Problem]:
+def _plugin_order(layout: Layout) -> Iterator[Problem]:
     """Whoever writes into the record comes after the plugin that makes it."""
     plugins = layout.inside("plugins")
     maker = next((p for p in plugins if p.is_a("FileLogger")), None)
@@ -294,7 +294,7 @@ def plugin_order(layout: Layout) -> Iterator[Problem]:
             yield plugin.problem(text, hint="move FileLogger before it")
 
 
-def two_seeds(layout: Layout) -> Iterator[Problem]:
+def _two_seeds(layout: Layout) -> Iterator[Problem]:
     top = entry(layout.doc, "seed", None)
     origin = getattr(layout.doc, "origins", {}).get("seed")
     if origin is None or origin.kind != "file":  # drawn, or given with --seeds on purpose
@@ -307,8 +307,8 @@ def two_seeds(layout: Layout) -> Iterator[Problem]:
 
 
 RULES: tuple[Rule, ...] = (
-    shuffled_stream, workers_without_split, split_twice, batched_twice, batch_of_one, loader_options, budget_options,
-    chain_starts, fields_flow, no_end, nothing_learnt, long_warmup, evaluated_splits,
-    never_evaluated, untrained_test, repeated_plugins, plugin_order, two_seeds, watched_splits,
+    _shuffled_stream, _workers_without_split, _split_twice, _batched_twice, _batch_of_one, _loader_options,
+    _budget_options, _chain_starts, _fields_flow, _no_end, _nothing_learnt, _long_warmup, _evaluated_splits,
+    _never_evaluated, _untrained_test, _repeated_plugins, _plugin_order, _two_seeds, watched_splits,
     homeless_checkpoints,
 )  # fmt: skip

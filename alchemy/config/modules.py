@@ -84,7 +84,7 @@ def shown(path: str) -> str:
     return os.path.relpath(path) if path.startswith(os.getcwd() + os.sep) else path
 
 
-def search_path(roots: Sequence[str]) -> tuple[str, ...]:
+def _search_path(roots: Sequence[str]) -> tuple[str, ...]:
     """The folders a top-level name is looked up in: the project's first, then Python's own, each once."""
     here = os.getcwd()
     return _folders((*(os.path.abspath(r) for r in roots), *(p or here for p in sys.path), _OURS))
@@ -102,7 +102,7 @@ def locate(name: str, roots: Sequence[str]) -> Place | None:
     """The place of a module, or None when there is none of that name."""
     head, _, tail = name.rpartition(".")
     if not head:
-        return _inside(search_path(roots), tail) or _installed(tail)
+        return _inside(_search_path(roots), tail) or _installed(tail)
     parent = locate(head, roots)
     return _inside(parent.folders, tail) if parent else None
 
@@ -140,7 +140,7 @@ def siblings(name: str, roots: Sequence[str]) -> list[str]:
     """Dotted names of the modules that lie beside `name`, for did-you-mean."""
     head, _, _ = name.rpartition(".")
     parent = locate(head, roots) if head else None
-    folders = parent.folders if parent else (search_path(roots)[: len(roots)] if not head else ())
+    folders = parent.folders if parent else (_search_path(roots)[: len(roots)] if not head else ())
     found = {entry for folder in folders for entry in _modules_in(folder)}
     return sorted(f"{head}.{entry}" if head else entry for entry in found)
 

@@ -42,7 +42,7 @@ def _check_key(slot: Slot, key: str, value: Any) -> Iterator[Problem]:
     reads = slot.part is not None and "data pipe" in slot.part.kinds
     sure = slot.kind == "data pipe" or reads or (declared and slot.part is not None and not slot.part.old_style)
     for path in value if isinstance(value, list) else [value]:
-        if isinstance(path, str) and (declared or looks_local(path)) and not exists(path):
+        if isinstance(path, str) and (declared or _looks_local(path)) and not exists(path):
             yield slot.problem(f"there is no file {path!r}", key, hint=_hint(path), error=sure)
 
 
@@ -54,7 +54,7 @@ def _backup(slot: Slot) -> Iterator[Problem]:
             yield slot.problem(f"there is no {path!r} to back up", "paths", hint=_hint(path))
 
 
-def looks_local(path: str) -> bool:
+def _looks_local(path: str) -> bool:
     """Whether a text clearly names a file here, rather than a model on a hub or an address.
 
     >>> [looks_local(p) for p in ("data/train.txt", "/data/x", "bert-base-chinese", "https://x.org/a.txt", "org/model")]

@@ -31,7 +31,7 @@ def blamed(error: BaseException, dataset: Any = None, *, verb: str = "failed") -
     if told:
         return None if isinstance(error, AlchemyError) else _from_text(str(error), told[1], dataset)
     pipe, frame = _pipe_of(error.__traceback__)
-    where, section = place_of(pipe)
+    where, section = _place_of(pipe)
     if isinstance(error, AlchemyError):
         problem = error.problem
         if not section or problem.section or problem.where or type(error) is not AlchemyError:
@@ -52,7 +52,7 @@ def put_place(pipe: Any, where: str, section: str) -> None:
         pipe._place = (where, section)
 
 
-def place_of(pipe: Any) -> tuple[str, str]:
+def _place_of(pipe: Any) -> tuple[str, str]:
     """`(file:line, section)` of a pipe that a config describes."""
     return getattr(pipe, "__dict__", {}).get("_place", ("", ""))
 
@@ -96,7 +96,7 @@ def _from_text(text: str, kind: str, dataset: Any) -> AlchemyError | None:
     origin = innermost([(file, line) for file, line, _ in frames])
     if last is None or (pipe is None and not origin):
         return None
-    where, section = place_of(pipe)
+    where, section = _place_of(pipe)
     return AlchemyError(_text(pipe, "failed", origin, words[last.start() :]), where=where, section=section)
 
 

@@ -199,7 +199,7 @@ def budgeted(dataset: Any, given: Mapping[str, Any], *, shuffle: bool, collate: 
     if truncate and not isinstance(dataset, Cuts):
         hint = 'cut them with a pipe of your own, or set too_long = "skip"'
         raise AlchemyError('too_long = "truncate" is for corpora that are read in place', hint=hint)
-    multiple = multiples_of(dataset if hasattr(dataset, "collate") else collate, lengths)
+    multiple = _multiples_of(dataset if hasattr(dataset, "collate") else collate, lengths)
     if isinstance(dataset, Cuts):
         told = (wanted.get(name) for name in ("max_tokens", "max_length", "tokens_of"))
         dataset.limits = limits_of(lengths, multiple, *told) if truncate else {}
@@ -213,7 +213,7 @@ def budgeted(dataset: Any, given: Mapping[str, Any], *, shuffle: bool, collate: 
     return known
 
 
-def multiples_of(maker: Any, fields: Sequence[str] | Mapping[str, Any]) -> dict[str, int]:
+def _multiples_of(maker: Any, fields: Sequence[str] | Mapping[str, Any]) -> dict[str, int]:
     """To which multiples of tokens a collate function, or a data set that makes its batches itself, pads fields."""
     common, columns = getattr(maker, "multiple", 1), getattr(maker, "fields", {})
     columns = columns if isinstance(columns, Mapping) else {}
@@ -235,10 +235,10 @@ def limits_of(
 ) -> dict[str, int | None]:
     """The most tokens that each field of a sample may have; only what is counted must fit into the budget."""
     budgets = {name: max_tokens if tokens_of in (None, "", name) else None for name in fields}
-    return {name: limit_of(budget, max_length, multiple.get(name, 1)) for name, budget in budgets.items()}
+    return {name: _limit_of(budget, max_length, multiple.get(name, 1)) for name, budget in budgets.items()}
 
 
-def limit_of(max_tokens: int | None, max_length: int | None, multiple: int) -> int | None:
+def _limit_of(max_tokens: int | None, max_length: int | None, multiple: int) -> int | None:
     """The most tokens that a sample may have: padded to a multiple, it must fit into a batch of its own."""
     if max_tokens is not None and max_tokens < multiple:
         raise AlchemyError(f"max_tokens = {max_tokens} is less than multiple = {multiple}", hint="raise max_tokens")

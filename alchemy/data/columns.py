@@ -114,7 +114,7 @@ class Padded(Column):
         if self.mask:
             made[self.mask] = (real_BT == self.mask_padding_with_zero).long()
         if self.causal:
-            made[self.causal] = causal_mask(real_BT) == self.mask_padding_with_zero
+            made[self.causal] = _causal_mask(real_BT) == self.mask_padding_with_zero
         return made
 
     def _check_alone(self, name: str) -> None:
@@ -220,7 +220,7 @@ class Kept(Column):
         return {name: values}
 
 
-def causal_mask(real_BT: Tensor) -> Tensor:
+def _causal_mask(real_BT: Tensor) -> Tensor:
     """Which places each place may look at: itself, and those before it that are no padding."""
     size = real_BT.shape[1]
     before_TT = torch.ones(size, size, dtype=torch.bool).tril()

@@ -28,7 +28,7 @@ def named(spec: Any, *, what: str, given: Mapping[str, Any] | None = None) -> An
     try:
         if isinstance(target, type):
             return construct(target, table, given=_missing(target, table, given), section=what)
-        return with_arguments(target, {key: value for key, value in table.items() if key != "type"}, what=what)
+        return _with_arguments(target, {key: value for key, value in table.items() if key != "type"}, what=what)
     except AlchemyError:
         raise
     except Exception as error:
@@ -40,11 +40,11 @@ def function_named(spec: Any, arguments: Mapping[str, Any], *, what: str) -> Any
     if isinstance(spec, str):
         target = _find(spec, what)
         if not isinstance(target, type) or not any("__call__" in vars(kind) for kind in target.__mro__):
-            return with_arguments(target, arguments, what=what)
-    return with_arguments(named(spec, what=what), arguments, what=what)
+            return _with_arguments(target, arguments, what=what)
+    return _with_arguments(named(spec, what=what), arguments, what=what)
 
 
-def with_arguments(function: Any, arguments: Mapping[str, Any], *, what: str) -> Any:
+def _with_arguments(function: Any, arguments: Mapping[str, Any], *, what: str) -> Any:
     """`function` with keywords filled in; names that it does not take are refused now, not at the first sample."""
     if not callable(function):
         raise AlchemyError(f"{what} is {function!r}, which cannot be called", hint="name a function or a class")

@@ -53,7 +53,7 @@ class Export(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        return sum(file.stat().st_size for file in files_of(self.folder))
+        return sum(file.stat().st_size for file in _files_of(self.folder))
 
 
 def folder_of(record: Path, precision: Precision) -> Path:
@@ -78,7 +78,7 @@ def exported(
     kept = read(folder)
     if kept.get("made_of") == made_of and kept["precision"] == precision:
         return Export(folder, Agreement(**kept["agreement"]), old=True)
-    refuse_if_theirs(folder)
+    _refuse_if_theirs(folder)
     work = Work(trained, network, precision, made_of, [pair for pair in pairs() if fits(network, pair)][:LINES], watch)
     with _folder(folder.parent):
         replace_folder(folder, work.write)
@@ -114,11 +114,11 @@ class Work(NamedTuple):
         return Engine(folder, self.network, writer, self.precision)
 
 
-def refuse_if_theirs(folder: Path) -> None:
+def _refuse_if_theirs(folder: Path) -> None:
     """An export takes the place of an export, and of nothing else."""
-    if folder.is_file() or (folder.is_dir() and files_of(folder) and not (folder / MANIFEST).is_file()):
+    if folder.is_file() or (folder.is_dir() and _files_of(folder) and not (folder / MANIFEST).is_file()):
         raise AlchemyError(f"{folder} is there, and it is no export", hint="remove it, or give another folder")
-    for path in files_of(folder):
+    for path in _files_of(folder):
         if Path(path.relative_to(folder).parts[0]).stem not in PARTS:
             hint = "put it elsewhere, or give another folder"
             raise AlchemyError(f"{path} is no part of the export that is to be replaced", hint=hint)
@@ -141,11 +141,11 @@ def read(folder: Path) -> dict[str, Any]:
 
 def hashes(folder: Path) -> dict[str, str]:
     """Of all files but the one that names them."""
-    files = [path for path in files_of(folder) if path != folder / MANIFEST]
+    files = [path for path in _files_of(folder) if path != folder / MANIFEST]
     return {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
 
 
-def files_of(folder: Path) -> list[Path]:
+def _files_of(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 

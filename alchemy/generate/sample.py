@@ -60,9 +60,9 @@ class Sampling(Search):
         if self.typical < 1:
             log_NV = scores_NV.log_softmax(-1)
             entropy_N1 = -(log_NV.exp() * log_NV.clamp_min(torch.finfo(log_NV.dtype).min)).sum(-1, keepdim=True)
-            scores_NV = nucleus(scores_NV, (log_NV + entropy_N1).abs(), self.typical)
+            scores_NV = _nucleus(scores_NV, (log_NV + entropy_N1).abs(), self.typical)
         if self.top_p < 1:
-            scores_NV = nucleus(scores_NV, -scores_NV, self.top_p)
+            scores_NV = _nucleus(scores_NV, -scores_NV, self.top_p)
         return scores_NV
 
 
@@ -124,7 +124,7 @@ class Drawing:
         return (self.how.kept(scores_NV) + noise_NV.to(scores_NV)).argmax(-1)
 
 
-def nucleus(scores_NV: Tensor, order_NV: Tensor, share: float) -> Tensor:
+def _nucleus(scores_NV: Tensor, order_NV: Tensor, share: float) -> Tensor:
     """Leaves the first tokens by `order_NV` that make up a share of the probability, at least one."""
     place_NV = order_NV.argsort(dim=-1, stable=True)
     probs_NV = scores_NV.softmax(-1).gather(-1, place_NV)

@@ -26,20 +26,20 @@ UPDATER = "alchemy.update.GradientUpdater"  # what [backward] is without a type
 
 def adapt(run: Run, task: Any, model: Any) -> None:
     """Lets an old model answer a task of today, and a model of today an old task; others stay as they are."""
-    if is_old(model, task):
-        old = OldModel(run, model)
+    if _is_old(model, task):
+        old = _OldModel(run, model)
         task.run_model = old.run_model
         if type(task).train_step is AlchemyTask.train_step:
             task.train_step = old.train_step
     elif _overrides(task, "step") or _overrides(task, "eval_step"):
-        model.forward = CalledAsBefore(run, model.forward)
+        model.forward = _CalledAsBefore(run, model.forward)
     else:
         _check_forward(model)
     if _overrides(task, "eval_step"):
-        task.eval_step = OldEvalStep(task.eval_step)
+        task.eval_step = _OldEvalStep(task.eval_step)
 
 
-class OldEvalStep:
+class _OldEvalStep:
     """`eval_step` of a task that may return only a text, or only the outputs."""
 
     def __init__(self, eval_step: Any) -> None:
@@ -69,7 +69,7 @@ def _check_forward(model: Any) -> None:
         raise AlchemyError(text, section="model", hint="define forward(self, batch)") from error
 
 
-def is_old(model: Any, task: Any) -> bool:
+def _is_old(model: Any, task: Any) -> bool:
     """Whether `forward` is told whether a loss is wanted, and trains on it."""
     names = inspect.signature(model.forward).parameters
     if "needs_loss" in names:
@@ -84,7 +84,7 @@ def _overrides(task: Any, name: str) -> bool:
     return not getattr(type(task), name).__module__.startswith("alchemy.")
 
 
-class OldModel:
+class _OldModel:
     """The steps of a task over a model whose `forward` calls `self.backward.backward(..)`."""
 
     def __init__(self, run: Run, model: Any) -> None:
@@ -122,7 +122,7 @@ class OldModel:
             )
 
 
-class CalledAsBefore:
+class _CalledAsBefore:
     """`forward` of a model of today, for tasks that call it with `needs_loss` and `requires_grad`."""
 
     def __init__(self, run: Run, forward: Any) -> None:
@@ -168,10 +168,10 @@ def build_updater(run: Run, model: Any) -> Updater:
         updater: GradientUpdater = construct(GradientUpdater, run.table("backward"), section="backward")
         return updater
     handler = model.backward
-    return handler.make_updater() if isinstance(handler, DefaultBackwardHandler) else HandlerUpdater(run)
+    return handler.make_updater() if isinstance(handler, DefaultBackwardHandler) else _HandlerUpdater(run)
 
 
-class HandlerUpdater:
+class _HandlerUpdater:
     """Stands in for the updater where a handler of an old project makes the updates itself, inside `forward`."""
 
     skipped, has_moved, late, is_full = 0, False, False, False

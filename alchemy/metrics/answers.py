@@ -34,7 +34,7 @@ class Classes:
         counted = library("sklearn.metrics").precision_recall_fscore_support
         columns = counted(self.gold, self.said, labels=range(len(self.names)), average=None, zero_division=0)
         self.rows = rows_of(self.names, columns)
-        self.means = {"macro": mean_of(columns), "weighted": mean_of(columns, weights=columns[-1])}
+        self.means = {"macro": _mean_of(columns), "weighted": _mean_of(columns, weights=columns[-1])}
 
     def matrix(self) -> Any:
         """How often each gold label (row) was given each answer (column)."""
@@ -53,7 +53,7 @@ class Classes:
             own = [number for number, name in enumerate(owners) if name == owner]
             right, wanted, given = counts[own, own].sum(), counts[own].sum(), counts[:, own].sum()
             shares = [right / given if given else 0.0, right / wanted, 2 * right / (wanted + given)]
-            found[owner] = row_of([*shares, wanted])
+            found[owner] = _row_of([*shares, wanted])
         return found
 
 
@@ -65,7 +65,7 @@ class Labels:
         self.names = list(dict.fromkeys([*labels, *sorted({name for row in [*gold, *said] for name in row})]))
         self.gold, self.said = self._hot(gold), self._hot(said)
         self.rows = rows_of(self.names, self._counted(None))
-        self.means = {mean: row_of(self._counted(mean)) for mean in ("micro", "macro", "weighted", "samples")}
+        self.means = {mean: _row_of(self._counted(mean)) for mean in ("micro", "macro", "weighted", "samples")}
 
     def matrix(self) -> Any:
         """For each label [[rightly not given, wrongly given], [missed, rightly given]]."""
@@ -94,28 +94,28 @@ def span_rows(gold: Sequence[Sequence[str]], said: Sequence[Sequence[str]]) -> t
     one, two = [list(row) for row in gold], [list(row) for row in said]
     columns = counted(one, two, average=None, zero_division=0)
     types = sorted({tag[2:] for row in [*one, *two] for tag in row if tag != "O"})
-    means = {"micro": row_of(counted(one, two, average="micro", zero_division=0))}
+    means = {"micro": _row_of(counted(one, two, average="micro", zero_division=0))}
     if types:
-        means |= {"macro": mean_of(columns), "weighted": mean_of(columns, weights=columns[-1])}
+        means |= {"macro": _mean_of(columns), "weighted": _mean_of(columns, weights=columns[-1])}
     return rows_of(types, columns), means
 
 
 def rows_of(names: Sequence[str], columns: Sequence[Any]) -> dict[str, Row]:
     """The columns of the library as one row for each name."""
-    return {name: row_of(row) for name, *row in zip(names, *columns, strict=True)}
+    return {name: _row_of(row) for name, *row in zip(names, *columns, strict=True)}
 
 
-def row_of(numbers: Sequence[Any]) -> Row:
+def _row_of(numbers: Sequence[Any]) -> Row:
     *shares, support = numbers
     return dict(zip(NAMES, (*map(float, shares), int(support))))
 
 
-def mean_of(columns: Sequence[Any], weights: Any = None) -> Row:
+def _mean_of(columns: Sequence[Any], weights: Any = None) -> Row:
     """The mean of each column over the classes; without any weight it is 0."""
     total = int(columns[-1].sum())
     if weights is not None and not total:
-        return row_of([0.0, 0.0, 0.0, 0])
-    return row_of([*(np.average(column, weights=weights) for column in columns[:3]), total])
+        return _row_of([0.0, 0.0, 0.0, 0])
+    return _row_of([*(np.average(column, weights=weights) for column in columns[:3]), total])
 
 
 def check(gold: Sequence[Any], said: Sequence[Any]) -> None:

@@ -83,7 +83,7 @@ class Lookup(nn.Module):
             ids_BT = torch.where(torch.rand_like(ids_BT, dtype=torch.float) < self.word_dropout, self.unk, ids_BT)
         states_BTD = self.table(ids_BT)
         if self.pairs is not None:
-            states_BTD = states_BTD + self.pairs(pair_numbers(ids_BT, rows.real_BT, self.pairs.num_embeddings))
+            states_BTD = states_BTD + self.pairs(_pair_numbers(ids_BT, rows.real_BT, self.pairs.num_embeddings))
         return self.dropout(states_BTD) * rows.real_BT[..., None]
 
 
@@ -200,7 +200,7 @@ class Transformer(Encoder):
         return States(states_BTD * rows.real_BT[..., None], rows.real_BT)
 
 
-def pair_numbers(ids_BT: Tensor, real_BT: Tensor, buckets: int) -> Tensor:
+def _pair_numbers(ids_BT: Tensor, real_BT: Tensor, buckets: int) -> Tensor:
     """A number below `buckets` for each token and the one behind it; behind the last one there is none."""
     behind_BT = torch.where(real_BT, ids_BT + 1, 0).roll(-1, dims=1)
     behind_BT[:, -1] = 0

@@ -81,7 +81,7 @@ class Tagger(TextModel):
         self.criterion = self.loss_for(CrossEntropy(ignore_index=IGNORED))
 
     def forward(self, batch: Any) -> Mapping[str, Any]:
-        first_BT, tags_BT = first_of(self.field(batch, self.words)), batch.get(self.label)
+        first_BT, tags_BT = _first_of(self.field(batch, self.words)), batch.get(self.label)
         # the loss of a chain is computed in here too: DDP sees only parameters that its module has used
         scores_BWC, real_BW, chained_B = self.model(self.rows(batch), first_BT, tags_BT)
         outputs = {"scores": scores_BWC, "chain_loss": chained_B}
@@ -90,7 +90,7 @@ class Tagger(TextModel):
         return outputs
 
     def loss(self, outputs: Mapping[str, Any], batch: Any) -> tuple[Tensor, float | Tensor]:
-        tags_BT, first_BT = self.field(batch, self.label), first_of(self.field(batch, self.words))
+        tags_BT, first_BT = self.field(batch, self.label), _first_of(self.field(batch, self.words))
         if outputs["chain_loss"] is not None:
             return outputs["chain_loss"].sum(), first_BT.any(1).sum()
         words_BW = in_front(Rows(tags_BT, first_BT & self.rows(batch).real_BT))[0]
@@ -108,7 +108,7 @@ class Tagger(TextModel):
         return [row[:count] for row, count in zip(found, counts)]
 
 
-def first_of(word_BT: Tensor) -> Tensor:
+def _first_of(word_BT: Tensor) -> Tensor:
     """Which tokens are the first of a word.
 
     >>> first_of(torch.tensor([[-1, 0, 0, 1, -1]])).int().tolist()

@@ -83,7 +83,7 @@ class Translator(AlchemyModel):
 
     def log_prob(self, outputs: Mapping[str, Any], batch: Any) -> Tensor:
         """The log-probability of all targets of a batch; the loss may be smoothed or weighted."""
-        return logs_of(outputs["logits"], batch[self.target])[self.real(batch)].sum()
+        return _logs_of(outputs["logits"], batch[self.target])[self.real(batch)].sum()
 
     def real(self, batch: Mapping[str, Any]) -> Tensor:
         """Which places of the targets have a token."""
@@ -110,8 +110,8 @@ class Translator(AlchemyModel):
 
     def logs(self, batch: Mapping[str, Any], texts: Sequence[Sequence[int]]) -> list[list[float]]:
         """The log-probability of each token of the text of each source; the last token is the end."""
-        target_BT, before_BT = shifted(texts, batch[self.source].device)
-        logs_BT = logs_of(self.module(self.rows(batch), before_BT), target_BT)
+        target_BT, before_BT = _shifted(texts, batch[self.source].device)
+        logs_BT = _logs_of(self.module(self.rows(batch), before_BT), target_BT)
         return [row[: len(text)] for row, text in zip(logs_BT.tolist(), texts, strict=True)]
 
     def attended(self, batch: Mapping[str, Any], texts: Sequence[Sequence[Sequence[int]]]) -> list[Tensor]:
@@ -121,7 +121,7 @@ class Translator(AlchemyModel):
         rows = Rows(rows.ids_BT.repeat_interleave(times_B, 0), rows.real_BT.repeat_interleave(times_B, 0))
         flat = [text for several in texts for text in several]
         try:
-            weights_NTS = self.module.attended(rows, shifted(flat, rows.ids_BT.device)[1])
+            weights_NTS = self.module.attended(rows, _shifted(flat, rows.ids_BT.device)[1])
         except NotImplementedError as error:
             raise AlchemyError(f"there are no alignments: {error}", section="model.network") from error
         lengths = rows.lengths_B.tolist()
@@ -133,13 +133,13 @@ def real(lengths_B: Tensor, ids_BT: Tensor) -> Tensor:
     return torch.arange(ids_BT.shape[1], device=ids_BT.device) < lengths_B[:, None]
 
 
-def shifted(texts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+def _shifted(texts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """Texts with their ends as rows, and what a decoder is given to write them: the end of what was before in front."""
     target = [torch.tensor(text, dtype=torch.long, device=device) for text in texts]
     before = [row.roll(1) for row in target]
     return pad_sequence(target, batch_first=True), pad_sequence(before, batch_first=True)
 
 
-def logs_of(scores_BTV: Tensor, target_BT: Tensor) -> Tensor:
+def _logs_of(scores_BTV: Tensor, target_BT: Tensor) -> Tensor:
     """The log-probabilities of the tokens of a target."""
     return logs(scores_BTV).gather(-1, target_BT[..., None])[..., 0]

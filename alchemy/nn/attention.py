@@ -46,10 +46,10 @@ class SelfAttention(nn.Module):
 
     def __init__(self, dim: int, heads: int, *, dropout: float = 0.0, rotary: bool = False) -> None:
         super().__init__()
-        self.heads, self.dropout = heads_of(dim, heads), dropout
+        self.heads, self.dropout = _heads_of(dim, heads), dropout
         self.inner, self.out = Linear(dim, 3 * dim), Linear(dim, dim)
         self.turn_K: Tensor | None
-        self.register_buffer("turn_K", frequencies(dim // heads) if rotary else None, persistent=False)
+        self.register_buffer("turn_K", _frequencies(dim // heads) if rotary else None, persistent=False)
 
     def forward(self, states_BTD: Tensor, *, real_B11S: Tensor | None = None, past: Past | None = None) -> Tensor:
         """With a `real_B11S` every token sees all real ones; without it itself and those before it, past ones too."""
@@ -68,7 +68,7 @@ class CrossAttention(nn.Module):
 
     def __init__(self, dim: int, heads: int, *, dropout: float = 0.0) -> None:
         super().__init__()
-        self.heads, self.dropout = heads_of(dim, heads), dropout
+        self.heads, self.dropout = _heads_of(dim, heads), dropout
         self.query, self.key_value, self.out = Linear(dim, dim), Linear(dim, 2 * dim), Linear(dim, dim)
 
     def look(self, states_BSD: Tensor) -> KeyValues:
@@ -100,7 +100,7 @@ def attend(
     return F.scaled_dot_product_attention(query_BHTK, *seen, attn_mask=mask, is_causal=causal, dropout_p=dropout)
 
 
-def heads_of(dim: int, heads: int) -> int:
+def _heads_of(dim: int, heads: int) -> int:
     if heads < 1 or dim % heads:
         raise AlchemyError(f"dim = {dim} is no multiple of heads = {heads}", hint="each head takes an equal share")
     return heads
@@ -115,7 +115,7 @@ def joined(states_BHTK: Tensor) -> Tensor:
     return states_BHTK.transpose(1, 2).flatten(-2)
 
 
-def frequencies(features: int) -> Tensor:
+def _frequencies(features: int) -> Tensor:
     """How far two features are turned from one place to the next; falling, so that any two places differ."""
     if features % 2:
         raise AlchemyError(f"rotary places turn pairs of features, and a head has {features}")

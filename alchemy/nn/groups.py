@@ -62,11 +62,11 @@ def undecayed(model: nn.Module, rule: bool | Sequence[str]) -> set[int]:
         return set()
     if rule is True:
         # LSTM has bias_ih_l0, MultiheadAttention in_proj_bias
-        return {id(param) for owner, name, param in _owned(model) if "bias" in name or is_norm(owner)}
+        return {id(param) for owner, name, param in _owned(model) if "bias" in name or _is_norm(owner)}
     return {id(p) for name, p in model.named_parameters(remove_duplicate=False) if any(matches(name, r) for r in rule)}
 
 
-def is_norm(module: nn.Module) -> bool:
+def _is_norm(module: nn.Module) -> bool:
     """Whether a module normalises; also those of other libraries, which are known by their names only."""
     return any(kind.__name__.rstrip("0123456789d").lower().endswith("norm") for kind in type(module).__mro__)
 

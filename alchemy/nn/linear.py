@@ -28,14 +28,14 @@ class Linear(nn.Linear):
             and bool(torch.backends.mkldnn.enabled)
             and self.weight.numel() >= LARGE
             and states.shape[-1:] == self.weight.shape[-1:]
-            and all(is_plain(one) for one in (states, *own))
+            and all(_is_plain(one) for one in (states, *own))
             and all(one.is_contiguous() for one in own)  # strides of a bias are not looked at
             and not torch.is_autocast_enabled("cpu")
             and not torch.jit.is_tracing()
         )
 
 
-def is_plain(tensor: Tensor) -> bool:
+def _is_plain(tensor: Tensor) -> bool:
     """Whether oneDNN takes it as it is."""
     return (
         type(tensor) in (Tensor, nn.Parameter)

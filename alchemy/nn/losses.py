@@ -67,7 +67,7 @@ class CrossEntropy(Loss):
             reduction="sum",
             label_smoothing=self.label_smoothing,
         )
-        return total, class_count(logits, target, self.ignore_index, weight)
+        return total, _class_count(logits, target, self.ignore_index, weight)
 
 
 class BCE(Loss):
@@ -142,7 +142,7 @@ class Focal(Loss):
         losses = -((1 - log_pt.exp()).clamp_min(torch.finfo(log_pt.dtype).eps) ** self.gamma) * log_pt
         if self.alpha is not None:
             losses = losses * (self.alpha[index] if self.alpha.dim() else self.alpha)
-        return torch.where(kept, losses, 0.0).sum(), class_count(logits, target, self.ignore_index, None)
+        return torch.where(kept, losses, 0.0).sum(), _class_count(logits, target, self.ignore_index, None)
 
     def _binary(self, logits: Tensor, target: Tensor) -> Tensor:
         losses = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
@@ -176,7 +176,7 @@ class Foreign(Loss):
         if "ignore_index" not in options:
             return target.numel()
         weight = getattr(self.function, "weight", self.options.get("weight"))
-        return class_count(logits, target, options["ignore_index"], weight)
+        return _class_count(logits, target, options["ignore_index"], weight)
 
 
 class _NoLoss(Loss):
@@ -232,7 +232,7 @@ def _tensors(table: Mapping[str, Any]) -> dict[str, Any]:
     return {k: torch.tensor(v) if k in ("weight", "pos_weight") and v is not None else v for k, v in table.items()}
 
 
-def class_count(logits: Tensor, target: Tensor, ignore_index: int | None, weight: Tensor | None) -> Count:
+def _class_count(logits: Tensor, target: Tensor, ignore_index: int | None, weight: Tensor | None) -> Count:
     """What torch divides a sum over classes by: the targets not ignored, each with the weight of its class."""
     if target.is_floating_point() and target.shape == logits.shape:
         return target.numel() // logits.shape[1] if logits.dim() > 1 else 1

@@ -20,7 +20,7 @@ class Source(NamedTuple):
     real_BS: Tensor
 
 
-class Decoding(Protocol):
+class _Decoding(Protocol):
     """What a search carries from step to step. The hypotheses of a sentence are neighbours."""
 
     def select(self, rows_BR: Tensor) -> None:

@@ -26,7 +26,7 @@ Places = Literal["sinusoidal", "learned", "rotary"]
 Share = Literal["all", "decoder", "none"]
 
 
-class Shape(NamedTuple):
+class _Shape(NamedTuple):
     """What the layers of both sides have in common."""
 
     dim: int
@@ -43,7 +43,7 @@ class Shape(NamedTuple):
 class Residual(nn.Module):
     """A sublayer beside the way straight through; the norm stands in front of it, or behind both."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: _Shape) -> None:
         super().__init__()
         self.norm, self.dropout, self.norm_first = nn.LayerNorm(shape.dim), Dropout(shape.dropout), shape.norm_first
 
@@ -59,7 +59,7 @@ class Residual(nn.Module):
 class FeedForward(nn.Module):
     """Two layers for each token by itself; with `swiglu` half of the inner features gates the other half."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: _Shape) -> None:
         super().__init__()
         self.gated = shape.activation == "swiglu"
         acts: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swiglu": F.silu}
@@ -82,7 +82,7 @@ class FeedForward(nn.Module):
 class EncoderLayer(nn.Module):
     """Every token of the source looks at all others, then each thinks by itself."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: _Shape) -> None:
         super().__init__()
         self.attend = SelfAttention(shape.dim, shape.heads, dropout=shape.attention_dropout, rotary=shape.rotary)
         self.think = FeedForward(shape)
@@ -97,7 +97,7 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Every token looks at those before it, then at the source, then thinks by itself."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: _Shape) -> None:
         super().__init__()
         self.attend = SelfAttention(shape.dim, shape.heads, dropout=shape.attention_dropout, rotary=shape.rotary)
         self.look = CrossAttention(shape.dim, shape.heads, dropout=shape.attention_dropout)
@@ -178,7 +178,7 @@ class Transformer(Network):
         share: Share = "all",
     ) -> None:
         super().__init__()
-        shape = Shape(
+        shape = _Shape(
             dim=dim,
             heads=heads,
             inner=inner,
@@ -193,7 +193,7 @@ class Transformer(Network):
         self.source_table = nn.Embedding(source_size, dim)
         self.target_table = nn.Embedding(target_size, dim)
         self.out = Linear(dim, target_size, bias=False)
-        self.source_places, self.target_places = (places_of(places, dim, max_positions) for _ in range(2))
+        self.source_places, self.target_places = (_places_of(places, dim, max_positions) for _ in range(2))
         self.encoder = nn.ModuleList(EncoderLayer(shape) for _ in range(encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(decoder_layers))
         # behind layers that begin with a norm the last one has none
@@ -272,7 +272,7 @@ class Transformer(Network):
         return made_BTD
 
 
-def places_of(kind: Places, dim: int, longest: int) -> NoPlaces:
+def _places_of(kind: Places, dim: int, longest: int) -> NoPlaces:
     if kind == "learned":
         return Learned(dim, longest)
     return Sinusoidal(dim) if kind == "sinusoidal" else NoPlaces()

@@ -42,7 +42,7 @@ def save_all(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, module in modules.items():
-            save_weights(module, folder / f"{name}.safetensors")
+            _save_weights(module, folder / f"{name}.safetensors")
             beside(module, folder, name)
     except BaseException as error:
         if fresh:
@@ -53,7 +53,7 @@ def save_all(
         raise
 
 
-def save_weights(module: nn.Module, file: Path) -> None:
+def _save_weights(module: nn.Module, file: Path) -> None:
     """Writes the tensors of a module, whole or not at all; tied weights are written once."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
@@ -91,7 +91,7 @@ def _tensors_of(module: nn.Module, extra: Mapping[str, Any] = {}) -> Any:
 
 
 def load_weights(module: nn.Module, file: Path, strict: bool = True, extra: Mapping[str, Any] = {}) -> None:
-    """Reads what `save_weights` wrote; `strict=False` takes what fits by name and shape, and logs what does not.
+    """Reads what `_save_weights` wrote; `strict=False` takes what fits by name and shape, and logs what does not.
 
     `extra` is what the module keeps beside its tensors, under the names of its state.
     """

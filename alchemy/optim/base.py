@@ -25,13 +25,13 @@ OURS = ("max_grad_norm", "clip_value", "no_decay")
 being_built: ContextVar[str] = ContextVar("alchemy_optim", default="")
 
 
-def own_table(run: Run, name: str) -> Any:
+def _own_table(run: Run, name: str) -> Any:
     """`[optim]`, or `[optim.NAME]` of one of several."""
     table = run.table("optim")
     return table[name] if name else table
 
 
-filled = filled_from(lambda: own_table(current_run(), being_built.get()))
+filled = filled_from(lambda: _own_table(current_run(), being_built.get()))
 
 
 class AlchemyOptimizer(Registrable):
@@ -60,7 +60,7 @@ class AlchemyOptimizer(Registrable):
     @property
     def cfg(self) -> Any:
         """The table `[optim]`, or `[optim.NAME]`."""
-        return own_table(self.run, self.name)
+        return _own_table(self.run, self.name)
 
     @property
     def section(self) -> str:

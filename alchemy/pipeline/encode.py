@@ -37,7 +37,7 @@ def digest_of(pipe: Any) -> str:
     return known_as(pipe.tokenizer)
 
 
-def padding_of(pipe: Any) -> dict[str, int]:
+def _padding_of(pipe: Any) -> dict[str, int]:
     """The `padding` of a pipe that encodes: that of the pipes before it, and of the fields that it makes."""
     return DataPipeline.padding(pipe) | {made.name: made.pad for made in pipe.makes if made.pad is not None}
 
@@ -46,7 +46,7 @@ class Texts(DataPipeline):
     """What both forms of Encode are given, and what they do to a sample."""
 
     makes: list[Made]
-    digest, padding = property(digest_of), padding_of
+    digest, padding = property(digest_of), _padding_of
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Wordwise(DataPipeline):
     """What both forms of EncodeWords are given, and what they do to a sample."""
 
     makes: list[Made]
-    digest, padding = property(digest_of), padding_of
+    digest, padding = property(digest_of), _padding_of
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ def keys(parameter: str, names: Mapping[str, str]) -> dict[str, tuple[str, str]]
 def declare(pipe: Any, *, takes: Mapping[str, tuple[str, str]], makes: list[Made]) -> None:
     """Lets a pipe say which fields it takes, with their kinds, by the parameters that name them; and which it makes."""
     named = {name: parameter for parameter, (name, _) in takes.items()}
-    before = given_by(pipe.datapipe)
+    before = _given_by(pipe.datapipe)
     for parameter, name, *_ in makes:
         if name in named or not name:
             text = f"{named[name]} and {parameter} both name the field {name!r}" if name else f"{parameter} is empty"
@@ -281,10 +281,10 @@ def declare(pipe: Any, *, takes: Mapping[str, tuple[str, str]], makes: list[Made
         pipe.gives = {**before, **{made.name: made.kind for made in makes}}
 
 
-def given_by(pipe: Any) -> Mapping[str, str] | None:
+def _given_by(pipe: Any) -> Mapping[str, str] | None:
     """The fields that a pipe declares, or hands on."""
     gives = getattr(pipe, "gives", None)
-    return gives if gives is not None or not getattr(pipe, "keeps", False) else given_by(pipe.datapipe)
+    return gives if gives is not None or not getattr(pipe, "keeps", False) else _given_by(pipe.datapipe)
 
 
 def joined(pipe: Any, sample: Mapping[str, Any], made: dict[str, Any]) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class Answers:
         return str(label)
 
 
-def of_classes(answers: Answers) -> Findings:
+def _of_classes(answers: Answers) -> Findings:
     gold, said = answers.columns(answers.name)
     found = Classes(gold, said, answers.labels)
     tables: dict[str, dict[str, Any]] = {"classes": found.rows, "means": found.means}
@@ -62,7 +62,7 @@ def of_classes(answers: Answers) -> Findings:
     return Findings(tables, list(map(dict, hardest)), _grid(names, counts), names, counts)
 
 
-def of_labels(answers: Answers) -> Findings:
+def _of_labels(answers: Answers) -> Findings:
     gold, said = answers.columns(lambda row: sorted(set(map(answers.name, row))))
     found = Labels(gold, said, answers.labels)
     tables: dict[str, dict[str, Any]] = {"labels": found.rows, "means": found.means}
@@ -76,7 +76,7 @@ def of_labels(answers: Answers) -> Findings:
     return Findings(tables, [row for _, row in sorted(wrong, key=lambda pair: -pair[0])], grid)
 
 
-def of_tags(answers: Answers) -> Findings:
+def _of_tags(answers: Answers) -> Findings:
     own, ended = Scheme(answers.scheme, begins=True), Scheme("BIOES")
     gold, said = answers.columns(lambda tags: own.spans(list(map(answers.name, tags))))
     lengths = [len(row[answers.gold]) for row in answers.rows]
@@ -94,7 +94,7 @@ def of_tags(answers: Answers) -> Findings:
     return Findings({"spans": rows, "means": means}, wrong, _grid(mixed.names, counts), mixed.names, counts)
 
 
-def of_numbers(answers: Answers) -> Findings:
+def _of_numbers(answers: Answers) -> Findings:
     gold, said = answers.columns(float)
     residuals = [two - one for one, two in zip(gold, said)]
     columns = {"gold": gold, "said": said, "residual": residuals}
@@ -106,7 +106,7 @@ def of_numbers(answers: Answers) -> Findings:
 
 
 KINDS: dict[str, Callable[[Answers], Findings]] = {
-    "classes": of_classes, "labels": of_labels, "tags": of_tags, "numbers": of_numbers,
+    "classes": _of_classes, "labels": _of_labels, "tags": _of_tags, "numbers": _of_numbers,
 }  # fmt: skip
 
 

@@ -157,7 +157,7 @@ class WithLength(ItrDataPipeline):
         return iter(self.datapipe)
 
     def __len__(self) -> int:
-        return share_of(self.length, self)
+        return _share_of(self.length, self)
 
 
 @DataPipeline.register()
@@ -214,10 +214,10 @@ class Take(ItrDataPipeline):
         self.n = n
 
     def __iter__(self) -> Iterator[Any]:
-        return itertools.islice(self.datapipe, share_of(self.n, self))
+        return itertools.islice(self.datapipe, _share_of(self.n, self))
 
     def __len__(self) -> int:
-        return min(share_of(self.n, self), length_of(self))
+        return min(_share_of(self.n, self), length_of(self))
 
 
 @DataPipeline.register()
@@ -277,7 +277,7 @@ def length_of(pipe: Any, source: Any = None) -> int:
         raise TypeError(f"{title(pipe)} has no length, since {title(source)} has none; {hint}") from None
 
 
-def share_of(total: int, pipe: Any) -> int:
+def _share_of(total: int, pipe: Any) -> int:
     """The part of `total` samples that reach `pipe` in this worker, where a pipe before it has split the data."""
     splitter = next((above for above in walk(pipe.datapipe) if getattr(above, "splits", False) is True), None)
     reader, readers = (0, 1) if splitter is None else reader_share(splitter)

@@ -31,7 +31,7 @@ class LineOpener(ItrDataPipeline):
 
     def __init__(self, datapipe: FileNames, *, encoding: str = "utf-8", skip_empty: bool = False) -> None:
         super().__init__(datapipe)
-        check_sources(datapipe)
+        _check_sources(datapipe)
         self.encoding, self.skip_empty = encoding, skip_empty
 
     def __iter__(self) -> Iterator[str]:
@@ -52,7 +52,7 @@ class JsonlOpener(ItrDataPipeline):
         self, datapipe: FileNames, *, encoding: str = "utf-8", bad: Literal["error", "skip"] = "error"
     ) -> None:
         super().__init__(datapipe)
-        check_sources(datapipe)
+        _check_sources(datapipe)
         self.encoding, self.bad = encoding, bad
 
     def __iter__(self) -> Iterator[Any]:
@@ -76,14 +76,14 @@ class CsvOpener(ItrDataPipeline):
         bad: Literal["error", "skip"] = "error",
     ) -> None:
         super().__init__(datapipe)
-        check_sources(datapipe)
+        _check_sources(datapipe)
         self.delimiter, self.quote, self.header, self.fields = delimiter, quote, header, fields
         self.encoding, self.bad = encoding, bad
 
     def __iter__(self) -> Iterator[Any]:
         for path in paths(self.datapipe):
             rows = csv_rows(path, self.delimiter, self.quote, self.encoding)
-            yield from good(path, name_fields(path, rows, self.header, self.fields), self.bad)
+            yield from good(path, _name_fields(path, rows, self.header, self.fields), self.bad)
 
 
 @DataPipeline.register()
@@ -101,13 +101,13 @@ class TsvOpener(ItrDataPipeline):
         bad: Literal["error", "skip"] = "error",
     ) -> None:
         super().__init__(datapipe)
-        check_sources(datapipe)
+        _check_sources(datapipe)
         self.quote, self.header, self.fields, self.encoding, self.bad = quote, header, fields, encoding, bad
 
     def __iter__(self) -> Iterator[Any]:
         for path in paths(self.datapipe):
             rows = csv_rows(path, "\t", self.quote, self.encoding)
-            yield from good(path, name_fields(path, rows, self.header, self.fields), self.bad)
+            yield from good(path, _name_fields(path, rows, self.header, self.fields), self.bad)
 
 
 @DataPipeline.register()
@@ -116,7 +116,7 @@ class ParquetOpener(ItrDataPipeline):
 
     def __init__(self, datapipe: FileNames, *, columns: list[str] | None = None) -> None:
         super().__init__(datapipe)
-        check_sources(datapipe)
+        _check_sources(datapipe)
         self.columns = columns
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -145,7 +145,7 @@ def paths(source: Any) -> Iterator[Path]:
         yield from expand(name)
 
 
-def check_sources(source: Any) -> None:
+def _check_sources(source: Any) -> None:
     """Looks for the files before training starts, where their names are known already."""
     if isinstance(source, str | Path | list | tuple | LstDataPipeline):
         for _ in paths(source):
@@ -166,17 +166,17 @@ def good(path: Path, rows: Iterable[tuple[int, Any]], bad: str) -> Iterator[Any]
         logger.warning("{}: {} bad rows were skipped, the first at line {}", path, len(skipped), skipped[0])
 
 
-def name_fields(
+def _name_fields(
     path: Path, rows: Iterator[tuple[int, Any]], header: bool, fields: list[str] | None
 ) -> Iterator[tuple[int, Any]]:
     """Rows of cells as dicts; a row with too many or too few cells is bad, and without names all are."""
-    names = check_names(fields or [], "fields") or None
+    names = _check_names(fields or [], "fields") or None
     for line, row in rows:
         if header:
             header = False
             if isinstance(row, BadRow) and names is None:
                 raise AlchemyError(str(row), where=f"{path}:{line}", hint="the first row names the cells of the others")
-            names = names or check_names(row, f"{path}:{line}")
+            names = names or _check_names(row, f"{path}:{line}")
         elif isinstance(row, BadRow) or names is None:
             yield line, row
         elif len(row) != len(names):
@@ -185,7 +185,7 @@ def name_fields(
             yield line, dict(zip(names, row, strict=True))
 
 
-def check_names(names: list[str], where: str) -> list[str]:
+def _check_names(names: list[str], where: str) -> list[str]:
     """Names of columns; the cells of one that is there twice would take the place of each other."""
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:

@@ -23,7 +23,7 @@ def draw_confusion(names: Sequence[str], counts: Any, legend: str) -> bytes:
     figure, axes = _figure((side, side))
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     family = font_for("".join(names))
-    shown = [shorten(name) for name in names] if family else [str(number + 1) for number in range(len(names))]
+    shown = [_shorten(name) for name in names] if family else [str(number + 1) for number in range(len(names))]
     note = "" if family else f" (the lines of {legend})"
     axes.set_xlabel(f"said{note}")
     axes.set_ylabel(f"gold{note}")
@@ -51,7 +51,7 @@ def draw_numbers(gold: Sequence[float], said: Sequence[float]) -> bytes:
     return _png(figure)
 
 
-def shorten(name: str, most: int = 24) -> str:
+def _shorten(name: str, most: int = 24) -> str:
     """A name for the edge of a picture: one line, not too long.
 
     >>> shorten("a very long name of a label\\nin lines")

@@ -89,7 +89,7 @@ class Report(EvalPipeline):
         yield f"report of {split!r}", lambda: found.extend(self._findings(rows))
         for shown in found:
             told = {"split": split, "rows": len(rows), **place(self.run), "scores": numbers_in(kwargs), **shown.tables}
-            yield f"table of {split!r}", partial(logger.info, "{}", in_words(told, LINES))
+            yield f"table of {split!r}", partial(logger.info, "{}", _in_words(told, LINES))
             if folder is not None:
                 yield from self._files(Path(folder) / "results", told, contents(told, shown, self.limit))
         if folder is not None and self.predictions:
@@ -149,9 +149,9 @@ def contents(told: Mapping[str, Any], found: Findings, limit: int) -> Files:
     return {
         "report": {
             "report.json": lambda: json.dumps(finite(told), indent=1, ensure_ascii=False) + "\n",
-            "report.txt": lambda: in_words(told) + "\n",
+            "report.txt": lambda: _in_words(told) + "\n",
         },
-        "confusion": {"confusion.csv": lambda: in_csv(grid)} if grid else {},
+        "confusion": {"confusion.csv": lambda: _in_csv(grid)} if grid else {},
         "picture": pictures,
         "hardest": {"hardest.jsonl": lambda: "".join(to_json(row) + "\n" for row in found.hardest[: limit or None])},
     }
@@ -162,7 +162,7 @@ def write(path: Path, make: Callable[[], str | bytes]) -> None:
     write_atomic(path, make())
 
 
-def in_words(told: Mapping[str, Any], most: int = 0) -> str:
+def _in_words(told: Mapping[str, Any], most: int = 0) -> str:
     """A report to be read: scores, and the tables below each other; `most` bounds the lines of a table."""
     place = f", update {told['update']}" if "update" in told else ""
     scores = ", ".join(f"{name} {value:.4g}" for name, value in told["scores"].items())
@@ -173,7 +173,7 @@ def in_words(told: Mapping[str, Any], most: int = 0) -> str:
     return "\n".join(lines)
 
 
-def in_csv(grid: list[list[Any]]) -> str:
+def _in_csv(grid: list[list[Any]]) -> str:
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows(grid)
     return file.getvalue()

@@ -9,7 +9,7 @@ from alchemy.errors import AlchemyError
 from alchemy.plugins.base import AlchemyPlugin
 
 
-class NoWriter:
+class _NoWriter:
     """Takes every call of a SummaryWriter and writes nothing: what there is without a record."""
 
     def __getattr__(self, name: str) -> Any:
@@ -24,7 +24,7 @@ class TensorboardLogger(AlchemyPlugin):
 
     def __init__(self, *, varname: str = "summary_writer") -> None:
         super().__init__()
-        self.writer: Any = _writer(self.run.record_dir) if self.run.record_dir is not None else NoWriter()
+        self.writer: Any = _writer(self.run.record_dir) if self.run.record_dir is not None else _NoWriter()
         self.run.set_global(varname, self.writer)
 
     def log(self, values: Mapping[str, float], update: int) -> None:

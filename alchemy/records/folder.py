@@ -90,7 +90,7 @@ class Record:
             "id": folder.name,
             "tag": tag,
             "purpose": purpose,
-            **running_here(),
+            **_running_here(),
             "started": now(),
             "cmd": sys.argv,
             "cfg_hash": "",
@@ -113,7 +113,7 @@ class Record:
         info = read_info(folder)
         if info["status"] == "running" and info["host"] == socket.gethostname():
             raise AlchemyError(f"{folder} is still running, as process {info['pid']}", hint="`alchemy stop` ends it")
-        record = cls._open(folder, info | running_here() | {"gen": info.get("gen", 0) + 1, **fields})
+        record = cls._open(folder, info | _running_here() | {"gen": info.get("gen", 0) + 1, **fields})
         record.before = info
         return record
 
@@ -179,7 +179,7 @@ class Record:
                 told = True
 
 
-def running_here() -> dict[str, Any]:
+def _running_here() -> dict[str, Any]:
     """What `record.json` says while this process writes it."""
     pid = os.getpid()
     life = {"status": "running", "reason": "", "pid": pid, "pid_started": process_start(pid)}

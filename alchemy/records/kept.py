@@ -50,11 +50,11 @@ def config_of(record: Path) -> Path:
 
 def use_own(document: Document, record: Path, overrides: Sequence[str] = ()) -> list[str]:
     """Lets a config do with what a record has, but for what `overrides` say; returns the fields of its tokenizers."""
-    use_own_weights(document, record)
+    _use_own_weights(document, record)
     told = {text.partition("=")[0].strip().rpartition(".")[2] for text in overrides}
     if "labels" not in told:
         use_own_labels(document, record)
-    use_own_sides(document, record, told)
+    _use_own_sides(document, record, told)
     return [] if "tokenizer" in told else use_own_tokenizers(document, record)
 
 
@@ -78,7 +78,7 @@ def use_own_tokenizers(
     return changed
 
 
-def use_own_sides(document: Document, record: Path, told: Container[str] = ()) -> None:
+def _use_own_sides(document: Document, record: Path, told: Container[str] = ()) -> None:
     """Lets a task on pairs have the tokenizers of both sides, which its corpora had, without looking at these."""
     task = document.peek("task")
     if isinstance(task, Table) and str(task.peek("type", "")).endswith("Translation"):
@@ -107,7 +107,7 @@ def _use_own_names(table: Table, record: Path) -> None:
         table["labels" if key == "labels" else "tags"] = str(file)  # the tags that its types have
 
 
-def use_own_weights(document: Document, record: Path) -> None:
+def _use_own_weights(document: Document, record: Path) -> None:
     """Lets the model be built without what its weights began with: a checkpoint has them all.
 
     Pretrained encoders take their architecture from the record, and files of word vectors are not read.

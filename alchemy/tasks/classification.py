@@ -76,7 +76,7 @@ class Classification(TextTask):
             told = f"pair = {str(self.pair).lower()}, and a sample has {in_short(sample)}"
             hint = 'pairs need pair = true in [task], and pair = "its column" in the processor; other texts neither'
             raise AlchemyError(told, hint=hint)
-        found = kinds_of(sample)
+        found = _kinds_of(sample)
         if found and self.kind not in found:
             told = f"the task is of kind = {self.kind!r}, and a sample of kind = {found[0]!r}"
             answer = shown(sample[TARGETS[found[0]]])
@@ -135,7 +135,7 @@ class Classification(TextTask):
         return (class_scores if self.kind == "single" else label_scores)(gold, said, self.labels)
 
 
-def kinds_of(sample: Mapping[str, Any]) -> list[str]:
+def _kinds_of(sample: Mapping[str, Any]) -> list[str]:
     """The kinds of task whose answer a sample has; none where it has no answer.
 
     >>> kinds_of({"label": "good"}), kinds_of({"label": 0.5}), kinds_of({"label": 1}), kinds_of({"labels": []})

@@ -16,7 +16,7 @@ from alchemy.text.vocab import check_multiple
 BLOCK = 512
 
 
-class Backend(Protocol):
+class _Backend(Protocol):
     """What is asked of the program."""
 
     size: int
@@ -107,7 +107,7 @@ class Tidied(Spm):
 class Backed(Tokenizer):
     """A tokenizer that hands its work to another program."""
 
-    def __init__(self, backend: Backend, specials: Mapping[str, int], multiple: int) -> None:
+    def __init__(self, backend: _Backend, specials: Mapping[str, int], multiple: int) -> None:
         self.backend, self.multiple = backend, multiple
         self.size = backend.size + -backend.size % check_multiple(multiple)
         self.pad, self.bos, self.eos, self.unk = (specials.get(role) for role in ROLES)

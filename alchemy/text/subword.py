@@ -37,8 +37,8 @@ class SubwordNMT(Listed):
     ) -> None:
         super().__init__(vocab, specials)
         self.codes, self.lower = content_of(codes), lower
-        self.pieces = Pieces(*read_codes(codes))
-        self.words = PieceIds(self.pieces, self.vocab)
+        self.pieces = _Pieces(*_read_codes(codes))
+        self.words = _PieceIds(self.pieces, self.vocab)
 
     def options(self) -> dict[str, Any]:
         return {"lower": self.lower, "specials": self.vocab.specials}
@@ -65,7 +65,7 @@ class SubwordNMT(Listed):
     @classmethod
     def from_counts(cls, counts: Mapping[str, int], *, codes: str | Path | bytes, **options: Any) -> Self:  # type: ignore[override]
         """The tokenizer of words that were counted: each is cut by the codes, and the pieces are the vocabulary."""
-        pieces = Pieces(*read_codes(codes))
+        pieces = _Pieces(*_read_codes(codes))
         found: Counter[str] = Counter()
         for word, count in counts.items():
             for piece in pieces[word]:
@@ -76,7 +76,7 @@ class SubwordNMT(Listed):
         return (text.lower() if self.lower else text).split()
 
 
-class Pieces(dict[str, tuple[str, ...]]):
+class _Pieces(dict[str, tuple[str, ...]]):
     """The pieces of words, worked out when they are first asked for."""
 
     def __init__(self, ranks: Mapping[Pair, int], marked: bool) -> None:
@@ -86,36 +86,36 @@ class Pieces(dict[str, tuple[str, ...]]):
     def __missing__(self, word: str) -> tuple[str, ...]:
         # since version 0.2 the mark of the end belongs to the last character; before, it was a symbol of its own
         symbols = [*word[:-1], word[-1] + END] if self.marked else [*word, END]
-        merged = merge(symbols, self.ranks)
+        merged = _merge(symbols, self.ranks)
         merged = merged[:-1] if merged[-1] == END else [*merged[:-1], merged[-1].removesuffix(END)]
-        return remember(self, word, (*(piece + JOINER for piece in merged[:-1]), merged[-1]))
+        return _remember(self, word, (*(piece + JOINER for piece in merged[:-1]), merged[-1]))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Pieces, (self.ranks, self.marked)
+        return _Pieces, (self.ranks, self.marked)
 
 
-class PieceIds(dict[str, tuple[int, ...]]):
+class _PieceIds(dict[str, tuple[int, ...]]):
     """The ids of the pieces of words."""
 
-    def __init__(self, pieces: Pieces, vocab: Vocabulary) -> None:
+    def __init__(self, pieces: _Pieces, vocab: Vocabulary) -> None:
         super().__init__()
         self.pieces, self.vocab = pieces, vocab
 
     def __missing__(self, word: str) -> tuple[int, ...]:
-        return remember(self, word, tuple(self.vocab.ids[piece] for piece in self.pieces[word]))
+        return _remember(self, word, tuple(self.vocab.ids[piece] for piece in self.pieces[word]))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PieceIds, (self.pieces, self.vocab)
+        return _PieceIds, (self.pieces, self.vocab)
 
 
-def remember(known: dict[str, Any], word: str, value: Any) -> Any:
+def _remember(known: dict[str, Any], word: str, value: Any) -> Any:
     if len(known) >= KEPT:
         known.clear()
     known[word] = value
     return value
 
 
-def merge(symbols: list[str], ranks: Mapping[Pair, int]) -> list[str]:
+def _merge(symbols: list[str], ranks: Mapping[Pair, int]) -> list[str]:
     """Merges the pair that comes first among the codes, everywhere, until none is left.
 
     >>> merge(["l", "o", "w", "l", "o"], {("l", "o"): 0, ("lo", "w"): 1})
@@ -137,7 +137,7 @@ def _merged(symbols: Sequence[str], pair: Pair) -> Iterable[str]:
         place += width
 
 
-def read_codes(file: str | Path | bytes) -> tuple[dict[Pair, int], bool]:
+def _read_codes(file: str | Path | bytes) -> tuple[dict[Pair, int], bool]:
     """The pairs in their order, and whether the end of a word is marked at its last character."""
     name = "codes.txt" if isinstance(file, bytes) else str(file)
     lines = content_of(file).decode("utf-8-sig").split("\n")

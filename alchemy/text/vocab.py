@@ -18,7 +18,7 @@ _UNWRITABLE = re.compile(r"[\s\ud800-\udfff]|<(?=U\+[0-9A-F]{4,6}>)")
 _WRITTEN = re.compile(r"<U\+([0-9A-F]{4,6})>")
 
 
-class Lookup(dict[str, int]):
+class _Lookup(dict[str, int]):
     """Ids by symbol; any other symbol has the id of the unknown one."""
 
     unknown: int | None = None
@@ -58,7 +58,7 @@ class Vocabulary:
             raise AlchemyError("a symbol of a vocabulary is empty or stands there twice")
         # text is never read as a special token
         spelt = set(specials.values())
-        self.ids = Lookup((symbol, place) for symbol, place in self.places.items() if symbol not in spelt)
+        self.ids = _Lookup((symbol, place) for symbol, place in self.places.items() if symbol not in spelt)
         self.ids.unknown = self.special("unk")
 
     def __len__(self) -> int:

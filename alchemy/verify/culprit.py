@@ -31,7 +31,7 @@ MANY = 20  # samples that are named
 FORWARD = "Error detected in"  # how the anomaly detection of torch begins the traceback of the forward call
 
 
-class Found(NamedTuple):
+class _Found(NamedTuple):
     """What was made, by which operation, and the calls that led to it."""
 
     what: str
@@ -52,9 +52,9 @@ class Culprit(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.nan: Found | None = None
-        self.inf: Found | None = None
-        self.backward: Found | None = None  # of what the anomaly detection of torch says
+        self.nan: _Found | None = None
+        self.inf: _Found | None = None
+        self.backward: _Found | None = None  # of what the anomaly detection of torch says
         self._backwards = 0
 
     @property
@@ -142,21 +142,21 @@ def _holds(test: Any, values: Any) -> bool:
     return any(bool(test(leaf).any()) for leaf in floats if not leaf.is_meta and leaf.numel())
 
 
-def _found(what: str, func: Any) -> Found:
+def _found(what: str, func: Any) -> _Found:
     frames = [(row.filename, row.lineno or 0, row.name, row.line or "") for row in traceback.extract_stack()]
     return _named(what, str(func).removeprefix("aten.").partition(".")[0], frames)
 
 
-def _of_backward(text: str) -> Found:
+def _of_backward(text: str) -> _Found:
     """What torch says, as text, of an operation whose backward pass gave NaN: its name and the forward call."""
     operation = text.removeprefix(FORWARD).partition(".")[0].strip()
     frames = [(file, int(line), name, code) for file, line, name, code in FRAME.findall(text)]
     return _named("NaN", f"{operation}, of a forward call", frames)
 
 
-def _named(what: str, operation: str, frames: list[tuple[str, int, str, str]]) -> Found:
+def _named(what: str, operation: str, frames: list[tuple[str, int, str, str]]) -> _Found:
     """Without the frames of torch, of alchemy, and of the command that was typed, which stand above these."""
     first = next((i for i, row in enumerate(frames) if row[0].startswith(OURS)), 0)
     own = [row for row in frames[first:] if not row[0].startswith(OF_TORCH)]
     where = innermost([row[:2] for row in own])
-    return Found(what, operation, where, "".join(traceback.format_list(own)))
+    return _Found(what, operation, where, "".join(traceback.format_list(own)))

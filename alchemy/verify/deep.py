@@ -92,7 +92,7 @@ class Deep:
             if trains:
                 self._train_step()
             self._eval_step()
-        self.findings += never_read(run.cfg, self.doc, trains)
+        self.findings += _never_read(run.cfg, self.doc, trains)
 
     def _data(self) -> None:
         for split in self.run.task.splits:
@@ -158,7 +158,7 @@ class Deep:
             yield
         except AlchemyError as error:
             problem = error.problem
-            place = problem.where or place_of(self.doc, problem.section or section)
+            place = problem.where or _place_of(self.doc, problem.section or section)
             self.findings.append(replace(problem, where=place, section=problem.section or section))
         except (Exception, SystemExit) as error:  # anything may be wrong in a project's code
             text = f"{what} failed: {type(error).__name__}: {error}"
@@ -189,7 +189,7 @@ def _states(optim: Any) -> list[Any]:
     return [state for part in parts for state in getattr(part.optimizer, "state", {}).values()]
 
 
-def never_read(used: Document, doc: Document, trains: bool) -> list[Problem]:
+def _never_read(used: Document, doc: Document, trains: bool) -> list[Problem]:
     """A warning for each key that no part has read while everything was built and tried."""
     layout = collect(doc, ())
     quiet = {*LATER, *LOADING, *RUN_SETTINGS} | (set() if trains else set(SECTIONS))
@@ -206,7 +206,7 @@ def _unread(row: Unread, layout: Layout) -> Problem:
     return Problem(what, place, section, hint or "remove it, or let a part read it", error=False)
 
 
-def place_of(doc: Document, section: str) -> str:
+def _place_of(doc: Document, section: str) -> str:
     """`file:line` of a section such as `task.datasets.train`, as far as the config has it."""
     place = doc.path
     value: Any = doc

@@ -315,10 +315,10 @@ def by_size(dataset: Any) -> list[int]:
     """The indices of samples, the largest first; of a large data set every k-th is looked at."""
     step = max(1, len(dataset) // LOOKED_AT)
     indices = range(0, len(dataset), step)
-    return sorted(indices, key=lambda i: volume(dataset[i]), reverse=True)
+    return sorted(indices, key=lambda i: _volume(dataset[i]), reverse=True)
 
 
-def volume(sample: Any) -> int:
+def _volume(sample: Any) -> int:
     """How much a sample holds: numbers of its tensors and lists, letters of its texts.
 
     >>> volume({"ids": [1, 2, 3], "text": "ab", "label": 1})
@@ -329,8 +329,8 @@ def volume(sample: Any) -> int:
     if isinstance(sample, str | bytes):
         return len(sample)
     if isinstance(sample, Mapping):
-        return sum(map(volume, sample.values()))
-    return sum(map(volume, sample)) if isinstance(sample, list | tuple) else 1
+        return sum(map(_volume, sample.values()))
+    return sum(map(_volume, sample)) if isinstance(sample, list | tuple) else 1
 
 
 def find_batch_size(doc: Document, *, limit: int | None = None, device: int = -1, user_dir: str = "src") -> Sizes:

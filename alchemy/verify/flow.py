@@ -33,19 +33,19 @@ def check_workers(split: str, dataset: Any, options: Mapping[str, Any], doc: Any
     places = _places(split, dataset, doc)
     for pipe in reversed(list(walk(dataset))):
         place, section = places.get(id(pipe), ("", f"task.datasets.{split}"))
-        for name, error in unpicklable(pipe):
+        for name, error in _unpicklable(pipe):
             text = f"{name!r} of {title(pipe)} cannot be sent to a worker: {error}"
             hint = "make it in __iter__, or when it is first used, in place of the constructor"
             yield Problem(text, place, section, hint, error=spawned)
     for stage in peek(dataset, 1):
-        if any(holds_tensor(item) for item in stage.items):
+        if any(_holds_tensor(item) for item in stage.items):
             text = f"{stage.name} gives tensors, which workers cannot hand over safely"
             hint = "give numpy arrays, and make tensors of them in collate_fn"
             yield Problem(text, section=f"task.datasets.{split}", hint=hint, error=False)
             return
 
 
-def unpicklable(pipe: Any) -> Iterator[tuple[str, str]]:
+def _unpicklable(pipe: Any) -> Iterator[tuple[str, str]]:
     """The members of a pipe that cannot be pickled, each with the reason; not those of the pipe before it."""
     if not hasattr(pipe, "datapipe"):
         return
@@ -57,13 +57,13 @@ def unpicklable(pipe: Any) -> Iterator[tuple[str, str]]:
                 yield name, str(error).partition("\n")[0]
 
 
-def holds_tensor(item: Any, depth: int = 0) -> bool:
+def _holds_tensor(item: Any, depth: int = 0) -> bool:
     """Whether a tensor is anywhere inside a sample."""
     if isinstance(item, Tensor):
         return True
     if depth > 4 or not isinstance(item, list | tuple | Mapping):
         return False
-    return any(holds_tensor(value, depth + 1) for value in (item.values() if isinstance(item, Mapping) else item))
+    return any(_holds_tensor(value, depth + 1) for value in (item.values() if isinstance(item, Mapping) else item))
 
 
 class _Nowhere(io.RawIOBase):

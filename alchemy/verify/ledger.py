@@ -102,7 +102,7 @@ class Report:
 
 def check(record: str | Path) -> Report:
     """Reads the ledger of a record: the chain link by link, the samples epoch by epoch."""
-    path = ledger_of(record)
+    path = _ledger_of(record)
     known = _known_to_state(path.parent)  # first, since the ledger of a run that goes on is never behind its states
     epochs: dict[int, Epoch] = {}
     before, broken = START, ""
@@ -182,10 +182,10 @@ def _seen(row: dict[str, Any]) -> str:
 
 
 def _updates(record: str | Path) -> list[dict[str, Any]]:
-    return [row for _, row in read_ledger(ledger_of(record)) if "event" not in row]
+    return [row for _, row in read_ledger(_ledger_of(record)) if "event" not in row]
 
 
-def ledger_of(record: str | Path) -> Path:
+def _ledger_of(record: str | Path) -> Path:
     """The path of a record's ledger, which must be there."""
     folder = find(record)
     path = folder / NAME

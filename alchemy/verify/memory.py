@@ -72,7 +72,7 @@ def size(count: float) -> str:
     return ""
 
 
-def bytes_of(tensors: Iterable[Tensor]) -> int:
+def _bytes_of(tensors: Iterable[Tensor]) -> int:
     """Bytes of the storages behind tensors, each once."""
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
     return sum(storages.values())
@@ -84,9 +84,9 @@ def measure(module: Any, states: Iterable[Mapping[str, Any]], free: int) -> Memo
     trained = [p for p in params if p.requires_grad]
     held = [value for state in states for value in state.values() if isinstance(value, Tensor)]
     return Memory(
-        parameters=bytes_of([*params, *module.buffers()]),
+        parameters=_bytes_of([*params, *module.buffers()]),
         gradients=sum(p.numel() * p.element_size() for p in trained),
-        optimiser=bytes_of(held),
+        optimiser=_bytes_of(held),
         free=free,
     )
 

@@ -112,7 +112,7 @@ class Exact(Precision):
         self.double, self.quiet = double, 0
 
     def prepare(self, model: Any) -> None:
-        self.quiet = sum(map(without_dropout, model.module.modules()))
+        self.quiet = sum(map(_without_dropout, model.module.modules()))
         if self.double:
             model.to(torch.float64)
         super().prepare(model)
@@ -133,7 +133,7 @@ class Cuts(AlchemyTrainer):
         for group in context.optim.param_groups:
             # of several optimisers, one would see what another has moved: in each step, or only after all of them
             group["lr"] = group["initial_lr"] = 0.0
-        found = Found(quiet=getattr(context.precision, "quiet", 0), unknown=mixes_samples(context.model.module))
+        found = Found(quiet=getattr(context.precision, "quiet", 0), unknown=_mixes_samples(context.model.module))
         if found.unknown:
             return found
         updater, ranks = context.updater, context.get_global("cut_for")
@@ -231,7 +231,7 @@ class Samples(Dataset[Any]):
         return self.samples[index]
 
 
-def mixes_samples(module: nn.Module) -> str:
+def _mixes_samples(module: nn.Module) -> str:
     """Why gradients depend on the cut, where what a module gives for a sample depends on the others of its batch."""
     names = [
         f"{name} ({type(inner).__name__})" for name, inner in module.named_modules() if isinstance(inner, _BatchNorm)
@@ -245,7 +245,7 @@ def mixes_samples(module: nn.Module) -> str:
     )
 
 
-def without_dropout(module: nn.Module) -> bool:
+def _without_dropout(module: nn.Module) -> bool:
     """Turns off the dropout of a module, under the names that torch and transformers have for it."""
     found = False
     for name, value in list(vars(module).items()):

@@ -171,7 +171,7 @@ class Report:
         return lines
 
 
-class Replayed(Exception):
+class _Replayed(Exception):
     """The update was made; what comes after it is of no interest."""
 
 
@@ -234,7 +234,7 @@ class Replay(AlchemyTrainer):
         try:
             with self._looping():
                 train(context)
-        except Replayed:
+        except _Replayed:
             return
         except Exception as error:  # of the project's code, as it was in the run itself
             if context.update + 1 != report.update:
@@ -319,7 +319,7 @@ class Watch(Observer):
 
     def schedule(self) -> None:
         if self.is_on:
-            raise Replayed
+            raise _Replayed
 
 
 def _same_samples(folder: Path, report: Report) -> bool | None:

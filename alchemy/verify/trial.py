@@ -44,7 +44,7 @@ class Trial:
         """The same training, cut after `updates`, with its state saved at every one of them."""
         if updates is not None and updates < 2:
             raise AlchemyError(f"--updates is {updates}", hint="give 2 or more")
-        refuse_without_data(doc)
+        _refuse_without_data(doc)
         work = copy.deepcopy(doc)
         work.setdefault("tag", "verify")
         work["log_every"] = 1  # so that the first update that differs is seen
@@ -59,7 +59,7 @@ class Trial:
         """A training from the beginning; `kill_at` is the update at which its process kills itself."""
         document = copy.deepcopy(self.document)
         if workers is not None:
-            set_workers(document["task"]["datasets"]["train"], workers)
+            _set_workers(document["task"]["datasets"]["train"], workers)
         return Job(_train, folder, (document, kill_at, self.device, self.user_dir))
 
     def resume(self, folder: Path) -> Job:
@@ -132,7 +132,7 @@ def record_in(folder: Path) -> Path:
     return next(folders(folder))
 
 
-def refuse_without_data(doc: Document) -> None:
+def _refuse_without_data(doc: Document) -> None:
     """An error where a config has no training data."""
     task: Any = doc.peek("task")
     splits = task.peek("datasets") if isinstance(task, Table) else None
@@ -144,7 +144,7 @@ def refuse_without_data(doc: Document) -> None:
 
 def only_training(doc: Document, runner: str) -> Document:
     """The config for a runner that tries something out: the training data, and none of what keeps or ends a run."""
-    refuse_without_data(doc)
+    _refuse_without_data(doc)
     work = copy.deepcopy(doc)
     for table in ("stop", "checkpoint", "ema", "sweep"):
         work.pop(table, None)
@@ -155,7 +155,7 @@ def only_training(doc: Document, runner: str) -> Document:
     return work
 
 
-def set_workers(table: Any, workers: int) -> None:
+def _set_workers(table: Any, workers: int) -> None:
     """Gives a split so many loader workers; without any, what only they can have is taken out."""
     table["num_workers"] = workers
     for key in ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context") if not workers else ():

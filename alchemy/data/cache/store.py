@@ -135,7 +135,7 @@ def is_as_written(path: Path, known: Sequence[Any]) -> bool:
         return hashlib.file_digest(file, _hash).hexdigest() == str(known[0])
 
 
-# -- values: pickles of built-in types; nothing but `array_at` can be called by reading one
+# -- values: pickles of built-in types; nothing but `_array_at` can be called by reading one
 
 
 class _Pickler(pickle.Pickler):
@@ -146,13 +146,13 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         """Called for whatever is not of a built-in type: arrays are referred to, all else is refused."""
-        if value is array_at:
+        if value is _array_at:
             return NotImplemented
         flavour, array = _as_array(value)
         self.arrays.write(bytes(-self.arrays.size % ALIGNMENT))
         begin = self.arrays.size
         self.arrays.write(array.tobytes())
-        return array_at, (flavour, array.dtype.str, array.shape, begin)
+        return _array_at, (flavour, array.dtype.str, array.shape, begin)
 
 
 def _as_array(value: Any) -> tuple[str, np.ndarray]:
@@ -175,7 +175,7 @@ def _as_array(value: Any) -> tuple[str, np.ndarray]:
     return flavour, array
 
 
-def array_at(arrays: np.ndarray, views: bool, flavour: str, dtype: str, shape: tuple[int, ...], begin: int) -> Any:
+def _array_at(arrays: np.ndarray, views: bool, flavour: str, dtype: str, shape: tuple[int, ...], begin: int) -> Any:
     """The array, tensor or number of numpy whose bytes begin there."""
     kind = np.dtype(dtype)
     end = begin + kind.itemsize * math.prod(shape)
@@ -195,7 +195,7 @@ class _Unpickler(pickle.Unpickler):
         self.make = make
 
     def find_class(self, module: str, name: str) -> Any:
-        if name != array_at.__name__:
+        if name != _array_at.__name__:
             raise pickle.UnpicklingError(f"a kept sample calls {module}.{name}")
         return self.make
 
@@ -243,7 +243,7 @@ class Stored(Sequence[Any]):
         if not same:
             hint = "start again; what a run with spawned workers reads should stay while it runs"
             raise Gone(f"cache {self.folder.name[:12]} was removed, or made again, while it was in use", hint=hint)
-        return samples, ends, functools.partial(array_at, arrays, self.views)
+        return samples, ends, functools.partial(_array_at, arrays, self.views)
 
     def _mapped(self, name: str, dtype: str) -> np.ndarray:
         return mapped(self.folder / name, dtype, self.layout["files"][name][1] // np.dtype(dtype).itemsize)

@@ -41,7 +41,7 @@ class Numbers(NamedTuple):
     eos: int | None  # None: sentences have no token for their end
 
 
-class Growing(dict[str, int]):
+class _Growing(dict[str, int]):
     """Ids by symbol; a new symbol gets the next one."""
 
     def __missing__(self, symbol: str) -> int:
@@ -57,7 +57,7 @@ class Learner:
 
     def __init__(self, kind: str, lower: bool) -> None:
         self.kind, self.lower = kind, lower
-        self.ids = Growing()
+        self.ids = _Growing()
         self.counts = np.zeros(0, np.int64)
 
     def encode_lines(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:

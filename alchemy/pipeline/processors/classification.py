@@ -107,7 +107,7 @@ def text_field(name: str, cell: Callable[[Any], Any]) -> Fields:
 
 def label_fields(table: Table, label: str | int | None, fields: Fields) -> Fields:
     """Takes the label out of a row, where the file has labels and they are wanted."""
-    if (column := label_column(table, label)) == "":
+    if (column := _label_column(table, label)) == "":
         return _unlabelled if label is None and table.keyed else lambda row: {}
     cell = table.cell(column)
     return lambda row: fields(cell(row))
@@ -121,7 +121,7 @@ def _unlabelled(row: Any) -> dict[str, Any]:
     return {}
 
 
-def label_column(table: Table, label: str | int | None) -> str | int:
+def _label_column(table: Table, label: str | int | None) -> str | int:
     """The column of the labels; "" where there is none, or none is wanted."""
     if label is None:
         found = next((name for name in LABELS if table.has(name)), "")

@@ -47,7 +47,7 @@ class ImageFolder(LstDataPipeline):
         _pillow(path)
         self.path, self.mode, self.size, self.scale = path, mode, size, scale
         self.suffixes = [suffix.lower() for suffix in suffixes]
-        folders = folders_in(path)
+        folders = _folders_in(path)
         known = Labels([folder.name for folder in folders] if labels is None else read_labels(labels).names)
         self.labels = known.names
         samples = [sample for folder in folders for sample in self._samples(folder, known)]
@@ -103,7 +103,7 @@ class ImageFolder(LstDataPipeline):
         return str(self.samples[index]["file"])
 
 
-def folders_in(path: str) -> list[Path]:
+def _folders_in(path: str) -> list[Path]:
     """The folders of a folder, by name; those that begin with a point are not meant."""
     if not Path(path).is_dir():
         raise AlchemyError(

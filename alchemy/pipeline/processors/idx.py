@@ -33,7 +33,7 @@ class IdxImages(LstDataPipeline):
     ) -> None:
         super().__init__()
         self.path, self.label_path, self.scale = path, label_path, scale
-        self.images = read_idx(path)
+        self.images = _read_idx(path)
         if not len(self.images):
             raise AlchemyError(f"IdxImages finds no samples in {path}")
         self.labels = list(read_labels(labels).names)
@@ -42,7 +42,7 @@ class IdxImages(LstDataPipeline):
         keep(self.labels, "label_id")
 
     def _targets(self, path: str) -> list[dict[str, Any]]:
-        found = read_idx(path)
+        found = _read_idx(path)
         if found.ndim != 1 or len(found) != len(self.images):
             text = f"{len(self.images)} images, but labels of the shape {list(found.shape)}"
             raise AlchemyError(text, where=path, hint="the two files belong to different sets")
@@ -66,7 +66,7 @@ class IdxImages(LstDataPipeline):
         return f"{self.path} item {range(len(self))[index]}"
 
 
-def read_idx(path: str | Path) -> np.ndarray[Any, Any]:
+def _read_idx(path: str | Path) -> np.ndarray[Any, Any]:
     """The array in an idx file: two zero bytes, a type, the number of axes, their lengths, the numbers."""
     path = check_file(path)
     with readable(path, 1), open_bytes(path) as file:

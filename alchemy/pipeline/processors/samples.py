@@ -36,7 +36,7 @@ def where_of(self: Any, index: int) -> str:
     return self.origin.of(index)
 
 
-class Origin:
+class _Origin:
     """The file and the line of each sample: numbers only, as there may be millions."""
 
     def __init__(self, files: Sequence[Any], lines: Sequence[Sequence[int]]) -> None:
@@ -65,7 +65,7 @@ def take(pipe: Any, files: Sequence[Path], read: Callable[[Path], Rows], bad: st
             samples.append(sample)
         _check_alike(samples, file, lines[-1])
     hold(pipe, samples, files)
-    pipe.origin = Origin(files, lines)
+    pipe.origin = _Origin(files, lines)
 
 
 def _check_alike(samples: list[Any], file: Path, lines: list[int]) -> None:

@@ -56,7 +56,7 @@ class Spans(LstDataPipeline):
     def _sample(self, text: str, listed: Any) -> dict[str, Any]:
         if not isinstance(listed, list):
             raise BadRow(f"the spans are {shown(listed)}, expected a list [[start, end, label], ..]")
-        spans = [span_of(item, len(text)) for item in listed]
+        spans = [_span_of(item, len(text)) for item in listed]
         sample = {"text": text, "spans": spans, **self.known.numbers("label_ids", [span[2] for span in spans])}
         if self.target is None:
             return sample
@@ -64,7 +64,7 @@ class Spans(LstDataPipeline):
         return sample | {"tokens": list(text), "tags": tags} | self.tags.numbers("tag_ids", tags)
 
 
-def span_of(item: Any, length: int) -> list[Any]:
+def _span_of(item: Any, length: int) -> list[Any]:
     """A span as `[start, end, label]`, inside a text of some length."""
     if isinstance(item, dict):
         item = [item.get(key) for key in ("start", "end", "label")]

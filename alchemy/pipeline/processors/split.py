@@ -27,7 +27,7 @@ class SplitById(LstDataPipeline):
     ) -> None:
         super().__init__(check_list(datapipe, "SplitById"))
         self.ids, self.id, self.exclude, self.missing = ids, id, exclude, missing
-        wanted = read_ids(ids)
+        wanted = _read_ids(ids)
         own = list(self._own(datapipe))
         there = set(own)
         lost = next((name for name in wanted if not missing and name not in there), None)
@@ -55,7 +55,7 @@ class SplitById(LstDataPipeline):
         return ask(self.kept[index])
 
 
-def read_ids(path: str) -> dict[str, int]:
+def _read_ids(path: str) -> dict[str, int]:
     """The ids of a file, each with its line; one that stands there twice is an error."""
     found: dict[str, int] = {}
     for number, line in read_lines(check_file(path)):

@@ -143,7 +143,7 @@ class AccelerateEvalESPipeline(EndStepPipeline):
         return kwargs
 
 
-class AccelerateSaveModelMixin:
+class _AccelerateSaveModelMixin:
     """For an evaluation pipe of a project that saves the model: gives it the module without its wrappers."""
 
     def _prepare_to_save(self, model: nn.Module) -> Any:
@@ -151,7 +151,7 @@ class AccelerateSaveModelMixin:
 
 
 Trainer, BasicSetup, Sharding, HFAdamW = AccelerateTrainer, AccelerateBasicSetup, AccelerateSharding, AccelerateHFAdamW
-Backward, EvalESPipeline, SaveModelMixin = AccelerateBackward, AccelerateEvalESPipeline, AccelerateSaveModelMixin
+Backward, EvalESPipeline, SaveModelMixin = AccelerateBackward, AccelerateEvalESPipeline, _AccelerateSaveModelMixin
 EvalStepESPipeline = AccelerateEvalStepESPipeline = AccelerateEvalESPipeline
 
 
