@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -39,50 +40,82 @@ from alchemy.errors import MissingKey, in_words
 from alchemy.metrics.numbers import numbers_in
 from alchemy.metrics.stack import Stack
 from alchemy.records import NoRecord, RecordLike
-from alchemy.symbols import SymbolTbl
+from alchemy.symbols import Members, SymbolTbl
 
 if TYPE_CHECKING:
     from alchemy.checkpoint.policy import Watch
 
-__all__ = ["Run", "SymbolTbl", "Where", "current_run", "new_scope", "sym_tbl"]
+__all__ = ["Run", "SymbolTbl", "Where", "current_run", "find_run", "new_scope", "sym_tbl"]
 
 
-class Run(SymbolTbl):
+@dataclass
+class Limits:
+    """Bounds that the command line sets; 0 is none."""
+
+    max_batches: int = 0  # --fast-dev-run: batches of an epoch or an evaluation
+    overfit: int = 0  # --overfit: how many batches training sees again and again
+
+
+@dataclass
+class StopRequest:
+    """Who has asked the loop to end; what one process alone was asked for waits until all of them know it."""
+
+    reason: str | None = None  # known to all processes; the first one given stands
+    signal: int | None = None  # known to all processes
+    own_reason: str | None = None  # of this process alone
+    own_signal: int = 0  # of this process alone
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the loop is to end at the next step boundary; a signal is no reason that a state would know of."""
+        return self.signal is not None or self.reason is not None
+
+    @property
+    def text(self) -> str:
+        """Why a run ended before its schedule did."""
+        return self.reason or "" if self.signal is None else f"signal {self.signal}: ended at the next step"
+
+
+@dataclass
+class Progress:
+    """What a training has seen, scored and spent."""
+
+    scores: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the last evaluation of each split
+    scored_at: dict[str, int] = field(default_factory=dict)  # the update it was made at
+    epoch_steps: int | None = None  # steps of an epoch, where the data has a length
+    window: list[Any] = field(default_factory=list)  # sample ids of each step since the last update
+    evaluated_samples: list[int] | None = None  # of the batch of an evaluation; None where they are unknown
+    eval_seconds: float = 0.0  # spent in evaluations, which are no part of a training step
+    tracking_seconds: float = 0.0  # spent on handing numbers to the record and to loggers
+
+
+class Run(Members):
     """One experiment while it happens. `with Run(cfg) as run:` makes it the current one and frees it in the end."""
 
+    cfg: Document
+
     def __init__(self, cfg: Mapping[str, Any] | str | Path, device_info: dict[str, Any] | None = None) -> None:
-        super().__init__()
-        self.cfg: Document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg)
-        self.device_info = device_info
+        super().__init__(cfg=cfg if isinstance(cfg, Document) else prepare_cfg(cfg), device_info=device_info)
+        self.symbols = SymbolTbl(self)
         self.pid = os.getpid()
         self.metrics = Stack()
         self.record: RecordLike = NoRecord()
         self._do_without()
         self.loggers: list[Callable[[Mapping[str, float], int], None]] = []  # of plugins and of the bar
         self.exits = contextlib.ExitStack()
+        self.default_log = contextlib.ExitStack()  # the console of a run until BasicSetup closes it for its own
+        self.exits.callback(self.default_log.close)
         self.cfg.mark_read("seed", "log_every", "tag", "runner", "plugins", "variant", "base")
         self.seed: int = seed_of(self.cfg)
         self.log_every: int = int(self.cfg.peek("log_every", 10))
-        self.max_batches = 0  # --fast-dev-run: batches of an epoch or an evaluation; 0 is all of them
-        self.overfit = 0  # --overfit: how many batches training sees again and again; 0 is off
-        self.stopping: str | None = None
-        self.asked = 0  # the signal that this process was sent, until all processes know of it
-        self._wish: str | None = None  # why this process is to stop, until all processes know of it
+        self.limits, self.stop_request, self.progress = Limits(), StopRequest(), Progress()
         self._agreed: float | None = None  # seconds at the last update, as the first process has them
         self.resume_from: Path | None = None  # the record that the run goes on with
         self.allowed: frozenset[str] = frozenset()  # changes that it may go on with though it is no longer the same run
         self._began = time.monotonic()
-        self.signal: int | None = None  # the signal that asked it to stop
-        self.in_loop = False  # a loop is running that looks at `stopping` after each step
-        self.scores: dict[str, dict[str, Any]] = {}  # of the last evaluation of each split
-        self.scored_at: dict[str, int] = {}  # the update it was made at
+        self.in_loop = False  # a loop is running that looks at the stop request after each step
         self.watches: list[Watch] = []  # numbers that parts keep the best of, beside that of [checkpoint]
         self.stop_rules: list[dict[str, Any]] = []  # tables of rules that parts add to those of [stop]
-        self.tracking_seconds = 0.0  # spent on telling numbers to the record and to loggers
-        self.epoch_steps: int | None = None  # steps of an epoch, where the data can tell
-        self.window: list[Any] = []  # sample ids of each step since the last update
-        self.evaluated_samples: list[int] | None = None  # of the batch of an evaluation; None where nobody can tell
-        self.eval_seconds = 0.0  # spent in evaluations, which are no part of a training step
         self._token: contextvars.Token[Run | None] | None = None
         self._failed_loggers: set[str] = set()
 
@@ -112,11 +145,21 @@ class Run(SymbolTbl):
                 _current.reset(self._token)
             self.task = self.model = self.optim = self.train_sched = self.plugins = None
             self._do_without()
-            self._globals, self._frames, self.loggers = {"record_dir": self.record_dir}, [], []
+            self.symbols.clear()
+            self.loggers = []
+
+    @property
+    def record_dir(self) -> Path | None:
+        """The record folder, where there is one."""
+        return self.symbols.record_dir
+
+    @record_dir.setter
+    def record_dir(self, folder: Path | None) -> None:
+        self.symbols.record_dir = folder
 
     @property
     def debug(self) -> bool:
-        return bool(self.try_get_global("debug", False))
+        return bool(self.symbols.try_get_global("debug", False))
 
     @property
     def update(self) -> int:
@@ -143,27 +186,13 @@ class Run(SymbolTbl):
         evaluation or an epoch if that comes first, and all end there.
         """
         if self.group.size == 1:
-            self.end(reason)
-        elif self._wish is None and self.stopping is None:
-            self._wish = reason
+            self.stop_together(reason)
+        elif self.stop_request.own_reason is None and self.stop_request.reason is None:
+            self.stop_request.own_reason = reason
 
-    def end(self, reason: str) -> None:
-        """There is a reason to end, and all processes know it."""
-        self.stopping = self.stopping or reason
-
-    def end_for(self, number: int) -> None:
-        """A signal has asked for the end, and all processes know it."""
-        self.signal = number
-
-    @property
-    def ending(self) -> bool:
-        """Whether the loop is to end at the next step boundary; a signal is no reason that a state would know of."""
-        return self.signal is not None or self.stopping is not None
-
-    @property
-    def reason(self) -> str:
-        """Why it ended before the schedule was through."""
-        return self.stopping or "" if self.signal is None else f"signal {self.signal}: ended at the next step"
+    def stop_together(self, reason: str) -> None:
+        """Asks the loop to end for a reason that all processes know."""
+        self.stop_request.reason = self.stop_request.reason or reason
 
     def agree(self, numbers: Sequence[float] = ()) -> list[float]:
         """The sums over all processes, which on the way tell each other of signals, of wishes to stop and of the time.
@@ -173,33 +202,34 @@ class Run(SymbolTbl):
         if self.group.size == 1:
             return list(numbers)
         here = time.monotonic() - self._began if self.group.is_main else 0.0
-        own = (self._wish is not None, self.asked > 0, self.asked, here)
+        request = self.stop_request
+        own = (request.own_reason is not None, request.own_signal > 0, request.own_signal, here)
         *sums, wishes, told, number, self._agreed = self.group.sum([*numbers, *map(float, own)])
-        if told and self.signal is None:
-            self.end_for(int(number / told) if not number % told else signal.SIGTERM)
+        if told and request.signal is None:
+            request.signal = int(number / told) if not number % told else signal.SIGTERM
         if wishes:
             self.listen()
         return sums
 
     def listen(self) -> None:
         """All processes are here, and tell each other whether one of them has asked for the end."""
-        wishes = [wish for wish in self.group.gather(self._wish) if wish is not None]
-        self._wish = None
-        if wishes:
-            self.end(wishes[0])
+        reasons = [reason for reason in self.group.gather(self.stop_request.own_reason) if reason is not None]
+        self.stop_request.own_reason = None
+        if reasons:
+            self.stop_together(reasons[0])
 
     def outcome(self, error: BaseException | None) -> tuple[str, str]:
         """How a run ends: a status of the record, and the reason."""
         if error is None:
-            return ("stopped" if self.signal else "finished"), self.reason
+            return ("stopped" if self.stop_request.signal else "finished"), self.stop_request.text
         if isinstance(error, KeyboardInterrupt):
             return "stopped", str(error) or "KeyboardInterrupt"
         return "failed", in_words(error)
 
     def evaluated(self, split: str, scores: dict[str, Any]) -> None:
         """Logs and remembers the scores of an evaluation; schedules, stop rules and checkpoints get them."""
-        self.scores.pop(split, None)
-        self.scores[split], self.scored_at[split] = scores, self.update
+        self.progress.scores.pop(split, None)
+        self.progress.scores[split], self.progress.scored_at[split] = scores, self.update
         remarks: Mapping[str, str] = {}
         if self.train_sched is not None:
             self.train_sched.after_eval(scores)
@@ -225,14 +255,18 @@ class Run(SymbolTbl):
 
     # -- its own part of a checkpoint
     def state_dict(self) -> dict[str, Any]:
-        numbers = {split: numbers_in(scores) for split, scores in self.scores.items()}
-        scored_at = dict(self.scored_at)
-        return {"elapsed": self.elapsed, "scores": numbers, "scored_at": scored_at, "stopping": self.stopping}
+        progress = self.progress
+        return {
+            "elapsed": self.elapsed,
+            "scores": {split: numbers_in(scores) for split, scores in progress.scores.items()},
+            "scored_at": dict(progress.scored_at),
+            "stopping": self.stop_request.reason,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._began, self._agreed = time.monotonic() - state["elapsed"], None
-        self.scores, self.scored_at = dict(state["scores"]), dict(state["scored_at"])
-        self.stopping = state["stopping"]
+        self.progress.scores, self.progress.scored_at = dict(state["scores"]), dict(state["scored_at"])
+        self.stop_request.reason = state["stopping"]
 
     def log(self, values: Mapping[str, Any], update: int | None = None) -> None:
         """Hands numbers to the record and to everyone who listens; their trouble never reaches the loop."""
@@ -249,7 +283,7 @@ class Run(SymbolTbl):
                 if name not in self._failed_loggers:
                     self._failed_loggers.add(name)
                     logger.warning("{} cannot log, training goes on: {!r}", name, error)
-        self.tracking_seconds += time.perf_counter() - begin
+        self.progress.tracking_seconds += time.perf_counter() - begin
 
     def table(self, section: str) -> Any:
         """The config table of a section as it is, or an empty one; nobody gets a bare KeyError."""
@@ -267,30 +301,39 @@ _idle = SymbolTbl()
 _in_worker: dict[int, SymbolTbl] = {}
 
 
+def _around() -> Run | None:
+    """The run around this code, perhaps of the process that forked this one; in a bare thread the only live one."""
+    run = _current.get()
+    return _live[0] if run is None and len(_live) == 1 else run
+
+
+def find_run() -> Run | None:
+    """The run that this code belongs to; a loader's worker belongs to none."""
+    run = _around()
+    return run if run is not None and run.pid == os.getpid() else None
+
+
 def current_run() -> Run:
-    """The run that this code belongs to; an error outside any run."""
-    table = sym_tbl()
-    if not isinstance(table, Run):
+    """The run that this code belongs to; raises outside any run."""
+    run = find_run()
+    if run is None:
         raise MissingKey("there is no run here", hint="open one with `with Run(cfg):`, or start it with alchemy.run")
-    return table
+    return run
 
 
 def sym_tbl() -> SymbolTbl:
     """The symbols of the current run; in a bare thread those of the only live one; between runs an empty table."""
-    run = _current.get()
-    if run is None and len(_live) == 1:
-        run = _live[0]
+    run = _around()
     if run is None:
         return _idle
-    return run if run.pid == os.getpid() else _worker_table(run)
+    return run.symbols if run.pid == os.getpid() else _worker_table(run)
 
 
 def _worker_table(run: Run) -> SymbolTbl:
     """What a forked loader worker sees: the globals, but no members, so that no model is held by it."""
     table = _in_worker.get(os.getpid())
     if table is None:
-        table = _in_worker[os.getpid()] = SymbolTbl()
-        table._globals = dict(run._globals)
+        table = _in_worker[os.getpid()] = SymbolTbl(symbols=dict(run.symbols.globals))
     return table
 
 

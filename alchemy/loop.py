@@ -58,7 +58,7 @@ def train(run: Run) -> None:
         plugin.exit()                                       10
     """
     sched, pace = run.train_sched, Pace(run)
-    if run.stopping and sched.cut_short:
+    if run.stop_request.reason and sched.cut_short:
         return  # its last epoch has had its end
     with _saved_when_left(run):
         for epoch in sched:
@@ -66,12 +66,12 @@ def train(run: Run) -> None:
             if not sched.is_pending("end_epoch") and not _train_epoch(run, pace, feed):
                 return
             sched.end_train_epoch()
-            if run.stopping and not (feed.through or feed.last):
+            if run.stop_request.reason and not (feed.through or feed.last):
                 sched.reopen_epoch()  # a training that is taken up with another end has the rest of it before it
             _end_epoch(run)
-            if run.signal is not None:
+            if run.stop_request.signal is not None:
                 run.checkpoints.save(run.where, "signal")
-            if run.ending or run.max_batches:
+            if run.stop_request.is_made or run.limits.max_batches:
                 return
 
 
@@ -86,7 +86,7 @@ def _train_epoch(run: Run, pace: Pace, feed: Feed) -> bool:
     ):
         if sched.is_pending("end_step"):  # a signal came during an evaluation, and the training goes on from there
             _after_step(run, pace, bar, "", sched.outputs)
-        for batch in () if run.ending else feed:
+        for batch in () if run.stop_request.is_made else feed:
             # whatever the model draws is a function of (seed, update, step), not of what was drawn before
             reseed(derive(run.seed, "step", sched.num_updates, sched.cur_step + 1, run.group.rank))
             sched.begin_train_step(batch)
@@ -95,9 +95,9 @@ def _train_epoch(run: Run, pace: Pace, feed: Feed) -> bool:
             run.model.train()
             text, outputs = _step(run, feed, batch)
             _after_step(run, pace, bar, text, outputs)
-            if run.ending:
+            if run.stop_request.is_made:
                 break
-        if run.signal is not None:
+        if run.stop_request.signal is not None:
             run.checkpoints.save(run.where, "signal")
             return False
         _finish_window(run, pace)
@@ -123,7 +123,7 @@ def _saved_when_left(run: Run) -> Iterator[None]:
 def _step(run: Run, feed: Feed, batch: Any) -> tuple[str, Any]:
     """Forward and backward of a batch, and where it completes a window the update; an error names its samples."""
     loader, updater = feed.loader, run.updater
-    run.window.append(loader.ids)
+    run.progress.window.append(loader.ids)
     try:
         with updater.micro_batch(batch, last=feed.last, real=loader.real):
             text, outputs = run.precision.attempt(run.task.step, batch)
@@ -156,7 +156,7 @@ def _after_update(run: Run, pace: Pace) -> None:
     if update == pace.update or run.updater.is_open:
         return
     pace.update = update
-    run.window.clear()
+    run.progress.window.clear()
     run.ledger.close_update(update, run.train_sched.cur_epoch)
     run.rules.after_update(run)
     run.checkpoints.after_update(run.where)
@@ -175,7 +175,7 @@ def _end_epoch(run: Run) -> None:
             "no update was counted in epoch {}: does step_lr() of the schedule call super()?", sched.cur_epoch + 1
         )
     run.rules.after_update(run)
-    run.window.clear()
+    run.progress.window.clear()
     run.ledger.flush(run.group)
     run.checkpoints.after_epoch(run.where)
 
@@ -194,10 +194,10 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
     ):
         task.begin_eval(split, **kwargs)
         model.eval()
-        with progress_bar(run, split, _length(loader, run.max_batches)) as bar:
-            for batch in _limited(loader, run.max_batches):
+        with progress_bar(run, split, _length(loader, run.limits.max_batches)) as bar:
+            for batch in _limited(loader, run.limits.max_batches):
                 _reseed_evaluation(run, split, bar.done)
-                run.evaluated_samples = loader.own
+                run.progress.evaluated_samples = loader.own
                 _, outputs = run.precision.attempt(task.eval_step, batch, needs_loss=needs_loss)
                 # a task with a step of its own may not hand its loss to the metrics; the first batch shows it
                 tells_itself = "loss" in scores if not bar.done else tells_itself
@@ -205,8 +205,8 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
                     log_loss(run, outputs)
                 bar.step()
                 run.agree()
-                if run.signal is not None:
-                    raise Left(run.signal)
+                if run.stop_request.signal is not None:
+                    raise Left(run.stop_request.signal)
         loss = scores.mean("loss")
         results = dict(task.end_eval(split, **kwargs) or {})
     if loss is not None:
@@ -214,7 +214,7 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
     # processes may differ in the last bit, and must decide alike what is best and when to stop
     results |= run.group.broadcast(numbers_in(results) if run.group.size > 1 else {})
     seconds = time.perf_counter() - begin
-    run.eval_seconds += seconds
+    run.progress.eval_seconds += seconds
     run.log({f"{split}/{name}": value for name, value in numbers_in(results).items()} | {f"time/eval_{split}": seconds})
     run.evaluated(split, results)
     return results
@@ -236,15 +236,15 @@ def infer(run: Run, split: str = "inference") -> Iterator[tuple[Any, Any]]:
     """`(batch, what the output pipes gave)` for every batch of a split, in the order of the data; nothing is scored."""
     loader = loader_of(run, split, derive(run.seed, "eval", split), in_order=True)
     run.model.eval()
-    with torch.no_grad(), progress_bar(run, split, _length(loader, run.max_batches)) as bar:
-        for batch in _limited(loader, run.max_batches):
+    with torch.no_grad(), progress_bar(run, split, _length(loader, run.limits.max_batches)) as bar:
+        for batch in _limited(loader, run.limits.max_batches):
             _reseed_evaluation(run, split, bar.done)
             _, outputs = run.precision.attempt(run.task.eval_step, batch, needs_loss=False)
             yield batch, outputs
             bar.step()
             run.agree()
-            if run.signal is not None:
-                raise Left(run.signal)
+            if run.stop_request.signal is not None:
+                raise Left(run.stop_request.signal)
 
 
 def _reseed_evaluation(run: Run, split: str, step: int) -> None:
@@ -269,14 +269,14 @@ def log_loss(run: Run, outputs: Any) -> None:
 
 def open_feed(run: Run, epoch: int) -> Feed:
     """The batches that an epoch has left; their order is a function of (seed, epoch)."""
-    seed = derive(run.seed, "order", 0 if run.overfit else epoch)
+    seed = derive(run.seed, "order", 0 if run.limits.overfit else epoch)
     group, done = run.group, run.train_sched.cur_step_this_epoch + 1 if run.train_sched is not None else 0
     dataset, kwargs = run.task.dataset("train")
     dealt = bool(kwargs.get("per_device")) or kwargs.get("batch_size") is None
     start = done * group.size if dealt and group.size > 1 and not isinstance(dataset, IterableDataset) else done
     loader = loader_of(run, "train", seed, Place(start, group.rank, group.size))
-    feed = Feed(loader, group, limit=run.overfit or run.max_batches)
-    run.epoch_steps = feed.total
+    feed = Feed(loader, group, limit=run.limits.overfit or run.limits.max_batches)
+    run.progress.epoch_steps = feed.total
     return feed
 
 
@@ -322,11 +322,11 @@ def _finish_window(run: Run, pace: Pace) -> None:
 @contextlib.contextmanager
 def progress_bar(run: Run, what: str, total: int | None, done: int = 0) -> Iterator[Bar]:
     """The progress bar as global `pbar`; a bar around it waits meanwhile, since a terminal has one live line."""
-    outer, begin = run.try_get_global("pbar"), time.monotonic()
+    outer, begin = run.symbols.try_get_global("pbar"), time.monotonic()
     if isinstance(outer, Bar):
         outer.stop()
     bar = Bar(what, total, run.console or Terminal(), done)
-    run.set_global("pbar", bar)
+    run.symbols.set_global("pbar", bar)
     run.loggers.append(bar.take)
     try:
         with bar:
@@ -334,9 +334,9 @@ def progress_bar(run: Run, what: str, total: int | None, done: int = 0) -> Itera
             bar.finish()
     finally:
         run.loggers.remove(bar.take)
-        run.pop_global("pbar")
+        run.symbols.pop_global("pbar")
         if outer is not None:
-            run.set_global("pbar", outer)
+            run.symbols.set_global("pbar", outer)
         if isinstance(outer, Bar):
             outer.first += time.monotonic() - begin  # the wait is no part of its rate
             outer.start()
@@ -361,7 +361,7 @@ def _batch_size(kwargs: Mapping[str, Any]) -> str:
 def announce(run: Run) -> None:
     """Says before the first step what is going to happen: examples, batch, accumulation, updates."""
     dataset, kwargs = run.task.dataset("train")
-    steps = run.epoch_steps if run.epoch_steps is not None else open_feed(run, 0).total
+    steps = run.progress.epoch_steps if run.progress.epoch_steps is not None else open_feed(run, 0).total
     period = run.updater.period
     size = kwargs.get("batch_size")
     rows = {

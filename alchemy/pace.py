@@ -33,7 +33,7 @@ class Pace:
     def _begin(self, update: int) -> None:
         # a function of the update, so that a run that was resumed logs when the other does
         self.due = (update // self.run.log_every + 1) * self.run.log_every
-        self._time, self._step = time.perf_counter() - self.run.eval_seconds, self.sched.cur_step
+        self._time, self._step = time.perf_counter() - self.run.progress.eval_seconds, self.sched.cur_step
 
     def _memory(self) -> dict[str, float]:
         """Memory in use; asked for once a second, since the system answers slowly."""
@@ -47,7 +47,7 @@ class Pace:
 
     def log(self) -> None:
         run, sched = self.run, self.sched
-        seconds = time.perf_counter() - run.eval_seconds - self._time
+        seconds = time.perf_counter() - run.progress.eval_seconds - self._time
         steps = max(sched.cur_step - self._step, 1)
         sums = run.metrics.current.sums()
         tokens, targets = sums.get("tokens", (0, 0))[0], sums.get("loss", (0, 0))[1]

@@ -27,8 +27,8 @@ class RunResult:
     def of(cls, run: Run) -> RunResult:
         result = cls()
         result.record_dir, result.cfg, result.ret = run.record_dir, run.cfg, run.ret
-        result.signal, result.reason = run.signal, run.reason
-        result.status = "stopped" if run.signal else "finished"
+        result.signal, result.reason = run.stop_request.signal, run.stop_request.text
+        result.status = "stopped" if run.stop_request.signal else "finished"
         return result
 
     def portable(self) -> RunResult:

@@ -17,7 +17,7 @@ from alchemy.average import build_average
 from alchemy.config.check import raise_if_wrong
 from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
-from alchemy.context import Run, current_run, sym_tbl
+from alchemy.context import Run, find_run
 from alchemy.data import loader
 from alchemy.errors import AlchemyError, Refused, RunFailed, did_you_mean
 from alchemy.launch.device import alloc
@@ -71,11 +71,10 @@ class AlchemyRunner(Registrable):
         context.ctime = datetime.datetime.now()
         context.console = Terminal(quiet=not context.group.is_main)  # the other processes would say the same
         for key, value in kwargs.items():
-            context.set_global(key, value)
+            context.symbols.set_global(key, value)
         seed_everything(context.seed)
         context.exits.enter_context(stdlib_logging("DEBUG" if context.debug else "INFO"))
-        if not any(str(table.get("type")).endswith("BasicSetup") for table in context.cfg.peek("plugins") or []):
-            context.exits.enter_context(plain_console(context.console))
+        context.default_log.enter_context(plain_console(context.console))
         context.plugins = []
         try:
             for i, table in enumerate(context.cfg.get("plugins") or []):
@@ -97,7 +96,7 @@ class AlchemyRunner(Registrable):
     @property
     def data(self) -> dict[str, Any]:
         """The global symbols, as old texts call them."""
-        return self.context._globals
+        return self.context.symbols.globals
 
     def run(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define run()")
@@ -138,7 +137,7 @@ class AlchemyTrainer(AlchemyRunner):
         with self._looping():
             try:
                 train(context)
-                if context.signal is None:
+                if context.stop_request.signal is None:
                     tell_left_out(context)
                     evaluate_at_end(context)
                     context.checkpoints.save(context.where, "end")
@@ -148,7 +147,7 @@ class AlchemyTrainer(AlchemyRunner):
             except NotFinite as error:
                 keep_bad_update(context, str(error))
                 raise
-        return context.scores.get("dev") or next(reversed(context.scores.values()), {})
+        return context.progress.scores.get("dev") or next(reversed(context.progress.scores.values()), {})
 
 
 @AlchemyRunner.register("Tester")
@@ -194,15 +193,15 @@ def get_dataloader(dataset: Any, seed: int = 0, **kwargs: Any) -> loader.Loader:
 
     Without a seed of its own it follows the run: another order in every epoch, the same for the same seed.
     """
-    table = sym_tbl()
-    if not seed and isinstance(table, Run):
-        seed = derive(table.seed, "order", getattr(table.train_sched, "cur_epoch", 0))
+    run = find_run()
+    if not seed and run is not None:
+        seed = derive(run.seed, "order", run.where.epoch)
     return loader.get_dataloader(dataset, seed=seed, **kwargs)
 
 
 def evaluate_at_end(context: Run) -> None:
     """Makes sure that the last weights were scored, whatever the periods of the evaluation pipes were."""
-    if context.scored_at.get("dev") != context.update and "dev" in context.task.splits:
+    if context.progress.scored_at.get("dev") != context.update and "dev" in context.task.splits:
         evaluate("dev")
 
 
@@ -225,11 +224,11 @@ def run_task(
     context: Run | None = None
     try:
         # a run inside a run must not change what the outer one draws
-        around = unchanged_generators() if isinstance(sym_tbl(), Run) else contextlib.nullcontext()
+        around = unchanged_generators() if find_run() is not None else contextlib.nullcontext()
         going_on = (resume_from, frozenset(allowed))
         with around, _together(document, device_info, going_on) as context, graceful(_asker(context)):
             device_info = context.device_info
-            context.max_batches, context.overfit = limits["fast_dev_run"], limits["overfit"]
+            context.limits.max_batches, context.limits.overfit = limits["fast_dev_run"], limits["overfit"]
             try:
                 reach(kwargs.get("user_dir") or "src")
                 ret = _runner_of(context.cfg)(context.cfg, device_info, **kwargs).run()
@@ -346,8 +345,9 @@ def _in_worker(job: Any, cfg: Document, kwargs: dict[str, Any], device_info: dic
 
 def _open_run(cfg: Any, device_info: dict[str, Any] | None) -> tuple[Run, bool]:
     """The run that is open already, or a new one (True) for a runner that a script makes by itself."""
-    if isinstance(sym_tbl(), Run) and current_run().cfg is cfg:
-        return current_run(), False
+    run = find_run()
+    if run is not None and run.cfg is cfg:
+        return run, False
     return Run(cfg, device_info).__enter__(), True
 
 
@@ -382,9 +382,11 @@ def _leave(plugin: Any) -> None:
 def _asker(context: Run) -> Any:
     def ask(number: int) -> bool:
         if context.in_loop and context.group.size > 1:
-            context.asked = number  # told to the others in the next update, which is the end for all of them
+            context.stop_request.own_signal = (
+                number  # told to the others in the next update, which is the end for all of them
+            )
         elif context.in_loop:
-            context.end_for(number)
+            context.stop_request.signal = number
         return context.in_loop
 
     return ask

@@ -48,7 +48,9 @@ def keep_state(run: Run) -> None:
     run.exits.callback(_close_ledger, run)
     checkpoints.parts, checkpoints.note = parts_of(run), run.record.note
     checkpoints.saver.before = _Journals(run).write_down
-    checkpoints.named = Named(Path(folder), run.try_get_global("checkpt_dir"), _own_save(run, checkpoints.enabled))
+    checkpoints.named = Named(
+        Path(folder), run.symbols.try_get_global("checkpt_dir"), _own_save(run, checkpoints.enabled)
+    )
     run.exits.callback(checkpoints.close)
     if run.resume_from is not None:
         _take_up(run, checkpoints)
@@ -189,7 +191,7 @@ class Settings:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state != self.state_dict():
-            self.run.stopping = self.run.rules.after_update(self.run) or None
+            self.run.stop_request.reason = self.run.rules.after_update(self.run) or None
 
 
 class Several:
@@ -280,7 +282,7 @@ def keep_bad_update(run: Run, reason: str) -> None:
     function of its number, so that `alchemy replay` makes the very same update. No run goes on from here: what a module
     counts while it computes, as batch norm does, has seen the bad batch already.
     """
-    sched, steps, ids = run.train_sched, len(run.window), list(run.window)
+    sched, steps, ids = run.train_sched, len(run.progress.window), list(run.progress.window)
     sched.cur_step -= steps
     sched.cur_step_this_epoch -= steps
     late = run.updater.late  # it was the update before this one

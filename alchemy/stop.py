@@ -56,8 +56,8 @@ class Epochs(StopRule):
     def check(self, run: Run) -> str:
         sched = run.train_sched
         done = sched.epochs_done
-        if run.epoch_steps and sched.cur_epoch >= done:  # in the middle of one
-            done += (sched.cur_step_this_epoch + 1) / run.epoch_steps
+        if run.progress.epoch_steps and sched.cur_epoch >= done:  # in the middle of one
+            done += (sched.cur_step_this_epoch + 1) / run.progress.epoch_steps
         # the sum of an epoch and a fraction may lie a rounding below the number that is meant
         return f"{self.epochs:g} epochs are over" if done >= self.epochs - 1e-9 else ""
 
@@ -269,7 +269,7 @@ class Rules:
             reasons.append(" and ".join(self._met[name] for name in self._all))
         reason = next(filter(None, reasons), "")
         if reason:
-            (run.end if self._alike else run.stop)(reason)
+            (run.stop_together if self._alike else run.stop)(reason)
         return reason
 
     def state_dict(self) -> dict[str, Any]:

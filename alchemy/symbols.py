@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,71 +21,99 @@ if TYPE_CHECKING:
     from alchemy.task import AlchemyTask
 
 
+@dataclass(eq=False, repr=False)
+class Members:
+    """The parts of a run that projects reach by name."""
+
+    cfg: Any = None
+    device_info: dict[str, Any] | None = None
+    device: torch.device | None = None
+    console: Console | None = None
+    plugins: Any = None
+    registry: type[Registrable] = Registrable
+    # parts are Any here: they are None between runs, and no caller should have to check for it
+    task: AlchemyTask | Any = None
+    model: AlchemyModel | Any = None
+    optim: AlchemyOptimizer | Any = None
+    train_sched: AlchemyTrainScheduler | Any = None
+    ctime: Any = None
+    ret: Any = None
+
+
+class _Member:
+    """An attribute of the table that is read and written where the members are."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = self.name or name
+
+    def __get__(self, table: SymbolTbl | None, owner: type) -> Any:
+        return self if table is None else getattr(table.members, self.name)
+
+    def __set__(self, table: SymbolTbl, value: Any) -> None:
+        setattr(table.members, self.name, value)
+
+
 class SymbolTbl:
     """Members, globals, and a stack of frames of which only the top one is seen."""
 
-    def __init__(self) -> None:
-        self.reset()
+    cfg, device_info, device, console = _Member(), _Member(), _Member(), _Member()
+    plugins, registry, task, model = _Member(), _Member(), _Member(), _Member()
+    optim, train_sched, ctime, ret = _Member(), _Member(), _Member(), _Member()
+    optimizer = _Member("optim")
+
+    def __init__(self, members: Members | None = None, symbols: dict[str, Any] | None = None) -> None:
+        self.members = members or Members()
+        self.globals: dict[str, Any] = {"record_dir": None} if symbols is None else symbols
+        self._frames: list[dict[str, Any]] = []
 
     def reset(self) -> None:
         """Forgets everything; what nobody else holds is freed."""
-        self.cfg: Any = None
-        self.device_info: dict[str, Any] | None = None
-        self.device: torch.device | None = None
-        self.console: Console | None = None
-        self.plugins: Any = None
-        self.registry: type[Registrable] = Registrable
-        # parts are Any here: they are None between runs, and no caller should have to say so
-        self.task: AlchemyTask | Any = None
-        self.model: AlchemyModel | Any = None
-        self.optim: AlchemyOptimizer | Any = None
-        self.train_sched: AlchemyTrainScheduler | Any = None
-        self.ctime: Any = None
-        self.ret: Any = None
-        self._globals: dict[str, Any] = {"record_dir": None}
-        self._frames: list[dict[str, Any]] = []
+        for member in fields(Members):
+            setattr(self.members, member.name, member.default)
+        self.record_dir = None
+        self.clear()
 
-    @property
-    def optimizer(self) -> Any:
-        return self.optim
-
-    @optimizer.setter
-    def optimizer(self, value: Any) -> None:
-        self.optim = value
+    def clear(self) -> None:
+        """Forgets globals and frames; the record folder stays known."""
+        self.globals = {"record_dir": self.record_dir}
+        self._frames = []
 
     @property
     def record_dir(self) -> Path | None:
         """The record folder; one value, whether it is read here or among the globals."""
-        return self._globals.get("record_dir")
+        return self.globals.get("record_dir")
 
     @record_dir.setter
     def record_dir(self, value: Path | None) -> None:
-        self._globals["record_dir"] = value
+        self.globals["record_dir"] = value
 
     # -- globals: setting again is normal (an evaluation sets the same key each time)
     def set_global(self, key: str, value: Any) -> None:
-        self._globals[key] = value
+        self.globals[key] = value
 
     force_set_global = set_global
 
     def try_set_global(self, key: str, value: Any) -> bool:
-        return _try_set(self._globals, key, value)
+        return _try_set(self.globals, key, value)
 
     def get_global(self, key: str) -> Any:
-        return _get(self._globals, key, "global")
+        return _get(self.globals, key, "global")
 
     def try_get_global(self, key: str, default: Any = None) -> Any:
-        return self._globals.get(key, default)
+        return self.globals.get(key, default)
 
     def pop_global(self, key: str) -> Any:
-        _get(self._globals, key, "global")
-        return self._globals.pop(key)
+        _get(self.globals, key, "global")
+        return self.globals.pop(key)
 
     def try_pop_global(self, key: str, default: Any = None) -> Any:
-        return self._globals.pop(key, default)
+        return self.globals.pop(key, default)
 
     def contains_global(self, key: str) -> bool:
-        return key in self._globals
+        return key in self.globals
 
     # -- frames
     @property

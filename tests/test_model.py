@@ -229,7 +229,7 @@ def test_a_batch_without_targets_changes_nothing() -> None:
 
 def test_debug_names_the_loss_that_is_not_finite() -> None:
     with training() as run:
-        run.set_global("debug", True)
+        run.symbols.set_global("debug", True)
         x = next(run.model.parameters()).sum()
         with pytest.raises(AlchemyError, match="loss 'tags' is nan"):
             run.model.backward.backward([x, x * float("nan")], names=["spans", "tags"])

@@ -285,9 +285,9 @@ def test_training_may_be_measured_in_updates() -> None:
             epochs.append(epoch)
             for _ in range(4):
                 run.train_sched.step_lr()
-                if run.stopping:
+                if run.stop_request.reason:
                     break
-        assert (epochs, run.train_sched.num_updates, run.stopping) == ([0, 1], 5, "5 updates are made")
+        assert (epochs, run.train_sched.num_updates, run.stop_request.reason) == ([0, 1], 5, "5 updates are made")
     with training({"type": "alchemy.sched.Constant"}) as run, pytest.raises(AlchemyError, match="set epochs or"):
         next(iter(run.train_sched))
 
@@ -298,10 +298,10 @@ def updates_until_the_end(table: dict[str, Any], **changes: Any) -> tuple[int, s
         for _ in run.train_sched:
             for _ in range(4):
                 run.train_sched.step_lr()
-                if run.stopping:
-                    return run.update, run.stopping
+                if run.stop_request.reason:
+                    return run.update, run.stop_request.reason
             run.train_sched.end_train_epoch()
-        return run.update, run.stopping
+        return run.update, run.stop_request.reason
 
 
 @pytest.mark.parametrize(

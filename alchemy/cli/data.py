@@ -56,7 +56,7 @@ def _load(run: Any, split: str, user_dir: str) -> tuple[Any, dict[str, Any]]:
 
     run.device = torch.device("cpu")
     for name, value in {"user_dir": user_dir, "desc": "", "debug": False, "no_file": True}.items():
-        run.set_global(name, value)
+        run.symbols.set_global(name, value)
     splits = list(run.table("task").get("datasets") or {})
     if split not in splits:
         hint = did_you_mean(split, splits) or f"it has {', '.join(splits) or 'none'}"

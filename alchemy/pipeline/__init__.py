@@ -10,7 +10,7 @@ from loguru import logger
 from torch.utils.data import Dataset, IterableDataset
 
 from alchemy.config.fields import fits
-from alchemy.context import Run, current_run, sym_tbl
+from alchemy.context import Run, current_run, find_run
 from alchemy.data.blame import blamed, put_place
 from alchemy.data.chain import seed_chain, sources
 from alchemy.errors import AlchemyError
@@ -174,7 +174,8 @@ def build_datapipes(pipes: Sequence[Mapping[str, Any]], *, section: str = "", se
     if not isinstance(pipes, Sequence) or isinstance(pipes, str) or not pipes:
         raise AlchemyError("'pipes' must be a list of tables, one for each pipe", section=section)
     if seed is None:
-        seed = getattr(sym_tbl(), "seed", 0)
+        run = find_run()
+        seed = 0 if run is None else run.seed
     built: Any = None
     fields: Mapping[str, str] | None = None
     for number, table in enumerate(pipes):

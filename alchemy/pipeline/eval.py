@@ -39,12 +39,12 @@ class Accuracy(EvalPipeline):
         self.varname, self.pred, self.label, self.name, self.enabled = varname, pred, label, name, enabled
 
     def begin_eval(self, split: str, **kwargs: Any) -> None:
-        self.run.try_pop_global(self.varname)  # an evaluation that failed may have left its rows
+        self.run.symbols.try_pop_global(self.varname)  # an evaluation that failed may have left its rows
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         if not self.enabled:
             return kwargs
-        rows = self.run.try_pop_global(self.varname)
+        rows = self.run.symbols.try_pop_global(self.varname)
         if not rows:
             hint = f"put alchemy.pipeline.output.Collect with varname = {self.varname!r} among the outputpipes"
             raise AlchemyError(f"Accuracy: nothing was collected as {self.varname!r}", hint=hint)
@@ -179,7 +179,7 @@ class LogTensorboard(EvalPipeline):
         self.varname, self.prefix, self.enabled = varname, prefix, enabled
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
-        writer = self.run.try_get_global(self.varname)
+        writer = self.run.symbols.try_get_global(self.varname)
         if self.enabled and writer is not None:
             step = place(self.run).get("step", 0)
             for name, value in numbers_in(kwargs).items():

@@ -64,9 +64,9 @@ class Collect(OutputPipeline):
         self.varname = varname
 
     def __call__(self, outputs: Any, inputs: Any) -> Any:
-        rows = self.run.try_get_global(self.varname)
+        rows = self.run.symbols.try_get_global(self.varname)
         if rows is None:
-            self.run.set_global(self.varname, rows := [])
+            self.run.symbols.set_global(self.varname, rows := [])
         rows += rows_of(outputs, "Collect")
         return outputs
 

@@ -33,7 +33,7 @@ class PredictionFile:
         """The file for a run: the global `predict_out`, else `results/predictions.jsonl` (or .csv) of its record."""
         if not run.group.is_main:
             return cls(None)
-        out = run.try_get_global("predict_out")
+        out = run.symbols.try_get_global("predict_out")
         if out:
             return cls(out)
         if any(getattr(pipe, "writes_predictions", False) for pipe in run.task.outputpipes):
@@ -41,7 +41,7 @@ class PredictionFile:
         if run.record_dir is None:
             logger.warning("predictions are not written: the run has no record")
             return cls(None)
-        suffix = run.try_get_global("predict_format") or "jsonl"
+        suffix = run.symbols.try_get_global("predict_format") or "jsonl"
         return cls(Path(run.record_dir) / "results" / f"predictions.{suffix}")
 
     def __enter__(self) -> PredictionFile:

@@ -124,7 +124,7 @@ def is_last_epoch(run: Run) -> bool:
     """Whether no epoch follows: the schedule is through, or somebody has asked the run to stop."""
     sched = run.train_sched
     epochs = getattr(sched, "epochs", None) or run.table("sched").get("epochs")
-    if run.stopping is not None or run.max_batches or getattr(sched, "finished", False):
+    if run.stop_request.reason is not None or run.limits.max_batches or getattr(sched, "finished", False):
         return True
     return epochs is not None and sched.cur_epoch + 1 >= epochs
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from loguru import logger
 
-from alchemy.context import Run, sym_tbl
+from alchemy.context import Run, find_run
 from alchemy.data.chain import title
 from alchemy.errors import AlchemyError, Refused
 from alchemy.records.tokenizers import tokenizer_folder
@@ -50,8 +50,8 @@ def keep(tokenizer: Tokenizer, field: str, origin: str = "") -> None:
 
     All splits of a run, and what goes on with it, must have the same one under a field. `origin` names it in an error.
     """
-    run = sym_tbl()
-    if not isinstance(run, Run):
+    run = find_run()
+    if run is None:
         return
     digest, home = known_as(tokenizer), run.record_dir or run.resume_from  # only the first process has the former
     if not digest:

@@ -30,6 +30,7 @@ class BasicSetup(AlchemyPlugin):
             torch.autograd.set_detect_anomaly(True)
             self.run.exits.callback(torch.autograd.set_detect_anomaly, before)
         assert self.run.console is not None
+        self.run.default_log.close()
         self.run.exits.enter_context(console_log(self.run.console, level, format))
 
 

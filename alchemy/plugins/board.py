@@ -25,7 +25,7 @@ class TensorboardLogger(AlchemyPlugin):
     def __init__(self, *, varname: str = "summary_writer") -> None:
         super().__init__()
         self.writer: Any = _writer(self.run.record_dir) if self.run.record_dir is not None else _NoWriter()
-        self.run.set_global(varname, self.writer)
+        self.run.symbols.set_global(varname, self.writer)
 
     def log(self, values: Mapping[str, float], update: int) -> None:
         for name, value in values.items():

@@ -48,9 +48,9 @@ class FileLogger(AlchemyPlugin):
         super().__init__()
         self.record: Record | None = None
         run = self.run
-        if run.try_get_global("no_file", False) or not run.group.is_main:
+        if run.symbols.try_get_global("no_file", False) or not run.group.is_main:
             run.record_dir = None
-            run.set_global("checkpt_dir", None)
+            run.symbols.set_global("checkpt_dir", None)
             return
         tag = run.cfg.peek("tag")
         if not tag:
@@ -81,7 +81,7 @@ class FileLogger(AlchemyPlugin):
             log_dir,
             name=run.ctime.strftime("%Y-%m-%d_%H-%M-%S.%f"),
             tag=tag,
-            purpose=run.try_get_global("desc") or "",
+            purpose=run.symbols.try_get_global("desc") or "",
             seed=run.seed,
             variant=run.cfg.variant,
             delta=run.cfg.delta,
@@ -93,9 +93,9 @@ class FileLogger(AlchemyPlugin):
         assert record is not None
         for name in ("checkpt", *subdirs):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        run.set_global("checkpt_dir", folder / "checkpt")
+        run.symbols.set_global("checkpt_dir", folder / "checkpt")
         if create_readme and not (folder / "README.md").exists():  # of a resumed run it may have been edited
-            parts = [f"# {run.cfg.peek('tag')}", run.try_get_global("desc") or ""]
+            parts = [f"# {run.cfg.peek('tag')}", run.symbols.try_get_global("desc") or ""]
             if run.cfg.variant:
                 parts.append(f"Variant `{run.cfg.variant}`:\n\n```toml\n{dumps(run.cfg.delta).strip()}\n```")
             write_atomic(folder / "README.md", "\n\n".join(part for part in parts if part) + "\n")
@@ -108,7 +108,7 @@ class FileLogger(AlchemyPlugin):
     def _keep_sources(self, record: Record, backup_cfg: bool) -> None:
         """Writes down what the run is made from: its config, code, versions and machine."""
         run, gen = self.run, record.generation
-        code = Path(run.try_get_global("user_dir") or "src")
+        code = Path(run.symbols.try_get_global("user_dir") or "src")
         fields: dict[str, Any] = {"code_hash": hash_tree(code) if code.is_dir() else "", "versions": versions()}
         text = json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"
         _keep_former(record.path, gen, "env.json", text)
@@ -124,7 +124,7 @@ class FileLogger(AlchemyPlugin):
         run, series, saving = self.run, self.record.series, self.run.checkpoints.cost
         seconds = run.elapsed - series.seconds  # of this generation, as all that follows
         calling = {
-            "numbers": run.tracking_seconds,
+            "numbers": run.progress.tracking_seconds,
             "ledger": run.ledger.cost["calling"],
             "checkpoints": saving["calling"],
         }

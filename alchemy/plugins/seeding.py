@@ -21,6 +21,6 @@ class Seeding(AlchemyPlugin):
         if seed != self.run.seed:
             logger.info("seed {} goes before the {} of Seeding", self.run.seed, seed)
         seed_everything(self.run.seed)
-        self.run.set_global("seed", self.run.seed)
+        self.run.symbols.set_global("seed", self.run.seed)
         if use_deterministic_algorithms:
             self.run.exits.callback(restore_determinism, deterministic())

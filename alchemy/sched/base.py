@@ -78,7 +78,7 @@ class AlchemyTrainScheduler(Registrable):
         inside = 0 <= self.epochs_done <= self.cur_epoch  # a training that is taken up within an epoch
         first = self.cur_epoch if inside else self.cur_epoch + 1
         for epoch in itertools.count(first) if self.epochs is None else range(first, math.ceil(self.epochs)):
-            if (self.finished or self.run.stopping) and not inside:
+            if (self.finished or self.run.stop_request.reason) and not inside:
                 return
             if not inside:
                 self.cur_epoch, self.cur_step_this_epoch = epoch, -1
@@ -210,7 +210,9 @@ class AlchemyTrainScheduler(Registrable):
             self._next_lr()
         if self.finished:
             part = self.last_update == self._part_end
-            self.run.end(f"{self.epochs} epochs are over" if part else f"{self.last_update:,} updates are made")
+            self.run.stop_together(
+                f"{self.epochs} epochs are over" if part else f"{self.last_update:,} updates are made"
+            )
 
     def _next_lr(self) -> None:
         if self.lr_sched is not None:
@@ -303,5 +305,5 @@ def _steps_per_epoch(run: Run) -> int | None:
         steps = len(loader_of(run, "train", place=place))
     except (TypeError, NotImplementedError):
         return None
-    limit = run.overfit or run.max_batches
+    limit = run.limits.overfit or run.limits.max_batches
     return min(steps, limit) if limit else steps

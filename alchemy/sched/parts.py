@@ -61,7 +61,11 @@ class LineWarmup(AlchemyTrainScheduler):
     def settle(self) -> None:
         self._total, self._warmup = self.horizon(), self.warmup(self.num_warmup_steps)
         lengths = (self._warmup, self._total)
-        if self._warmup >= self._total and self._told != lengths and not (self.run.max_batches or self.run.overfit):
+        if (
+            self._warmup >= self._total
+            and self._told != lengths
+            and not (self.run.limits.max_batches or self.run.limits.overfit)
+        ):
             self._told = lengths
             logger.warning("[sched] the warm-up of {} is as long as training, which has {}", *lengths)
 
@@ -270,7 +274,7 @@ class Plateau(AlchemyTrainScheduler):
 
     def after_eval(self, results: Mapping[str, Any]) -> None:
         split, _, name = self.monitor.rpartition("/")
-        if split and split != next(reversed(self.run.scores)):
+        if split and split != next(reversed(self.run.progress.scores)):
             return
         if name not in results:
             hint = did_you_mean(name, results) or f"it has {', '.join(results)}"

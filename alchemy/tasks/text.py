@@ -169,7 +169,7 @@ class TextTask(AlchemyTask):
         batch = self.to_device(batch)
         needs_loss = needs_loss and self.is_labelled(batch)
         rows: Any = self.answers(self.run_model(batch, needs_loss), batch)
-        self._answers.add(rows, self.run.evaluated_samples)
+        self._answers.add(rows, self.run.progress.evaluated_samples)
         for pipe in self.outputpipes:
             rows = pipe(rows, batch)
         return "", rows

@@ -142,7 +142,7 @@ class Translation(AlchemyTask):
             log_prob = cast(Any, self.run.model).log_prob(self.run_model(batch, needs_loss=True), batch)
             self.run.metrics.log("log_prob", log_prob, batch["target_lengths"].sum())
         rows: Any = self._scored(batch) if "pair" in batch else self._rows(batch)
-        self._answers.add(rows, self.run.evaluated_samples)
+        self._answers.add(rows, self.run.progress.evaluated_samples)
         for pipe in self.outputpipes:
             rows = pipe(rows, batch)
         return "", rows

@@ -140,7 +140,7 @@ class Deep:
 
     def _eval_step(self) -> None:
         run = self.run
-        run.max_batches = 1
+        run.limits.max_batches = 1
         if issubclass(self.runner, AlchemyTrainer | ALchemyTester):
             split = "dev" if issubclass(self.runner, AlchemyTrainer) else "test"
             if split in run.task.splits:

@@ -153,7 +153,7 @@ class RateFinder(AlchemyTrainer):
         try:
             with self._looping():
                 train(context)
-            found.ended = context.stopping or ""
+            found.ended = context.stop_request.reason or ""
         except NotFinite as error:
             found.ended = str(error.problem.message)
         return found
@@ -243,7 +243,7 @@ class BatchFinder(AlchemyTrainer):
         for size in candidates(found):
             found.tries.append(self._try(size))
             logger.info("batch_size {}: {}", size, "fits" if found.tries[-1].fits else "out of memory")
-            if self.context.signal is not None:
+            if self.context.stop_request.signal is not None:
                 break
         return found
 
@@ -257,7 +257,7 @@ class BatchFinder(AlchemyTrainer):
         return dataset, {key: value for key, value in options.items() if key not in drop}
 
     def _limit(self) -> Sizes:
-        given = self.context.try_get_global("max_batch_size")
+        given = self.context.symbols.try_get_global("max_batch_size")
         count = len(self.dataset)
         if given is None or count <= given:
             return Sizes(count, "so many samples there are")
@@ -268,7 +268,11 @@ class BatchFinder(AlchemyTrainer):
         steps = max(2, context.updater.period)  # the optimiser's state is there in the second
         data = Largest(self.dataset, self.order, size, size * steps)
         context.task.splits["train"] = (data, {**self.options, "batch_size": size})
-        context.max_batches, context.stopping, context.updater = steps, None, build_updater(context, context.model)
+        context.limits.max_batches, context.stop_request.reason, context.updater = (
+            steps,
+            None,
+            build_updater(context, context.model),
+        )
         context.train_sched = build_sched(context)
         cuda = context.device is not None and context.device.type == "cuda"
         if cuda:

@@ -136,7 +136,7 @@ class Cuts(AlchemyTrainer):
         found = Found(quiet=getattr(context.precision, "quiet", 0), unknown=_mixes_samples(context.model.module))
         if found.unknown:
             return found
-        updater, ranks = context.updater, context.get_global("cut_for")
+        updater, ranks = context.updater, context.symbols.get_global("cut_for")
         updater.observer = seen = Watch(context, found)
         samples, options, found.unit = self._data(updater.period, ranks)
         found.samples = len(samples)
@@ -175,7 +175,7 @@ class Cuts(AlchemyTrainer):
 
     def _update(self, seen: Watch) -> Gradients:
         context, seen.gradients = self.context, {}
-        context.stopping, context.train_sched = None, build_sched(context)
+        context.stop_request.reason, context.train_sched = None, build_sched(context)
         with self._looping():
             train(context)
         if context.update != 1 or not seen.gradients:

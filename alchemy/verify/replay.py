@@ -223,14 +223,14 @@ class Replay(AlchemyTrainer):
 
     def run(self) -> None:
         context = self.context
-        report: Report = context.get_global("replay_report")
-        state: Path | None = context.get_global("replay_state")
+        report: Report = context.symbols.get_global("replay_report")
+        state: Path | None = context.symbols.get_global("replay_state")
         self.set_up()
         if state is not None:
             with _needs_the_data():
                 parts = {**parts_of(context), OWN: context.checkpoints}
                 restore(parts, read(state), f"{state.parent.name}/{state.name}")
-        context.updater.observer = Watch(context, report, debug=context.get_global("replay_debug"))
+        context.updater.observer = Watch(context, report, debug=context.symbols.get_global("replay_debug"))
         try:
             with self._looping():
                 train(context)
@@ -244,7 +244,7 @@ class Replay(AlchemyTrainer):
             report.error += "".join(f"\n  {note}" for note in notes)
             report.error += "" if report.culprit else _traced(error)
             return
-        if context.signal is None:
+        if context.stop_request.signal is None:
             hint = f"the last one is {context.update}"
             raise AlchemyError(f"the training ends before update {report.update}", hint=hint)
 
@@ -278,7 +278,7 @@ class Watch(Observer):
             yield
             return
         sched = self.run.train_sched
-        ids = self.run.window[-1] if self.run.window else None
+        ids = self.run.progress.window[-1] if self.run.progress.window else None
         row = Step(sched.cur_step, sched.cur_epoch, ids, describe(batch), stains(batch, ids))
         self.report.steps.append(row)
         try:

@@ -101,9 +101,9 @@ class Limit(StopRule):
 
 def _a_bit_more(run: Run) -> int:
     """More than an epoch where that is short, so that the change to the next one is seen too."""
-    if run.epoch_steps is None:
+    if run.progress.epoch_steps is None:
         return MOST
-    updates = math.ceil(run.epoch_steps / run.updater.period)
+    updates = math.ceil(run.progress.epoch_steps / run.updater.period)
     return min(MOST, max(LEAST, updates + max(2, updates // 4)))
 
 

@@ -20,8 +20,8 @@ MEMBERS = ["device_info", "device", "console", "model", "task", "optim", "train_
 
 @pytest.fixture
 def table():
-    with Run(CFG) as table:
-        yield table
+    with Run(CFG) as run:
+        yield run.symbols
 
 
 def test_members_are_empty_until_they_are_set(table):
@@ -29,6 +29,14 @@ def test_members_are_empty_until_they_are_set(table):
     assert table.cfg["tag"] == "symbols"
     assert table.registry.__name__ == "Registrable"
     assert not table.plugins
+
+
+def test_members_of_the_table_are_those_of_the_run():
+    with Run(CFG) as run:
+        sym_tbl().model, run.task = "model", "task"
+        assert (run.model, sym_tbl().task, sym_tbl().cfg) == ("model", "task", run.cfg)
+        sym_tbl().own = 1  # a project may keep a word of its own there
+        assert sym_tbl().own == 1
 
 
 def test_optimizer_is_optim(table):
@@ -140,11 +148,11 @@ def test_between_runs_there_is_an_empty_table():
 
 def test_nested_runs_give_back_the_outer_one():
     with Run({"tag": "outer"}) as outer:
-        outer.set_global("x", 1)
+        outer.symbols.set_global("x", 1)
         with Run({"tag": "inner"}) as inner:
-            assert sym_tbl() is inner
+            assert sym_tbl() is inner.symbols
             assert not sym_tbl().contains_global("x")
-        assert sym_tbl() is outer
+        assert sym_tbl() is outer.symbols
         assert sym_tbl().get_global("x") == 1
 
 

@@ -40,7 +40,7 @@ class Diary(EndStepPipeline):
         self.path, self.evaluates = Path(path), evaluates
 
     def __call__(self, outputs: Any, **kwargs: Any) -> dict[str, Any]:
-        run, bar = self.run, self.run.get_global("pbar")
+        run, bar = self.run, self.run.symbols.get_global("pbar")
         grad = next(run.model.parameters()).grad
         row = {
             "done": bar.done,

@@ -21,17 +21,17 @@ class Writer:
 
 def test_accuracy_counts_what_was_collected(run):
     pipe = Accuracy("preds")
-    run.set_global("preds", ["left over"])
+    run.symbols.set_global("preds", ["left over"])
     pipe.begin_eval("dev")
-    run.set_global("preds", list(ROWS))
+    run.symbols.set_global("preds", list(ROWS))
     assert pipe("dev", loss=1.0) == {"loss": 1.0, "accuracy": 0.75, "preds": ROWS}
-    assert not run.contains_global("preds")
+    assert not run.symbols.contains_global("preds")
 
 
 def test_accuracy_says_what_it_misses(run):
     with pytest.raises(AlchemyError, match=r"nothing was collected as 'preds'; put .*Collect with varname = 'preds'"):
         Accuracy("preds")("dev")
-    run.set_global("preds", [{"pred": 1}])
+    run.symbols.set_global("preds", [{"pred": 1}])
     with pytest.raises(AlchemyError, match=r"have no 'label'; they have \['pred'\]"):
         Accuracy("preds")("dev")
 

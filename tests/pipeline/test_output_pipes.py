@@ -48,7 +48,7 @@ def test_collect_gathers_the_rows_of_all_batches(run):
     collect = Collect("preds")
     assert collect([{"a": 1}], {}) == [{"a": 1}]
     collect({"pred": torch.tensor([3, 4]), "text": ["x", "y"], "loss": 0.1}, {})
-    assert run.get_global("preds") == [{"a": 1}, {"pred": 3, "text": "x"}, {"pred": 4, "text": "y"}]
+    assert run.symbols.get_global("preds") == [{"a": 1}, {"pred": 3, "text": "x"}, {"pred": 4, "text": "y"}]
 
 
 @pytest.mark.parametrize("outputs", [{"a": [1, 2], "b": [1]}, {"loss": 0.5}])
@@ -117,7 +117,7 @@ def test_the_prediction_file_of_a_run_is_in_its_record_or_where_it_is_told(run, 
     with PredictionFile.of(run) as file:
         file.write([1, 2], {})
     assert (file.rows, file.path) == (2, tmp_path / "results" / "predictions.jsonl")
-    run.set_global("predict_out", str(tmp_path / "mine.csv"))
+    run.symbols.set_global("predict_out", str(tmp_path / "mine.csv"))
     with PredictionFile.of(run) as file:
         file.write({"pred": torch.tensor([1, 0])}, {})
     assert file.path.read_text() == "pred\n1\n0\n"

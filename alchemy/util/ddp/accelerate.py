@@ -17,7 +17,7 @@ from rich.console import Console
 from torch import nn
 
 from alchemy.absent import Alone
-from alchemy.context import sym_tbl
+from alchemy.context import find_run, sym_tbl
 from alchemy.errors import AlchemyError
 from alchemy.legacy.backward import BackwardHandler, DefaultBackwardHandler
 from alchemy.loop import evaluate
@@ -50,7 +50,7 @@ class AccelerateTrainer(AlchemyTrainer):
     def __init__(self, cfg: MutableMapping[str, Any], device_info: dict[str, Any] | None = None, **kwargs: Any) -> None:
         info = device_info or {"device": "cpu"}
         made = _make(cpu=info["device"] == "cpu")
-        if made.num_processes > 1 and getattr(sym_tbl(), "resume_from", None) is not None:
+        if made.num_processes > 1 and (run := find_run()) is not None and run.resume_from is not None:
             raise AlchemyError(
                 f"the {made.num_processes} processes that accelerate has started cannot be resumed: only the first has "
                 "a record",

@@ -29,7 +29,7 @@ class Score(AlchemyRunner):
     def run(self) -> dict[str, Any]:
         context = self.context
         prepare(context)
-        folders = [Path(name) for name in context.get_global("checkpoints")]
+        folders = [Path(name) for name in context.symbols.get_global("checkpoints")]
         splits = context.table("task")["datasets"]
         with self._looping():
             found = {folder: self._score(folder) for folder in folders} if "dev" in splits else {}
@@ -52,7 +52,7 @@ class Score(AlchemyRunner):
     def _write_scores(self, found: Mapping[Path, Mapping[str, float]]) -> None:
         if not found or not self.context.group.is_main:
             return
-        output = Path(self.context.get_global("output_dir"))
+        output = Path(self.context.symbols.get_global("output_dir"))
         for folder in [*(found if len(found) > 1 else ()), output]:
             scores = found.get(folder, list(found.values())[-1])
             write_atomic(folder / SCORES, "".join(f"{name} = {scores[name]}\n" for name in sorted(scores)))
@@ -62,7 +62,7 @@ class Score(AlchemyRunner):
         self._load(folder)
         rows = [row for _, answers in infer(context, "test") for row in answers]
         if context.group.is_main:
-            output = Path(context.get_global("output_dir")) / PREDICTED
+            output = Path(context.symbols.get_global("output_dir")) / PREDICTED
             write_atomic(output, table(rows, context.task.labels))
             logger.info("{}: {} predictions are in {}", folder.name, len(rows), output)
 

@@ -57,12 +57,12 @@ def test_overwrite_cache_makes_it_again(capture_log: Any, monkeypatch: pytest.Mo
 
 
 def test_no_file_writes_nothing_and_reads_what_is_there(run: Run, capture_log: Any) -> None:
-    run.set_global("no_file", True)
+    run.symbols.set_global("no_file", True)
     assert list(Cache(Map(names(), upper))) == ["A", "B"]
     assert not Path(".alchemy").exists()
-    run.set_global("no_file", False)
+    run.symbols.set_global("no_file", False)
     Cache(Map(names(), upper))
-    run.set_global("no_file", True)
+    run.symbols.set_global("no_file", True)
     there = {path: path.stat().st_mtime_ns for path in Path(".alchemy").rglob("*")}
     assert list(Cache(Map(names(), upper))) == ["A", "B"]
     assert {path: path.stat().st_mtime_ns for path in Path(".alchemy").rglob("*")} == there
