@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loguru import logger
 
-from alchemy.context import Run
+from alchemy.context import Progress, Run
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import EndEpochPipeline, SchedPipeline
 from alchemy.runner import run
@@ -50,7 +50,8 @@ def at(**values: Any) -> Any:
     known |= {"cur_epoch": 0, "epochs_done": 0, "cur_step_this_epoch": 0, "cur_step": 0, **values}
     sched = SimpleNamespace(**{key: known[key] for key in known if key.startswith(("cur", "epochs"))})
     optim = SimpleNamespace(param_groups=[{"lr": lr} for lr in known["lrs"]])
-    return SimpleNamespace(**known, train_sched=sched, optim=optim, end=str, stop=str)
+    progress = Progress(epoch_steps=known["epoch_steps"])
+    return SimpleNamespace(**known, progress=progress, train_sched=sched, optim=optim, stop_together=str, stop=str)
 
 
 REACHED = {

@@ -118,6 +118,6 @@ def test_accelerate_clips(fake):
 def test_what_is_not_finite_is_left_to_the_scaler_of_accelerate(fake, scaler, nonfinite, result):
     fake.scaler = scaler
     with Run({"tag": "x", "backward": {"type": f"{HERE}.Backward", "nonfinite": nonfinite, "period": 3}}) as here:
-        here.set_global("accelerator", fake)
+        here.symbols.set_global("accelerator", fake)
         handler = accelerate.Backward(nonfinite=nonfinite)
         assert (handler.nonfinite, handler.period) == (result, 3)

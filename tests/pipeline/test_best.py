@@ -124,10 +124,10 @@ def test_early_stop_counts_evaluations(training):
     EarlyStop(patience=2, min_delta=0.05)
     begin(training)
     show(training, 0.5, 0.6, 0.64)
-    assert training.stopping is None
+    assert training.stop_request.reason is None
     show(training, 0.9, split="test")
     show(training, 0.62)
-    assert training.stopping == "dev/accuracy has not passed 0.6 for 2 evaluations"
+    assert training.stop_request.reason == "dev/accuracy has not passed 0.6 for 2 evaluations"
 
 
 @pytest.mark.parametrize("kwargs", [{"patience": 0}, {"patience": -1}, {"patience": 1, "enabled": False}])
@@ -135,7 +135,7 @@ def test_early_stop_can_be_off(training, kwargs):
     EarlyStop(**kwargs)
     begin(training)
     show(training, 0.5, 0.4, 0.3)
-    assert training.stopping is None
+    assert training.stop_request.reason is None
 
 
 @pytest.mark.parametrize("table", [{}, {"monitor": "dev/accuracy"}])

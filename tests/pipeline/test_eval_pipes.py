@@ -49,7 +49,7 @@ def test_examples_are_written(training, tmp_path):
 def test_scores_go_to_tensorboard(training):
     writer = Writer()
     LogTensorboard()("dev", accuracy=0.5)
-    training.set_global("summary_writer", writer)
+    training.symbols.set_global("summary_writer", writer)
     training.train_sched.cur_step = 9
     LogTensorboard()("dev", accuracy=0.5, preds=[])
     assert writer.rows == [("eval/dev/accuracy", 0.5, 9)]

@@ -18,6 +18,7 @@ import torch
 from loguru import logger
 
 from alchemy import sym_tbl
+from alchemy.context import current_run
 from alchemy.errors import AlchemyError
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.runner import AlchemyRunner, run
@@ -167,7 +168,7 @@ def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     def do() -> None:
-        sym_tbl().log({"train/loss": 0.5}, 7)
+        current_run().log({"train/loss": 0.5}, 7)
         sym_tbl().get_global("board").add_scalar("mine", 2.0, 1)
 
     result = go([plugin("FileLogger", log_dir=str(tmp_path)), plugin("TensorboardLogger", varname="board")], do)

@@ -143,7 +143,7 @@ class AccelerateEvalESPipeline(EndStepPipeline):
         return kwargs
 
 
-class _AccelerateSaveModelMixin:
+class AccelerateSaveModelMixin:
     """For an evaluation pipe of a project that saves the model: gives it the module without its wrappers."""
 
     def _prepare_to_save(self, model: nn.Module) -> Any:
@@ -151,7 +151,7 @@ class _AccelerateSaveModelMixin:
 
 
 Trainer, BasicSetup, Sharding, HFAdamW = AccelerateTrainer, AccelerateBasicSetup, AccelerateSharding, AccelerateHFAdamW
-Backward, EvalESPipeline, SaveModelMixin = AccelerateBackward, AccelerateEvalESPipeline, _AccelerateSaveModelMixin
+Backward, EvalESPipeline, SaveModelMixin = AccelerateBackward, AccelerateEvalESPipeline, AccelerateSaveModelMixin
 EvalStepESPipeline = AccelerateEvalStepESPipeline = AccelerateEvalESPipeline
 
 
