@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
-REFRESH_SECONDS = 0.1
+REFRESH_SECONDS = 0.25
 PLAIN_SECONDS = 5.0
 WIDTH = 24
 
@@ -27,7 +27,7 @@ class Terminal(Console):
 
 
 class Bar(Progress):
-    """A rich `Progress` that is drawn by the loop itself, at most ten times a second.
+    """A rich `Progress` that is drawn by the loop itself, at most four times a second.
 
     Being a `Progress`, it is what old projects expect to find as the global `pbar`: `add_task`, `console.print` and
     `track` work on it. The line of the loop is one `Text`, because columns cost milliseconds a frame.

@@ -157,11 +157,11 @@ def _columns(batch: Any) -> dict[str, list[Any]]:
     if not isinstance(batch, list | tuple) or not batch:
         hint = "put alchemy.pipeline.itr.Batch at the end of the pipes, or give batch_size"
         raise AlchemyError(f"collate expects a list of samples that are dicts, not {shown(batch)}", hint=hint)
-    if set(map(type, batch)) != {dict} or set(map(len, batch)) != {len(batch[0])}:
-        _check_samples(batch)
     try:
-        return {name: [sample[name] for sample in batch] for name in batch[0]}
-    except KeyError:
+        if set(map(len, batch)) != {len(batch[0])}:
+            _check_samples(batch)
+        return {name: [sample[name] for sample in batch] for name in batch[0].keys()}  # noqa: SIM118 (no list has them)
+    except (AttributeError, KeyError, TypeError, IndexError):
         _check_samples(batch)
         raise
 

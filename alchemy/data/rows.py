@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from array import array as packed
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -151,14 +152,11 @@ def _join_alike(values: Sequence[Any]) -> Rows | None:
         return None
     kind = kinds.pop()
     if kind in PLAIN:
-        flat = _plain_numbers(values, kind)
+        flat = _plain_numbers(values, kind, alike=True)
         return None if flat is None else Rows(flat, None)
     if kind in LISTS:
         items = list(itertools.chain.from_iterable(values))
-        inner = type(items[0]) if items else None
-        if inner not in PLAIN or list(map(type, items)).count(inner) != len(items):
-            return None
-        flat = _plain_numbers(items, inner)
+        flat = _plain_numbers(items, type(items[0])) if items else None
         return None if flat is None else Rows(flat, list(map(len, values)))
     if kind is Tensor:
         try:
@@ -171,24 +169,30 @@ def _join_alike(values: Sequence[Any]) -> Rows | None:
 
 
 def _join_arrays_alike(arrays: Sequence[np.ndarray]) -> Rows | None:
-    dtypes, dimensions = {array.dtype for array in arrays}, {array.ndim for array in arrays}
-    if len(dtypes) > 1 or len(dimensions) > 1 or not dtypes <= KEPT:
+    dtypes = {array.dtype for array in arrays}
+    if len(dtypes) > 1 or not dtypes <= KEPT:
         return None
-    if dimensions == {0}:
-        return Rows(np.array(arrays), None)
-    if dimensions != {1} and len({array.shape[1:] for array in arrays}) > 1:
-        return None
-    return Rows(np.concatenate(arrays), list(map(len, arrays)))
-
-
-def _plain_numbers(items: Sequence[Any], kind: type) -> np.ndarray | None:
-    """Numbers of one type as torch has them; None where there is one that it does not hold."""
     try:
-        if kind is not float:
-            return np.fromiter(items, PLAIN[kind], len(items))
+        if arrays[0].ndim == 0:
+            return Rows(np.array(arrays), None)
+        return Rows(np.concatenate(arrays), list(map(len, arrays)))
+    except ValueError:  # they differ in dimensions, or in more than their length
+        return None
+
+
+def _plain_numbers(items: Sequence[Any], kind: type, alike: bool = False) -> np.ndarray | None:
+    """Numbers of one type as torch has them; None where there is one of another type, or too large for it.
+
+    `alike` says that they are known to be of the type.
+    """
+    try:
+        if kind is int:  # an array of integers looks at each itself, and refuses what is none
+            return np.frombuffer(packed("q", items), np.int64)
+        if kind not in PLAIN or not (alike or list(map(type, items)).count(kind) == len(items)):
+            return None
         with np.errstate(over="raise"):
-            return np.fromiter(items, np.float32, len(items))
-    except (OverflowError, FloatingPointError):
+            return np.fromiter(items, PLAIN[kind], len(items))
+    except (TypeError, OverflowError, FloatingPointError):
         return None
 
 
