@@ -24,7 +24,7 @@ from alchemy.metrics.stack import Scope
 from alchemy.pace import Pace
 from alchemy.progress import Bar, Terminal
 from alchemy.registry import placed, where_of
-from alchemy.seeds import Generators, derive, reseed
+from alchemy.seeds import Generators, derive, mix, reseed
 
 BUDGETS = {"max_tokens": "tokens", "max_sentences": "samples"}
 
@@ -78,6 +78,7 @@ def train(run: Run) -> None:
 def _train_epoch(run: Run, pace: Pace, feed: Feed) -> bool:
     """The steps that an epoch has left, and its last update; False when it was left for a signal, the state saved."""
     sched, epoch = run.train_sched, run.train_sched.cur_epoch
+    stream = derive(run.seed, "step", run.group.rank)
     with (
         progress_bar(run, f"epoch {epoch + 1}", feed.total, feed.done) as bar,
         run.metrics.scope("epoch") as whole,
@@ -88,7 +89,7 @@ def _train_epoch(run: Run, pace: Pace, feed: Feed) -> bool:
             _after_step(run, pace, bar, "", sched.outputs)
         for batch in () if run.stop_request.is_made else feed:
             # whatever the model draws is a function of (seed, update, step), not of what was drawn before
-            reseed(derive(run.seed, "step", sched.num_updates, sched.cur_step + 1, run.group.rank))
+            reseed(mix(stream, sched.num_updates, sched.cur_step + 1))
             sched.begin_train_step(batch)
             if sched.cur_step == 0:
                 logger.info("the first batch: {}\n{}", describe(batch), shortened(batch))

@@ -15,7 +15,7 @@ from alchemy.checkpoint.tree import Name, dotted, join, split
 from alchemy.errors import AlchemyError, Refused
 
 STATE = "state.json"
-VERSION = 2  # of what the parts save; 1: the backward handler had the state of the updater
+VERSION = 3  # of what the parts save; 1: the backward handler had the state of the updater; 2: other seeds of steps
 MODEL, OPTIM, AVERAGE = "model", "optim", "average"
 WEIGHT_PARTS = (MODEL, AVERAGE)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import default_convert
 
-from alchemy.seeds import Generators, at_sample, derive, reseed
+from alchemy.seeds import Generators, at_sample, derive, mix, reseed
 
 
 class Place(NamedTuple):
@@ -36,7 +36,8 @@ class Ids(list[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         # code that draws from the global generators is seeded once a batch: three seeds a sample would cost too much
-        reseed(derive(self.seed, "batch", self[0] if len(self) else -1))
+        first = self[0] if len(self) else -1
+        reseed(mix(self.seed, first) if type(first) is int else derive(self.seed, "batch", first))
         for index in super().__iter__():
             at_sample(self.seed, index)
             yield index

@@ -19,6 +19,9 @@ from alchemy.registry import Registrable, build, construct, parameters, resolve
 
 Count = int | Tensor
 
+_nll_loss = torch.ops.aten.nll_loss_forward.default
+_SUM = 2  # its name for reduction="sum"
+
 # these divide their mean by the rows, not by every number in the target
 BY_ROW = {
     "CTCLoss",
@@ -59,6 +62,11 @@ class CrossEntropy(Loss):
     def forward(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Count]:
         _check_classes(logits, target)
         weight = self.weight  # once: torch looks up a buffer in several places
+        plain = weight is None and not self.label_smoothing and logits.dtype is torch.float32
+        if plain and logits.dim() == 2 and not target.is_floating_point():
+            # what F.cross_entropy comes to, with the targets it has counted, which it does not return
+            total, count = _nll_loss(F.log_softmax(logits, 1), target, None, _SUM, self.ignore_index)
+            return total, int(count.item()) if count.is_cpu else count
         total = F.cross_entropy(
             logits,
             target,

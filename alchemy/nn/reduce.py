@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -30,7 +31,15 @@ def mean(total: Tensor, count: float | Tensor) -> Tensor:
         return torch.where(count > 0, total / count, 0.0)
     if count == 1:
         return total
-    return total / count if count > 0 else torch.zeros_like(total)
+    if count <= 0:
+        return torch.zeros_like(total)
+    # wrapping a number takes longer than dividing by it, and most batches count the same
+    return total / (_divisor(count) if total.is_cpu and total.dtype is torch.float32 else count)
+
+
+@functools.lru_cache(maxsize=128)
+def _divisor(count: float) -> Tensor:
+    return torch.tensor(float(count))
 
 
 class Start:
