@@ -174,7 +174,7 @@ def remedy(value: Any, annotation: str) -> str:
 def _items_of(annotation: str, kind: type) -> str:
     """The annotation of what a table, or a list of choices, holds; nothing where it holds anything.
 
-    >>> items_of("int | dict[str, float]", dict), items_of("dict", dict), items_of("list[Literal['a']]", list)
+    >>> _items_of("int | dict[str, float]", dict), _items_of("dict", dict), _items_of("list[Literal['a']]", list)
     ('float', '', "Literal['a']")
     """
     tree = _parse(annotation)

@@ -173,7 +173,7 @@ def counted(rows: Iterator[dict[str, Any]], bar: bool) -> Iterator[dict[str, Any
 def _choose_format(out: str, asked: str | None) -> str:
     """The format of the file; its name and `--format` must agree.
 
-    >>> choose_format("a.csv", None), choose_format("", None)
+    >>> _choose_format("a.csv", None), _choose_format("", None)
     ('csv', 'jsonl')
     """
     ending = out.rpartition(".")[2] if "." in out else ""

@@ -28,7 +28,7 @@ def errors(problems: Sequence[Problem]) -> list[Problem]:
 
 def _summary(problems: Sequence[Problem]) -> str:
     """
-    >>> summary([Problem("a"), Problem("b", error=False), Problem("c", error=False)])
+    >>> _summary([Problem("a"), Problem("b", error=False), Problem("c", error=False)])
     '1 error, 2 warnings'
     """
     wrong = len(errors(problems))

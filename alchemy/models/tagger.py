@@ -111,7 +111,7 @@ class Tagger(TextModel):
 def _first_of(word_BT: Tensor) -> Tensor:
     """Which tokens are the first of a word.
 
-    >>> first_of(torch.tensor([[-1, 0, 0, 1, -1]])).int().tolist()
+    >>> _first_of(torch.tensor([[-1, 0, 0, 1, -1]])).int().tolist()
     [[0, 1, 0, 1, 0]]
     """
     before_BT = torch.cat((torch.full_like(word_BT[:, :1], -1), word_BT[:, :-1]), dim=1)

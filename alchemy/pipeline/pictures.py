@@ -54,7 +54,7 @@ def draw_numbers(gold: Sequence[float], said: Sequence[float]) -> bytes:
 def _shorten(name: str, most: int = 24) -> str:
     """A name for the edge of a picture: one line, not too long.
 
-    >>> shorten("a very long name of a label\\nin lines")
+    >>> _shorten("a very long name of a label\\nin lines")
     'a very long name of a l…'
     """
     line = " ".join(name.split())

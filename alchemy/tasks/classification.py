@@ -138,7 +138,7 @@ class Classification(TextTask):
 def _kinds_of(sample: Mapping[str, Any]) -> list[str]:
     """The kinds of task whose answer a sample has; none where it has no answer.
 
-    >>> kinds_of({"label": "good"}), kinds_of({"label": 0.5}), kinds_of({"label": 1}), kinds_of({"labels": []})
+    >>> _kinds_of({"label": "good"}), _kinds_of({"label": 0.5}), _kinds_of({"label": 1}), _kinds_of({"labels": []})
     (['single'], ['regression'], ['single', 'regression'], ['multi'])
     """
     label = sample.get("label")

@@ -118,7 +118,7 @@ def _remember(known: dict[str, Any], word: str, value: Any) -> Any:
 def _merge(symbols: list[str], ranks: Mapping[Pair, int]) -> list[str]:
     """Merges the pair that comes first among the codes, everywhere, until none is left.
 
-    >>> merge(["l", "o", "w", "l", "o"], {("l", "o"): 0, ("lo", "w"): 1})
+    >>> _merge(["l", "o", "w", "l", "o"], {("l", "o"): 0, ("lo", "w"): 1})
     ['low', 'lo']
     """
     while len(symbols) > 1:

@@ -325,7 +325,7 @@ def by_size(dataset: Any) -> list[int]:
 def _volume(sample: Any) -> int:
     """How much a sample holds: numbers of its tensors and lists, letters of its texts.
 
-    >>> volume({"ids": [1, 2, 3], "text": "ab", "label": 1})
+    >>> _volume({"ids": [1, 2, 3], "text": "ab", "label": 1})
     6
     """
     if isinstance(sample, Tensor | np.ndarray):
