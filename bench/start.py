@@ -1,12 +1,14 @@
-"""What it costs to start: the commands that must answer in a blink, against a bare Python."""
+"""What it costs to start: commands that must answer in a blink, and a training up to its second step."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+from alchemy.cli.new import project
 from bench.measure import Figure, difference
 
 ROOT = Path(__file__).parent.parent
@@ -20,6 +22,58 @@ COMMANDS = {
 }
 
 
+# the template's first two steps, as a script that imports no more than it needs
+PLAIN = """
+import csv
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+rows = list(csv.DictReader(open("data/train.csv")))
+names = ["red", "green", "blue"]
+samples = [{"point": torch.tensor([float(r["x"]), float(r["y"])]), "label": names.index(r["label"])} for r in rows]
+model = nn.Sequential(nn.Linear(2, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 3))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.01)
+batches = iter(DataLoader(samples, batch_size=32, shuffle=True))
+for _ in range(2):
+    batch = next(batches)
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(batch["point"]), batch["label"])
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+"""
+
+
+# a part of the project that ends the process after its second step, before anything is evaluated or saved
+LEAVE = """
+import os
+from alchemy.pipeline import EndStepPipeline, SchedPipeline
+
+@SchedPipeline.register()
+class Leave(EndStepPipeline):
+    steps = 0
+
+    def __call__(self, outputs, **kwargs):
+        self.steps += 1
+        if self.steps == 2:
+            os._exit(0)
+        return kwargs
+"""
+
+
+def _second_step(rounds: int) -> Figure:
+    """CPU seconds of `alchemy run` on the template up to the second step, above those of the script."""
+    pairs = []
+    with tempfile.TemporaryDirectory() as name:
+        for place, text in {**project("bench"), "src/leave.py": LEAVE}.items():
+            (Path(name) / place).parent.mkdir(parents=True, exist_ok=True)
+            (Path(name) / place).write_text(text)
+        ours = [ALCHEMY, "run", "train.toml", "--set", 'sched.pipes=[{type="src.leave.Leave"}]']
+        for _ in range(rounds):
+            pairs.append((cpu_seconds(ours, name), cpu_seconds([sys.executable, "-c", PLAIN], name)))
+    return difference("alchemy run up to the second step / the same as a script", pairs, 0.4)
+
+
 def figures(quick: bool = False) -> list[Figure]:
     """CPU seconds of each command above those of `python -c pass`, measured in turn."""
     rounds = 5 if quick else 40
@@ -28,12 +82,14 @@ def figures(quick: bool = False) -> list[Figure]:
         for name, (command, _) in COMMANDS.items():
             bare = cpu_seconds(BARE)
             pairs[name].append((cpu_seconds(command), bare))
-    return [difference(name, pairs[name], bound) for name, (_, bound) in COMMANDS.items()]
+    made = [difference(name, pairs[name], bound) for name, (_, bound) in COMMANDS.items()]
+    return [*made, _second_step(3 if quick else 15)]
 
 
-def cpu_seconds(command: list[str]) -> float:
+def cpu_seconds(command: list[str], folder: Path | str = DEMO) -> float:
     """User and system time of a process and its children."""
-    process = subprocess.Popen(command, cwd=DEMO, stdout=subprocess.DEVNULL)
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
