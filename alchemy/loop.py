@@ -121,7 +121,7 @@ def _saved_when_left(run: Run) -> Iterator[None]:
         raise
 
 
-def _step(run: Run, feed: Feed, batch: Any) -> tuple[str, Any]:
+def _step(run: Run, feed: Feed, batch: object) -> tuple[str, Any]:
     """Forward and backward of a batch, and where it completes a window the update; an error names its samples."""
     loader, updater = feed.loader, run.updater
     run.progress.window.append(loader.ids)
@@ -143,7 +143,7 @@ def _step(run: Run, feed: Feed, batch: Any) -> tuple[str, Any]:
     return text, outputs
 
 
-def _after_step(run: Run, pace: Pace, bar: Bar, text: str, outputs: Any) -> None:
+def _after_step(run: Run, pace: Pace, bar: Bar, text: str, outputs: object) -> None:
     run.train_sched.end_train_step(outputs)
     bar.step(text)
     _after_update(run, pace)
@@ -253,7 +253,7 @@ def _reseed_evaluation(run: Run, split: str, step: int) -> None:
     reseed(derive(run.seed, "eval", split, run.update, step))
 
 
-def log_loss(run: Run, outputs: Any) -> None:
+def log_loss(run: Run, outputs: object) -> None:
     """Hands the loss that a model returned to the metrics: its sum and count, or a mean with the weight it states."""
     if not isinstance(outputs, Mapping):  # a task with a step of its own may return what it likes
         return

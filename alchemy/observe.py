@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from alchemy.nn.reduce import mean
+
+if TYPE_CHECKING:
+    from alchemy.optim import AlchemyOptimizer
 
 Block = contextlib.AbstractContextManager[Any]
 _NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
@@ -36,7 +39,7 @@ class Loss:
 class Observer:
     """Sees updates from the inside; this one ignores them, `alchemy.verify` has others."""
 
-    def micro_batch(self, batch: Any) -> Block:
+    def micro_batch(self, batch: object) -> Block:
         """Around forward and backward of a micro-batch."""
         return _NOTHING
 
@@ -47,7 +50,7 @@ class Observer:
         """Around a backward pass."""
         return _NOTHING
 
-    def update(self, optim: Any) -> Block:
+    def update(self, optim: AlchemyOptimizer) -> Block:
         """Around the step of an optimiser, whose gradients are divided but not clipped yet."""
         return _NOTHING
 

@@ -78,7 +78,7 @@ class Precision(Registrable):
     def _device(self) -> str:
         return "cpu" if self.run.device is None else self.run.device.type
 
-    def attempt(self, step: Step, batch: Any, **kwargs: Any) -> Any:
+    def attempt(self, step: Step, batch: object, **kwargs: Any) -> Any:
         """`step(batch)` under autocast; where memory runs out, its halves, or an error that says what would help.
 
         Only a training step whose window has not moved yet is halved: the halves add the same sums to the same window.
@@ -100,7 +100,7 @@ class Precision(Registrable):
         """Where the window stands; only asked where a batch may be halved."""
         return self.run.updater.position if self.halve_on_oom else None
 
-    def _why_whole(self, batch: Any, moved: bool) -> str | None:
+    def _why_whole(self, batch: object, moved: bool) -> str | None:
         """Why a batch is not halved: a reason, nothing where nobody asked for it, or None where it can be."""
         if not self.halve_on_oom or not torch.is_grad_enabled():
             return ""
@@ -112,7 +112,7 @@ class Precision(Registrable):
             return "not halved: the step had made a part of its update already"
         return None if halves(batch) is not None else "not halved: it has one sample, or it is not plain where to cut"
 
-    def _in_halves(self, step: Step, batch: Any) -> Any:
+    def _in_halves(self, step: Step, batch: object) -> Any:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         if not self._told:
@@ -183,7 +183,7 @@ class Precision(Registrable):
             self.loss_scale.load_state_dict(state)
 
 
-def _of_sums(answer: Any, batch: Any) -> tuple[str, Mapping[str, Any]]:
+def _of_sums(answer: object, batch: object) -> tuple[str, Mapping[str, Any]]:
     """The text and the outputs of a half; means cannot be put together again, since nobody knows their weights."""
     text, outputs = answer if isinstance(answer, tuple) and len(answer) == 2 else ("", answer)
     if not isinstance(outputs, Mapping) or not {"loss_sum", "count"} <= outputs.keys():

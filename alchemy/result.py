@@ -53,7 +53,7 @@ class FailedRun(RunResult, Exception):
     status = "failed"
 
     @classmethod
-    def caused_by(cls, error: BaseException, cfg: Any) -> FailedRun:
+    def caused_by(cls, error: BaseException, cfg: object) -> FailedRun:
         result = cls(f"{type(error).__name__}: {error}")
         result.cfg, result.exception, result.reason = cfg, error, f"{type(error).__name__}: {error}"
         result.trace = "".join(traceback.format_exception(error))

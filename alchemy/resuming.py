@@ -79,7 +79,7 @@ def _document(folder: Path, overrides: Sequence[str]) -> Document:
     return prepare_cfg(path, overrides=overrides)
 
 
-def _is_same(named: Any, own: Path) -> bool:
+def _is_same(named: object, own: Path) -> bool:
     """Whether a config still names the tokenizer that a record has; one that is learnt is compared when it is."""
     if is_class(named):
         return True

@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import os
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -188,7 +188,7 @@ def prepare(context: Run) -> None:
     load_datasets(context)
 
 
-def get_dataloader(dataset: Any, seed: int = 0, **kwargs: Any) -> loader.Loader:
+def get_dataloader(dataset: object, seed: int = 0, **kwargs: Any) -> loader.Loader:
     """The loader of a data set, for loops that a project writes itself.
 
     Without a seed of its own it follows the run: another order in every epoch, the same for the same seed.
@@ -276,7 +276,7 @@ def run(
     force_mp: bool = False,
     task_per_device: int = 1,
     *,
-    run_task_fn: Any = None,
+    run_task_fn: Callable[..., RunResult] | None = None,
     raise_errors: bool = False,
     fast_dev_run: int = 0,
     overfit: int = 0,
@@ -322,7 +322,7 @@ def run(
     return [next(results) if isinstance(cfg, Document) else cfg for cfg in checked]
 
 
-def _checked(cfg: Any, user_dir: str, strict: bool, raise_errors: bool) -> Document | FailedRun:
+def _checked(cfg: object, user_dir: str, strict: bool, raise_errors: bool) -> Document | FailedRun:
     try:
         if not isinstance(cfg, str | Path | Mapping):
             raise AlchemyError(f"a config is a path or a mapping, not {cfg!r}")

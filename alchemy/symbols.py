@@ -52,7 +52,7 @@ class _Member:
     def __get__(self, table: SymbolTbl | None, owner: type) -> Any:
         return self if table is None else getattr(table.members, self.name)
 
-    def __set__(self, table: SymbolTbl, value: Any) -> None:
+    def __set__(self, table: SymbolTbl, value: object) -> None:
         setattr(table.members, self.name, value)
 
 
@@ -91,25 +91,25 @@ class SymbolTbl:
         self.globals["record_dir"] = value
 
     # -- globals: setting again is normal (an evaluation sets the same key each time)
-    def set_global(self, key: str, value: Any) -> None:
+    def set_global(self, key: str, value: object) -> None:
         self.globals[key] = value
 
     force_set_global = set_global
 
-    def try_set_global(self, key: str, value: Any) -> bool:
+    def try_set_global(self, key: str, value: object) -> bool:
         return _try_set(self.globals, key, value)
 
     def get_global(self, key: str) -> Any:
         return _get(self.globals, key, "global")
 
-    def try_get_global(self, key: str, default: Any = None) -> Any:
+    def try_get_global(self, key: str, default: object = None) -> Any:
         return self.globals.get(key, default)
 
     def pop_global(self, key: str) -> Any:
         _get(self.globals, key, "global")
         return self.globals.pop(key)
 
-    def try_pop_global(self, key: str, default: Any = None) -> Any:
+    def try_pop_global(self, key: str, default: object = None) -> Any:
         return self.globals.pop(key, default)
 
     def contains_global(self, key: str) -> bool:
@@ -122,28 +122,28 @@ class SymbolTbl:
             raise NoFrame("there is no scope to hold local symbols", hint="open one with `with new_scope():`")
         return self._frames[-1]
 
-    def set(self, key: str, value: Any) -> None:
+    def set(self, key: str, value: object) -> None:
         if not _try_set(self._frame, key, value):
             held = self._frame[key]
             raise KeyExists(f"{key!r} is set already, to {_short(held)}", hint="overwrite it with force_set")
 
-    def force_set(self, key: str, value: Any) -> None:
+    def force_set(self, key: str, value: object) -> None:
         self._frame[key] = value
 
-    def try_set(self, key: str, value: Any) -> bool:
+    def try_set(self, key: str, value: object) -> bool:
         return _try_set(self._frame, key, value)
 
     def get(self, key: str) -> Any:
         return _get(self._frame, key, "symbol of this scope")
 
-    def try_get(self, key: str, default: Any = None) -> Any:
+    def try_get(self, key: str, default: object = None) -> Any:
         return self._frame.get(key, default)
 
     def pop(self, key: str) -> Any:
         self.get(key)
         return self._frame.pop(key)
 
-    def try_pop(self, key: str, default: Any = None) -> Any:
+    def try_pop(self, key: str, default: object = None) -> Any:
         return self._frame.pop(key, default)
 
     def contains(self, key: str) -> bool:
@@ -162,7 +162,7 @@ class SymbolTbl:
                 pass
 
 
-def _try_set(symbols: dict[str, Any], key: str, value: Any) -> bool:
+def _try_set(symbols: dict[str, Any], key: str, value: object) -> bool:
     if key in symbols:
         return False
     symbols[key] = value
@@ -178,6 +178,6 @@ def _get(symbols: dict[str, Any], key: str, kind: str) -> Any:
         raise MissingKey(f"{kind} {key!r} is not set; there is {there}", hint=hint) from None
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) < 60 else f"{text[:57]}..."

@@ -43,7 +43,7 @@ class MicroBatch:
         for block in self.blocks:
             block.__enter__()
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         for block in reversed(self.blocks):
             block.__exit__(kind, error, trace)
         if error is None:
@@ -90,7 +90,7 @@ class GradientUpdater:
         self._warned = False
 
     # -- a micro-batch
-    def micro_batch(self, batch: Any, *, last: bool = False, real: bool = True) -> MicroBatch:
+    def micro_batch(self, batch: object, *, last: bool = False, real: bool = True) -> MicroBatch:
         """Around forward and backward; `last` says that no step of the epoch follows.
 
         Gradients travel between the processes once an update: in its last micro-batch.

@@ -57,7 +57,7 @@ def _backup(slot: Slot) -> Iterator[Problem]:
 def _looks_local(path: str) -> bool:
     """Whether a text clearly names a file here, rather than a model on a hub or an address.
 
-    >>> [_looks_local(p) for p in ("data/train.txt", "/data/x", "bert-base-chinese", "https://x.org/a.txt", "org/model")]
+    >>> [_looks_local(p) for p in ("data/train.txt", "/data/x", "bert-base-chinese", "https://x.org/a", "org/model")]
     [True, True, False, False, False]
     """
     if "://" in path or "\n" in path or not path.strip():

@@ -52,7 +52,7 @@ class _OldEvalStep:
         return (answer, None) if isinstance(answer, str) else ("", answer)
 
 
-def adopt(run: Run, model: Any) -> None:
+def adopt(run: Run, model: AlchemyModel) -> None:
     """Prepares a run whose runner, of an older project, has built `model` itself."""
     if run.task is not None:
         adapt(run, run.task, model)
@@ -69,7 +69,7 @@ def _check_forward(model: Any) -> None:
         raise AlchemyError(text, section="model", hint="define forward(self, batch)") from error
 
 
-def _is_old(model: Any, task: Any) -> bool:
+def _is_old(model: Any, task: object) -> bool:
     """Whether `forward` is told whether a loss is wanted, and trains on it."""
     names = inspect.signature(model.forward).parameters
     if "needs_loss" in names:
@@ -79,7 +79,7 @@ def _is_old(model: Any, task: Any) -> bool:
     return takes_any and not has_loss and not _overrides(task, "loss") and not _overrides(task, "train_step")
 
 
-def _overrides(task: Any, name: str) -> bool:
+def _overrides(task: object, name: str) -> bool:
     """Whether a project has its own version of a step; those of alchemy call models as they are today."""
     return not getattr(type(task), name).__module__.startswith("alchemy.")
 
@@ -91,7 +91,7 @@ class _OldModel:
         self.run, self.model = run, model
         self._calls = 0
 
-    def train_step(self, batch: Any, updater: Any) -> MutableMapping[str, Any]:
+    def train_step(self, batch: Any, updater: object) -> MutableMapping[str, Any]:
         batch = self.run.task.to_device(batch)
         outputs: MutableMapping[str, Any] = self.model.forward(batch, needs_loss=True, requires_grad=True)
         loss = checked_loss(self.model, outputs)
@@ -140,7 +140,7 @@ class _CalledAsBefore:
         return loss.merged()
 
 
-def checked_loss(model: Any, outputs: Any) -> Any:
+def checked_loss(model: object, outputs: object) -> Any:
     """The loss among the outputs of an old `forward`; raises an error that says what it should have returned."""
     if isinstance(outputs, Mapping) and "loss" in outputs:
         loss = outputs["loss"]
@@ -214,7 +214,7 @@ class _HandlerUpdater:
         return f"{type(self.handler).__name__} makes its updates itself"
 
     @contextlib.contextmanager
-    def micro_batch(self, batch: Any, *, last: bool = False, real: bool = True) -> Iterator[None]:
+    def micro_batch(self, batch: object, *, last: bool = False, real: bool = True) -> Iterator[None]:
         before = self.run.update
         with self.observer.micro_batch(batch):
             yield
@@ -223,6 +223,7 @@ class _HandlerUpdater:
 
     def accumulate(self, loss: Loss, optim: str = "") -> None:
         """Hands the loss of a model of today to the handler, and the optimiser's name where the loss has one."""
+        self.observer.loss(loss, optim)
         backward: Any = self.handler.backward
         named = {"optim": optim} if optim else {}
         if "count" in inspect.signature(backward).parameters:
