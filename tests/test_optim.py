@@ -13,7 +13,6 @@ import tomlkit
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loguru import logger
 from torch import nn
 
 from alchemy.context import Run
@@ -26,6 +25,7 @@ from alchemy.optim import SGD, AlchemyOptimizer, build_optimizer
 from alchemy.update import GradientUpdater
 from alchemy.util.optim import prepare_trf_based_model_params
 from alchemy.window import Window
+from tests.logs import warned
 
 ADAMW = {"type": "alchemy.optim.AdamW", "lr": 0.1}
 
@@ -49,14 +49,6 @@ def optimising(table: dict[str, Any], module: nn.Module | None = None, model: ty
         run.model = model(net() if module is None else module)
         run.optim = build_optimizer(run)
         yield run
-
-
-@contextmanager
-def warned() -> Iterator[list[str]]:
-    lines: list[str] = []
-    number = logger.add(lines.append, level="WARNING", format="{message}")
-    yield lines
-    logger.remove(number)
 
 
 def give_gradients(module: nn.Module, scale: float = 1.0) -> None:

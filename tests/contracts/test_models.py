@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +14,12 @@ import pytest
 import alchemy
 from alchemy.cli.derive import for_test
 from alchemy.config.load import prepare_cfg
-from alchemy.pipeline import EndStepPipeline
 from alchemy.records.kept import use_own
 from alchemy.records.series import read_series
 from alchemy.runner import run_task
 from alchemy.verify.equal import compare
 from tests.models.tiny import KINDS, folder
+from tests.toy import Interrupt
 
 WORDS = [f"w{i:02}" for i in range(30)]
 TEXTS = [" ".join(WORDS[(3 * i + j) % 30] for j in range(1 + 2 * i % 7)) for i in range(14)]
@@ -73,18 +72,6 @@ def cover(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
 ALL = list(triples())
 PAIRS = cover(ALL)
 CASES = [pytest.param(*row, marks=() if row in PAIRS else pytest.mark.slow, id="-".join(row)) for row in ALL]
-
-
-@EndStepPipeline.register()
-class Interrupt(EndStepPipeline):
-    """Presses Ctrl-C at a step, when it is armed."""
-
-    at = 0
-
-    def __call__(self, outputs: Any, **kwargs: Any) -> dict[str, Any]:
-        if Interrupt.at and self.run.train_sched.cur_step == Interrupt.at:
-            os.kill(os.getpid(), signal.SIGINT)
-        return kwargs
 
 
 def samples(task: str) -> list[dict[str, Any]]:
@@ -151,7 +138,7 @@ def config(encoder: str, head: str, task: str, root: Path, dropout: float) -> di
             **more,
         },
         "optim": {"type": "alchemy.optim.AdamW", "lr": 0.01},
-        "sched": {"type": "alchemy.sched.Constant", "epochs": 8, "pipes": [{"type": f"{__name__}.Interrupt"}]},
+        "sched": {"type": "alchemy.sched.Constant", "epochs": 8, "pipes": [{"type": "tests.toy.Interrupt"}]},
         "checkpoint": {"asynchronous": False},
     }
 

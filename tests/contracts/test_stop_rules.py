@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loguru import logger
 
 from alchemy.context import Progress, Run
 from alchemy.errors import AlchemyError
@@ -28,6 +27,7 @@ from alchemy.stop import (
     Updates,
     build_rules,
 )
+from tests.logs import warned
 from tests.toy import config
 
 NAN = float("nan")
@@ -169,10 +169,8 @@ def test_any_number_can_be_followed():
 
 
 def test_a_number_that_the_log_does_not_have_is_told_of_once():
-    said: list[str] = []
-    sink = logger.add(said.append, format="{message}")
-    found = [rows(rule, 0.2, 0.1) for rule in (Target(monitor="train/los", value=0.0), Patience(monitor="dev/los"))]
-    logger.remove(sink)
+    with warned("DEBUG") as said:
+        found = [rows(rule, 0.2, 0.1) for rule in (Target(monitor="train/los", value=0.0), Patience(monitor="dev/los"))]
     assert found == [["", ""], ["", ""]]
     assert said == ["Target watches 'train/los', which is not in the log of the training; did you mean 'train/loss'?\n"]
 
@@ -248,11 +246,9 @@ def test_a_resumed_run_stops_where_it_would_have(events, cut):
 
 
 def test_another_rule_at_the_same_place_begins_afresh():
-    said: list[str] = []
-    sink = logger.add(said.append, format="{message}")
     old, new = Rules(any=[Patience(monitor="dev/f1")]), Rules(any=[Divergence()], all=[Updates(updates=1)])
-    new.load_state_dict(old.state_dict())
-    logger.remove(sink)
+    with warned("DEBUG") as said:
+        new.load_state_dict(old.state_dict())
     assert said == ["[stop] has no any.0.Patience any more: what it had counted is dropped\n"]
     assert new.after_log(at(), {"train/loss": 1.0}) == ""
 

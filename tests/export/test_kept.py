@@ -17,7 +17,7 @@ from alchemy.export.check import Agreement, Pair
 from alchemy.export.kept import MANIFEST, Export, Trained, exported
 from alchemy.text import load_tokenizer
 from tests.export.copying import SPECIAL, WORDS, network, sentences
-from tests.test_optional import HIDE
+from tests.hidden import HIDE
 
 pytest.importorskip("ctranslate2", reason="the extra `export` is not installed")
 
