@@ -34,7 +34,7 @@ class Net(AlchemyModel):
 
 
 @contextlib.contextmanager
-def averaging(table: dict[str, Any] | None, dtype: torch.dtype = torch.float32) -> Iterator[Run]:
+def averaging(table: dict[str, Any] | None, dtype: torch.dtype = torch.float32) -> Iterator[Any]:
     cfg: dict[str, Any] = {
         "optim": {"type": "torch.optim.SGD", "lr": 0.1},
         "sched": {"type": "alchemy.sched.Constant", "num_training_steps": 10},

@@ -51,7 +51,7 @@ class Tagger(AlchemyModel):
 class Returning(Tagger):
     """The same tags by a model that returns its loss and leaves the update to the loop."""
 
-    def forward(self, batch: Tensor) -> dict[str, Any]:  # type: ignore[override]
+    def forward(self, batch: Tensor) -> dict[str, Any]:
         return {"logits": self.model(batch % 9).transpose(1, 2)}
 
     def loss(self, outputs: Any, batch: Tensor) -> Any:
@@ -74,7 +74,7 @@ class Bad(AlchemyModel):
 
 
 @contextmanager
-def training(model: dict[str, Any] | None = None, period: int = 1, **changes: Any) -> Iterator[Run]:
+def training(model: dict[str, Any] | None = None, period: int = 1, **changes: Any) -> Iterator[Any]:
     cfg = {
         "model": {"type": f"{__name__}.Tagger", **(model or {})},
         "backward": {"type": "alchemy.model.DefaultBackwardHandler", "period": period},
@@ -276,7 +276,7 @@ def test_a_model_works_without_the_tables_of_training() -> None:
         assert (run.model.criterion_cfg, run.model.backward_cfg, run.model.max_positions()) == (None, None, None)
         assert run.model.model_cfg["style"] == "old"
         with torch.no_grad():
-            assert isinstance(run.model.forward(sentences([2]), True, False)["loss"], float)
+            assert isinstance(run.model(sentences([2]), True, False)["loss"], float)
     with Run({"model": {"type": f"{__name__}.Tagger"}, "backward": {"type": f"{__name__}.Mine"}}) as run:
         assert build_model(run).backward.backward(1.0) == 7.0
     with Run({}) as run, pytest.raises(AlchemyError, match=r"needs a table \[model\]"):

@@ -108,7 +108,7 @@ def test_learnable_losses_are_optimised_without_decay() -> None:
 
 
 def test_parameters_that_will_not_be_trained_are_reported_once() -> None:
-    module = net()
+    module: Any = net()
     module.blocks = [nn.Linear(2, 2), {"deep": nn.Linear(2, 2)}]
     assert hidden(module) == [("blocks", 4)]
     with warned() as lines, optimising(ADAMW, module) as run:

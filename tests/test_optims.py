@@ -38,7 +38,7 @@ STOPS = {"type": "tests.toy.SignalAt"}
 
 
 @contextmanager
-def training(**changes: Any) -> Iterator[Run]:
+def training(**changes: Any) -> Iterator[Any]:
     """A GAN in float64 under SGD, ready for steps, with `changes` of its config."""
     cfg: dict[str, Any] = {
         "seed": 1,

@@ -105,7 +105,7 @@ def test_pipes_of_several_kinds_are_called_at_each_and_hand_on_their_kwargs() ->
             sched.end_train_step({"loss": 2})
             sched.end_train_epoch()
         assert (sched.cur_epoch, sched.cur_step) == (1, 1)
-    moments = [((), {}), (({"x": 1},), {}), (({"loss": 2},), {}), ((), {})]
+    moments: list[Any] = [((), {}), (({"x": 1},), {}), (({"loss": 2},), {}), ((), {})]
     expected = [row for args, kwargs in moments for row in (("a", args, kwargs), ("b", args, {"from": "a"}))]
     assert expected * 2 == CALLS
 
@@ -146,7 +146,7 @@ def test_reset_begins_the_curve_again_over_what_is_left() -> None:
         run.optim.reset(lr=1.0)
         assert run.optim.get_lr() == pytest.approx([8 / 12])
         run.train_sched.reset_lr_sched(num_warmup_steps=2)
-        rates = []
+        rates: list[float] = []
         for _ in range(8):
             rates += run.optim.get_lr()
             run.train_sched.step_lr()

@@ -57,14 +57,14 @@ class Model(AlchemyModel):
 
 
 class Short(Model):
-    def forward(self) -> Any:  # type: ignore[override]
+    def forward(self) -> Any:
         return {}
 
 
 class Wrong(Model):
     """Returns what `how` names, in the style of today."""
 
-    def forward(self, batch: Any) -> Any:  # type: ignore[override]
+    def forward(self, batch: Any) -> Any:
         return self.model(batch) if self.how == "tensor" else {"y": self.model(batch)}
 
     def loss(self, outputs: Any, batch: Any) -> Any:
@@ -130,7 +130,8 @@ def test_a_data_set_without_the_arguments_of_its_loader_is_refused(pair: Any) ->
 
 def test_a_task_may_forget_the_constructor_of_its_base() -> None:
     with Run({"task": {"type": f"{__name__}.NoSuper"}}) as run:
-        run.task = task = build_task(run)
+        task: Any = build_task(run)
+        run.task = task
         assert task.run is run
         assert task.end_eval("dev") == {"f1": 1.0}
         with pytest.raises(AlchemyError, match="no data set for the split 'dev'"):

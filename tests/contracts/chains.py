@@ -15,7 +15,7 @@ from alchemy.text import Words
 
 ROOM = "alchemy.pipeline"
 SAMPLES = [{"n": number, "text": "x" * (number % 5)} for number in range(11)]
-TEXTS = [
+TEXTS: list[dict[str, Any]] = [
     {"id": str(i), "text": text, "tokens": text.split(), "label": "ab"[i % 2]}
     for i, text in enumerate(["a b c", "b", "c a"])
 ]

@@ -24,7 +24,7 @@ def training(sched: dict[str, Any], **changes: Any) -> AbstractContextManager[Ru
 
 def ours(unit: str, count: int, **table: Any) -> list[float]:
     """The learning rate before each of `count` updates, or epochs of two updates."""
-    rates = []
+    rates: list[float] = []
     with training({"unit": unit, **table}) as run:
         for _ in range(count):
             rates += run.optim.get_lr()

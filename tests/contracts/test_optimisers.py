@@ -30,7 +30,7 @@ TABLES: dict[str, dict[str, Any]] = {
 def reference(table: dict[str, Any], params: Any, **changes: Any) -> torch.optim.Optimizer:
     """The optimiser of torch with the same options."""
     name = table["type"].rpartition(".")[2]
-    kind = BertAdamW if name == "HFAdamW" else getattr(torch.optim, name)
+    kind: Any = BertAdamW if name == "HFAdamW" else getattr(torch.optim, name)
     options = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items() if key != "type"}
     made: torch.optim.Optimizer = kind(params, **options, **changes)
     return made

@@ -31,7 +31,7 @@ OUTPUT = {
     "Collect": {"type": "alchemy.pipeline.output.Collect", "varname": "preds"},
     "SaveAppend": {"type": "alchemy.pipeline.output.SaveAppend", "filename": "rows.jsonl"},
 }
-SCHED = {
+SCHED: dict[str, dict[str, Any]] = {
     "Freeze": {"type": "alchemy.pipeline.freeze.Freeze", "pattern": "*weight"},
     "EvalES": {"type": "alchemy.pipeline.sched.EvalESPipeline", "period": 1},
     "SetRequiresGrad": {
@@ -92,6 +92,11 @@ def test_an_eval_pipe_can_be_switched_off(table: dict[str, Any], run: Run, tmp_p
 @each("sched pipe", SCHED)
 def test_a_sched_pipe_hands_on_its_keywords_at_each_of_its_moments(table: dict[str, Any], run: Run) -> None:
     pipe = build(SchedPipeline, table)
-    moments = {BeginEpochPipeline: [], BeginStepPipeline: [{}], EndStepPipeline: [{"loss": 1.0}], EndEpochPipeline: []}
+    moments: dict[Any, list[Any]] = {
+        BeginEpochPipeline: [],
+        BeginStepPipeline: [{}],
+        EndStepPipeline: [{"loss": 1.0}],
+        EndEpochPipeline: [],
+    }
     called = [pipe(*copy.deepcopy(args), x=1) for kind, args in moments.items() if isinstance(pipe, kind)]
     assert called and called == [{"x": 1}] * len(called)

@@ -47,7 +47,7 @@ class Last(EndEpochPipeline):
 
 def at(**values: Any) -> Any:
     """A run in the middle of its first epoch of four steps, with the members that rules read."""
-    known = {"update": 0, "tokens": 0, "elapsed": 0.0, "epoch_steps": 4, "lrs": [0.1]}
+    known: dict[str, Any] = {"update": 0, "tokens": 0, "elapsed": 0.0, "epoch_steps": 4, "lrs": [0.1]}
     known |= {"cur_epoch": 0, "epochs_done": 0, "cur_step_this_epoch": 0, "cur_step": 0, **values}
     sched = SimpleNamespace(**{key: known[key] for key in known if key.startswith(("cur", "epochs"))})
     optim = SimpleNamespace(param_groups=[{"lr": lr} for lr in known["lrs"]])

@@ -75,9 +75,8 @@ def test_only_the_last_picture_is_drawn(run: Run, tmp_path: Path, monkeypatch: A
 
 def shown(monkeypatch: Any, names: list[str]) -> tuple[list[str], str]:
     """The names and the title on the edge of a picture."""
-    figures = []
-    monkeypatch.setattr(pictures, "_png", lambda figure: figures.append(figure) or real(figure))
-    real = pictures_png
+    figures: list[Any] = []
+    monkeypatch.setattr(pictures, "_png", lambda figure: figures.append(figure) or pictures_png(figure))
     assert pictures.draw_confusion(names, np.eye(len(names), dtype=int), "dev_confusion.csv").startswith(b"\x89PNG")
     (axes,) = figures[0].axes
     return [label.get_text() for label in axes.get_xticklabels()], axes.get_xlabel()

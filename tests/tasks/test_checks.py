@@ -81,7 +81,7 @@ def test_texts_that_change_by_chance_are_looked_at_and_trained_on(tmp_path: Path
     assert "accuracy" in run_task(cfg, raise_errors=True).ret
 
 
-KINDS = {
+KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "words for numbers": (
         "text,label\na day,good\n",
         {},

@@ -27,7 +27,7 @@ pairs = st.lists(st.tuples(st.sampled_from(LABELS[:3]), st.sampled_from(LABELS[:
 several = st.lists(st.sampled_from(LABELS), unique=True)
 
 
-def columns(rows: list[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
+def columns(rows: list[Any]) -> tuple[list[Any], list[Any]]:
     return [one for one, _ in rows], [two for _, two in rows]
 
 
@@ -154,9 +154,9 @@ def test_one_class_and_labels_that_nobody_said() -> None:
     [
         number_scores,
         span_scores,
-        lambda *rows: class_scores(*rows, LABELS),
-        lambda *rows: label_scores(*rows, LABELS),
-        lambda *rows: relation_scores(*rows, LABELS, "Other"),
+        lambda gold, said: class_scores(gold, said, LABELS),
+        lambda gold, said: label_scores(gold, said, LABELS),
+        lambda gold, said: relation_scores(gold, said, LABELS, "Other"),
     ],
 )
 def test_no_answers_and_too_few_are_told(score: Any) -> None:

@@ -147,7 +147,7 @@ class Rows(Dataset[Any]):
         return self.rows[index]
 
 
-class Listed(list[Any], Dataset[Any]):
+class Listed(list[Any], Dataset[Any]):  # type: ignore[misc]
     pass
 
 
