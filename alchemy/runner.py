@@ -19,7 +19,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.context import Run, find_run
 from alchemy.data import loader
-from alchemy.errors import AlchemyError, Refused, RunFailed, did_you_mean
+from alchemy.errors import AlchemyError, Refused, RunFailed
 from alchemy.launch.device import alloc
 from alchemy.launch.group import Sharing, first_failure, local_device, open_group, place
 from alchemy.launch.heap import keep_memory
@@ -132,7 +132,6 @@ class AlchemyTrainer(AlchemyRunner):
         context = self.context
         self.set_up()
         keep_state(context)
-        _warn_never_read(context.cfg)
         announce(context)
         with self._looping():
             try:
@@ -156,7 +155,6 @@ class ALchemyTester(AlchemyRunner):
 
     def run(self) -> Any:
         prepare(self.context)
-        _warn_never_read(self.context.cfg)
         with self._looping():
             return evaluate("test", needs_loss=False)
 
@@ -168,7 +166,6 @@ class AlchemyInferenceRunner(AlchemyRunner):
     def run(self) -> Any:
         context = self.context
         prepare(context)
-        _warn_never_read(context.cfg)
         with self._looping(), PredictionFile.of(context) as file:
             for batch, outputs in infer(context):
                 file.write(outputs, batch)
@@ -203,15 +200,6 @@ def evaluate_at_end(context: Run) -> None:
     """Makes sure that the last weights were scored, whatever the periods of the evaluation pipes were."""
     if context.progress.scored_at.get("dev") != context.update and "dev" in context.task.splits:
         evaluate("dev")
-
-
-def _warn_never_read(cfg: Document) -> None:
-    """Names the keys that no part has read by the end of the set-up: in old-style parts nothing else finds them."""
-    for section, key, where, missed in cfg.never_read():
-        # tables of data sets are handed over whole, and top-level ones may belong to a later version
-        if section and not section.startswith("task.datasets"):
-            hint = did_you_mean(key, missed)
-            logger.warning("{} [{}] {} was never read{}", where, section, key, f"; {hint}" if hint else "")
 
 
 def run_task(
