@@ -11,7 +11,7 @@ from loguru import logger
 from torch.utils.data import DataLoader, IterableDataset
 
 from alchemy.data.budget import OPTIONS
-from alchemy.data.chain import splits_by_worker, times_split, title, walk
+from alchemy.data.chain import Link, has_index, splitter_of, times_split, title, walk
 from alchemy.errors import AlchemyError, did_you_mean
 
 ARGUMENTS = [name for name in inspect.signature(DataLoader.__init__).parameters if name not in ("self", "dataset")]
@@ -41,7 +41,7 @@ def check_arguments(dataset: Any, options: Mapping[str, Any], ranks: int) -> Non
         raise AlchemyError(f"there is no multiprocessing_context {context!r}", hint=hint)
     if isinstance(dataset, IterableDataset):
         _check_iterable(dataset, options, max(workers, 1) * ranks)
-    elif not hasattr(dataset, "__getitem__"):
+    elif not has_index(dataset):
         raise AlchemyError(
             f"{title(dataset)} is no data set", hint="give a torch Dataset, an IterableDataset or a list"
         )
@@ -66,13 +66,13 @@ def _check_iterable(dataset: Any, options: Mapping[str, Any], workers: int) -> N
                 f"{key} cannot be used with iterable data ({title(dataset)})",
                 hint="shuffle with the pipe alchemy.pipeline.itr.Shuffle, or make a list of it with lst.ItrToLst",
             )
-    pipes = [pipe for pipe in walk(dataset) if hasattr(pipe, "datapipe")]
+    pipes = [pipe for pipe in walk(dataset) if isinstance(pipe, Link)]
     if workers < 2 or not pipes:
         return
     splits = times_split(dataset)
     if splits > 1:
         raise AlchemyError(f"the data is split {splits} times, so that samples are lost", hint="keep one SplitByWorker")
-    if splits_by_worker(dataset):
+    if splitter_of(dataset) is not None:
         return
     text = f"{workers} workers would each read all of the data: no pipe splits it"
     hint = "put alchemy.pipeline.itr.SplitByWorker after the opener, or set num_workers = 0"

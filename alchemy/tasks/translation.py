@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, cast
 
 from alchemy.constraints import NotAClass
+from alchemy.data.chain import link_of
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
 from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, Writer
@@ -84,18 +85,19 @@ class Translation(AlchemyTask):
         longest = self.run.model.max_positions() if self.run.model is not None else None
         data, options = self._datasets[split]
         shuffle_training(options, split)
-        if longest is None or not hasattr(data, "lengths"):
+        link = link_of(data)
+        if longest is None or not link.lengths():
             return
         budget = options.keys() & {"max_tokens", "max_sentences"}
         if budget and options.setdefault("max_length", longest) <= longest and "too_long" in options:
             return  # long ones are left out, or cut
-        longest -= longest % getattr(data, "multiple", 1)  # rows are padded up to one
-        for side, lengths in data.lengths().items():
+        longest -= longest % link.multiple  # rows are padded up to one
+        for side, lengths in link.lengths().items():
             worst = int(lengths.argmax()) if len(lengths) else 0
             if len(lengths) and lengths[worst] > longest:
                 raise AlchemyError(
                     f"the {side} has {lengths[worst]} tokens, and the network takes {longest}",
-                    where=data.where(worst),
+                    where=link.where(worst),
                     section=f"task.datasets.{split}",
                     hint='set too_long = "skip" or "truncate" beside max_tokens, or give the network more places',
                 )

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from alchemy.config.tree import Document
-from alchemy.data.chain import title, walk
+from alchemy.data.chain import Link, link_of, title, walk
 from alchemy.data.loader import get_dataloader
 from alchemy.data.peek import peek
 from alchemy.errors import Problem
@@ -47,7 +47,7 @@ def check_workers(split: str, dataset: Any, options: Mapping[str, Any], doc: Doc
 
 def _unpicklable(pipe: Any) -> Iterator[tuple[str, str]]:
     """The members of a pipe that cannot be pickled, each with the reason; not those of the pipe before it."""
-    if not hasattr(pipe, "datapipe"):
+    if not isinstance(pipe, Link):
         return
     for name, value in vars(pipe).items():
         if name not in ("datapipe", "datapipes"):
@@ -80,8 +80,8 @@ def _places(split: str, dataset: Any, doc: Document) -> dict[int, tuple[str, str
     """The line and section of each pipe of a chain that the config lists."""
     tables = doc.get("task", {}).get("datasets", {}).get(split, {}).get("pipes", [])
     chain = [dataset]
-    while getattr(chain[-1], "datapipe", None) is not None and hasattr(chain[-1].datapipe, "datapipe"):
-        chain.append(chain[-1].datapipe)
+    while isinstance(above := link_of(chain[-1]).datapipe, Link):
+        chain.append(above)
     if len(chain) != len(tables):
         return {}
     rows = enumerate(zip(reversed(chain), tables, strict=True))

@@ -21,7 +21,7 @@ import alchemy
 from alchemy.data.cache.hashes import Hashes
 from alchemy.data.cache.sources import Sources
 from alchemy.data.cache.store import Unkept
-from alchemy.data.chain import title, walk
+from alchemy.data.chain import members, title, walk
 from alchemy.data.digest import digest_of
 from alchemy.files import hash_text
 from alchemy.text.base import Tokenizer
@@ -41,7 +41,7 @@ class Key:
     """
 
     def __init__(self, dataset: Any, hashes: Hashes, also: Sequence[str] = ()) -> None:
-        links = [pipe for pipe in walk(dataset) if hasattr(pipe, "__dict__") or pipe is dataset][::-1]
+        links = [pipe for pipe in walk(dataset) if "" not in members(pipe) or pipe is dataset][::-1]
         self.chain = [title(pipe) for pipe in links]
         self.facts = {"the version of alchemy": alchemy.__version__}
         self.files: dict[str, str] = {}
@@ -49,8 +49,7 @@ class Key:
         self.links = {id(pipe): number for number, pipe in enumerate(links)}
         self.texts: set[str] = set()  # that were looked at already
         for number, pipe in enumerate(links):
-            options = vars(pipe).values() if hasattr(pipe, "__dict__") else [pipe]
-            self._add_part(f"pipe {number} ({title(pipe)})", pipe, options)
+            self._add_part(f"pipe {number} ({title(pipe)})", pipe, members(pipe).values())
         self._add_part("'also' of the cache", list(also), [list(also)])
         self.facts |= {f"the file {path}": digest for path, digest in self.files.items()}
         self.facts |= {f"the source of {name}": digest for name, digest in self.sources.hashes.items()}
@@ -121,7 +120,7 @@ class Key:
             module = str(getattr(value, "__module__", None) or type(value).__module__)
             self.sources.add(module)
             return f"{module}.{made}", ()
-        return title(value), [_without_place(part) for part in made]
+        return title(value), [list(part) if isinstance(part, Iterator) else part for part in made]
 
     def _tokenizer(self, value: Tokenizer) -> str:
         try:
@@ -192,13 +191,6 @@ class Key:
 
 def _may_be_path(text: str) -> bool:
     return 0 < len(text) < 1024 and "\n" not in text and "\0" not in text
-
-
-def _without_place(part: Any) -> Any:
-    """What an object is made of, without the place in the config that its messages name."""
-    if isinstance(part, dict):
-        return {key: value for key, value in part.items() if key != "_place"}
-    return list(part) if isinstance(part, Iterator) else part
 
 
 def differences(facts: Mapping[str, str], before: Mapping[str, str]) -> list[str]:
