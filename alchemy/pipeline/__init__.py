@@ -48,8 +48,8 @@ class DataPipeline(Registrable):
     that shares out the data, `begins` one that reads files and no other pipe.
     """
 
-    takes: ClassVar[Mapping[str, str] | None] = None
-    gives: ClassVar[Mapping[str, str] | None] = None
+    takes: Mapping[str, str] | None = None
+    gives: Mapping[str, str] | None = None
     keeps: ClassVar[bool] = False
     maps: ClassVar[bool] = False
     begins: ClassVar[bool] = False

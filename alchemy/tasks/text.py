@@ -13,7 +13,7 @@ from alchemy.models.reading import InWindows, Whole
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.itr import field_of
-from alchemy.pipeline.processors.labels import keep, read_labels
+from alchemy.pipeline.processors.labels import keep_labels, read_labels
 from alchemy.pipeline.processors.samples import in_short, is_blank
 from alchemy.pipeline.report import Report
 from alchemy.pipeline.template import Template
@@ -214,7 +214,7 @@ class TextTask(AlchemyTask):
         labels = self._seen_labels() if told is None else list(read_labels(told).names)
         if not isinstance(told, list):  # else the config has them; a file, and the training data, may be gone one day
             self._check_kept(labels)
-            keep(labels, TASK_LABELS)
+            keep_labels(labels, TASK_LABELS)
         return labels
 
     def _check_kept(self, labels: list[str]) -> None:
