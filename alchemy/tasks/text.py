@@ -157,7 +157,7 @@ class TextTask(AlchemyTask):
         return {"template": self.template, "max_length": self.max_length or longest or 0, "long": self.long}
 
     def _in_windows(self) -> InWindows:
-        row = Template(self.tokenizer, self.template, pair=False, max_length=0, long="refuse", cuts=("refuse",))
+        row = Template(self.tokenizer, self.template)
         return InWindows(size=self.max_length, overlap=self.overlap, around=row.around)
 
     def collate_options(self) -> dict[str, Any]:
