@@ -27,6 +27,7 @@ from alchemy.launch.project import reach, roots
 from alchemy.launch.signals import graceful
 from alchemy.launch.workers import Lost, places, run_all
 from alchemy.legacy.adapt import adapt, build_updater
+from alchemy.legacy.keywords import fill_keywords
 from alchemy.loop import Left, announce, evaluate, infer, tell_left_out, train
 from alchemy.optim import build_optimizer
 from alchemy.pipeline.output import PredictionFile
@@ -35,7 +36,7 @@ from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import plain_console, stdlib_logging
 from alchemy.precision import build_precision
 from alchemy.progress import Terminal
-from alchemy.registry import Registrable, build, construct
+from alchemy.registry import Registrable, adapt_with, build, construct
 from alchemy.result import FailedRun, RunResult, explain
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, seed_everything, unchanged_generators
@@ -58,6 +59,8 @@ __all__ = [
     "run",
     "run_task",
 ]
+
+adapt_with(fill_keywords)
 
 
 class AlchemyRunner(Registrable):
