@@ -35,6 +35,7 @@ class Translation(AlchemyTask):
     their log-probabilities, with `alignments` pairs of numbers of "words" or "tokens", of the source and of the text.
     """
 
+    writes_texts: ClassVar[bool] = True
     reads: ClassVar[str] = "source"  # the field by whose length questions are put together
 
     def __init__(
