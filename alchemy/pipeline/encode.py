@@ -76,11 +76,6 @@ class _Encoder(FieldMaker):
     to: str
     max_length: int
 
-    @property
-    def digest(self) -> str:
-        """With another tokenizer there are other samples."""
-        return tokenizer_digest(self.tokenizer)
-
     def encoded(self, sample: Any) -> dict[str, Any]:
         """A sample with the ids of its text; the sample itself is left as it was."""
         raise NotImplementedError
@@ -137,6 +132,7 @@ class Texts(_Encoder, DataPipeline):
         self.field, self.to, self.pair, self.segments = field, to, pair, segments
         self.template, self.max_length, self.long, self.spans = template, max_length, long, spans
         self.tokenizer = tokenizer_of(tokenizer)
+        self.digest = tokenizer_digest(self.tokenizer)  # with another one there are other samples
         if spans:
             self.tokenizer.offsets("")  # an error where it cannot tell
         takes = {"field": (field, "str"), **({"pair": (pair, "str")} if pair else {}), **_keys("spans", spans)}
@@ -197,6 +193,7 @@ class Wordwise(_Encoder, DataPipeline):
         if type(ignore) is not int:
             raise AlchemyError(f"ignore must be a whole number, not {ignore!r}")
         self.tokenizer = tokenizer_of(tokenizer)
+        self.digest = tokenizer_digest(self.tokenizer)  # with another one there are other samples
         makes = [MadeField("to", to, self.tokenizer.pad), *([MadeField("segments", segments, 0)] if segments else [])]
         makes += [MadeField("words", words, -1)] if words else []
         makes += [MadeField(f"align.{name}", made, ignore) for name, made in align.items()]
