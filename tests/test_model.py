@@ -13,7 +13,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loguru import logger
 from torch import Tensor, nn
 
 from alchemy.context import Run
@@ -25,6 +24,7 @@ from alchemy.optim import build_optimizer
 from alchemy.plain import build_model
 from alchemy.sched import build_sched
 from alchemy.task import DefaultTask
+from tests.logs import warned
 
 
 class Tagger(AlchemyModel):
@@ -163,10 +163,8 @@ def test_the_gradient_is_that_of_the_mean_over_all_targets() -> None:
 
 def test_old_style_means_weigh_the_same_and_it_is_said_once() -> None:
     rows = sentences([4, 4, 4, 4])
-    lines: list[str] = []
-    number = logger.add(lines.append, level="WARNING", format="{message}")
-    cut = weights_after(list(rows.split(2)), period=2, style="old")
-    logger.remove(number)
+    with warned() as lines:
+        cut = weights_after(list(rows.split(2)), period=2, style="old")
     torch.testing.assert_close(cut, weights_after([rows], period=1), rtol=1e-12, atol=1e-12)
     assert len(lines) == 1
     assert "each micro-batch of an update weighs the same" in lines[0]

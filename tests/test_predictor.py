@@ -18,8 +18,8 @@ from alchemy.context import sym_tbl
 from alchemy.errors import AlchemyError
 from alchemy.predictor import Predictor
 from alchemy.runner import run_task
-from tests.tasks.test_learning import config
-from tests.test_optim import warned
+from tests.logs import warned
+from tests.tasks.texts import config
 from tests.trained import KINDS, trained
 
 ITEMS: dict[str, list[Any]] = {

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from loguru import logger
 from torch import nn
 
 from alchemy.context import Run
@@ -79,14 +77,6 @@ class OwnTask(DefaultTask):
 
     def eval_step(self, batch: Any, needs_loss: bool = True) -> Any:
         return "", self.run.model.forward(batch)
-
-
-@pytest.fixture
-def warnings() -> Iterator[list[str]]:
-    lines: list[str] = []
-    sink = logger.add(lines.append, format="{message}", level="WARNING")
-    yield lines
-    logger.remove(sink)
 
 
 def training(kind: str = "Model", **model: Any) -> Run:

@@ -11,12 +11,10 @@ import pytest
 
 from alchemy.cli import main
 from alchemy.runner import run_task
-from tests.tasks.test_learning import config as texts_config
-from tests.tasks.test_translation import config, corpora
+from tests.tasks.pairs import config
+from tests.tasks.texts import config as texts_config
 
 pytest.importorskip("ctranslate2", reason="the extra `export` is not installed")
-
-__all__ = ["corpora"]  # the fixture
 
 LINES = ["a dog", "", "small cat sees a dog", "a", "  ", "the größte ZEBRA", "cat runs"]
 
