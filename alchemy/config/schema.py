@@ -8,7 +8,8 @@ from typing import Any
 from alchemy.annotations import annotated
 from alchemy.config.signature import Param, literal
 from alchemy.config.source import Part, parts
-from alchemy.config.tables import DEFAULT_TYPES, LATER, LISTS, LOADER, NOT_PASSED, SECTIONS, SETTINGS
+from alchemy.config.tables import DEFAULT_TYPES, LATER, LISTS, NOT_PASSED, SECTIONS, SETTINGS
+from alchemy.rules import LOADER
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
