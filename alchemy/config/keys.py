@@ -12,11 +12,22 @@ from alchemy.config.names import Class
 from alchemy.config.signature import Param, forwards, function_parameters
 from alchemy.config.slots import Layout, Slot
 from alchemy.config.source import Part, find
-from alchemy.config.tables import BY_CONVENTION, GIVEN, LISTS, LOADER, NAMED_OPTIM, NOT_PASSED, RATES, SECTIONS, WRAPPER
+from alchemy.config.tables import (
+    BUILT_BY_LOADER,
+    BY_CONVENTION,
+    GIVEN,
+    GIVEN_BY_LOADER,
+    LISTS,
+    NAMED_OPTIM,
+    NOT_PASSED,
+    RATES,
+    SECTIONS,
+    WRAPPER,
+)
 from alchemy.config.tree import Table
 from alchemy.config.vocabularies import network_sizes
 from alchemy.errors import Problem, did_you_mean
-from alchemy.rules import broken
+from alchemy.rules import LOADER, broken, broken_options
 
 PLAIN_MODEL = "alchemy.plain.PlainModel"
 UNREAD = "remove it, or let a part of the project read it"
@@ -52,10 +63,15 @@ def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterato
             yield _unknown(slot, part, key, [*params, *_extra(slot, layout)], layout)
         elif _unclaimed(slot, part, key, layout):
             yield _unclaimed_problem(slot, part, key, layout, strict)
-    missing = list(_missing(slot, part, params, handed)) if slot.parent is None else []
+    missing = list(_missing(slot, part, params, handed)) if _needs_all(slot, part, layout) else []
     yield from missing
     if part.ours and not missing:
         yield from _check_rules(slot, part, params, layout)
+
+
+def _needs_all(slot: Slot, part: Part, layout: Layout) -> bool:
+    """Whether nobody but its table and those who are known can give what a part requires."""
+    return slot.parent is None or (slot.built_by_loader and not part.function and not _takes_any(slot, part, layout))
 
 
 def _params(slot: Slot, part: Part, layout: Layout) -> dict[str, Param]:
@@ -107,6 +123,8 @@ def _handed(slot: Slot) -> dict[str, str]:
 
 
 def _takes_any(slot: Slot, part: Part, layout: Layout) -> bool:
+    if slot.built_by_loader:
+        return part.old_style or layout.own_loading is not None
     if slot.parent is not None:
         return part.old_style or slot.parent.part is None or slot.parent.part.old_style
     if slot.section == "model" and part.is_plain_model:
@@ -187,7 +205,8 @@ def _elsewhere(key: str, slot: Slot, layout: Layout) -> str:
 def _missing(slot: Slot, part: Part, params: dict[str, Param], handed: dict[str, str]) -> Iterator[Problem]:
     for param in params.values():
         first_pipe = slot.kind == "data pipe" and param.name == "datapipe" and not slot.order
-        if param.required and param.name not in slot.table and param.name not in handed and param.name != "type":
+        given = param.name in slot.table or param.name in handed or param.name == "type"
+        if param.required and not given and not (slot.built_by_loader and param.name in GIVEN_BY_LOADER):
             if first_pipe and slot.part is not None and slot.part.ours:
                 hint = 'the first pipe reads from its own table: datapipe = ["file"]'
             else:
@@ -229,25 +248,26 @@ def _check_lists(section: str, table: Table) -> Iterator[Problem]:
 
 def _check_split(split: str, table: Table, layout: Layout, strict: bool) -> Iterator[Problem]:
     section = f"task.datasets.{split}"
-    task = layout.at("task")
-    loads = task.part.method("load_dataset") if task and task.part else None
-    own = loads is not None and not loads[0].dotted.startswith("alchemy.")
+    task, own = layout.at("task"), layout.own_loading
     known_task = task is not None and task.part is not None and task.part.readable
     if known_task and not own and "pipes" not in table:
         hint = 'name its parts: pipes = [{ type = "..." }, ..]'
         yield Problem(f"the split {split!r} has no 'pipes' to read from", table.where(), section, hint)
+    wrong = [(key, *row) for key, value in table.items() for row in misfits(key, value, LOADER.get(key, ""))]
+    for key, text, hint in wrong or broken_options(table):
+        yield Problem(text, table.where(key), section, hint, error=bool(wrong) or not own)
     for key, value in table.items():
-        if key == "pipes":
+        if key in BUILT_BY_LOADER and isinstance(value, Table) and "type" not in value and not own:
+            hint = f'write {key} = {{ type = "package.module.Name", ... }}'
+            yield Problem(f"{key} needs a 'type'", table.where(key), section, hint)
+        elif key in LOADER or key == "pipes":
             continue
-        if key in LOADER:
-            for text, hint in misfits(key, value, LOADER[key]):
-                yield Problem(text, table.where(key), section, hint)
-        elif not known_task or not own:
+        elif own and task is not None and task.part is not None:
+            place = Problem("", table.where(key), section, error=strict)
+            yield from _own_loading(task.part, own, key, place, layout)
+        else:
             hint = did_you_mean(key, [*LOADER, "pipes"]) or "it takes 'pipes' and the arguments of torch's DataLoader"
             yield Problem(f"the loader takes no {key!r}", table.where(key), section, hint, known_task or strict)
-        elif loads is not None and task is not None and task.part is not None:
-            place = Problem("", table.where(key), section, error=strict)
-            yield from _own_loading(task.part, loads, key, place, layout)
 
 
 def _own_loading(

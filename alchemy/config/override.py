@@ -10,10 +10,11 @@ from typing import Any
 
 from alchemy.config.merge import assign, find
 from alchemy.config.scan import Path, split_key
-from alchemy.config.tables import DEFAULT_TYPES, LATER, LOADER, NAMED_OPTIM, NOT_PASSED, SECTIONS, TOP_LEVEL, WRAPPER
+from alchemy.config.tables import DEFAULT_TYPES, LATER, NAMED_OPTIM, NOT_PASSED, SECTIONS, TOP_LEVEL, WRAPPER
 from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.config.values import decode, dotted, literal
 from alchemy.errors import Problem, did_you_mean
+from alchemy.rules import LOADER
 
 # tables that may be opened from the command line though the file has none
 _TABLES = (*SECTIONS, *LATER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +10,11 @@ from functools import cached_property
 from typing import Any
 
 from alchemy.config.modules import locate, read
+from alchemy.config.names import Class
 from alchemy.config.signature import literal
 from alchemy.config.source import KINDS, Gap, Part, look, project_words
 from alchemy.config.tables import (
+    BUILT_BY_LOADER,
     DEFAULT_TYPES,
     INNER_TYPES,
     LISTS,
@@ -40,10 +43,25 @@ class Slot:
         return self.part.name if self.part else str(self.table.get("type", "")).rpartition(".")[2]
 
     @property
+    def ours(self) -> bool:
+        """Whether it is known to be a part of alchemy."""
+        return self.part is not None and self.part.ours
+
+    @property
     def order(self) -> int:
         """The place in its list, from 0."""
         last = self.section.rpartition(".")[2]
         return int(last) if last.isdigit() else 0
+
+    @property
+    def built_by_loader(self) -> bool:
+        """Whether it is a sampler or the like, in the table of a split."""
+        key = self.section.removeprefix(f"{self.parent.section}.").partition(".")[0] if self.parent else ""
+        return self.parent is not None and self.parent.is_split and key in BUILT_BY_LOADER
+
+    @property
+    def is_split(self) -> bool:
+        return self.section.startswith("task.datasets.") and self.kind == "" and self.parent is None
 
     def is_a(self, *names: str) -> bool:
         return self.part.is_a(*names) if self.part else self.name in names
@@ -83,6 +101,13 @@ class Layout:
     def splits(self) -> dict[str, Table]:
         datasets = self.doc.table("task").table("datasets")
         return {split: table for split, table in datasets.items() if isinstance(table, Table)}
+
+    @cached_property
+    def own_loading(self) -> tuple[Class, ast.FunctionDef] | None:
+        """The `load_dataset` that a project's task has of its own: it may read anything from the table of a split."""
+        task = self.at("task")
+        found = task.part.method("load_dataset") if task and task.part else None
+        return found if found and not found[0].dotted.startswith("alchemy.") else None
 
     @cached_property
     def words(self) -> frozenset[str]:

@@ -363,6 +363,15 @@ ACCEPTED = {
     "function that returns a module": (MLP, 'type = "own.make"\nsize = 4\n'),
     "module of torch": (MLP, 'type = "torch.nn.Linear"\nin_features = 4\nout_features = 2\n'),
     "class of samplers": ("batch_size = 4", 'batch_size = 4\nsampler = "torch.utils.data.RandomSampler"'),
+    "table of a sampler": (
+        "batch_size = 4",
+        'batch_size = 4\nsampler = { type = "torch.utils.data.RandomSampler", num_samples = 3 }',
+    ),
+    "sampler in a sampler": (
+        "batch_size = 4",
+        'batch_sampler = { type = "torch.utils.data.BatchSampler", batch_size = 2, drop_last = true,'
+        ' sampler = { type = "torch.utils.data.SequentialSampler" } }',
+    ),
 }
 REFUSED = {
     "own optimiser": (ADAMW, 'type = "own.Mine"\nlr = -1.0\n', "Mine: lr must be at least 0, not -1.0"),
