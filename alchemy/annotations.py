@@ -79,7 +79,7 @@ def misfits(name: str, value: Any, annotation: str, default: str = "") -> list[t
         return list(dict.fromkeys(rows))
     inner = _items_of(annotation, type(value))
     if inner and _fits(type(value)(), tree, limits=False):  # the table, or list, is right, and something in it is not
-        items = dict.items(value) if isinstance(value, dict) else enumerate(value)
+        items = value.items() if isinstance(value, dict) else enumerate(value)
         return [row for key, item in items for row in misfits(f"{name}.{key}", item, inner)]
     near = did_you_mean(value, map(str, choices(annotation))) if isinstance(value, str) else ""
     text = f"{name} must be {expected(shown(annotation, limits=False))}, not {given(value)}"
@@ -245,7 +245,7 @@ def _broken(name: str, value: Any, node: ast.expr) -> Iterator[tuple[str, Any, C
             for item in inner.elts if isinstance(inner, ast.Tuple) else [inner]:
                 yield from _broken(name, value, item)
         case ast.Subscript(slice=inner) if isinstance(value, dict):
-            for key, item in dict.items(value):
+            for key, item in value.items():
                 yield from _broken(f"{name}.{key}", item, inner.elts[-1] if isinstance(inner, ast.Tuple) else inner)
         case ast.Subscript(slice=inner) if isinstance(value, list | tuple):
             for index, item in enumerate(value):
@@ -288,9 +288,7 @@ def _fits_subscript(value: Any, outer: str, inner: ast.expr, node: ast.Subscript
     if outer in ("tuple", "Tuple"):
         return _fits_tuple(value, items, limits)
     if outer in _TABLES:
-        return isinstance(value, dict) and (
-            len(items) < 2 or all(_fits(v, items[1], limits) for v in dict.values(value))
-        )
+        return isinstance(value, dict) and (len(items) < 2 or all(_fits(v, items[1], limits) for v in value.values()))
     return True
 
 
@@ -313,12 +311,12 @@ def _fits_scalar(value: Any, name: str) -> bool:
 
 
 def _like_default(value: Any, default: str) -> bool:
-    """A sloppy annotation (`ratio: int = 0.5`) does not outrule a value of the default's own type."""
+    """A sloppy annotation (`ratio: int = 0.5`) does not outrule a scalar of the default's own type."""
     try:
         example = ast.literal_eval(default)
     except (ValueError, SyntaxError, MemoryError):
         return False
-    return type(example) is type(value) if example is not None else value is None
+    return type(example) is type(value) and not isinstance(value, list | dict)
 
 
 def _head(node: ast.expr) -> str:

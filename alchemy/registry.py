@@ -15,6 +15,9 @@ from alchemy.rules import RULES, broken
 
 C = TypeVar("C", bound=type)
 
+Adapter = Callable[[Callable[..., Any]], Callable[..., Any]]
+_adapt: Adapter = lambda part: part  # noqa: E731 (the runner puts another in its place)
+
 # a class of the entry script is registered under the name that the script has in this process
 ENTRY_MODULES = ("__main__", "__mp_main__")
 
@@ -95,7 +98,13 @@ class Registrable:
         names, takes_any = parameters(part)
         if not takes_any and "type" not in names:
             kwargs.pop("type", None)
-        return part(*args, **kwargs)
+        return _adapt(part)(*args, **kwargs)
+
+
+def adapt_with(adapter: Adapter) -> None:
+    """From now on `adapter` may put another constructor in the place of one that is called by its name."""
+    global _adapt
+    _adapt = adapter
 
 
 def build(
@@ -131,7 +140,7 @@ def construct(
     """Calls `cls` with the keys of `table` as keywords, as `build` does after it has found the class."""
     values = _keywords(cls, table, drop, given or {}, section)
     try:
-        return cls(**values)
+        return _adapt(cls)(**values)
     except AlchemyError as error:
         if type(error) is not AlchemyError or error.problem.where:
             raise
@@ -269,29 +278,6 @@ def _constrained(init: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-def filled_from(table_of: Callable[[], Mapping[str, Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """For the constructor of a part: keywords that the caller left out are taken from the part's own table.
-
-    Old projects subclass our parts and call `super().__init__()` bare; what the config says must reach us all the same.
-    """
-
-    def decorate(init: Callable[..., None]) -> Callable[..., None]:
-        rows = inspect.signature(init).parameters.values()
-        names = [row.name for row in rows if row.kind is inspect.Parameter.KEYWORD_ONLY]
-
-        init = _constrained(init)  # what is filled in, too
-
-        @functools.wraps(init)
-        def filled(self: Any, *args: Any, **kwargs: Any) -> None:
-            table = table_of()
-            kwargs = {name: plain(table[name]) for name in names if name not in kwargs and name in table} | kwargs
-            init(self, *args, **kwargs)
-
-        return filled
-
-    return decorate
-
-
 def is_registered(dotted: str) -> bool:
     """Whether a class has been registered under this name, for whatever base."""
     return any(dotted in names for names in Registrable._registered.values())
@@ -391,7 +377,7 @@ def placed(error: AlchemyError, where: str, section: str) -> AlchemyError:
 
 
 def plain(value: Any) -> Any:
-    """A value of a config as ordinary dicts and lists; every key of it counts as read."""
+    """A value of a config as ordinary dicts and lists."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from loguru import logger
 
@@ -25,6 +25,8 @@ class AlchemyTask(Registrable):
     `outputpipes` and `evalpipes` may be filled in the constructor of a subclass; lists that are still empty after it
     are filled from the config.
     """
+
+    writes_texts: ClassVar[bool] = False  # whether it takes `search`, `limits`, `tokens` and `alignments`
 
     def __init__(self) -> None:
         self.run = current_run()

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from loguru import logger
 from torch import nn
 
+import alchemy.runner  # noqa: F401 (lets parts of older projects be built)
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.model import AlchemyModel

@@ -14,6 +14,7 @@ import transformers
 from torch import nn
 from torch.optim import lr_scheduler as lrs
 
+import alchemy.runner  # noqa: F401 (lets parts of older projects be built)
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.legacy.adapt import build_updater

@@ -8,7 +8,7 @@ import itertools
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from alchemy.cli.export import add_precision, engaged
 from alchemy.cli.options import add_launch, add_overrides
@@ -16,6 +16,10 @@ from alchemy.cli.predict import counted, opened
 from alchemy.cli.test import add_target
 from alchemy.errors import AlchemyError
 from alchemy.files import is_same
+
+if TYPE_CHECKING:
+    from alchemy.cli.target import Target
+    from alchemy.config.tree import Table
 
 BEAM, SAMPLING = "alchemy.generate.BeamSearch", "alchemy.generate.Sampling"
 SEARCHED = ("beam", "exact", "groups", "diversity")
@@ -93,7 +97,7 @@ def main(args: argparse.Namespace) -> int:
     detokenized = detokenizer(args.detokenize)
     reach(args.user_dir)
     target = open_target(args, quiet=True)
-    table = translation(target)
+    table = texts_task(target)
     table["search"] = search = _search_of(args, plain(table.peek("search")))
     shape = _Shape(args.json, args.scores, bool(args.alignments), search.get("nbest", 1) != 1, detokenized)
     table["limits"] = plain(table.peek("limits")) | given(args, LIMITS)
@@ -106,7 +110,8 @@ def main(args: argparse.Namespace) -> int:
     ):
         numbers = itertools.count(1)
         for questions in asked(args.input, args.prefixes):
-            for row in counted(written(predictor, questions), bar=bool(args.output)):
+            rows = written(predictor, questions)
+            for row in counted(rows, "rows") if args.output else rows:
                 out.write(shape.shown(row, next(numbers)))
             out.flush()
     return 0
@@ -119,10 +124,13 @@ def _refuse_if_unclear(args: argparse.Namespace) -> None:
         raise AlchemyError(f"--{alone[0]} is for --engine torch, not {args.engine}", hint="leave out one of them")
 
 
-def translation(target: Any) -> Any:
-    """The table of a task that writes texts; any other is refused."""
-    table: Any = target.document.peek("task")
-    if not str(table.peek("type", "")).endswith("Translation"):
+def texts_task(target: Target) -> Table:
+    """The table of a task that writes texts; any other is refused, before it meets keys that it does not take."""
+    from alchemy.task import AlchemyTask
+
+    table: Table = target.document.peek("task")
+    kind = AlchemyTask.resolve_registered_module(table.peek("type"))
+    if not (issubclass(kind, AlchemyTask) and kind.writes_texts):
         hint = "`alchemy predict` answers for other tasks"
         raise AlchemyError(f"{table.peek('type')} writes no texts", section="task", hint=hint)
     return table
@@ -207,7 +215,7 @@ def joined(predictor: Any, args: argparse.Namespace) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name in args.ensemble:
             target = open_target(argparse.Namespace(**vars(args) | {"target": name, "overrides": []}), quiet=True)
-            translation(target)
+            texts_task(target)
             other = stack.enter_context(opened(target, args))
             for side in ("source", "target"):
                 _check_same(name, side, *(getattr(one.run.task, f"{side}_tokenizer") for one in (predictor, other)))

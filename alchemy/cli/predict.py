@@ -5,14 +5,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from alchemy.cli.options import add_launch, add_overrides
 from alchemy.cli.test import add_target
 from alchemy.errors import AlchemyError
 from alchemy.files import is_same
 
+if TYPE_CHECKING:
+    from alchemy.cli.target import Target
+    from alchemy.predictor import Predictor
+
+T = TypeVar("T")
 FORMATS = ["jsonl", "csv"]
 
 EXAMPLES = """examples:
@@ -99,25 +104,27 @@ def answer(args: argparse.Namespace, suffix: str) -> int:
     refuse_if_unclear(args, suffix)
     target = open_target(args, quiet=True)
     blocks = of_lines(stdin()) if args.stdin else [of_file(args) if args.source else of_texts(args.text, args.pair)]
+    # a bar would stand between the lines that are printed on a terminal
     seen = bool(args.source) and (bool(args.out) or not sys.stdout.isatty())
     with opened(target, args) as predictor, Answers(args.out) as out:
         for questions in blocks:
-            out.write(counted(answered(predictor, questions), bar=seen))
+            rows = answered(predictor, questions)
+            out.write(counted(rows, "rows") if seen else rows)
     return 0
 
 
 @contextlib.contextmanager
-def opened(target: Any, args: argparse.Namespace) -> Iterator[Any]:
+def opened(target: Target, args: argparse.Namespace, batch_size: int = 0) -> Iterator[Predictor]:
     """The model of a record or a config; what it logs is told on standard error, if it is a warning."""
     from alchemy.launch.device import alloc
     from alchemy.plugins.logs import console_log
     from alchemy.predictor import Predictor
     from alchemy.progress import Terminal
 
-    device = alloc(args.device)[0]["device"]
+    options = {"device": alloc(args.device)[0]["device"], "batch_size": batch_size or args.batch_size}
     with (
         console_log(Terminal(stderr=True), "DEBUG" if args.debug else "WARNING"),
-        Predictor(target.document, weights=target.model_path, device=device, batch_size=args.batch_size) as predictor,
+        Predictor(target.document, weights=target.model_path, **options) as predictor,
     ):
         yield predictor
 
@@ -156,14 +163,11 @@ class Answers:
                 self.file.write(held)
 
 
-def counted(rows: Iterator[dict[str, Any]], bar: bool) -> Iterator[dict[str, Any]]:
-    """The rows, counted by a bar on standard error, unless it would stand between the lines that are printed."""
+def counted(rows: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+    """The rows, counted by a bar on standard error."""
     from alchemy.progress import Bar, Terminal
 
-    if not bar:
-        yield from rows
-        return
-    with Bar("rows", None, Terminal(stderr=True)) as progress:
+    with Bar(what, total, Terminal(stderr=True)) as progress:
         for row in rows:
             yield row
             progress.step()

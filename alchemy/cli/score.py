@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from alchemy.cli.generate import Question, blocks, check_files, output, translation, written
+from alchemy.cli.generate import Question, blocks, check_files, output, texts_task, written
 from alchemy.cli.options import add_launch, add_overrides
 from alchemy.cli.predict import counted, opened
 from alchemy.cli.test import add_target
@@ -46,11 +46,12 @@ def main(args: argparse.Namespace) -> int:
     check_files([name for name in (args.sources, args.targets) if name], args.output)
     reach(args.user_dir)
     target = open_target(args, quiet=True)
-    translation(target)
+    texts_task(target)
     totals = _Totals()
     with opened(target, args) as predictor, output(args.output) as out:
         for questions in pairs(args.sources, args.targets):
-            for row in counted(written(predictor, questions), bar=bool(args.output)):
+            rows = written(predictor, questions)
+            for row in counted(rows, "rows") if args.output else rows:
                 out.write(shown(totals.taken(row), args.json, args.per_token))
             out.flush()
         out.write(totals.as_json() if args.json else "")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TypeGuard
 
 from alchemy.config.fields import fits
-from alchemy.config.slots import Layout, Slot, entry, has, is_table, where
+from alchemy.config.slots import Layout, Slot
+from alchemy.config.tree import Table
 from alchemy.config.watch import brings_data, homeless_checkpoints, watched_splits
 from alchemy.errors import Problem, did_you_mean
 
@@ -23,7 +24,7 @@ def check_combos(layout: Layout) -> Iterator[Problem]:
 class _Split:
     """The data set of one split: its table for the loader, and its pipes."""
 
-    def __init__(self, name: str, table: Any, pipes: list[Slot]) -> None:
+    def __init__(self, name: str, table: Table, pipes: list[Slot]) -> None:
         self.name, self.table, self.pipes = name, table, pipes
 
     @property
@@ -33,18 +34,18 @@ class _Split:
         return last is not None and last.is_a("ItrDataPipeline", "IterableDataset") and not last.is_a("LstDataPipeline")
 
     def number(self, key: str) -> int:
-        value = entry(self.table, key, 0)
+        value = self.table.get(key, 0)
         return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
     def on(self, key: str) -> bool:
-        value = entry(self.table, key, None)
+        value = self.table.get(key)
         return value is not None and value is not False and value != 0
 
     def find(self, *names: str) -> list[Slot]:
         return [pipe for pipe in self.pipes if pipe.is_a(*names)]
 
     def problem(self, message: str, key: str, hint: str, *, error: bool = True) -> Problem:
-        return Problem(message, where(self.table, key), f"task.datasets.{self.name}", hint, error)
+        return Problem(message, self.table.where(key), f"task.datasets.{self.name}", hint, error)
 
 
 def _splits_of(layout: Layout) -> list[_Split]:
@@ -108,7 +109,7 @@ def _batched_twice(layout: Layout) -> Iterator[Problem]:
 def _batch_of_one(layout: Layout) -> Iterator[Problem]:
     for split in _splits_of(layout):
         ours = split.pipes and all(pipe.part is not None and pipe.part.ours for pipe in split.pipes)
-        named = any("Batch" in pipe.name for pipe in split.pipes) or has(split.table, "batch_size")
+        named = any("Batch" in pipe.name for pipe in split.pipes) or "batch_size" in split.table
         made = split.on("batch_sampler") or _budgets(split)
         if ours and not named and not made and _default_task(layout):
             text = f"nothing makes batches of the split {split.name!r}: the model gets single samples"
@@ -147,7 +148,7 @@ def _budget_options(layout: Layout) -> Iterator[Problem]:
                 if split.on(key):
                     hint = "remove one or the other; max_sentences limits the samples of a batch"
                     yield split.problem(f"{budget} excludes {key}", key, hint)
-        cuts = entry(split.table, "too_long", None) == "truncate"
+        cuts = split.table.get("too_long") == "truncate"
         if cuts and not split.on("max_tokens") and not split.on("max_length"):
             text = 'too_long = "truncate" needs to know at what length'
             yield split.problem(text, "too_long", "give max_length, or max_tokens")
@@ -160,11 +161,11 @@ def _budgets(split: _Split) -> list[str]:
 def _chain_starts(layout: Layout) -> Iterator[Problem]:
     """The first pipe must have something to read, and a list of pipes must not be empty."""
     for split in _splits_of(layout):
-        if has(split.table, "pipes") and entry(split.table, "pipes") == []:
+        if "pipes" in split.table and split.table.get("pipes") == []:
             yield split.problem("the list of pipes is empty", "pipes", 'name its parts: pipes = [{ type = "..." }, ..]')
         first = split.pipes[0] if split.pipes else None
         param = first.part.param("datapipe") if first and first.part and first.part.ours else None
-        if first and param and not param.required and not has(first.table, "datapipe"):
+        if first and param and not param.required and "datapipe" not in first.table:
             text = f"{first.name} is the first pipe and has nothing to read"
             yield first.problem(text, hint="put an opener or alchemy.pipeline.lst.SequenceWrapper before it")
 
@@ -204,7 +205,7 @@ def _no_end(layout: Layout) -> Iterator[Problem]:
 def _nothing_learnt(layout: Layout) -> Iterator[Problem]:
     for optim in layout.of_kind("optim"):
         for key in ("lr", "trf_lr"):
-            value = entry(optim.table, key, None)
+            value = optim.table.get(key)
             if _is_number(value) and value == 0:
                 yield optim.problem(f"{key} = 0: nothing will be learnt", key, hint="set a rate above 0", error=False)
 
@@ -213,17 +214,17 @@ def _long_warmup(layout: Layout) -> Iterator[Problem]:
     sched = layout.at("sched")
     if sched is None:
         return
-    warmup, total = entry(sched.table, "num_warmup_steps"), entry(sched.table, "num_training_steps")
+    warmup, total = sched.table.get("num_warmup_steps"), sched.table.get("num_training_steps")
     unit = sched.value("unit") or "step"
     if unit == "epoch" and not _is_number(total):
-        total = entry(sched.table, "epochs")
+        total = sched.table.get("epochs")
     if _is_number(warmup) and _is_number(total) and warmup > total:
         what = "epochs" if unit == "epoch" else "updates"
         text = f"the warm-up of {warmup} {what} is longer than the training of {total}"
         yield sched.problem(text, "num_warmup_steps", hint="the learning rate would never reach its height")
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -235,7 +236,7 @@ def _evaluated_splits(layout: Layout) -> Iterator[Problem]:
     for pipe in layout.inside("sched.pipes"):
         split = pipe.value("split")
         takes = pipe.part is not None and pipe.part.param("split") is not None
-        if isinstance(split, str) and takes and split not in layout.splits and has(layout.doc, "task"):
+        if isinstance(split, str) and takes and split not in layout.splits and "task" in layout.doc:
             text = f"{pipe.name} evaluates the split {split!r}, which has no data set"
             hint = did_you_mean(split, layout.splits) or f"add [task.datasets.{split}], or name another split"
             yield pipe.problem(text, "split", hint=hint, error=not brings_data(layout))
@@ -247,7 +248,7 @@ def _never_evaluated(layout: Layout) -> Iterator[Problem]:
     trains = runner is not None and runner.is_a("Trainer", "AlchemyTrainer")
     known = all(p.part is not None and p.part.ours for p in layout.inside("sched.pipes"))
     evaluates = any(re.search("eval", p.name, re.I) for p in layout.inside("sched.pipes"))
-    if pipes and trains and known and not evaluates and is_table(entry(layout.doc, "sched", None)):
+    if pipes and trains and known and not evaluates and isinstance(layout.doc.get("sched"), Table):
         hint = 'add { type = "alchemy.pipeline.sched.EvalEEPipeline", period = 1 } to the pipes of [sched]'
         yield pipes[0].problem(
             "there are evaluation pipes, but nothing evaluates during training", hint=hint, error=False
@@ -257,7 +258,7 @@ def _never_evaluated(layout: Layout) -> Iterator[Problem]:
 def _untrained_test(layout: Layout) -> Iterator[Problem]:
     runner, model = layout.at("runner"), layout.at("model")
     tests = runner is not None and runner.is_a("Tester", "ALchemyTester", "InferenceRunner", "AlchemyInferenceRunner")
-    if tests and runner and model and not any("path" in str(k) or "checkp" in str(k) for k in dict.keys(model.table)):
+    if tests and runner and model and not any("path" in str(k) or "checkp" in str(k) for k in model.table):
         text = f"{runner.name} runs a model that names no 'model_path' to load"
         yield model.problem(text, hint="without one the weights are those of a new model", error=False)
 
@@ -268,10 +269,10 @@ def _untrained_test(layout: Layout) -> Iterator[Problem]:
 def _repeated_plugins(layout: Layout) -> Iterator[Problem]:
     seen: dict[str, Slot] = {}
     for plugin in layout.inside("plugins"):
-        key = f"{plugin.part.module}.{plugin.part.name}" if plugin.part else str(entry(plugin.table, "type", ""))
+        key = f"{plugin.part.module}.{plugin.part.name}" if plugin.part else str(plugin.table.get("type", ""))
         if key in seen and key:
-            first = where(seen[key].table) or seen[key].section
-            equal = dict.items(plugin.table) == dict.items(seen[key].table)
+            first = seen[key].table.where() or seen[key].section
+            equal = plugin.table == seen[key].table
             single = plugin.is_a("BasicSetup", "FileLogger", "Seeding")
             if equal or single:
                 text = f"{plugin.name} stands in the list twice, first at {first}"
@@ -295,12 +296,12 @@ def _plugin_order(layout: Layout) -> Iterator[Problem]:
 
 
 def _two_seeds(layout: Layout) -> Iterator[Problem]:
-    top = entry(layout.doc, "seed", None)
-    origin = getattr(layout.doc, "origins", {}).get("seed")
-    if origin is None or origin.kind != "file":  # drawn, or given with --seeds on purpose
+    top = layout.doc.get("seed")
+    origin = layout.doc.origin_of("seed")
+    if "seed" not in layout.doc or origin.kind != "file":  # drawn, or given with --seeds on purpose
         return
     for plugin in layout.inside("plugins"):
-        own = entry(plugin.table, "seed", None)
+        own = plugin.table.get("seed")
         if plugin.is_a("Seeding") and top is not None and own is not None and own != top:
             text = f"Seeding has the seed {own}, the config has seed = {top}"
             yield plugin.problem(text, "seed", hint="keep one of them: the top-level seed is used", error=False)

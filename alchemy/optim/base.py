@@ -16,7 +16,7 @@ from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.nn.clip import clip_factor, norm_of, scalar_like, scale_grads
 from alchemy.nn.groups import Group, as_groups, hidden, matches, plain_values, split_decay, undecayed, unwrapped
-from alchemy.registry import Registrable, filled_from, parameters
+from alchemy.registry import Registrable, parameters
 
 # keys of [optim] that are ours, whatever class of torch does the work
 OURS = ("max_grad_norm", "clip_value", "no_decay")
@@ -25,13 +25,10 @@ OURS = ("max_grad_norm", "clip_value", "no_decay")
 being_built: ContextVar[str] = ContextVar("alchemy_optim", default="")
 
 
-def _own_table(run: Run, name: str) -> Any:
-    """`[optim]`, or `[optim.NAME]` of one of several."""
-    table = run.table("optim")
+def own_table(run: Run, name: str | None = None) -> Any:
+    """`[optim]`, or `[optim.NAME]` of one of several: of the one that is being built, unless it has a `name`."""
+    table, name = run.table("optim"), being_built.get() if name is None else name
     return table[name] if name else table
-
-
-filled = filled_from(lambda: _own_table(current_run(), being_built.get()))
 
 
 class AlchemyOptimizer(Registrable):
@@ -40,7 +37,6 @@ class AlchemyOptimizer(Registrable):
     name = ""  # of one of several: NAME in [optim.NAME]
     _optimizer: Optimizer
 
-    @filled
     def __init__(
         self,
         *,
@@ -60,7 +56,7 @@ class AlchemyOptimizer(Registrable):
     @property
     def cfg(self) -> Any:
         """The table `[optim]`, or `[optim.NAME]`."""
-        return _own_table(self.run, self.name)
+        return own_table(self.run, self.name)
 
     @property
     def section(self) -> str:

@@ -12,7 +12,7 @@ from alchemy.config.tables import RATES
 from alchemy.constraints import Finite, FiniteFloat, Ge, Gt, Le, Lt, NonNegativeFloat
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.nn.adamw import BertAdamW
-from alchemy.optim.base import OURS, AlchemyOptimizer, filled
+from alchemy.optim.base import OURS, AlchemyOptimizer
 from alchemy.registry import parameters, resolve
 
 Beta = Annotated[float, Ge(0), Lt(1)]
@@ -49,7 +49,6 @@ class Wrapped(AlchemyOptimizer):
 class AdamW(AlchemyOptimizer):
     """Adam with decoupled weight decay. `trf_lr` is not read here but by models that have an encoder."""
 
-    @filled
     def __init__(
         self,
         *,
@@ -73,7 +72,6 @@ class AdamW(AlchemyOptimizer):
 class HFAdamW(AlchemyOptimizer):
     """AdamW as transformers had it until version 4, with `correct_bias`."""
 
-    @filled
     def __init__(
         self,
         *,
@@ -96,7 +94,6 @@ class HFAdamW(AlchemyOptimizer):
 class Adam(AlchemyOptimizer):
     """Adam; its weight decay is an L2 penalty."""
 
-    @filled
     def __init__(
         self,
         *,
@@ -119,7 +116,6 @@ class Adam(AlchemyOptimizer):
 class SGD(AlchemyOptimizer):
     """Stochastic gradient descent with momentum."""
 
-    @filled
     def __init__(
         self,
         *,
@@ -142,7 +138,6 @@ class SGD(AlchemyOptimizer):
 class Adafactor(AlchemyOptimizer):
     """Adafactor, which keeps factors of the second moments in place of the moments."""
 
-    @filled
     def __init__(
         self,
         *,

@@ -15,7 +15,7 @@ from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.tokenizers import keep
+from alchemy.pipeline.tokenizers import keep_tokenizer
 
 __all__ = ["Mapped", "Parallel"]
 
@@ -38,7 +38,7 @@ class _Source(LstDataPipeline, Cuts):
         for name, corpus in corpora.items():
             tokenizer = corpus.tokenizer
             if tokenizer is not None:
-                keep(tokenizer, name, str(corpus.path))
+                keep_tokenizer(tokenizer, name, str(corpus.path))
 
     def __len__(self) -> int:
         return len(next(iter(self.corpora.values())))

@@ -8,7 +8,7 @@ from alchemy.constraints import FiniteFloat, NonNegativeFloat, PositiveFloat, Po
 from alchemy.errors import AlchemyError
 from alchemy.nn import curves
 from alchemy.nn.noam import NoamScheduler
-from alchemy.sched.base import AlchemyTrainScheduler, build_sched, filled
+from alchemy.sched.base import AlchemyTrainScheduler, build_sched
 from alchemy.sched.parts import (
     Constant,
     Cosine,
@@ -46,7 +46,6 @@ class Noam(AlchemyTrainScheduler):
     `model_size` is the hidden size that the model's `config` gives, unless it is set.
     """
 
-    @filled
     def __init__(
         self,
         *,

@@ -15,11 +15,9 @@ from alchemy.data.order import Place
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.loop import loader_of
 from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipeline, EndStepPipeline, SchedPipeline
-from alchemy.registry import Registrable, build, filled_from, parameters
+from alchemy.registry import Registrable, build, parameters
 
 COUNTERS = ("cur_step", "cur_step_this_epoch", "cur_epoch", "epochs_done", "num_updates", "lr_start")
-
-filled = filled_from(lambda: current_run().table("sched"))
 
 
 class AlchemyTrainScheduler(Registrable):
@@ -37,7 +35,6 @@ class AlchemyTrainScheduler(Registrable):
     cut_short = False  # whether the end of an epoch was made before all of it was read
     passed: Any = None  # what the pipes before the pending one have left for it
 
-    @filled
     def __init__(
         self,
         *,

@@ -13,14 +13,13 @@ from alchemy.constraints import FiniteFloat, NonNegativeFloat, NonNegativeInt, P
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.nn import curves
 from alchemy.nn.plateau import Plateau as Patience
-from alchemy.sched.base import AlchemyTrainScheduler, filled
+from alchemy.sched.base import AlchemyTrainScheduler
 
 
 @AlchemyTrainScheduler.register()
 class Constant(AlchemyTrainScheduler):
     """The rate as it is, after a warm-up if there is one."""
 
-    @filled
     def __init__(
         self,
         *,
@@ -45,7 +44,6 @@ class LineWarmup(AlchemyTrainScheduler):
 
     _told: tuple[int, int] | None = None  # the lengths that were said to be odd: a resume settles them again
 
-    @filled
     def __init__(
         self,
         *,
@@ -77,7 +75,6 @@ class LineWarmup(AlchemyTrainScheduler):
 class Step(AlchemyTrainScheduler):
     """Times `gamma` every `step_size`."""
 
-    @filled
     def __init__(
         self,
         *,
@@ -98,7 +95,6 @@ class Step(AlchemyTrainScheduler):
 class MultiStep(AlchemyTrainScheduler):
     """Times `gamma` at every milestone."""
 
-    @filled
     def __init__(
         self,
         *,
@@ -119,7 +115,6 @@ class MultiStep(AlchemyTrainScheduler):
 class Exponential(AlchemyTrainScheduler):
     """Times `gamma` every time."""
 
-    @filled
     def __init__(
         self,
         *,
@@ -144,7 +139,6 @@ class Cosine(AlchemyTrainScheduler):
     as long, without end.
     """
 
-    @filled
     def __init__(
         self,
         *,
@@ -184,7 +178,6 @@ class Cosine(AlchemyTrainScheduler):
 class Polynomial(AlchemyTrainScheduler):
     """A line up over the warm-up, then down to `lr_end` with a power of what is left."""
 
-    @filled
     def __init__(
         self,
         *,
@@ -213,7 +206,6 @@ class Polynomial(AlchemyTrainScheduler):
 class InverseSqrt(AlchemyTrainScheduler):
     """A line up over the warm-up, from `warmup_init_lr`, then down with the root of the updates."""
 
-    @filled
     def __init__(
         self,
         *,
@@ -240,7 +232,6 @@ class InverseSqrt(AlchemyTrainScheduler):
 class Plateau(AlchemyTrainScheduler):
     """Times `factor` when `monitor`, a number of the evaluations, has not become better for `patience` of them."""
 
-    @filled
     def __init__(
         self,
         *,

@@ -11,7 +11,7 @@ from alchemy.constraints import Fraction, NonNegativeInt
 from alchemy.errors import AlchemyError
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.itr import field_of
-from alchemy.pipeline.processors.samples import in_short, shown
+from alchemy.pipeline.processors.samples import in_short, shorten
 from alchemy.pipeline.rows import rows_of
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
@@ -79,7 +79,7 @@ class Classification(TextTask):
         found = _kinds_of(sample)
         if found and self.kind not in found:
             told = f"the task is of kind = {self.kind!r}, and a sample of kind = {found[0]!r}"
-            answer = shown(sample[TARGETS[found[0]]])
+            answer = shorten(sample[TARGETS[found[0]]])
             hint = f'set kind = "{found[0]}" in [task], or kind = "{self.kind}" in the processor'
             raise AlchemyError(f"{told}: its {TARGETS[found[0]]} is {answer}", hint=hint)
 

@@ -12,7 +12,7 @@ from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
 from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, Writer
 from alchemy.pipeline.encode import Encode
-from alchemy.pipeline.tokenizers import keep, tokenizer_of
+from alchemy.pipeline.tokenizers import keep_tokenizer, tokenizer_of
 from alchemy.registry import build, construct
 from alchemy.seeds import derive
 from alchemy.task import AlchemyTask
@@ -35,6 +35,7 @@ class Translation(AlchemyTask):
     their log-probabilities, with `alignments` pairs of numbers of "words" or "tokens", of the source and of the text.
     """
 
+    writes_texts: ClassVar[bool] = True
     reads: ClassVar[str] = "source"  # the field by whose length questions are put together
 
     def __init__(
@@ -70,7 +71,7 @@ class Translation(AlchemyTask):
     def _tokenizer(self, told: Any, side: str) -> Tokenizer:
         if told is not None:
             tokenizer = tokenizer_of(told)
-            keep(tokenizer, side, str(told))  # an error where a corpus was built with another
+            keep_tokenizer(tokenizer, side, str(told))  # an error where a corpus was built with another
             return tokenizer
         splits = (self.cfg.get("datasets") or {}).values()
         paths = [pipe[side] for split in splits for pipe in split.get("pipes") or () if side in pipe]

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from alchemy.config.slots import entry, where
+from alchemy.config.tree import Document
 from alchemy.data.chain import Link, link_of, title, walk
 from alchemy.data.loader import get_dataloader
 from alchemy.data.peek import peek
@@ -25,7 +25,7 @@ def first_batch(dataset: Any, options: Mapping[str, Any], seed: int) -> Any:
     return next(iter(get_dataloader(dataset, seed=seed, **plain)))
 
 
-def check_workers(split: str, dataset: Any, options: Mapping[str, Any], doc: Any) -> Iterator[Problem]:
+def check_workers(split: str, dataset: Any, options: Mapping[str, Any], doc: Document) -> Iterator[Problem]:
     """Tensors between pipes, and members that cannot be pickled, where workers are asked for."""
     if not options.get("num_workers"):
         return
@@ -76,13 +76,13 @@ class _Nowhere(io.RawIOBase):
         return len(data)
 
 
-def _places(split: str, dataset: Any, doc: Any) -> dict[int, tuple[str, str]]:
+def _places(split: str, dataset: Any, doc: Document) -> dict[int, tuple[str, str]]:
     """The line and section of each pipe of a chain that the config lists."""
-    tables = entry(entry(entry(entry(doc, "task", {}), "datasets", {}), split, {}), "pipes", [])
+    tables = doc.get("task", {}).get("datasets", {}).get(split, {}).get("pipes", [])
     chain = [dataset]
     while isinstance(above := link_of(chain[-1]).datapipe, Link):
         chain.append(above)
     if len(chain) != len(tables):
         return {}
     rows = enumerate(zip(reversed(chain), tables, strict=True))
-    return {id(pipe): (where(table), f"task.datasets.{split}.pipes.{i}") for i, (pipe, table) in rows}
+    return {id(pipe): (table.where(), f"task.datasets.{split}.pipes.{i}") for i, (pipe, table) in rows}

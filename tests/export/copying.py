@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from alchemy.export.check import rows_of
+from alchemy.export.ctranslate2 import Pair, rows_of
 from alchemy.generate import Special
 from alchemy.nn.transformer import Transformer
 from alchemy.text.words import Words
@@ -38,3 +39,17 @@ def network(steps: int = 25, **options: Any) -> Transformer:
         loss.backward()
         optim.step()
     return made.eval()
+
+
+class Task:
+    """What an export asks of the task that trained them."""
+
+    special, source_tokenizer, target_tokenizer = SPECIAL, WORDS, WORDS
+    cfg: Mapping[str, Any] = {}
+
+    def encoded(self, source: Any) -> list[dict[str, Any]]:
+        return [{"source": [*WORDS.encode(row["text"]), EOS]} for row in source]
+
+
+def pairs(count: int = 30) -> list[Pair]:
+    return [Pair(source, WORDS.decode(source)) for source in sentences(count)]

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alchemy.errors import AlchemyError
-from alchemy.export.check import rows_of
-from alchemy.export.engine import Engine, Precision, tokens_of
+from alchemy.export.ctranslate2 import rows_of
+from alchemy.export.engine import Engine, tokens_of
 from alchemy.export.spec import PLACES, held, spec_of
 from alchemy.generate import BeamSearch, Hypothesis, Limits, Sampling, Special, Writer
 from alchemy.nn.lstm import AttentionLSTM
@@ -51,7 +51,7 @@ def engine(
     folder: Path,
     net: Transformer,
     search: BeamSearch | Sampling,
-    precision: Precision = "float32",
+    precision: str = "float32",
     special: Special = SPECIAL,
     told: bool = False,
     **limits: Any,

@@ -18,7 +18,7 @@ from alchemy.records.ledger import read_ledger
 from alchemy.runner import run_task
 from alchemy.text import Words
 from alchemy.verify.equal import compare
-from tests.models.test_matrix import Interrupt
+from tests.contracts.test_models import Interrupt
 
 WORDS = {"a": "ein", "dog": "hund", "cat": "kater", "sees": "sieht", "runs": "läuft", "small": "kleiner"}
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -79,7 +79,7 @@ def config(corpora: Path, root: Path, network: str = "transformer", **task: Any)
         "sched": {
             "type": "alchemy.sched.Constant",
             "epochs": 12,
-            "pipes": [{"type": "tests.models.test_matrix.Interrupt"}],
+            "pipes": [{"type": "tests.contracts.test_models.Interrupt"}],
         },
         "checkpoint": {"asynchronous": False},
     }
