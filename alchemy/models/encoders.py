@@ -16,8 +16,7 @@ from alchemy.models.reading import Whole
 from alchemy.models.vectors import read_vectors
 from alchemy.nn.dropout import Dropout
 from alchemy.nn.positions import waves
-from alchemy.nn.recurrent import BiRNN
-from alchemy.nn.rows import Rows, States
+from alchemy.nn.rows import BiRNN, Rows, States
 from alchemy.registry import Registrable
 from alchemy.text import Tokenizer
 
