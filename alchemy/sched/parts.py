@@ -12,7 +12,7 @@ from loguru import logger
 from alchemy.constraints import FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.nn import curves
-from alchemy.nn.plateau import Plateau as Patience
+from alchemy.nn.curves import BadScores as Patience
 from alchemy.sched.base import AlchemyTrainScheduler
 
 
