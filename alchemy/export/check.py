@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from alchemy.errors import AlchemyError
 from alchemy.export.engine import Engine, Precision, tokens_of
 from alchemy.generate import Hypothesis
-from alchemy.metrics.answers import library
+from alchemy.metrics.scores import bleu
 from alchemy.models.translator import real
 from alchemy.nn.rows import Rows
 from alchemy.text import Tokenizer
@@ -76,7 +76,7 @@ def check(
     found = Agreement(len(pairs), counts["same"], counts["tie"], counts["left"] + counts["unlike"])
     if precision == "int8":
         gold = [str(pair.reference) for pair in pairs]
-        return _close(found._replace(bleu=bleu(gold, said), own_bleu=bleu(gold, own)))
+        return _close(found._replace(bleu=bleu(gold, said, force=True), own_bleu=bleu(gold, own, force=True)))
     if counts["other"] or counts["unlike"]:
         raise _not_kept(f"CTranslate2 writes other texts than the model: {found}")
     return found
@@ -106,10 +106,6 @@ def _close(found: Agreement) -> Agreement:
 
 def _not_kept(what: str) -> AlchemyError:
     return AlchemyError(what, hint="it is not kept; write texts with --engine torch")
-
-
-def bleu(gold: Sequence[str], said: Sequence[str]) -> float:
-    return float(library("sacrebleu").corpus_bleu(said, [gold], force=True).score)
 
 
 def rows_of(sources: Sequence[Sequence[int]], device: torch.device | None = None) -> Rows:

@@ -12,7 +12,7 @@ from loguru import logger
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import OutputPipeline
 from alchemy.pipeline.predictions import PredictionFile, check_format
-from alchemy.pipeline.rows import cells_of, rows_of, step_name, to_json
+from alchemy.pipeline.rows import cells_of, record_file, rows_of, to_json
 
 __all__ = ["Classify", "Collect", "PredictionFile", "SaveAppend", "WritePredictions"]
 
@@ -83,11 +83,8 @@ class SaveAppend(OutputPipeline):
         self.filename, self.step_tag = filename, step_tag
 
     def __call__(self, outputs: Any, inputs: Any) -> Any:
-        folder, sched = self.run.record_dir, self.run.train_sched
-        if folder is not None:
-            step = sched.cur_step if sched is not None and self.step_tag else None
-            path = step_name(Path(folder) / self.filename, step)
-            path.parent.mkdir(parents=True, exist_ok=True)
+        path = record_file(self.run, self.filename, self.step_tag)
+        if path is not None:
             with path.open("a", encoding="utf-8") as file:
                 file.writelines(to_json(row) + "\n" for row in rows_of(outputs, "SaveAppend"))
         return outputs

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from alchemy.context import Run
 from alchemy.errors import AlchemyError
 
 
@@ -58,10 +59,15 @@ def plain(value: Any) -> Any:
     return list(value) if isinstance(value, range) else str(value)
 
 
-def step_name(filename: str | Path, step: int | None) -> Path:
-    """`preds.jsonl` as `preds_step12.jsonl`; without a step as it is."""
-    path = Path(filename)
-    return path if step is None else path.with_name(f"{path.stem}_step{step}{path.suffix}")
+def record_file(run: Run, name: str, step_tag: bool = False) -> Path | None:
+    """A file of the record, in a training `preds.jsonl` as `preds_step12.jsonl` if wanted; without a record None."""
+    if run.record_dir is None:
+        return None
+    path = Path(run.record_dir, name)
+    if step_tag and run.train_sched is not None:
+        path = path.with_name(f"{path.stem}_step{run.train_sched.cur_step}{path.suffix}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def _is_column(value: Any) -> bool:
