@@ -170,8 +170,8 @@ class AlchemyInferenceRunner(AlchemyRunner):
         prepare(context)
         _warn_never_read(context.cfg)
         with self._looping(), PredictionFile.of(context) as file:
-            for batch, outputs in infer(context):
-                file.write(outputs, batch)
+            for _, outputs in infer(context):
+                file.write(outputs)
         return {"predictions": file.rows, "file": str(file.path) if file.path else None}
 
 

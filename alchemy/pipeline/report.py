@@ -21,7 +21,7 @@ from alchemy.files import write_atomic
 from alchemy.metrics.numbers import numbers_in
 from alchemy.pipeline import EvalPipeline
 from alchemy.pipeline.findings import KINDS, Analysis, Answered, kind_of
-from alchemy.pipeline.predictions import PredictionFile
+from alchemy.pipeline.output import PredictionFile
 from alchemy.pipeline.rows import record_file, to_json
 from alchemy.records.labels import labels_file, read_names
 
