@@ -170,8 +170,8 @@ class AlchemyInferenceRunner(AlchemyRunner):
         context = self.context
         prepare(context)
         with self._looping(), PredictionFile.of(context) as file:
-            for batch, outputs in infer(context):
-                file.write(outputs, batch)
+            for _, outputs in infer(context):
+                file.write(outputs)
         return {"predictions": file.rows, "file": str(file.path) if file.path else None}
 
 

@@ -133,7 +133,7 @@ class Answers:
     """Where answers go: a file, or line by line to standard output, each as soon as it is there."""
 
     def __init__(self, out: str) -> None:
-        from alchemy.pipeline.predictions import PredictionFile
+        from alchemy.pipeline.output import PredictionFile
 
         self.file = PredictionFile(out) if out else None
 

@@ -65,7 +65,7 @@ class TextTask(AlchemyTask):
         self.tokenizer = self._learnt(tokenizer, learn) if is_class(tokenizer) else tokenizer_of(tokenizer)
         self.template = template or self.tokenizer.template(pair)
         self.reading = self._in_windows() if long == "windows" else Whole()  # as the encoder of the model does it
-        self.labels = self._find_labels(labels)
+        self.labels: list[str] = self._find_labels(labels)
 
     # -- what a subclass defines
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:

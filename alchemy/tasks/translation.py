@@ -11,6 +11,7 @@ from alchemy.data.chain import link_of
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
 from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, Writer
+from alchemy.metrics.scores import text_scores
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.tokenizers import keep_tokenizer, tokenizer_of
 from alchemy.registry import build, construct
@@ -18,7 +19,6 @@ from alchemy.seeds import derive
 from alchemy.task import AlchemyTask
 from alchemy.tasks.alignment import Pair, Unit, between_words, looked_at, words_of
 from alchemy.tasks.answers import Answers
-from alchemy.tasks.scores import text_scores
 from alchemy.tasks.text import shuffle_training, texts_of
 from alchemy.text import Tokenizer
 
