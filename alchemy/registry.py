@@ -29,14 +29,14 @@ class Registrable:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls):
-            cls.__init__ = _constrained(cls.__init__)  # type: ignore[method-assign]
+        _constrain(cls)
 
     @classmethod
     def register(cls, alias: str | None = None, exist_ok: bool = False) -> Callable[[C], C]:
         """Registers a class under `<module>.<ClassName>` and `<module>.<alias>` for the base `cls`."""
 
         def decorate(part: C) -> C:
+            _constrain(part)  # a dataclass has its constructor only now
             names = Registrable._registered.setdefault(cls, {})
             for name in dict.fromkeys((part.__name__, alias or part.__name__)):
                 key = f"{part.__module__}.{name}"
@@ -260,6 +260,12 @@ def _spelt_out(annotation: Any, names: Mapping[str, Any]) -> str:
 
 def _default(value: Any) -> str:
     return "" if value is inspect.Parameter.empty else repr(value)
+
+
+def _constrain(cls: type) -> None:
+    init = vars(cls).get("__init__")
+    if inspect.isfunction(init) and inspect.unwrap(init) is init:
+        cls.__init__ = _constrained(init)  # type: ignore[misc]
 
 
 def _constrained(init: Callable[..., None]) -> Callable[..., None]:

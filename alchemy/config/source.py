@@ -11,7 +11,7 @@ from typing import Any
 
 from alchemy.config.modules import Module, absolute, locate, read
 from alchemy.config.names import PLAIN_BASES, Class, Gap, ancestors, lookup
-from alchemy.config.signature import Param, literal, parameters_of, words_in
+from alchemy.config.signature import Param, fields_of, is_dataclass, literal, parameters_of, words_in
 from alchemy.config.tables import DEFAULT_TYPES, GIVEN, MODULES
 from alchemy.registry import is_registered
 
@@ -214,8 +214,19 @@ def _constructor(line: list[Class]) -> tuple[list[Param], bool, bool]:
             return [], True, False
         params, takes_kwargs, has_one = _own_parameters(klass)
         if has_one:
+            if isinstance(klass.node, ast.ClassDef) and is_dataclass(klass.node):
+                params = _dataclass_fields(line)
             return params, takes_kwargs, True
     return [], False, True
+
+
+def _dataclass_fields(line: list[Class]) -> list[Param]:
+    """Those of all ancestors that are dataclasses, the farthest first, as the decorator collects them."""
+    found: dict[str, Param | None] = {}
+    for klass in reversed(line):
+        if isinstance(klass.node, ast.ClassDef) and klass.module is not None and is_dataclass(klass.node):
+            found |= fields_of(klass.node, klass.module)
+    return [param for param in found.values() if param is not None]
 
 
 def _own_parameters(klass: Class) -> tuple[list[Param], bool, bool]:
