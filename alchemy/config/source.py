@@ -221,11 +221,11 @@ def _constructor(line: list[Class]) -> tuple[list[Param], bool, bool]:
 
 
 def _dataclass_fields(line: list[Class]) -> list[Param]:
-    """Those of all ancestors that are dataclasses, the farthest first, as the decorator collects them."""
+    """Its own, then those of the ancestors that are dataclasses too; the nearest says what a name is."""
     found: dict[str, Param | None] = {}
-    for klass in reversed(line):
+    for klass in line:
         if isinstance(klass.node, ast.ClassDef) and klass.module is not None and is_dataclass(klass.node):
-            found |= fields_of(klass.node, klass.module)
+            found = {**found, **{n: p for n, p in fields_of(klass.node, klass.module).items() if n not in found}}
     return [param for param in found.values() if param is not None]
 
 
