@@ -55,7 +55,7 @@ class AlchemyTask(Registrable):
         return set()
 
     @classmethod
-    def from_registry(cls, ty: str, *args: Any, **kwargs: Any) -> Any:
+    def from_registry(cls, ty: str, *args: object, **kwargs: object) -> Any:
         """The task named `ty`, as runners of a project build it: its pipes are there too."""
         task = super().from_registry(ty, *args, **kwargs)
         return _fill_pipes(task, task.cfg)

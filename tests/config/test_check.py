@@ -308,7 +308,7 @@ def test_the_defaults_in_effect_are_listed() -> None:
     )
     lines = rendered(doc).splitlines()
     assert lines[0].startswith("optim AdamW: weight_decay = 0.01, betas = (0.9, 0.999)")
-    assert lines[1].startswith("sched Noam: epochs = None")
+    assert lines[1].startswith("sched Noam: num_warmup_steps = 0, factor = 1.0, model_size = None, epochs = None")
 
 
 def test_a_part_that_only_the_registry_knows_is_no_error() -> None:
