@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from alchemy.cli.options import add_launch, add_overrides
-from alchemy.cli.predict import counted, opened
+from alchemy.cli.questions import counted, opened
 from alchemy.cli.test import add_target
 from alchemy.errors import AlchemyError
 from alchemy.export import EXPORTERS
