@@ -9,7 +9,7 @@ from typing import Any
 
 from alchemy.context import Run
 from alchemy.errors import RunFailed
-from alchemy.launch.signals import number_of
+from alchemy.launch.signals import signal_of
 
 
 class RunResult:
@@ -69,7 +69,7 @@ class FailedRun(RunResult, Exception):
         result = cls.caused_by(error, run.cfg)
         result.record_dir, result.ret = run.record_dir, run.ret
         if isinstance(error, KeyboardInterrupt):
-            result.status, result.signal = "stopped", number_of(error)
+            result.status, result.signal = "stopped", signal_of(error)
         return result
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -83,7 +83,7 @@ def _restore(args: tuple[Any, ...], state: dict[str, Any]) -> FailedRun:
     return result
 
 
-def explain(error: BaseException) -> None:
+def add_notes(error: BaseException) -> None:
     """Adds what a bare error does not say: which of our settings it is about, or what is not there yet."""
     if isinstance(error, RuntimeError) and "Expected to have finished reduction" in str(error):
         error.add_note("not every parameter was used in a step: write find_unused_parameters = true in [ddp]")

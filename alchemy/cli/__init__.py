@@ -58,9 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(error)
         return error.exit_code
     except KeyboardInterrupt as error:
-        from alchemy.launch.signals import number_of
+        from alchemy.launch.signals import signal_of
 
-        return 128 + number_of(error)
+        return 128 + signal_of(error)
     except BrokenPipeError:
         _silence_stdout()
         return BROKEN_PIPE
@@ -97,11 +97,11 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _execute(name: str, words: list[str]) -> int:
-    from alchemy.cli.options import command, parse
+    from alchemy.cli.options import command, parse_command
 
     module = command(name)
     try:
-        args = parse(module, name, words)
+        args = parse_command(module, name, words)
     except SystemExit as done:  # argparse ends so after --help
         return int(done.code or 0)
     args.words = words

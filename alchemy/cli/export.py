@@ -16,7 +16,7 @@ from alchemy.errors import AlchemyError
 from alchemy.export import EXPORTERS
 
 if TYPE_CHECKING:
-    from alchemy.cli.target import Target
+    from alchemy.cli.target import Trained
     from alchemy.context import Run
     from alchemy.export.exporter import Exporter, Sample
     from alchemy.export.kept import Export
@@ -73,7 +73,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _folder_of(target: Target, exporter: Exporter[Any]) -> Path:
+def _folder_of(target: Trained, exporter: Exporter[Any]) -> Path:
     if target.record is None:
         raise AlchemyError("a config has no place for an export", hint="give a record, or the folder with --to DIR")
     return target.record / "export" / f"{exporter.name}-{exporter.precision}"
@@ -87,7 +87,7 @@ def _export(folder: Path, exporter: Exporter[Sample], samples: Callable[[], Sequ
 
 
 @contextlib.contextmanager
-def engaged(run: Run, target: Target, args: argparse.Namespace) -> Iterator[None]:
+def engaged(run: Run, target: Trained, args: argparse.Namespace) -> Iterator[None]:
     """Lets the engine that is asked for write the texts of the model that is open."""
     if args.engine == "torch":
         if args.precision != "float32":

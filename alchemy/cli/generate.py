@@ -16,7 +16,7 @@ from alchemy.cli.test import add_target
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
-    from alchemy.cli.target import Target
+    from alchemy.cli.target import Trained
     from alchemy.config.tree import Table
     from alchemy.predictor import Predictor
     from alchemy.tasks.translation import Translation
@@ -120,7 +120,7 @@ def _refuse_if_unclear(args: argparse.Namespace) -> None:
         raise AlchemyError(f"{alone} is for --engine torch, not {args.engine}", hint="leave out one of them")
 
 
-def texts_task(target: Target) -> Table:
+def texts_task(target: Trained) -> Table:
     """The table of a task that writes texts; any other is refused, before it meets keys that it does not take."""
     from alchemy.task import AlchemyTask
 

@@ -58,7 +58,7 @@ def build_parser(module: Command, name: str) -> Parser:
     return parser
 
 
-def parse(module: Command, name: str, words: Sequence[str]) -> argparse.Namespace:
+def parse_command(module: Command, name: str, words: Sequence[str]) -> argparse.Namespace:
     parser = build_parser(module, name)
     nested = parser.action()
     # intermixed: `run a.toml --device 0 b.toml` means what it says
@@ -113,10 +113,10 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
 
 
 def add_user_dir(parser: argparse.ArgumentParser, text: str = "the package of your own parts") -> None:
-    parser.add_argument("--user-dir", action=Folder, default="src", metavar="DIR", help=f"{text} (default: src)")
+    parser.add_argument("--user-dir", action=_Folder, default="src", metavar="DIR", help=f"{text} (default: src)")
 
 
-class Folder(argparse.Action):
+class _Folder(argparse.Action):
     """An option that names a folder. One that is given must be there; the default may be absent."""
 
     def __call__(

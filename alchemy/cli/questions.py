@@ -14,7 +14,7 @@ from alchemy.errors import AlchemyError
 from alchemy.files import is_same
 
 if TYPE_CHECKING:
-    from alchemy.cli.target import Target
+    from alchemy.cli.target import Trained
     from alchemy.predictor import Predictor
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class Question(NamedTuple):
 
 # -- the model
 @contextlib.contextmanager
-def opened(target: Target, args: argparse.Namespace, batch_size: int = 0) -> Iterator[Predictor]:
+def opened(target: Trained, args: argparse.Namespace, batch_size: int = 0) -> Iterator[Predictor]:
     """The model of a record or a config; what it logs is told on standard error, if it is a warning."""
     from alchemy.launch.device import alloc
     from alchemy.plugins.logs import console_log

@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from alchemy.cli.launch import tell
+    from alchemy.cli.launch import summarize
     from alchemy.launch.project import reach
     from alchemy.resuming import resume
 
@@ -47,4 +47,4 @@ def main(args: argparse.Namespace) -> int:
         debug=args.debug,
         raise_errors=args.raise_errors,
     )
-    return tell([result.cfg], [result])
+    return summarize([result.cfg], [result])

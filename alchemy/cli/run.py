@@ -79,7 +79,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _go_on(document: Document, args: argparse.Namespace) -> tuple[list[Any], int] | None:
     """The result of the run that was taken up, and its exit code; None where none is unfinished: a new one begins."""
-    from alchemy.cli.launch import tell
+    from alchemy.cli.launch import summarize
     from alchemy.launch.group import place
     from alchemy.resuming import resume, unfinished
 
@@ -91,7 +91,7 @@ def _go_on(document: Document, args: argparse.Namespace) -> tuple[list[Any], int
         return None
     options = {"device": args.device, "user_dir": args.user_dir, "debug": args.debug}
     result = resume(record, raise_errors=args.raise_errors, strict=args.strict, **options)
-    return [result], tell([result.cfg], [result])
+    return [result], summarize([result.cfg], [result])
 
 
 def _refuse_nonsense(args: argparse.Namespace) -> None:

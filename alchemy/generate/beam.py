@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from alchemy.constraints import FiniteFloat, PositiveInt
-from alchemy.generate.hypothesis import Search, Special, Texts, not_numbers
+from alchemy.generate.hypothesis import Search, Searching, Special, not_numbers
 from alchemy.generate.rules import NEVER
 
 BLOCK = 64  # tokens that are looked at together
@@ -64,7 +64,7 @@ class BeamSearch(Search):
         return Running(self, most_B, special)
 
 
-class Running(Texts):
+class Running(Searching):
     """A beam search that is under way."""
 
     def __init__(self, how: BeamSearch, most_B: Tensor, special: Special) -> None:

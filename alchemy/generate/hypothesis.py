@@ -108,7 +108,7 @@ class Written:
         return [Hypothesis([*row, end], part, score) for row, part, score in zip(tokens, each, scores)]
 
 
-class Texts:
+class Searching:
     """Texts that are being written. A sentence begins with one row, from which all its texts come."""
 
     def __init__(self, sentences: int, special: Special, device: torch.device) -> None:
@@ -137,8 +137,8 @@ class Search(Registrable):
 
     nbest: int  # how many texts of each sentence are wanted
 
-    def begin(self, most_B: Tensor, special: Special, numbers: Sequence[int]) -> Texts:
-        raise NotImplementedError(f"{type(self).__name__} must define begin(most_B, special, numbers) -> Texts")
+    def begin(self, most_B: Tensor, special: Special, numbers: Sequence[int]) -> Searching:
+        raise NotImplementedError(f"{type(self).__name__} must define begin(most_B, special, numbers) -> Searching")
 
     def __call__(
         self, steps: Steps, most_B: Tensor, special: Special, rules: Sequence[Rule], numbers: Sequence[int] = ()

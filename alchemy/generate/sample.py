@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from alchemy.constraints import FiniteFloat, Gt, Le, NonNegativeFloat, NonNegativeInt, PositiveInt
-from alchemy.generate.hypothesis import Search, Special, Texts, not_numbers
+from alchemy.generate.hypothesis import Search, Searching, Special, not_numbers
 from alchemy.generate.rules import NEVER
 from alchemy.seeds import derive
 
@@ -57,7 +57,7 @@ class Sampling(Search):
         return scores_NV
 
 
-class _Drawing(Texts):
+class _Drawing(Searching):
     """Texts that are being drawn."""
 
     def __init__(

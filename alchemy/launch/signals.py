@@ -20,7 +20,7 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(f"{signal.Signals(number).name} received")
 
 
-def number_of(error: KeyboardInterrupt) -> int:
+def signal_of(error: KeyboardInterrupt) -> int:
     """The signal behind an interrupt; Python's own is Ctrl-C."""
     return error.signal if isinstance(error, Interrupted) else int(signal.SIGINT)
 
