@@ -13,7 +13,7 @@ from alchemy.errors import AlchemyError, ConfigError, did_you_mean
 
 BROKEN_PIPE = 128 + 13  # as a shell counts the signal that ends other programs here
 
-# a command is the module of that name in this folder, with PURPOSE's line here, `arguments(parser)` and `main(args)`
+# a command is the module of that name in this folder, which has it as COMMAND; what it is for stands here
 COMMANDS = {
     "run": "run the experiments that configs describe",
     "resume": "go on with an interrupted run, exactly",
@@ -99,9 +99,8 @@ def _dispatch(words: list[str]) -> int:
 def _execute(name: str, words: list[str]) -> int:
     from alchemy.cli.options import command, parse_command
 
-    module = command(name)
     try:
-        args = parse_command(module, name, words)
+        args = parse_command(name, words)
     except SystemExit as done:  # argparse ends so after --help
         return int(done.code or 0)
     args.words = words
@@ -109,7 +108,7 @@ def _execute(name: str, words: list[str]) -> int:
         from alchemy.launch.heap import keep_memory
 
         keep_memory()
-    return int(module.main(args))
+    return command(name).main(args)
 
 
 def _complete(words: list[str]) -> int:

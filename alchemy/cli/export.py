@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from alchemy.cli.options import add_launch, add_overrides
+from alchemy.cli.options import Command, add_launch, add_overrides
 from alchemy.cli.questions import counted, opened
 from alchemy.cli.test import add_target
 from alchemy.errors import AlchemyError
@@ -32,7 +32,7 @@ EXAMPLES = """examples:
   alchemy export latest --format ctranslate2 --lines dev.en --references dev.de"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     add = parser.add_argument
     add("--format", choices=list(EXPORTERS), required=True, help="the program that is to read it")
@@ -50,7 +50,7 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.target import open_target
     from alchemy.data.files import check_file
     from alchemy.export.exporter import exporter_of
@@ -116,3 +116,6 @@ def engaged(run: Run, target: Trained, args: argparse.Namespace) -> Iterator[Non
     engine = exporter.load(made.folder, writer, told=args.scores or task.tokens)
     task.engine = lambda batch: engine(model.rows(batch))
     yield
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

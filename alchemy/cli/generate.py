@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 from alchemy.cli.export import add_precision, engaged
-from alchemy.cli.options import add_launch, add_overrides
+from alchemy.cli.options import Command, add_launch, add_overrides
 from alchemy.cli.questions import Question, answered, blocks, check_files, counted, opened
 from alchemy.cli.test import add_target
 from alchemy.errors import AlchemyError
@@ -37,7 +37,7 @@ EXAMPLES = """examples:
   alchemy generate latest                                   # type sentences, Ctrl-D ends"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     add = parser.add_argument
     add("--input", default="-", metavar="FILE", help="a sentence a line; - is standard input (default)")
@@ -84,7 +84,7 @@ def _add_search(add: Callable[..., argparse.Action]) -> None:
     add("--unk-penalty", type=float, metavar="X", help="what an unknown word costs")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.target import open_target
     from alchemy.launch.project import reach
 
@@ -244,3 +244,6 @@ def output(name: str) -> Iterator[TextIO]:
             yield file
     except OSError as error:
         raise AlchemyError(f"{name} cannot be written: {error.strerror}") from error
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

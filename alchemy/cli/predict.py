@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import add_launch, add_overrides
+from alchemy.cli.options import Command, add_launch, add_overrides
 from alchemy.cli.questions import TEXTS, Question, answered, blocks, check_files, counted, opened
 from alchemy.cli.test import add_target
 from alchemy.errors import AlchemyError
@@ -30,7 +30,7 @@ EXAMPLES = """examples:
   alchemy predict records/demo/2026-01-31_12-00-00.000000 --split dev --format csv --out dev.csv"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     add = parser.add_argument
     add("stdin", nargs="?", choices=["-"], metavar="-", help="answer each line that comes in, at once")
@@ -51,7 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", type=int, default=32, metavar="N", help="texts that are answered together (default: 32)")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.launch.project import reach
 
     suffix = _choose_format(args.out, args.format)
@@ -241,3 +241,6 @@ def _with_answer(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
         hint = "give what is there another name, or take it out"
         raise AlchemyError(f"the answer has {min(lost)!r}, and so has the row", where=question.where, hint=hint)
     return row | added
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from alchemy.cli.generate import output, texts_task
-from alchemy.cli.options import add_launch, add_overrides
+from alchemy.cli.options import Command, add_launch, add_overrides
 from alchemy.cli.questions import TEXTS, Question, answered, blocks, check_files, counted, opened
 from alchemy.cli.test import add_target
 from alchemy.errors import AlchemyError
@@ -23,7 +23,7 @@ EXAMPLES = """examples:
   paste test.en test.de | alchemy score latest              # a source, a tab, a target"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     add = parser.add_argument
     add("--source", dest="sources", default="", metavar="FILE", help="sentences, one a line")
@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_launch(parser)
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.target import open_target
     from alchemy.launch.project import reach
 
@@ -132,3 +132,6 @@ class _Totals:
     def __str__(self) -> str:
         left = f"; {len(self.empty)} without words, the first in line {self.empty[0]}" if self.empty else ""
         return f"{self.pairs} pairs, {self.tokens} tokens, log-probability {self.score:.4f}, ppl {self.ppl:.4f}{left}"
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -7,7 +7,7 @@ import pytest
 
 from alchemy import cli
 from alchemy.cli import COMMANDS, main
-from alchemy.cli.options import build_parser, command
+from alchemy.cli.options import build_parser
 from alchemy.errors import AlchemyError, ConfigError, Problem, RunFailed
 
 
@@ -73,9 +73,8 @@ def test_a_users_error_is_one_line_and_exit_code_2(words, text, capsys):
 
 
 def test_options_and_configs_may_alternate():
-    module = command("run")
     words = ["a.toml", "--device", "-1", "b.toml#x", "--device", "0", "--no-file", "--set", "a=1", "--set", "b.c=[2]"]
-    args = build_parser(module, "run").parse_intermixed_args(words)
+    args = build_parser("run").parse_intermixed_args(words)
     assert args.cfgs == ["a.toml", "b.toml#x"]
     assert args.device == [-1, 0]
     assert args.file is False
