@@ -94,7 +94,7 @@ class _EncoderLayer(nn.Module):
         return made_BTD
 
 
-class _DecoderLayer(nn.Module):
+class DecoderLayer(nn.Module):
     """Every token looks at those before it, then at the source, then thinks by itself."""
 
     def __init__(self, shape: _Shape) -> None:
@@ -195,7 +195,7 @@ class Transformer(Network):
         self.out = Linear(dim, target_size, bias=False)
         self.source_places, self.target_places = (_places_of(places, dim, max_positions) for _ in range(2))
         self.encoder = nn.ModuleList(_EncoderLayer(shape) for _ in range(encoder_layers))
-        self.decoder = nn.ModuleList(_DecoderLayer(shape) for _ in range(decoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(decoder_layers))
         # behind layers that begin with a norm the last one has none
         self.encoder_norm, self.decoder_norm = (nn.LayerNorm(dim) if norm_first else nn.Identity() for _ in range(2))
         self.longest = self.source_places.longest
@@ -252,8 +252,8 @@ class Transformer(Network):
         return self._layers[seen].weights(states_BTD, looks[seen], real_B11S)
 
     @property
-    def _layers(self) -> list[_DecoderLayer]:
-        return list(cast(Iterable[_DecoderLayer], self.decoder))
+    def _layers(self) -> list[DecoderLayer]:
+        return list(cast(Iterable[DecoderLayer], self.decoder))
 
     def _looks(self, source: Source) -> list[KeyValues]:
         """The source as each layer of the decoder sees it."""

@@ -93,9 +93,9 @@ def test_a_missing_package_is_named_when_it_is_needed() -> None:
     code = """
 import alchemy.cli.export, alchemy.export.kept
 from alchemy.errors import AlchemyError
-from alchemy.export.spec import library
+from alchemy.export.spec import import_ctranslate2
 try:
-    library()
+    import_ctranslate2()
 except AlchemyError as error:
     print(error)
 """
