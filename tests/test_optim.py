@@ -11,6 +11,7 @@ import tomlkit
 import torch
 from torch import nn
 
+import alchemy.runner  # noqa: F401 (lets parts of older projects be built)
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.nn.adamw import BertAdamW

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from torch.optim import lr_scheduler as lrs
 
+import alchemy.runner  # noqa: F401 (lets parts of older projects be built)
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipeline, EndStepPipeline, SchedPipeline
 from alchemy.sched import AlchemyTrainScheduler, LineWarmup, NoamScheduler, build_sched
@@ -26,7 +27,7 @@ def test_fault_11_noam_by_both_names_follows_the_paper() -> None:
 def test_fault_4_the_horizon_counts_updates_and_ends_at_nothing(period: int, updates: int) -> None:
     table = {"type": "alchemy.sched.LineWarmup", "epochs": 3}
     with training(table, backward={"type": "alchemy.model.DefaultBackwardHandler", "period": period}) as run:
-        assert run.train_sched.num_training_steps == updates
+        assert run.train_sched.total_updates == updates
         for _ in range(updates - 1):
             run.train_sched.step_lr()
         assert run.optim.get_lr() == pytest.approx([0.5 / updates])

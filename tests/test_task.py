@@ -136,8 +136,8 @@ def test_a_task_may_forget_the_constructor_of_its_base() -> None:
         assert task.end_eval("dev") == {"f1": 1.0}
         with pytest.raises(AlchemyError, match="no data set for the split 'dev'"):
             task.dataset("dev")
-        with pytest.raises(AttributeError, match="'NoSuper' object has no attribute 'labels'"):
-            _ = task.labels
+        with pytest.raises(AttributeError, match="'NoSuper' object has no attribute 'vocabulary'"):
+            _ = task.vocabulary
 
 
 def test_a_model_that_forgets_the_backward_handler_is_told() -> None:

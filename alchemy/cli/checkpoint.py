@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Parser, add_user_dir, print_json, record_name
+from alchemy.cli.options import Command, Parser, add_user_dir, print_json, record_name
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ RECORD = "a record folder, its name, or 'latest'"
 EITHER = "a checkpoint folder, or a record: its folder, its name, or 'latest'"
 
 
-def arguments(parser: Parser) -> None:
+def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def add(name: str, text: str, example: str) -> argparse.ArgumentParser:
@@ -56,7 +56,7 @@ def arguments(parser: Parser) -> None:
         writing.add_argument("--to", required=True, metavar="DIR", help="the new folder, which model_path can name")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     actions: dict[str, Callable[[argparse.Namespace], int]] = {
         "ls": _ls,
         "show": _show,
@@ -385,3 +385,6 @@ def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = [max(map(len, column)) for column in zip(titles, *rows)]
     for row in (titles, *rows):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -8,7 +8,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Parser, add_configs, add_user_dir, device
+from alchemy.cli.options import Command, Parser, add_configs, add_user_dir, device
 
 if TYPE_CHECKING:
     from alchemy.verify.find import Rates, Sizes
@@ -23,7 +23,7 @@ BARS = "▁▂▃▄▅▆▇█"
 ROWS = 20
 
 
-def arguments(parser: Parser) -> None:
+def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="WHAT", required=True)
     rate = actions.add_parser("lr", help="train a moment while the learning rate grows", epilog=EXAMPLES)
     add_configs(rate, many=False)
@@ -42,7 +42,7 @@ def arguments(parser: Parser) -> None:
         action.add_argument("--json", action="store_true", help="print JSON")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.launch import refuse_if_wrong, vet
     from alchemy.config.load import prepare_cfg
     from alchemy.launch.project import reach
@@ -106,3 +106,6 @@ def _sizes(found: Sizes) -> str:
         )
     end = f"; the end of what was tried ({found.why})" if found.best == found.limit else ""
     return "\n".join([*lines, "", f"batch_size = {found.best} fits, with the largest samples{end}"])
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

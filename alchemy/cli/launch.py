@@ -48,10 +48,10 @@ def start(documents: Sequence[Document], args: argparse.Namespace, **more: Any) 
             raise
         _show(error, debugger=args.pdb)
         return [], 1
-    return results, tell(documents, results)
+    return results, summarize(documents, results)
 
 
-def tell(documents: Sequence[Document], results: Sequence[Any]) -> int:
+def summarize(documents: Sequence[Document], results: Sequence[Any]) -> int:
     """Prints what came out, as a table where there are several, and gives the exit code."""
     from alchemy.launch.group import place
 
@@ -91,9 +91,9 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def numbers(values: Any) -> str:
+def _numbers(values: Any) -> str:
     """
-    >>> numbers({"dev/f1": 0.912345, "confusion": [[1, 2]]})
+    >>> _numbers({"dev/f1": 0.912345, "confusion": [[1, 2]]})
     'dev/f1 0.9123'
     """
     if not isinstance(values, dict):
@@ -106,7 +106,7 @@ def numbers(values: Any) -> str:
 def _outcome(result: Any) -> list[str]:
     record = "" if result.record_dir is None else str(result.record_dir)
     failed = isinstance(result, BaseException)
-    return [result.status, record, result.reason.partition("\n")[0] if failed else numbers(result.ret)]
+    return [result.status, record, result.reason.partition("\n")[0] if failed else _numbers(result.ret)]
 
 
 def _show(error: BaseException, *, debugger: bool) -> None:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import add_configs, add_launch, integers
+from alchemy.cli.options import Command, add_configs, add_launch, integers
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ EXAMPLES = """examples:
   alchemy run train.toml --fast-dev-run 2                  # a quick try, without a record"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_configs(parser)
     add = parser.add_argument
     add("--seeds", type=integers, default=[], metavar="1,2,3", help="run every config once with each of these seeds")
@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--background", action="store_true", help="detach from the terminal and write to a log file")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.follow import follow, refuse_if_impossible
     from alchemy.cli.launch import refuse_if_wrong, start, vet
     from alchemy.cli.problems import report
@@ -79,7 +79,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _go_on(document: Document, args: argparse.Namespace) -> tuple[list[Any], int] | None:
     """The result of the run that was taken up, and its exit code; None where none is unfinished: a new one begins."""
-    from alchemy.cli.launch import tell
+    from alchemy.cli.launch import summarize
     from alchemy.launch.group import place
     from alchemy.resuming import resume, unfinished
 
@@ -91,7 +91,7 @@ def _go_on(document: Document, args: argparse.Namespace) -> tuple[list[Any], int
         return None
     options = {"device": args.device, "user_dir": args.user_dir, "debug": args.debug}
     result = resume(record, raise_errors=args.raise_errors, strict=args.strict, **options)
-    return [result], tell([result.cfg], [result])
+    return [result], summarize([result.cfg], [result])
 
 
 def _refuse_nonsense(args: argparse.Namespace) -> None:
@@ -135,3 +135,6 @@ def _detach(args: argparse.Namespace) -> int:
     print(f"log:  {info['log']}")
     print(f"stop: {'alchemy stop' if args.file else 'kill'} {info['pid']}")
     return 0
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

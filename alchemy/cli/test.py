@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import add_launch, add_overrides
+from alchemy.cli.options import Command, add_launch, add_overrides
 
 EXAMPLES = """examples:
   alchemy test records/demo/2026-01-31_12-00-00.000000
@@ -12,7 +12,7 @@ EXAMPLES = """examples:
   alchemy test train.toml --set model.model_path=checkpt/best"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     parser.add_argument("--drop", action="append", default=[], metavar="PIPE", help="leave out this eval pipe too")
     add_overrides(parser)
@@ -26,7 +26,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.derive import for_test
     from alchemy.cli.target import open_target, start_derived
     from alchemy.launch.project import reach
@@ -34,3 +34,6 @@ def main(args: argparse.Namespace) -> int:
     reach(args.user_dir)
     target = open_target(args)
     return start_derived(target, for_test(target.document, target.model_path, args.drop), args, "test")
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Parser, add_configs, add_user_dir, device, integers, record_name
+from alchemy.cli.options import Command, Parser, add_configs, add_user_dir, device, integers, record_name
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
@@ -27,7 +27,7 @@ ACTIONS = {
 }
 
 
-def arguments(parser: Parser) -> None:
+def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     parsers = {name: actions.add_parser(name, help=text, epilog=EXAMPLES) for name, text in ACTIONS.items()}
     ledger = actions.add_parser("ledger", help=LEDGER, epilog=EXAMPLES)
@@ -53,7 +53,7 @@ def arguments(parser: Parser) -> None:
         inner.add_argument("--json", action="store_true", help="print JSON")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     return _ledger(args) if args.action == "ledger" else _verify(args)
 
 
@@ -111,3 +111,6 @@ def _ledger(args: argparse.Namespace) -> int:
     if comparison is not None:
         return int(not comparison.equal or any(report.broken for report in reports))
     return int(not reports[0].holds)
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

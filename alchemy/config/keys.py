@@ -10,15 +10,27 @@ from typing import Any
 from alchemy.annotations import expected, fits, misfits
 from alchemy.config.names import Class
 from alchemy.config.signature import Param, forwards, function_parameters
-from alchemy.config.slots import Layout, Slot, entries, entry, has, is_table, where
+from alchemy.config.slots import Layout, Slot
 from alchemy.config.source import Part, find
-from alchemy.config.tables import BY_CONVENTION, GIVEN, LISTS, LOADER, NAMED_OPTIM, NOT_PASSED, RATES, SECTIONS, WRAPPER
+from alchemy.config.tables import (
+    BUILT_BY_LOADER,
+    BY_CONVENTION,
+    GIVEN,
+    GIVEN_BY_LOADER,
+    LISTS,
+    NAMED_OPTIM,
+    NOT_PASSED,
+    RATES,
+    SECTIONS,
+    WRAPPER,
+)
+from alchemy.config.tree import Table
 from alchemy.config.vocabularies import network_sizes
 from alchemy.errors import Problem, did_you_mean
-from alchemy.rules import broken
+from alchemy.rules import LOADER, broken, broken_options
 
 PLAIN_MODEL = "alchemy.plain.PlainModel"
-DEEP = "`alchemy check --deep` tells what is read"
+UNREAD = "remove it, or let a part of the project read it"
 CRITERION = {name: Param(name, "str", "''") for name in ("target", "output")}  # of the loss of a plain module
 
 
@@ -30,13 +42,13 @@ def check_keys(layout: Layout, strict: bool) -> Iterator[Problem]:
     for split, table in layout.splits.items():
         yield from _check_split(split, table, layout, strict)
     for section in (name for name, (kind, _) in SECTIONS.items() if not kind):
-        yield from _check_lists(section, entry(layout.doc, section))
+        yield from _check_lists(section, layout.doc.table(section))
 
 
 def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterator[Problem]:
     handed = _handed(slot)
     params = _params(slot, part, layout)
-    for key, value in entries(slot.table):
+    for key, value in slot.table.items():
         if key == "type" or key in NOT_PASSED.get(slot.section, ()):
             continue
         if key in handed:
@@ -51,10 +63,15 @@ def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterato
             yield _unknown(slot, part, key, [*params, *_extra(slot, layout)], layout)
         elif _unclaimed(slot, part, key, layout):
             yield _unclaimed_problem(slot, part, key, layout, strict)
-    missing = list(_missing(slot, part, params, handed)) if slot.parent is None else []
+    missing = list(_missing(slot, part, params, handed)) if _needs_all(slot, part, layout) else []
     yield from missing
     if part.ours and not missing:
         yield from _check_rules(slot, part, params, layout)
+
+
+def _needs_all(slot: Slot, part: Part, layout: Layout) -> bool:
+    """Whether nobody but its table and those who are known can give what a part requires."""
+    return slot.parent is None or (slot.built_by_loader and not part.function and not _takes_any(slot, part, layout))
 
 
 def _params(slot: Slot, part: Part, layout: Layout) -> dict[str, Param]:
@@ -106,6 +123,8 @@ def _handed(slot: Slot) -> dict[str, str]:
 
 
 def _takes_any(slot: Slot, part: Part, layout: Layout) -> bool:
+    if slot.built_by_loader:
+        return part.old_style or layout.own_loading is not None
     if slot.parent is not None:
         return part.old_style or slot.parent.part is None or slot.parent.part.old_style
     if slot.section == "model" and part.is_plain_model:
@@ -164,7 +183,7 @@ def _near(slot: Slot, part: Part) -> list[str]:
 
 
 def _unclaimed_problem(slot: Slot, part: Part, key: str, layout: Layout, strict: bool) -> Problem:
-    hint = did_you_mean(key, _near(slot, part)) or _elsewhere(key, slot, layout) or DEEP
+    hint = did_you_mean(key, _near(slot, part)) or _elsewhere(key, slot, layout) or UNREAD
     return slot.problem(f"nothing in the source of {part.name} reads {key!r}", key, hint=hint, error=strict)
 
 
@@ -186,7 +205,8 @@ def _elsewhere(key: str, slot: Slot, layout: Layout) -> str:
 def _missing(slot: Slot, part: Part, params: dict[str, Param], handed: dict[str, str]) -> Iterator[Problem]:
     for param in params.values():
         first_pipe = slot.kind == "data pipe" and param.name == "datapipe" and not slot.order
-        if param.required and not has(slot.table, param.name) and param.name not in handed and param.name != "type":
+        given = param.name in slot.table or param.name in handed or param.name == "type"
+        if param.required and not given and not (slot.built_by_loader and param.name in GIVEN_BY_LOADER):
             if first_pipe and slot.part is not None and slot.part.ours:
                 hint = 'the first pipe reads from its own table: datapipe = ["file"]'
             else:
@@ -202,11 +222,11 @@ def _check_type(slot: Slot, part: Part, param: Param, value: Any) -> Iterator[Pr
 def _check_rules(slot: Slot, part: Part, params: dict[str, Param], layout: Layout) -> Iterator[Problem]:
     """What is wrong with the values together; not asked while one of them is wrong by itself."""
     values = {name: slot.value(name) for name in params} | network_sizes(slot, layout)
-    given = [param for name, param in params.items() if has(slot.table, name)]
+    given = [param for name, param in params.items() if name in slot.table]
     if all(fits(values[param.name], param.annotation, param.default) for param in given):
         for klass in part.line:
             for key, text, hint in broken(klass.dotted, values):
-                yield slot.problem(text, key if has(slot.table, key) else "", hint=hint)
+                yield slot.problem(text, key if key in slot.table else "", hint=hint)
 
 
 def _lenient(part: Part) -> bool:
@@ -214,39 +234,40 @@ def _lenient(part: Part) -> bool:
     return part.takes_kwargs and not part.ours
 
 
-def _check_lists(section: str, table: Any) -> Iterator[Problem]:
+def _check_lists(section: str, table: Table) -> Iterator[Problem]:
     """A table that only holds lists of parts."""
     names = [path.partition(".")[2] for path in LISTS if path.startswith(f"{section}.")]
-    for key, _ in entries(table) if is_table(table) else ():
+    for key in table:
         if key not in names:
             hint = did_you_mean(key, names) or f"it takes {' and '.join(names)}: lists of parts with a type each"
-            yield Problem(f"[{section}] takes no {key!r}", where(table, key), section, hint)
+            yield Problem(f"[{section}] takes no {key!r}", table.where(key), section, hint)
 
 
 # -- data sets: `pipes` are parts, everything else goes to the loader
 
 
-def _check_split(split: str, table: Any, layout: Layout, strict: bool) -> Iterator[Problem]:
+def _check_split(split: str, table: Table, layout: Layout, strict: bool) -> Iterator[Problem]:
     section = f"task.datasets.{split}"
-    task = layout.at("task")
-    loads = task.part.method("load_dataset") if task and task.part else None
-    own = loads is not None and not loads[0].dotted.startswith("alchemy.")
+    task, own = layout.at("task"), layout.own_loading
     known_task = task is not None and task.part is not None and task.part.readable
-    if known_task and not own and not has(table, "pipes"):
+    if known_task and not own and "pipes" not in table:
         hint = 'name its parts: pipes = [{ type = "..." }, ..]'
-        yield Problem(f"the split {split!r} has no 'pipes' to read from", where(table), section, hint)
-    for key, value in entries(table):
-        if key == "pipes":
+        yield Problem(f"the split {split!r} has no 'pipes' to read from", table.where(), section, hint)
+    wrong = [(key, *row) for key, value in table.items() for row in misfits(key, value, LOADER.get(key, ""))]
+    for key, text, hint in wrong or broken_options(table):
+        yield Problem(text, table.where(key), section, hint, error=bool(wrong) or not own)
+    for key, value in table.items():
+        if key in BUILT_BY_LOADER and isinstance(value, Table) and "type" not in value and not own:
+            hint = f'write {key} = {{ type = "package.module.Name", ... }}'
+            yield Problem(f"{key} needs a 'type'", table.where(key), section, hint)
+        elif key in LOADER or key == "pipes":
             continue
-        if key in LOADER:
-            for text, hint in misfits(key, value, LOADER[key]):
-                yield Problem(text, where(table, key), section, hint)
-        elif not known_task or not own:
+        elif own and task is not None and task.part is not None:
+            place = Problem("", table.where(key), section, error=strict)
+            yield from _own_loading(task.part, own, key, place, layout)
+        else:
             hint = did_you_mean(key, [*LOADER, "pipes"]) or "it takes 'pipes' and the arguments of torch's DataLoader"
-            yield Problem(f"the loader takes no {key!r}", where(table, key), section, hint, known_task or strict)
-        elif loads is not None and task is not None and task.part is not None:
-            place = Problem("", where(table, key), section, error=strict)
-            yield from _own_loading(task.part, loads, key, place, layout)
+            yield Problem(f"the loader takes no {key!r}", table.where(key), section, hint, known_task or strict)
 
 
 def _own_loading(
@@ -260,4 +281,4 @@ def _own_loading(
     hint = did_you_mean(key, [*LOADER, *names, "pipes"])
     if hint or not forwards(function):
         text = f"nothing in the source of {part.name} reads {key!r}"
-        yield replace(place, message=text, hint=hint or DEEP)
+        yield replace(place, message=text, hint=hint or UNREAD)

@@ -128,7 +128,7 @@ def _again(doc: Document) -> Document:
 
 
 def _choose(body: Table, layer: _Layer, variant: str, name: str, problems: list[Problem]) -> dict[str, Any]:
-    delta = layer.variants.peek(variant)
+    delta = layer.variants.get(variant)
     if not isinstance(delta, Table):
         offer = f"there are {', '.join(layer.variants)}" if layer.variants else "the file has no [variant.NAME] tables"
         hint = (did_you_mean(variant, layer.variants) if variant else "") or offer
@@ -181,10 +181,10 @@ def _take_bases(table: Table, problems: list[Problem]) -> list[tuple[str, str]]:
 
 
 def _take_variants(table: Table, problems: list[Problem]) -> Table:
-    if not isinstance(table.peek("variant"), Table):
+    if not isinstance(table.get("variant"), Table):
         return Table()
     variants: Table = table.pop("variant")
-    for name, delta in variants.entries():
+    for name, delta in variants.items():
         if not isinstance(delta, Table):
             hint = f"write [variant.{name}] and its keys below"
             problems.append(Problem(f"variant.{name} must be a table", variants.where(name), hint=hint))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from alchemy.config.merge import assign, find, has
+from alchemy.config.merge import assign, find
 from alchemy.config.scan import Path, split_key
-from alchemy.config.tables import DEFAULT_TYPES, LATER, LOADER, NAMED_OPTIM, NOT_PASSED, SECTIONS, TOP_LEVEL, WRAPPER
+from alchemy.config.tables import DEFAULT_TYPES, LATER, NAMED_OPTIM, NOT_PASSED, SECTIONS, TOP_LEVEL, WRAPPER
 from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.config.values import decode, dotted, literal
 from alchemy.errors import Problem, did_you_mean
+from alchemy.rules import LOADER
 
 # tables that may be opened from the command line though the file has none
 _TABLES = (*SECTIONS, *LATER)
@@ -102,7 +103,7 @@ def _split(text: str) -> tuple[list[str], str | None]:
 
 def _refuse_loading(doc: Document, key: str) -> None:
     """What decides which files and tables are read is no longer there to be changed."""
-    if key in _READ_BEFORE and not has(doc, key):  # a project may have a plain key of that name
+    if key in _READ_BEFORE and key not in doc:  # a project may have a plain key of that name
         raise Refused(f"{key} is read before overrides", _READ_BEFORE[key])
 
 
@@ -113,13 +114,13 @@ def _walk(doc: Document, keys: list[str]) -> Table | Array:
         path: Path = tuple(keys[:depth])
         if isinstance(node, Array):
             node = node[_index(node, key, path)]
-        elif isinstance(node, Table) and has(node, key):
-            node = node.peek(key)
+        elif isinstance(node, Table) and key in node:
+            node = node.get(key)
         elif isinstance(node, Table):
             if depth or key not in _TABLES:
                 raise _no_such(node, key, path)
             assign(node, key, Table(origin=COMMAND_LINE), COMMAND_LINE)
-            node = node.peek(key)
+            node = node.get(key)
         if not isinstance(node, Table | Array):
             raise Refused(f"{dotted((*path, key))} is a value and has no keys")
     return node
@@ -142,7 +143,7 @@ def _delete(parent: Table | Array, keys: list[str]) -> None:
     path: Path = tuple(keys[:-1])
     if isinstance(parent, Array):
         del parent[_index(parent, keys[-1], path)]
-    elif has(parent, keys[-1]):
+    elif keys[-1] in parent:
         del parent[keys[-1]]
     else:
         raise _no_such(parent, keys[-1], path)
@@ -155,12 +156,12 @@ def _set(doc: Document, parent: Table | Array, keys: list[str], text: str, where
         value = _fitting(text, parent[index], path)
         parent[index] = Table(value, origin=COMMAND_LINE) if isinstance(value, dict) else value
         return None
-    old = parent.peek(key)
+    old = parent.get(key)
     value = _fitting(text, old, path)
     if value == {"delete": True}:
         _delete(parent, keys)
         return None
-    hint = "" if has(parent, key) else did_you_mean(key, [*parent, *(_TABLES if parent is doc else ())])
+    hint = "" if key in parent else did_you_mean(key, [*parent, *(_TABLES if parent is doc else ())])
     assign(parent, key, value, COMMAND_LINE)
     if hint and not _is_known(parent, path):
         return Problem(f"{dotted(path)} is a new key, it replaces nothing", where, hint=hint, error=False)
@@ -179,7 +180,7 @@ def _is_known(parent: Table, path: Path) -> bool:
             return True
     if head[:2] == ["task", "datasets"] and len(head) == 3:
         return key in LOADER or key == "pipes"
-    kind = parent.peek("type") or DEFAULT_TYPES.get(section)
+    kind = parent.get("type") or DEFAULT_TYPES.get(section)
     part = find(kind) if isinstance(kind, str) else None
     if part is None:
         return False
@@ -191,7 +192,7 @@ def _is_known(parent: Table, path: Path) -> bool:
 
 def _fitting(text: str, old: Any, path: Path) -> Any:
     value = typed(text, old)
-    if isinstance(old, Table) and old and not isinstance(value, dict) and value is not None and not has(old, "dyn"):
+    if isinstance(old, Table) and old and not isinstance(value, dict) and value is not None and "dyn" not in old:
         raise Refused(f"{dotted(path)} is a table", f"set one of its keys: {', '.join(old)}")
     if isinstance(old, Array) and not isinstance(value, list | dict) and value is not None:
         name = dotted(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +10,11 @@ from functools import cached_property
 from typing import Any
 
 from alchemy.config.modules import locate, read
+from alchemy.config.names import Class
 from alchemy.config.signature import literal
 from alchemy.config.source import KINDS, Gap, Part, look, project_words
 from alchemy.config.tables import (
+    BUILT_BY_LOADER,
     DEFAULT_TYPES,
     INNER_TYPES,
     LISTS,
@@ -21,6 +24,7 @@ from alchemy.config.tables import (
     SAMPLERS,
     SECTIONS,
 )
+from alchemy.config.tree import Array, Document, Table
 from alchemy.errors import Problem
 
 
@@ -29,14 +33,19 @@ class Slot:
     """One table with a `type`: what kind of part it wants, and the part that was found for it."""
 
     section: str
-    table: Any
+    table: Table
     kind: str = ""
     part: Part | None = None
     parent: Slot | None = None
 
     @property
     def name(self) -> str:
-        return self.part.name if self.part else str(entry(self.table, "type", "")).rpartition(".")[2]
+        return self.part.name if self.part else str(self.table.get("type", "")).rpartition(".")[2]
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is known to be a part of alchemy."""
+        return self.part is not None and self.part.ours
 
     @property
     def order(self) -> int:
@@ -44,16 +53,26 @@ class Slot:
         last = self.section.rpartition(".")[2]
         return int(last) if last.isdigit() else 0
 
+    @property
+    def built_by_loader(self) -> bool:
+        """Whether it is a sampler or the like, in the table of a split."""
+        key = self.section.removeprefix(f"{self.parent.section}.").partition(".")[0] if self.parent else ""
+        return self.parent is not None and self.parent.is_split and key in BUILT_BY_LOADER
+
+    @property
+    def is_split(self) -> bool:
+        return self.section.startswith("task.datasets.") and self.kind == "" and self.parent is None
+
     def is_a(self, *names: str) -> bool:
         return self.part.is_a(*names) if self.part else self.name in names
 
     def problem(self, message: str, key: str = "", *, hint: str = "", error: bool = True) -> Problem:
-        return Problem(message, where=where(self.table, key), section=self.section, hint=hint, error=error)
+        return Problem(message, where=self.table.where(key), section=self.section, hint=hint, error=error)
 
     def value(self, key: str) -> Any:
         """What the part will get for `key`: the config's value, or the default that its source shows."""
-        if has(self.table, key):
-            return entry(self.table, key)
+        if key in self.table:
+            return self.table[key]
         param = self.part.param(key) if self.part else None
         return None if param is None or param.required else literal(param.default)
 
@@ -62,7 +81,7 @@ class Slot:
 class Layout:
     """All parts of a config, and what was wrong with how they are written down."""
 
-    doc: Any
+    doc: Document
     roots: tuple[str, ...]
     slots: list[Slot] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -79,10 +98,16 @@ class Layout:
         return [s for s in self.slots if s.kind == kind and s.parent is None]
 
     @property
-    def splits(self) -> dict[str, Any]:
-        task = entry(self.doc, "task", None)
-        datasets = entry(task, "datasets", None) if is_table(task) else None
-        return {k: v for k, v in entries(datasets) if is_table(v)} if is_table(datasets) else {}
+    def splits(self) -> dict[str, Table]:
+        datasets = self.doc.table("task").table("datasets")
+        return {split: table for split, table in datasets.items() if isinstance(table, Table)}
+
+    @cached_property
+    def own_loading(self) -> tuple[Class, ast.FunctionDef] | None:
+        """The `load_dataset` that a project's task has of its own: it may read anything from the table of a split."""
+        task = self.at("task")
+        found = task.part.method("load_dataset") if task and task.part else None
+        return found if found and not found[0].dotted.startswith("alchemy.") else None
 
     @cached_property
     def words(self) -> frozenset[str]:
@@ -96,29 +121,29 @@ class Layout:
         return frozenset(found)
 
 
-def collect(doc: Any, roots: Sequence[str]) -> Layout:
+def collect(doc: Document, roots: Sequence[str]) -> Layout:
     """Finds every part that the config names."""
     layout = Layout(doc, tuple(roots))
-    runner = entry(doc, "runner", None)
+    runner = doc.get("runner")
     if isinstance(runner, str):
-        _add(layout, Slot("runner", {"type": runner}, "runner"), where(doc, "runner"))
+        _add(layout, Slot("runner", Table({"type": runner}, origin=doc.origin_of("runner")), "runner"))
     for section, (kind, needs_type) in SECTIONS.items():
-        table = entry(doc, section, None)
-        if is_table(table):
+        table = doc.get(section)
+        if isinstance(table, Table):
             if section == "optim" and (is_several(table) or _is_mixed(table)):
                 _collect_several(layout, section, table, kind)
-            elif needs_type or (kind and has(table, "type") and not _own_word(layout, section, table)):
+            elif needs_type or (kind and "type" in table and not _own_word(layout, section, table)):
                 _add(layout, Slot(section, table, kind))
         elif table is not None:
-            _wrong(layout, f"[{section}] must be a table", where(doc, section), section)
+            _wrong(layout, f"[{section}] must be a table", doc.where(section), section)
     for section, kind in LISTS.items():
-        _collect_list(layout, doc, section, kind)
-    task = entry(doc, "task", None)
-    datasets = entry(task, "datasets", None) if is_table(task) else None
-    for split, table in entries(datasets) if is_table(datasets) else ():
-        if not is_table(table):
-            _wrong(layout, f"the split {split!r} must be a table", where(datasets, split), f"task.datasets.{split}")
-        elif has(table, "pipes"):
+        head = section.rpartition(".")[0]
+        _collect_list(layout, doc.table(head) if head else doc, section, kind)
+    datasets = doc.table("task").table("datasets")
+    for split, table in datasets.items():
+        if not isinstance(table, Table):
+            _wrong(layout, f"the split {split!r} must be a table", datasets.where(split), f"task.datasets.{split}")
+        else:
             _collect_list(layout, table, f"task.datasets.{split}.pipes", "data pipe")
     for split, table in layout.splits.items():
         slots = Slot(f"task.datasets.{split}", table)
@@ -132,55 +157,53 @@ def collect(doc: Any, roots: Sequence[str]) -> Layout:
     return layout
 
 
-def is_several(table: Any) -> bool:
+def is_several(table: dict[str, Any]) -> bool:
     """Whether [optim] holds several optimisers, each in a table with a name of its own."""
-    return bool(table) and not has(table, "type") and all(is_table(inner) for _, inner in entries(table))
+    return bool(table) and "type" not in table and all(isinstance(inner, dict) for inner in table.values())
 
 
-def _is_mixed(table: Any) -> bool:
+def _is_mixed(table: Table) -> bool:
     """Whether it holds several optimisers, and beside them what was meant for each."""
-    return not has(table, "type") and any(is_table(inner) and has(inner, "type") for _, inner in entries(table))
+    return "type" not in table and any(isinstance(inner, Table) and "type" in inner for inner in table.values())
 
 
-def _collect_several(layout: Layout, section: str, table: Any, kind: str) -> None:
-    for name, inner in entries(table):
-        if is_table(inner):
-            _add(layout, Slot(f"{section}.{name}", inner, kind), where(table, name))
+def _collect_several(layout: Layout, section: str, table: Table, kind: str) -> None:
+    for name, inner in table.items():
+        if isinstance(inner, Table):
+            _add(layout, Slot(f"{section}.{name}", inner, kind))
         else:
             text = f"beside the tables [{section}.NAME], [{section}] holds nothing else: move {name!r} into them"
-            _wrong(layout, text, where(table, name), section)
+            _wrong(layout, text, table.where(name), section)
 
 
-def _own_word(layout: Layout, section: str, table: Any) -> bool:
+def _own_word(layout: Layout, section: str, table: Table) -> bool:
     """Whether an old-style model reads the table itself and names its loss in a word of its own: `type = "ce"`."""
     model = layout.at("model")
-    if section != "criterion" or model is None or "." in str(entry(table, "type")):
+    if section != "criterion" or model is None or "." in str(table.get("type")):
         return False
     return model.part is None or model.part.old_style
 
 
-def _collect_list(layout: Layout, owner: Any, section: str, kind: str) -> None:
-    head, _, key = section.rpartition(".")
-    if head in SECTIONS:
-        owner = entry(owner, head, None)
-    if not is_table(owner) or not has(owner, key):
+def _collect_list(layout: Layout, owner: Table, section: str, kind: str) -> None:
+    key = section.rpartition(".")[2]
+    if key not in owner:
         return
-    items = entry(owner, key)
+    items = owner[key]
     if not isinstance(items, list):
-        _wrong(layout, f"{key!r} must be a list of tables", where(owner, key), section, '[{ type = "..." }, ...]')
+        _wrong(layout, f"{key!r} must be a list of tables", owner.where(key), section, '[{ type = "..." }, ...]')
         return
     for i, item in enumerate(items):
-        if is_table(item):
-            _add(layout, Slot(f"{section}.{i}", item, kind), where(item) or where(owner, key))
+        if isinstance(item, Table):
+            _add(layout, Slot(f"{section}.{i}", item, kind))
         else:
             text = f"{_article(kind)} must be a table, not {item!r}"
-            _wrong(layout, text, where(owner, key), f"{section}.{i}", f'write {{ type = "{item}" }}')
+            _wrong(layout, text, owner.where(key), f"{section}.{i}", f'write {{ type = "{item}" }}')
 
 
 def _nested(layout: Layout, parent: Slot, skip: tuple[str, ...]) -> None:
     """Parts inside the table of a part, such as a collate or an encoder; what they mean is the parent's business."""
     for section, table in _inner_tables(parent.table, parent.section, skip=skip):
-        dotted = entry(table, "type", None)
+        dotted = table.get("type")
         if isinstance(dotted, str) and "." in dotted:
             found = look(dotted, layout.roots)
             if isinstance(found, Part):
@@ -188,15 +211,15 @@ def _nested(layout: Layout, parent: Slot, skip: tuple[str, ...]) -> None:
                 _untyped(layout, layout.slots[-1])
             elif found.reason != "unreadable":
                 sure = parent.kind == "" or (parent.part is not None and not parent.part.old_style)
-                layout.problems.append(_gap_problem(found, dotted, section, where(table, "type"), error=sure))
+                layout.problems.append(_gap_problem(found, dotted, section, table.where("type"), error=sure))
 
 
 def _untyped(layout: Layout, slot: Slot) -> None:
     """Tables that need not say their type, since the part around them knows it."""
     for (path, key), default in INNER_TYPES.items():
-        found, inner = look(default, layout.roots), entry(slot.table, key, None)
-        if entry(slot.table, "type") == path and isinstance(found, Part) and is_table(inner):
-            rows = [(name, table) for name, table in entries(inner) if is_table(table) and not has(table, "type")]
+        found, inner = look(default, layout.roots), slot.table.get(key)
+        if slot.table.get("type") == path and isinstance(found, Part) and isinstance(inner, Table):
+            rows = [(name, table) for name, table in inner.items() if isinstance(table, Table) and "type" not in table]
             layout.slots += [Slot(f"{slot.section}.{key}.{name}", table, "", found, slot) for name, table in rows]
 
 
@@ -204,8 +227,8 @@ def _owned(layout: Layout, slot: Slot) -> None:
     """Tables without a type that are the arguments of a class which only the part around them builds."""
     line = (f"{slot.part.module}.{slot.part.name}", *slot.part.bases) if slot.part else ()
     for (path, key), default in OWN_TYPES.items():
-        inner = entry(slot.table, key, None)
-        if path in line and is_table(inner):
+        inner = slot.table.get(key)
+        if path in line and isinstance(inner, Table):
             found = look(default, layout.roots)
             if isinstance(found, Part):
                 layout.slots.append(Slot(f"{slot.section}.{key}", inner, "", found, slot))
@@ -214,17 +237,17 @@ def _owned(layout: Layout, slot: Slot) -> None:
 def _named_code(layout: Layout, slot: Slot) -> None:
     """Functions and classes that a table names by their import path alone: `fn = "src.text.split"`."""
     for key in NAMES_CODE:
-        dotted = entry(slot.table, key, None)
+        dotted = slot.table.get(key)
         ours = slot.part.ours if slot.part else slot.kind == ""
         if isinstance(dotted, str) and ours:
             found = look(dotted, layout.roots)
             if isinstance(found, Gap) and found.reason not in ("unreadable", "syntax"):
                 why = "it is not an import path" if found.reason == "form" else found.message
-                _wrong(layout, f"{key} = {dotted!r}: {why}", where(slot.table, key), slot.section, found.hint)
+                _wrong(layout, f"{key} = {dotted!r}: {why}", slot.table.where(key), slot.section, found.hint)
             elif key in SAMPLERS and _is_function(found, dotted):
                 hint = "name a class, such as torch.utils.data.RandomSampler"
                 text = f"{key} = {dotted!r} is a function, and cannot be iterated over"
-                _wrong(layout, text, where(slot.table, key), slot.section, hint)
+                _wrong(layout, text, slot.table.where(key), slot.section, hint)
 
 
 def _is_function(found: Part | Gap, dotted: str) -> bool:
@@ -232,25 +255,24 @@ def _is_function(found: Part | Gap, dotted: str) -> bool:
     return found.function if isinstance(found, Part) else dotted.split(".")[0] in sys.stdlib_module_names
 
 
-def _inner_tables(value: Any, section: str, skip: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    rows = entries(value) if is_table(value) else enumerate(value)
-    for key, item in rows:
-        if isinstance(item, dict | list) and key not in skip:
+def _inner_tables(value: Table | Array, section: str, skip: tuple[str, ...] = ()) -> Iterator[tuple[str, Table]]:
+    for key, item in value.items() if isinstance(value, Table) else enumerate(value):
+        if isinstance(item, Table | Array) and key not in skip:
             path = f"{section}.{key}"
-            if isinstance(item, dict) and has(item, "type"):
+            if isinstance(item, Table) and "type" in item:
                 yield path, item
             yield from _inner_tables(item, path)
 
 
-def _add(layout: Layout, slot: Slot, fallback: str = "") -> None:
+def _add(layout: Layout, slot: Slot) -> None:
     """Looks the part of a slot up, and notes what is wrong with its `type`."""
     layout.slots.append(slot)
-    place = where(slot.table, "type") or where(slot.table) or fallback
-    if not has(slot.table, "type") and slot.section not in DEFAULT_TYPES:
+    place = slot.table.where("type")
+    if "type" not in slot.table and slot.section not in DEFAULT_TYPES:
         hint = f'write type = "package.module.Class"; `alchemy parts {_slug(slot.kind)}` lists what there is'
         _wrong(layout, f"{_article(slot.kind)} needs a 'type'", place, slot.section, hint)
         return
-    dotted = entry(slot.table, "type", DEFAULT_TYPES.get(slot.section))
+    dotted = slot.table.get("type", DEFAULT_TYPES.get(slot.section))
     if not isinstance(dotted, str):
         hint = "write it like 'package.module.Class'"
         _wrong(layout, f"'type' must be a text, not {dotted!r}", place, slot.section, hint)
@@ -303,27 +325,3 @@ def _wrong(layout: Layout, message: str, place: str, section: str, hint: str = "
 
 def _foreign(part: Part) -> bool:
     return part.ours or part.module.split(".")[0] in ("torch", "transformers", "torchvision", "timm")
-
-
-# -- reading a tree without counting as a reader
-
-
-def is_table(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def has(table: Any, key: str) -> bool:
-    return dict.__contains__(table, key)
-
-
-def entry(table: Any, key: str, default: Any = None) -> Any:
-    return dict.get(table, key, default)
-
-
-def entries(table: Any) -> list[tuple[str, Any]]:
-    return list(dict.items(table))
-
-
-def where(table: Any, key: str = "") -> str:
-    find = getattr(table, "where", None)
-    return str(find(key)) if callable(find) else ""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from alchemy.config.merge import brief, has
+from alchemy.config.merge import brief
 from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.errors import Problem
 
@@ -35,8 +35,8 @@ MISPLACED = {
 def rename(layer: Table) -> None:
     """Gives the old spellings of one layer their new names, so that what a later layer says goes before it."""
     for row in OLD_SPELLINGS:
-        for table in _tables(layer.peek(row.section), row.section):
-            if has(table, row.old) and not has(table, row.new):
+        for table in _tables(layer.get(row.section), row.section):
+            if row.old in table and row.new not in table:
                 _rename(table, row)
 
 
@@ -45,12 +45,12 @@ def respell(doc: Document) -> list[Problem]:
     notes = []
     rename(doc)
     for row in OLD_SPELLINGS:
-        found = doc.peek(row.section)
+        found = doc.get(row.section)
         for index, table in enumerate(_tables(found, row.section)):
             section = f"{row.section}.{index}" if isinstance(found, Array) else row.section
             notes += [_note(row, place, section, use) for place, use in _settle(table, row)]
     for key, hint in MISPLACED.items():
-        if has(doc, key):
+        if key in doc:
             notes.append(Problem(f"{key!r} does nothing here", doc.where(key), hint=hint, error=False))
     return notes
 
@@ -69,7 +69,7 @@ def _tables(found: Any, section: str) -> list[Table]:
     """The tables of a section: itself, or its parts, which a delta gives by name."""
     if isinstance(found, Table) and section != "plugins":
         return [found]
-    items = [item for _, item in found.entries()] if isinstance(found, Table) else found
+    items = [item for _, item in found.items()] if isinstance(found, Table) else found
     if not isinstance(items, list):
         return []
     # an empty table in place of what is none keeps the numbers of the others
@@ -78,7 +78,7 @@ def _tables(found: Any, section: str) -> list[Table]:
 
 def _rename(table: Table, row: Old) -> None:
     """In its place, so that the order of the keys stays."""
-    entries = [(key, item, table.origins.get(key, table.origin)) for key, item in table.entries()]
+    entries = [(key, item, table.origin_of(key)) for key, item in table.items()]
     table.clear()
     for key, item, origin in entries:
         if key == row.old:
@@ -88,16 +88,16 @@ def _rename(table: Table, row: Old) -> None:
 
 def _settle(table: Table, row: Old) -> list[tuple[str, str]]:
     """Where the old name was used in a table, and what becomes of it there."""
-    if not has(table, row.new):
+    if row.new not in table:
         return []
-    value, top = table.peek(row.new), table.origins.get(row.new, table.origin)
+    value, top = table.get(row.new), table.origin_of(row.new)
     story = list(_story(top))
     places = [(str(o), _use(value, row, last=o is top)) for o in story if o.spelt == row.old]
-    kind = table.peek("type")
+    kind = table.get("type")
     # a project's own part may read the old name itself, so there it is kept beside the new one
     keep = isinstance(kind, str) and not kind.startswith("alchemy.")
-    if has(table, row.old):
-        places.append((table.where(row.old), _use(value, row, last=table.peek(row.old) == value)))
+    if row.old in table:
+        places.append((table.where(row.old), _use(value, row, last=table.get(row.old) == value)))
         if not keep:
             del table[row.old]
     if any(origin.spelt == row.old for origin in story):

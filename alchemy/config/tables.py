@@ -85,35 +85,6 @@ GIVEN = {
     "network": ("source_size", "target_size"),
 }
 
-# what the loader takes: torch's arguments and our own, with the annotation to check against
-LOADER = {
-    "batch_size": "Annotated[int, Ge(1)] | None",
-    "shuffle": "bool | None",
-    "sampler": "",
-    "batch_sampler": "",
-    "num_workers": "Annotated[int, Ge(0)]",
-    "collate_fn": "",
-    "pin_memory": "bool",
-    "drop_last": "bool",
-    "timeout": "Annotated[float, Ge(0)]",
-    "worker_init_fn": "",
-    "multiprocessing_context": "str | None",
-    "generator": "",
-    "prefetch_factor": "Annotated[int, Ge(1)] | None",
-    "persistent_workers": "bool",
-    "pin_memory_device": "str",
-    "in_order": "bool",
-    "per_device": "bool",
-    "max_tokens": "Annotated[int, Ge(1)] | None",
-    "max_sentences": "Annotated[int, Ge(1)] | None",
-    "required_batch_size_multiple": "Annotated[int, Ge(1)]",
-    "tokens_of": "str",
-    "length_of": "str | list[str]",
-    "max_length": "Annotated[int, Ge(1)] | None",
-    "too_long": "Literal['error', 'skip', 'truncate']",
-    "sort_by_length": "bool",
-}
-
 # tables inside a key of a part that are of this type, unless they name another
 INNER_TYPES = {("alchemy.data.collate.Pad", "fields"): "alchemy.data.columns.Padded"}
 
@@ -121,7 +92,9 @@ INNER_TYPES = {("alchemy.data.collate.Pad", "fields"): "alchemy.data.columns.Pad
 OWN_TYPES = {("alchemy.tasks.translation.Translation", "limits"): "alchemy.generate.Limits"}
 
 # keys whose text is the import path of a function or class
-NAMES_CODE = ("fn", "collate_fn", "sampler", "batch_sampler", "worker_init_fn")
+BUILT_BY_LOADER = ("collate_fn", "sampler", "batch_sampler", "worker_init_fn")
+NAMES_CODE = ("fn", *BUILT_BY_LOADER)
+GIVEN_BY_LOADER = ("data_source", "dataset", "generator", "seed")  # to what it builds, where the table does not
 SAMPLERS = ("sampler", "batch_sampler")  # of these, the ones that must be iterated over
 
 # what one of several optimisers, `[optim.<name>]`, takes beside its own keys, with the annotation to check against

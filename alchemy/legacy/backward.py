@@ -14,7 +14,7 @@ from alchemy.constraints import PositiveInt
 from alchemy.context import Run, current_run
 from alchemy.nn.reduce import by_name, differentiable, mean, weighted_sum
 from alchemy.observe import Loss
-from alchemy.registry import Registrable, build, construct, filled_from
+from alchemy.registry import Registrable, build, construct
 from alchemy.update import GradientUpdater
 
 
@@ -44,7 +44,6 @@ class DefaultBackwardHandler(BackwardHandler):
     several optimisers that a loss is for.
     """
 
-    @filled_from(lambda: current_run().table("backward"))
     def __init__(
         self,
         *,

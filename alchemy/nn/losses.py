@@ -39,6 +39,8 @@ class Loss(nn.Module, Registrable):
     Sums, not means: micro-batches and ranks differ in size, and the backward handler divides once, by the whole count.
     """
 
+    ignore_index: int = -100  # the target that counts for nothing
+
     def __init__(self) -> None:  # without it the **kwargs of nn.Module would be taken for keys of the config
         super().__init__()
 
@@ -169,6 +171,9 @@ class Foreign(Loss):
         super().__init__()
         self.function = function  # registered as a submodule where it is one, so that its parameters are trained
         self.summed, self.by_row, self.options = summed, by_row, options
+        settings = vars(function) if isinstance(function, nn.Module) else options
+        self.ignores = "ignore_index" in settings
+        self.ignore_index = settings.get("ignore_index", self.ignore_index)
 
     def forward(self, logits: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Count]:
         value = self.function(logits, target, *args, **self.options, **kwargs)
@@ -180,11 +185,10 @@ class Foreign(Loss):
     def _count(self, logits: Tensor, target: Tensor) -> Count:
         if self.by_row:
             return int(target.shape[0])
-        options = vars(self.function) if isinstance(self.function, nn.Module) else self.options
-        if "ignore_index" not in options:
+        if not self.ignores:
             return target.numel()
         weight = getattr(self.function, "weight", self.options.get("weight"))
-        return _class_count(logits, target, options["ignore_index"], weight)
+        return _class_count(logits, target, self.ignore_index, weight)
 
 
 class _NoLoss(Loss):

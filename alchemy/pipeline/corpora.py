@@ -15,7 +15,7 @@ from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.tokenizers import keep
+from alchemy.pipeline.tokenizers import keep_tokenizer
 
 __all__ = ["Mapped", "Parallel"]
 
@@ -34,10 +34,11 @@ class _Source(LstDataPipeline, Cuts):
             hint = "say what rows are filled up with: pad = 0, if the model looks at the lengths"
             raise AlchemyError(f"the tokenizer of {lacking[0]} has no token for padding", hint=hint)
         self.pads: dict[str, Any] = own
+        self.digest = hash_text(" ".join(corpus.manifest.digest for corpus in corpora.values()))
         for name, corpus in corpora.items():
             tokenizer = corpus.tokenizer
             if tokenizer is not None:
-                keep(tokenizer, name, str(corpus.path))
+                keep_tokenizer(tokenizer, name, str(corpus.path))
 
     def __len__(self) -> int:
         return len(next(iter(self.corpora.values())))
@@ -51,11 +52,6 @@ class _Source(LstDataPipeline, Cuts):
         """Nothing is read sentence by sentence: `collate` reads all of a batch in one go."""
         # plain numbers: those of the loader seed the random numbers of each sample, and nobody draws any here
         return list.copy(indices) if isinstance(indices, list) else indices
-
-    @property
-    def digest(self) -> str:
-        """What a resume knows the data by: another one gives other samples under the same numbers."""
-        return hash_text(" ".join(corpus.manifest.digest for corpus in self.corpora.values()))
 
     def lengths(self) -> dict[str, np.ndarray]:
         return {name: corpus.lengths for name, corpus in self.corpora.items()}

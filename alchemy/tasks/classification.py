@@ -9,13 +9,13 @@ import torch
 
 from alchemy.constraints import Fraction, NonNegativeInt
 from alchemy.errors import AlchemyError
+from alchemy.metrics.scores import ClassScores, LabelScores, number_scores
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.itr import field_of
-from alchemy.pipeline.processors.samples import in_short, shown
+from alchemy.pipeline.processors.samples import in_short, shorten
 from alchemy.pipeline.rows import rows_of
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
-from alchemy.tasks.scores import class_scores, label_scores, number_scores
 from alchemy.tasks.text import TextTask, asked, texts_of
 
 TARGETS = {"single": "label", "multi": "labels", "regression": "label"}
@@ -79,7 +79,7 @@ class Classification(TextTask):
         found = _kinds_of(sample)
         if found and self.kind not in found:
             told = f"the task is of kind = {self.kind!r}, and a sample of kind = {found[0]!r}"
-            answer = shown(sample[TARGETS[found[0]]])
+            answer = shorten(sample[TARGETS[found[0]]])
             hint = f'set kind = "{found[0]}" in [task], or kind = "{self.kind}" in the processor'
             raise AlchemyError(f"{told}: its {TARGETS[found[0]]} is {answer}", hint=hint)
 
@@ -132,7 +132,7 @@ class Classification(TextTask):
         gold, said = [row[self.target] for row in answers], [row["pred"] for row in answers]
         if self.kind == "regression":
             return number_scores(gold, said)
-        return (class_scores if self.kind == "single" else label_scores)(gold, said, self.labels)
+        return (ClassScores if self.kind == "single" else LabelScores)(gold, said, self.labels).scores()
 
 
 def _kinds_of(sample: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from alchemy.constraints import Distinct, NonNegativeInt, NotEmpty
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.metrics.scores import ClassScores
 from alchemy.pipeline import DataPipeline, processors
 from alchemy.pipeline.encode import EncodeWords
 from alchemy.pipeline.openers import BadRow
@@ -15,7 +16,6 @@ from alchemy.pipeline.processors.relation import Marks
 from alchemy.pipeline.rows import rows_of
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
-from alchemy.tasks.scores import relation_scores
 from alchemy.tasks.text import TextTask, asked, texts_of
 
 
@@ -104,9 +104,12 @@ class Relation(TextTask):
         said = {"pred": [self.labels[place] for place in places.tolist()], "prob": best.tolist()}
         return rows_of({**asked(batch, "text", *self.marks, self.target), **said}, "Relation")
 
+    def report_options(self) -> dict[str, str]:
+        return {"other": self.other}
+
     def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
         gold, said = [row["label"] for row in answers], [row["pred"] for row in answers]
-        return relation_scores(gold, said, self.labels, self.other)
+        return ClassScores(gold, said, self.labels).relation_scores(self.other)
 
 
 def _reads_marks(name: str) -> bool:

@@ -9,6 +9,7 @@ from loguru import logger
 
 from alchemy.constraints import NonNegativeInt
 from alchemy.errors import AlchemyError
+from alchemy.metrics.scores import SpanScores, tag_accuracy
 from alchemy.pipeline import where_in
 from alchemy.pipeline.encode import EncodeWords
 from alchemy.pipeline.openers import BadRow
@@ -16,7 +17,6 @@ from alchemy.pipeline.processors.schemes import Scheme
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
 from alchemy.tasks.checks import samples_of
-from alchemy.tasks.scores import span_scores, tag_accuracy
 from alchemy.tasks.text import TextTask, texts_of
 from alchemy.text import Characters
 
@@ -144,8 +144,10 @@ class Tagging(TextTask):
             rows.append({"tokens": tokens, **gold, "pred": said, "spans": self.scheme.spans(said)})
         return rows
 
+    def report_options(self) -> dict[str, str]:
+        return {"scheme": self.scheme.name}
+
     def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
         gold, said = ([row[key] for row in answers] for key in ("tags", "pred"))
-        ended = Scheme("BIOES")
-        spans = [[ended.tags(self.scheme.spans(row), len(row)) for row in rows] for rows in (gold, said)]
-        return {**span_scores(*spans), "accuracy": tag_accuracy(gold, said)}
+        spans = SpanScores(*([self.scheme.in_bioes(row) for row in rows] for rows in (gold, said)))
+        return {**spans.scores(), "accuracy": tag_accuracy(gold, said)}

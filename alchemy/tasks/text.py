@@ -13,7 +13,7 @@ from alchemy.models.reading import InWindows, Whole
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.itr import field_of
-from alchemy.pipeline.processors.labels import keep, read_labels
+from alchemy.pipeline.processors.labels import keep_labels, read_labels
 from alchemy.pipeline.processors.samples import in_short, is_blank
 from alchemy.pipeline.report import Report
 from alchemy.pipeline.template import Template
@@ -65,7 +65,7 @@ class TextTask(AlchemyTask):
         self.tokenizer = self._learnt(tokenizer, learn) if is_class(tokenizer) else tokenizer_of(tokenizer)
         self.template = template or self.tokenizer.template(pair)
         self.reading = self._in_windows() if long == "windows" else Whole()  # as the encoder of the model does it
-        self.labels = self._find_labels(labels)
+        self.labels: list[str] = self._find_labels(labels)
 
     # -- what a subclass defines
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
@@ -157,7 +157,7 @@ class TextTask(AlchemyTask):
         return {"template": self.template, "max_length": self.max_length or longest or 0, "long": self.long}
 
     def _in_windows(self) -> InWindows:
-        row = Template(self.tokenizer, self.template, pair=False, max_length=0, long="refuse", cuts=("refuse",))
+        row = Template(self.tokenizer, self.template)
         return InWindows(size=self.max_length, overlap=self.overlap, around=row.around)
 
     def collate_options(self) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class TextTask(AlchemyTask):
         labels = self._seen_labels() if told is None else list(read_labels(told).names)
         if not isinstance(told, list):  # else the config has them; a file, and the training data, may be gone one day
             self._check_kept(labels)
-            keep(labels, TASK_LABELS)
+            keep_labels(labels, TASK_LABELS)
         return labels
 
     def _check_kept(self, labels: list[str]) -> None:

@@ -7,17 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, cast
 
 from alchemy.constraints import NotAClass
+from alchemy.data.chain import link_of
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
 from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, Writer
+from alchemy.metrics.scores import text_scores
 from alchemy.pipeline.encode import Encode
-from alchemy.pipeline.tokenizers import keep, tokenizer_of
+from alchemy.pipeline.tokenizers import keep_tokenizer, tokenizer_of
 from alchemy.registry import build, construct
 from alchemy.seeds import derive
 from alchemy.task import AlchemyTask
 from alchemy.tasks.alignment import Pair, Unit, between_words, looked_at, words_of
 from alchemy.tasks.answers import Answers
-from alchemy.tasks.scores import text_scores
 from alchemy.tasks.text import shuffle_training, texts_of
 from alchemy.text import Tokenizer
 
@@ -34,6 +35,7 @@ class Translation(AlchemyTask):
     their log-probabilities, with `alignments` pairs of numbers of "words" or "tokens", of the source and of the text.
     """
 
+    writes_texts: ClassVar[bool] = True
     reads: ClassVar[str] = "source"  # the field by whose length questions are put together
 
     def __init__(
@@ -69,7 +71,7 @@ class Translation(AlchemyTask):
     def _tokenizer(self, told: Any, side: str) -> Tokenizer:
         if told is not None:
             tokenizer = tokenizer_of(told)
-            keep(tokenizer, side, str(told))  # an error where a corpus was built with another
+            keep_tokenizer(tokenizer, side, str(told))  # an error where a corpus was built with another
             return tokenizer
         splits = (self.cfg.get("datasets") or {}).values()
         paths = [pipe[side] for split in splits for pipe in split.get("pipes") or () if side in pipe]
@@ -84,18 +86,19 @@ class Translation(AlchemyTask):
         longest = self.run.model.max_positions() if self.run.model is not None else None
         data, options = self._datasets[split]
         shuffle_training(options, split)
-        if longest is None or not hasattr(data, "lengths"):
+        link = link_of(data)
+        if longest is None or not link.lengths():
             return
         budget = options.keys() & {"max_tokens", "max_sentences"}
         if budget and options.setdefault("max_length", longest) <= longest and "too_long" in options:
             return  # long ones are left out, or cut
-        longest -= longest % getattr(data, "multiple", 1)  # rows are padded up to one
-        for side, lengths in data.lengths().items():
+        longest -= longest % link.multiple  # rows are padded up to one
+        for side, lengths in link.lengths().items():
             worst = int(lengths.argmax()) if len(lengths) else 0
             if len(lengths) and lengths[worst] > longest:
                 raise AlchemyError(
                     f"the {side} has {lengths[worst]} tokens, and the network takes {longest}",
-                    where=data.where(worst),
+                    where=link.where(worst),
                     section=f"task.datasets.{split}",
                     hint='set too_long = "skip" or "truncate" beside max_tokens, or give the network more places',
                 )

@@ -13,9 +13,9 @@ from loguru import logger
 from alchemy.constraints import NotEmpty, Sign
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow
-from alchemy.pipeline.processors.labels import keep, number_of, read_labels
-from alchemy.pipeline.processors.samples import Rows, count_of, fill, is_blank, sample_of, shown, tried, where_of
+from alchemy.pipeline.openers import BadRow, Rows
+from alchemy.pipeline.processors.labels import keep_labels, read_labels, target_of
+from alchemy.pipeline.processors.samples import FromFiles, is_blank, shorten, tried
 from alchemy.pipeline.processors.tables import Layout, Table, open_table
 
 Fields = Callable[[Any], dict[str, Any]]
@@ -23,7 +23,7 @@ LABELS = ("label", "labels")  # the columns in which labels are looked for
 
 
 @DataPipeline.register()
-class TextClassification(LstDataPipeline):
+class TextClassification(FromFiles, LstDataPipeline):
     """Texts, or pairs of texts, of csv, tsv or jsonl files, or of lines `label text`.
 
     A sample has `text`, `pair` where that column is named, and, unless the file has no labels: `label` and
@@ -31,9 +31,6 @@ class TextClassification(LstDataPipeline):
     `label`. Ids are there when `labels` is: a list, or a file with one a line. Columns are names of the header, or
     numbers from 0 for files without one. Without `label` the column is `label` or `labels`, if there is such a one.
     """
-
-    begins = True
-    __getitem__, __len__, where = sample_of, count_of, where_of
 
     def __init__(
         self,
@@ -57,11 +54,11 @@ class TextClassification(LstDataPipeline):
         self.path, self.text, self.pair, self.label = path, text, pair, label
         self.kind, self.separator = kind, separator
         self.known = read_labels(labels, label_by)
-        self.labels = list(self.known.names)
+        self.labels = self.known.names
         header = not isinstance(text, int) if header is None else header
         self.layout = Layout(format, delimiter, quote, header, encoding)
-        fill(self, path, self._read, bad)
-        keep(self.labels, "label_ids" if kind == "multi" else "label_id")
+        self.fill(path, self._read, bad)
+        keep_labels(self.labels, "label_ids" if kind == "multi" else "label_id")
 
     def _read(self, path: Path) -> Rows:
         table = open_table(path, self.layout)
@@ -77,7 +74,7 @@ class TextClassification(LstDataPipeline):
                 return self.known.single
             case "multi":
                 return lambda cell: self.known.several(self._several(cell))
-        return lambda cell: {"label": number_of(cell)}
+        return lambda cell: {"label": target_of(cell)}
 
     def _several(self, cell: Any) -> list[Any]:
         """An empty cell is a text without labels, which is well formed."""
@@ -85,7 +82,7 @@ class TextClassification(LstDataPipeline):
             return cell
         if not isinstance(cell, str):
             raise BadRow(
-                f"the labels are {shown(cell)}, expected a list, or a text with {self.separator!r} between them"
+                f"the labels are {shorten(cell)}, expected a list, or a text with {self.separator!r} between them"
             )
         if cell.lstrip().startswith("["):
             with contextlib.suppress(ValueError):
@@ -99,7 +96,7 @@ def text_field(name: str, cell: Callable[[Any], Any]) -> Fields:
     def field(row: Any) -> dict[str, Any]:
         text = cell(row)
         if not isinstance(text, str) or is_blank(text):
-            raise BadRow(f"the {name} is {shown(text)}, expected a text that is not empty")
+            raise BadRow(f"the {name} is {shorten(text)}, expected a text that is not empty")
         return {name: text}
 
     return field

@@ -10,8 +10,8 @@ from typing import Any
 
 from alchemy.data.files import COMPRESSED
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.pipeline.openers import BadRow, csv_rows, json_rows
-from alchemy.pipeline.processors.samples import Rows, in_short, lines_of
+from alchemy.pipeline.openers import BadRow, Rows, csv_rows, json_rows
+from alchemy.pipeline.processors.samples import in_short, lines_of
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
@@ -56,21 +56,17 @@ class Table:
 
     def cell(self, column: str | int) -> Callable[[Any], Any]:
         """What takes the cell of a column out of a row."""
+        names, where = self.names or [], f"{self.path}:1"
         if isinstance(column, int) and self.keyed and self.names:
-            hint = f"name one of {in_short(self.names)}"
-            raise AlchemyError(
-                f"the rows are objects, which have no column {column}", where=f"{self.path}:1", hint=hint
-            )
-        if not self.has(column) and (self.names or not self.keyed):
-            names = self.names or []
-            offer = did_you_mean(str(column), names)
-            hint = offer or (
-                f"it has {in_short(names)}" if names else "it has no header: give the number of the column"
-            )
-            raise AlchemyError(f"there is no column {column!r}", where=f"{self.path}:1", hint=hint)
-        if isinstance(column, str) and (self.names or []).count(column) > 1:
-            raise AlchemyError(f"there are two columns {column!r}", where=f"{self.path}:1", hint="give its number")
-        key = column if self.keyed or isinstance(column, int) else (self.names or []).index(column)
+            text, hint = f"the rows are objects, which have no column {column}", f"name one of {in_short(self.names)}"
+            raise AlchemyError(text, where=where, hint=hint)
+        if not self.has(column) and (names or not self.keyed):
+            there = f"it has {in_short(names)}" if names else "it has no header: give the number of the column"
+            hint = did_you_mean(str(column), names) or there
+            raise AlchemyError(f"there is no column {column!r}", where=where, hint=hint)
+        if isinstance(column, str) and names.count(column) > 1:
+            raise AlchemyError(f"there are two columns {column!r}", where=where, hint="give its number")
+        key = column if self.keyed or isinstance(column, int) else names.index(column)
         return lambda row: _cell(row, key)
 
 
