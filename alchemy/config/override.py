@@ -10,7 +10,7 @@ from typing import Any
 
 from alchemy.config.merge import assign, find
 from alchemy.config.scan import Path, split_key
-from alchemy.config.tables import DEFAULT_TYPES, LATER, NAMED_OPTIM, NOT_PASSED, SECTIONS, TOP_LEVEL, WRAPPER
+from alchemy.config.tables import DEFAULT_TYPES, LATER, NAMED_OPTIM, NOT_PASSED, SECTIONS, TOP_LEVEL
 from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.config.values import decode, dotted, literal
 from alchemy.errors import Problem, did_you_mean
@@ -186,8 +186,9 @@ def _is_known(parent: Table, path: Path) -> bool:
         return False
     if head[:1] == ["optim"] and len(head) == 2 and key in NAMED_OPTIM:
         return True
-    wrapped = head[:1] == ["optim"] and part.module.startswith("torch.") and key in WRAPPER
-    return wrapped or key in part.known or (part.old_style and key in part.own_words)
+    wrapper = find("alchemy.optim.Wrapped") if head[:1] == ["optim"] and part.is_torch_optimizer else None
+    known = part.known | (wrapper.known if wrapper else frozenset())
+    return key in known or (part.old_style and key in part.own_words)
 
 
 def _fitting(text: str, old: object, path: Path) -> Any:

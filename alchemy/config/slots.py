@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any
 
 from alchemy.config.modules import locate, read
-from alchemy.config.names import Class
 from alchemy.config.signature import literal
 from alchemy.config.source import KINDS, Gap, Part, look, project_words
 from alchemy.config.tables import (
@@ -102,12 +101,11 @@ class Layout:
         datasets = self.doc.table("task").table("datasets")
         return {split: table for split, table in datasets.items() if isinstance(table, Table)}
 
-    @cached_property
-    def own_loading(self) -> tuple[Class, ast.FunctionDef] | None:
-        """The `load_dataset` that a project's task has of its own: it may read anything from the table of a split."""
-        task = self.at("task")
-        found = task.part.method("load_dataset") if task and task.part else None
-        return found if found and not found[0].dotted.startswith("alchemy.") else None
+    def own_method(self, section: str, name: str) -> ast.FunctionDef | None:
+        """A method of the part at `section` that the project has written itself."""
+        slot = self.at(section)
+        found = slot.part.method(name) if slot and slot.part else None
+        return found[1] if found and not found[0].dotted.startswith("alchemy.") else None
 
     @cached_property
     def words(self) -> frozenset[str]:

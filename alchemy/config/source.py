@@ -159,7 +159,7 @@ class Part:
 
 def find(dotted: str, roots: Sequence[str] = (".",)) -> Part | None:
     """The part that a `type` names, or None when it cannot be found or read; `look` says why."""
-    found = look(dotted, roots)
+    found = look(dotted, roots) if dotted else None
     return found if isinstance(found, Part) else None
 
 

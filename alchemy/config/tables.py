@@ -110,9 +110,6 @@ RATES = {
     "betas": "list[Annotated[float, Ge(0), Lt(1)]]",
 }
 
-# what alchemy's wrapper around `torch.optim.X` takes beside the keys of the optimiser itself
-WRAPPER = ("max_grad_norm", "clip_value", "no_decay")
-
 # keys that a project's code may read from a table by convention, whatever its part takes
 BY_CONVENTION = {
     "model": ("model_path",),
