@@ -197,7 +197,7 @@ def _part(found: Class, dotted: str, roots: tuple[str, ...]) -> Part | Gap:
         readable=readable,
         function=not isinstance(node, ast.ClassDef),
         doc=ast.get_docstring(node) or "",
-        where=module.at(node),
+        where=module.at(node.lineno),
         path=dotted,
         bases=tuple(c.dotted for c in line[1:]),
         registered=tuple(b.rpartition(".")[2] for rows in module.aliases.values() for b, c in rows if c == name),
