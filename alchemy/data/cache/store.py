@@ -11,7 +11,7 @@ import math
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +38,6 @@ class Unwritable(Exception):
 
 class Gone(AlchemyError):
     """The files were removed, or replaced by others, before they were opened."""
-
-
-@contextlib.contextmanager
-def writing() -> Iterator[None]:
-    """Inside, an error of the disk becomes Unwritable, so that it is not taken for one of the data."""
-    try:
-        yield
-    except OSError as error:
-        why = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-        raise Unwritable(f"the cache cannot be written: {why}") from error
 
 
 class Writer(contextlib.AbstractContextManager["Writer"]):
