@@ -175,7 +175,7 @@ class Foreign(Loss):
         self.ignores = "ignore_index" in settings
         self.ignore_index = settings.get("ignore_index", self.ignore_index)
 
-    def forward(self, logits: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Count]:
+    def forward(self, logits: Tensor, target: Tensor, *args: object, **kwargs: object) -> tuple[Tensor, Count]:
         value = self.function(logits, target, *args, **self.options, **kwargs)
         if isinstance(value, tuple):
             return value
@@ -194,7 +194,7 @@ class Foreign(Loss):
 class _NoLoss(Loss):
     """What there is without a `[criterion]`, as in a test: an error only for those who ask for a loss."""
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         hint = 'add [criterion] with type = "alchemy.nn.losses.CrossEntropy", say'
         raise AlchemyError("a loss is asked for, and the config has no [criterion]", section="criterion", hint=hint)
 

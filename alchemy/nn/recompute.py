@@ -55,7 +55,7 @@ def _wrap(module: nn.Module) -> None:
         module.forward = functools.partial(_forward, module, module.forward)
 
 
-def _forward(module: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _forward(module: nn.Module, forward: Callable[..., Any], *args: object, **kwargs: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*args, **kwargs)
     norms = [part for part in module.modules() if isinstance(part, _NormBase) and part.track_running_stats]

@@ -13,7 +13,7 @@ from torch import Tensor
 from alchemy.errors import AlchemyError
 
 
-def rows_of(outputs: Any, what: str = "an output pipe") -> list[Any]:
+def rows_of(outputs: object, what: str = "an output pipe") -> list[Any]:
     """A list as it is; of a dict of columns one dict for each sample, leaving out what has no samples (the loss)."""
     if isinstance(outputs, list | tuple):
         return list(outputs)
@@ -40,12 +40,12 @@ def cells_of(column: Any) -> list[Any]:
     return list(column)
 
 
-def to_json(row: Any) -> str:
+def to_json(row: object) -> str:
     """One line of JSON; tensors and numpy values are written as numbers and lists."""
     return json.dumps(row, ensure_ascii=False, default=plain)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """What `json` does not know, in terms that it does."""
     if isinstance(value, Tensor):
         return value.detach().cpu().tolist()
@@ -64,7 +64,7 @@ def step_name(filename: str | Path, step: int | None) -> Path:
     return path if step is None else path.with_name(f"{path.stem}_step{step}{path.suffix}")
 
 
-def _is_column(value: Any) -> bool:
+def _is_column(value: object) -> bool:
     if isinstance(value, Tensor | np.ndarray):
         return value.ndim > 0
     return isinstance(value, list | tuple)

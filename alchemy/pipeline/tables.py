@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from typing import Any
 
 Table = Mapping[str, Mapping[str, float]]
 
@@ -30,7 +29,7 @@ def aligned(title: str, table: Table, most: int = 0) -> list[str]:
     ]
 
 
-def cell(value: Any) -> str:
+def cell(value: object) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,11 +61,11 @@ class _Cutting(FieldMaker, DataPipeline):
     def padding(self) -> dict[str, int]:
         return super().padding() | self.pads()
 
-    def spans_of(self, sample: Any) -> list[Span]:
+    def spans_of(self, sample: Mapping[str, Any]) -> list[Span]:
         length = len(field_of(sample, self.encode.to, self)) - self.head - self.tail
         return spans(length, self.room, self.overlap)
 
-    def window(self, sample: Any, number: int, span: Span) -> dict[str, Any]:
+    def window(self, sample: Mapping[str, Any], number: int, span: Span) -> dict[str, Any]:
         """What a window shows of a sample: its special tokens, and the part of the text between them."""
         length = len(sample[self.encode.to])
         shown_T = np.r_[: self.head, self.head + span.start : self.head + span.end, length - self.tail : length]

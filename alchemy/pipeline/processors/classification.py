@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -76,7 +76,7 @@ class TextClassification(FromFiles, LstDataPipeline):
                 return lambda cell: self.known.several(self._several(cell))
         return lambda cell: {"label": target_of(cell)}
 
-    def _several(self, cell: Any) -> list[Any]:
+    def _several(self, cell: object) -> list[Any]:
         """An empty cell is a text without labels, which is well formed."""
         if isinstance(cell, list):
             return cell
@@ -93,7 +93,7 @@ class TextClassification(FromFiles, LstDataPipeline):
 def text_field(name: str, cell: Callable[[Any], Any]) -> Fields:
     """Takes a text out of a row; one that is empty, or no text, makes the row a bad one."""
 
-    def field(row: Any) -> dict[str, Any]:
+    def field(row: object) -> dict[str, Any]:
         text = cell(row)
         if not isinstance(text, str) or is_blank(text):
             raise BadRow(f"the {name} is {shorten(text)}, expected a text that is not empty")
@@ -110,7 +110,7 @@ def label_fields(table: Table, label: str | int | None, fields: Fields) -> Field
     return lambda row: fields(cell(row))
 
 
-def _unlabelled(row: Any) -> dict[str, Any]:
+def _unlabelled(row: Mapping[str, object]) -> dict[str, Any]:
     """The first object of a file decides whether it has labels: those of a later one are not dropped in silence."""
     found = next((name for name in LABELS if name in row), "")
     if found:

@@ -50,7 +50,7 @@ class Spans(FromFiles, LstDataPipeline):
         text, spans = text_field("text", table.cell(self.text)), table.cell(self.spans)
         return tried(table.rows, lambda row: self._sample(text(row)["text"], spans(row)))
 
-    def _sample(self, text: str, listed: Any) -> dict[str, Any]:
+    def _sample(self, text: str, listed: object) -> dict[str, Any]:
         if not isinstance(listed, list):
             raise BadRow(f"the spans are {shorten(listed)}, expected a list [[start, end, label], ..]")
         spans = [_span_of(item, len(text)) for item in listed]
@@ -61,7 +61,7 @@ class Spans(FromFiles, LstDataPipeline):
         return sample | {"tokens": list(text), "tags": tags} | self.tags.numbers("tag_ids", tags)
 
 
-def _span_of(item: Any, length: int) -> list[Any]:
+def _span_of(item: object, length: int) -> list[Any]:
     """A span as `[start, end, label]`, inside a text of some length."""
     if isinstance(item, dict):
         item = [item.get(key) for key in ("start", "end", "label")]
