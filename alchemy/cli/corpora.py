@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Parser, print_json
+from alchemy.cli.options import print_json
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ MOST_WORKERS = 16
 LEARNING = {"joined": False, "lower": False, "min_frequency": 1, "size": None, "multiple": 1}
 
 
-def add_build(actions: argparse._SubParsersAction[Parser]) -> None:
+def add_build(actions: Any) -> None:
     parser = actions.add_parser("build", help="encode text into a corpus that is read in place", epilog=BUILD)
     add = parser.add_argument
     add("out", metavar="OUT", help="name of the corpus: OUT.bin, OUT.idx, OUT.json, or OUT.SIDE.* of parallel text")
@@ -54,7 +54,7 @@ def add_build(actions: argparse._SubParsersAction[Parser]) -> None:
     add("--json", action="store_true", help="print JSON")
 
 
-def add_info(actions: argparse._SubParsersAction[Parser]) -> None:
+def add_info(actions: Any) -> None:
     parser = actions.add_parser("info", help="what is in a corpus", epilog=INFO)
     parser.add_argument("corpus", metavar="CORPUS", help="name of a corpus, without its endings")
     parser.add_argument("--verify", action="store_true", help="read all of it, and compare it with what was written")

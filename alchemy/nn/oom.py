@@ -133,7 +133,7 @@ def gradients_kept(params: Sequence[nn.Parameter]) -> Iterator[None]:
         param.grad = grad
 
 
-def merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_halves(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the halves of a step gave as the answer of the whole: sums and counts, and the loss of all of it."""
     names = [name for name in ("loss_sum", "count", "tokens") if all(name in part for part in parts)]
     total = {name: sum(part[name] for part in parts) for name in names}

@@ -133,7 +133,7 @@ class Texts(_Encoder, DataPipeline):
         long: Literal["refuse", "longest_first", "only_first", "only_second"] = "refuse",
         spans: dict[str, str] = {},
     ) -> None:
-        super().__init__(check_indexed(self, datapipe))
+        super().__init__(with_index(self, datapipe))
         self.field, self.to, self.pair, self.segments = field, to, pair, segments
         self.template, self.max_length, self.long, self.spans = template, max_length, long, spans
         self.tokenizer = tokenizer_of(tokenizer)
@@ -190,7 +190,7 @@ class Wordwise(_Encoder, DataPipeline):
         ignore: int = -100,
         marks: dict[str, str] = {},
     ) -> None:
-        super().__init__(check_indexed(self, datapipe))
+        super().__init__(with_index(self, datapipe))
         self.field, self.to, self.segments = field, to, segments
         self.template, self.max_length, self.long = template, max_length, long
         self.blank, self.words, self.align, self.ignore, self.marks = blank, words, align, ignore, marks
@@ -288,7 +288,7 @@ class EncodeWordsStream(Wordwise, _Streamed, ItrDataPipeline):
     """EncodeWords for a stream."""
 
 
-def check_indexed(pipe: object, datapipe: Any) -> Any:
+def with_index(pipe: object, datapipe: Any) -> Any:
     """The pipe before, which must have an index where this one has."""
     streams = isinstance(datapipe, IterableDataset) or not hasattr(datapipe, "__getitem__")
     if streams and isinstance(pipe, LstDataPipeline):
