@@ -43,7 +43,7 @@ class _Score(EvalPipeline):
     def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
         raise NotImplementedError(f"{type(self).__name__} must define score(gold, said) -> number")
 
-    def begin_eval(self, split: str, **kwargs: Any) -> None:
+    def begin_eval(self, split: str, **kwargs: object) -> None:
         self.run.symbols.try_pop_global(self.varname)  # an evaluation that failed may have left its rows
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
