@@ -144,18 +144,6 @@ def accuracy(gold: Sequence[Any], said: Sequence[Any]) -> float:
     return sum(bool(one == two) for one, two in zip(gold, said)) / len(gold)
 
 
-def tag_accuracy(gold: Sequence[Sequence[str]], said: Sequence[Sequence[str]]) -> float:
-    """The share of tags that are right; without a word there is none.
-
-    >>> tag_accuracy([["B-A", "I-A", "I-A", "O"]], [["B-A", "I-A", "O", "O"]])
-    0.75
-    """
-    if not any(gold):
-        return 0.0
-    metrics = import_package("seqeval.metrics")
-    return float(metrics.accuracy_score([list(row) for row in gold], [list(row) for row in said]))
-
-
 def f1(gold: Sequence[Any], said: Sequence[Any], average: Average = "macro") -> float:
     """The mean F1 of the labels that occur: one label for each, or a list of several.
 
@@ -203,11 +191,6 @@ def number_scores(gold: Sequence[float], said: Sequence[float]) -> dict[str, flo
     2.5
     """
     return {score.__name__: score(gold, said) for score in (mse, mae, pearson, spearman)}
-
-
-def span_f1(gold: Sequence[Sequence[str]], said: Sequence[Sequence[str]]) -> float:
-    """F1 of the spans of BIOES tags."""
-    return SpanScores(gold, said).scores()["f1"]
 
 
 def bleu(gold: Sequence[str], said: Sequence[str], **options: Any) -> float:

@@ -116,7 +116,8 @@ class SpanF1(_Score):
         self.scheme = Scheme(scheme, begins=True)
 
     def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
-        return scores.span_f1(*([self.scheme.in_bioes(row) for row in rows] for rows in (gold, said)))
+        tags = ([self.scheme.in_bioes(row) for row in rows] for rows in (gold, said))
+        return scores.SpanScores(*tags).scores()["f1"]
 
 
 @EvalPipeline.register()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, ClassVar, Literal
 
 from loguru import logger
 
 from alchemy.constraints import NonNegativeInt
 from alchemy.errors import AlchemyError
-from alchemy.metrics.scores import SpanScores, tag_accuracy
+from alchemy.metrics.scores import SpanScores, accuracy
 from alchemy.pipeline import where_in
 from alchemy.pipeline.encode import EncodeWords
 from alchemy.pipeline.openers import BadRow
@@ -150,4 +151,5 @@ class Tagging(TextTask):
     def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
         gold, said = ([row[key] for row in answers] for key in ("tags", "pred"))
         spans = SpanScores(*([self.scheme.in_bioes(row) for row in rows] for rows in (gold, said)))
-        return {**spans.scores(), "accuracy": tag_accuracy(gold, said)}
+        tags = [list(chain.from_iterable(rows)) for rows in (gold, said)]
+        return {**spans.scores(), "accuracy": accuracy(*tags) if tags[0] else 0.0}
