@@ -52,7 +52,7 @@ class Classification(TextTask):
         cache: bool = False,
         overwrite_cache: bool = False,
     ) -> None:
-        self.kind, self.left, self.segment = kind, left, segment
+        self.kind, self.pair, self.left, self.segment = kind, pair, left, segment
         self.threshold, self.probabilities = threshold, probabilities
         self.target = TARGETS[kind]  # type: ignore[misc]
         super().__init__(
@@ -65,7 +65,6 @@ class Classification(TextTask):
             overlap=overlap,
             cache=cache,
             overwrite_cache=overwrite_cache,
-            pair=pair,
         )
 
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:

@@ -41,6 +41,7 @@ class TextTask(AlchemyTask):
     """
 
     target: ClassVar[str] = "label"  # the field of a sample that is to be predicted
+    pair: bool = False  # whether samples have two texts
     needs: tuple[str, ...] = ()  # the fields that each sample has, whether it is labelled or not
 
     def __init__(
@@ -55,16 +56,15 @@ class TextTask(AlchemyTask):
         overlap: int,
         cache: bool,
         overwrite_cache: bool,
-        pair: bool = False,
     ) -> None:
         super().__init__()
-        self.pair, self.max_length, self.long, self.overlap = pair, max_length, long, overlap
+        self.max_length, self.long, self.overlap = max_length, long, overlap
         self.cache, self.overwrite_cache = cache, overwrite_cache
         self._sources: dict[str, Samples] = {}
         self._answers = OrderedRows()  # of the evaluation that is under way
         self._report = Report()  # unless the evalpipes have one
         self.tokenizer = self._learnt(tokenizer, learn) if is_class(tokenizer) else tokenizer_of(tokenizer)
-        self.template = template or self.tokenizer.template(pair)
+        self.template = template or self.tokenizer.template(self.pair)
         self.reading = self._in_windows() if long == "windows" else Whole()  # as the encoder of the model does it
         self.labels: list[str] = self._find_labels(labels)
 
@@ -168,15 +168,11 @@ class TextTask(AlchemyTask):
     # -- evaluation
     def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
         batch = self.to_device(batch)
-        needs_loss = needs_loss and self.is_labelled(batch)
-        rows: Any = self.answers(self.run_model(batch, needs_loss), batch)
+        rows: Any = self.answers(self.run_model(batch, needs_loss and self.target in batch), batch)
         self._answers.add(rows, self.run.progress.evaluated_samples)
         for pipe in self.outputpipes:
             rows = pipe(rows, batch)
         return "", rows
-
-    def is_labelled(self, batch: Mapping[str, Any]) -> bool:
-        return self.target in batch
 
     def begin_eval(self, split: str, **kwargs: object) -> None:
         self._answers.begin()

@@ -56,8 +56,9 @@ class Translation(AlchemyTask):
         if eos is None:
             raise AlchemyError("the tokenizer of the target has no token for the end of a sentence", section="task")
         self.special = Special(begin=eos, eos=eos, pad=self.target_tokenizer.pad, unk=self.target_tokenizer.unk)
-        checked = _limits_of(limits)
-        self.writer = Writer(build(Search, search, section="task.search"), self.special, checked) if search else None
+        # limits are checked although nothing may be written yet
+        most: Limits = construct(Limits, limits, section="task.limits")
+        self.writer = Writer(build(Search, search, section="task.search"), self.special, most) if search else None
         self.engine: Callable[[Mapping[str, Any]], list[list[Hypothesis]]] = self.searched  # another may take its place
         self.others: list[Any] = []  # models that write together with that of the run
         self._answers = OrderedRows()
@@ -235,9 +236,3 @@ def perplexity(log_prob: float) -> float:
     (4.0, inf)
     """
     return math.exp(-log_prob) if -log_prob < 700 else math.inf
-
-
-def _limits_of(table: Mapping[str, Any]) -> Limits:
-    """The limits of a config; they are checked although nothing may be written yet."""
-    limits: Limits = construct(Limits, table, section="task.limits")
-    return limits
