@@ -261,4 +261,4 @@ def test_nothing_logged_is_nothing_told() -> None:
     assert math.isnan(stack.current.mean("none", math.nan) or 0.0)
     stack.log("loss", 1.0, 0)
     assert math.isnan(stack.turn_over()["loss"])
-    assert stack.current.means() == {}
+    assert stack.current.values() == {}
