@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from alchemy.cli.options import table
 from alchemy.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -78,17 +79,6 @@ def labels(documents: Sequence[Document]) -> list[str]:
     names = [f"{row.path}#{row.variant}" if row.variant else row.path or "config" for row in documents]
     seeds = [f" seed {row.peek('seed')}" for row in documents]
     return [name + seed if names.count(name) > 1 else name for name, seed in zip(names, seeds, strict=True)]
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """
-    >>> print(table([["a", "b"], ["long", "c"]]))
-    a     b
-    long  c
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join(line.rstrip() for line in lines)
 
 
 def _numbers(values: Any) -> str:

@@ -168,8 +168,19 @@ def record_name(text: str) -> str:
     return text
 
 
-def print_json(value: Any) -> None:
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """
+    >>> print(table([["a", "b"], ["long", "c"]]))
+    a     b
+    long  c
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def print_json(value: object) -> None:
     """What a command answers to `--json`."""
     import json
 
-    print(json.dumps(value, ensure_ascii=False, indent=1))
+    print(json.dumps(value, ensure_ascii=False, indent=1, default=str))
