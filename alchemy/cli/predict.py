@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Command, add_launch, add_overrides
+from alchemy.cli.options import Command, add_launch, add_overrides, add_target
 from alchemy.cli.questions import TEXTS, Question, answered, blocks, check_files, counted, opened
-from alchemy.cli.test import add_target
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -52,10 +51,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.launch.project import reach
-
     suffix = _choose_format(args.out, args.format)
-    reach(args.user_dir)
     if args.source == "-":
         args.source, args.stdin = None, "-"
     if args.text or args.source or args.stdin:
