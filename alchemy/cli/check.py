@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import Command, add_configs, add_user_dir, device
+from alchemy.cli.options import Command, add_configs, add_user_dir, device, print_json
 from alchemy.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ def _main(args: argparse.Namespace) -> int:
     for source in args.cfgs:
         problems += _examine(source, args, notes)
     if args.json:
-        import json
-
-        print(json.dumps({**as_data(problems), "notes": notes}, ensure_ascii=False, indent=1))
+        print_json({**as_data(problems), "notes": notes})
     else:
         print("".join(f"{note}\n" for note in notes), end="")
         report(problems, sys.stdout)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Command, Parser, add_user_dir, print_json, record_name
+from alchemy.cli.options import Command, Parser, add_user_dir, print_json, record_name, table
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _ls(args: argparse.Namespace) -> int:
         print_json(rows)
         return 0
     titles = ("checkpoint", "update", "epoch", "kind", "why", "metric", "size", "age", "links")
-    _print_table(titles, [_cells(row) for row in rows])
+    print(table([titles, *map(_cells, rows)]))
     for row in rows:
         if row["broken"]:
             print(f"{row['name']} is broken: {row['broken']}")
@@ -191,7 +191,7 @@ def _show(args: argparse.Namespace) -> int:
     for part, values in counters.items():
         print(f"{part}: " + ", ".join(f"{key} {value}" for key, value in values.items()))
     rows = [[row["file"], row["name"], row["dtype"], str(row["shape"]), f"{row['norm']:.6g}"] for row in tensors]
-    _print_table(("file", "tensor", "dtype", "shape", "norm"), rows)
+    print(table([("file", "tensor", "dtype", "shape", "norm"), *rows]))
     return 0
 
 
@@ -379,12 +379,6 @@ def _bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
     with Bar(what, total, Console(stderr=True)) as bar:
         yield bar.step
         bar.finish()
-
-
-def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(titles, *rows)]
-    for row in (titles, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from alchemy.cli.options import Command, Parser, add_configs, add_overrides
+from alchemy.cli.options import Command, Parser, add_configs, add_overrides, print_json
 
 EXAMPLES = """examples:
   alchemy config show train.toml#large --set optim.lr=1e-3
@@ -40,9 +40,7 @@ def _show(args: argparse.Namespace) -> int:
     document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
     report(document.notes, sys.stderr)
     if args.json:
-        import json
-
-        print(json.dumps(document.plain(), ensure_ascii=False, indent=1, default=str))
+        print_json(document.plain())
     else:
         from alchemy.config.write import dumps
 
@@ -73,11 +71,9 @@ def _diff(args: argparse.Namespace) -> int:
 
 
 def _schema(args: argparse.Namespace) -> int:
-    import json
-
     from alchemy.config.schema import schema
 
-    print(json.dumps(schema(), ensure_ascii=False, indent=1))
+    print_json(schema())
     return 0
 
 

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from alchemy.cli.options import Command, add_launch, add_overrides
+from alchemy.cli.options import Command, add_launch, add_overrides, add_target
 from alchemy.cli.questions import counted, opened
-from alchemy.cli.test import add_target
 from alchemy.errors import AlchemyError
 from alchemy.export import EXPORTERS
 
@@ -54,13 +53,11 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.target import open_target
     from alchemy.data.files import check_file
     from alchemy.export.exporter import exporter_of
-    from alchemy.launch.project import reach
 
     if args.references and not args.lines:
         raise AlchemyError("--references are those of --lines", hint="give both")
     for name in filter(None, (args.lines, args.references)):
         check_file(name)
-    reach(args.user_dir)
     target = open_target(args, quiet=True)
     with opened(target, args, batch_size=1) as predictor:
         run = predictor.run

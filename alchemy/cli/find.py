@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Command, Parser, add_configs, add_user_dir, device
+from alchemy.cli.options import Command, Parser, add_configs, add_user_dir, device, print_json
 
 if TYPE_CHECKING:
     from alchemy.verify.find import Rates, Sizes
@@ -53,7 +52,7 @@ def _main(args: argparse.Namespace) -> int:
     with contextlib.redirect_stdout(sys.stderr):  # bars and messages; the answer alone goes to the output
         found = _find(document, args)
     if args.json:
-        print(json.dumps(found.as_data(), indent=1))
+        print_json(found.as_data())
     else:
         print(_rates(found) if args.action == "lr" else _sizes(found))
     return 0 if (found.steepest if args.action == "lr" else found.best) else 1

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 from alchemy.cli.export import add_precision, engaged
-from alchemy.cli.options import Command, add_launch, add_overrides
+from alchemy.cli.options import Command, add_launch, add_overrides, add_target
 from alchemy.cli.questions import Question, answered, blocks, check_files, counted, opened
-from alchemy.cli.test import add_target
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -86,12 +85,10 @@ def _add_search(add: Callable[..., argparse.Action]) -> None:
 
 def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.target import open_target
-    from alchemy.launch.project import reach
 
     check_files([name for name in (args.input, args.prefixes) if name not in ("", "-")], args.output)
     _refuse_if_unclear(args)
     detokenized = detokenizer(args.detokenize)
-    reach(args.user_dir)
     target = open_target(args, quiet=True)
     table = texts_task(target)
     table["search"] = search = _search_of(args, dict(table.peek("search") or {}))

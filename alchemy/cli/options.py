@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise AlchemyError(f"{self.prog}: {message}", hint=f"see '{self.prog} --help'")
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: object) -> None:
         choices = list(action.choices or ())
         if choices and value not in choices:
             hint = did_you_mean(str(value), map(str, choices)) or f"one of {', '.join(map(str, choices))}"
@@ -88,6 +88,13 @@ def add_configs(parser: argparse.ArgumentParser, *, many: bool = True) -> None:
     add_overrides(parser)
 
 
+def add_target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="CFG|RECORD", help="a record folder, its name, 'latest', or a config file")
+    parser.add_argument(
+        "--checkpoint", metavar="NAME", help="which weights of the record to use (default: best, else last)"
+    )
+
+
 def add_overrides(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set",
@@ -127,7 +134,7 @@ class _Folder(argparse.Action):
     """An option that names a folder. One that is given must be there; the default may be absent."""
 
     def __call__(
-        self, parser: argparse.ArgumentParser, args: argparse.Namespace, value: Any, option: Any = None
+        self, parser: argparse.ArgumentParser, args: argparse.Namespace, value: Any, option: str | None = None
     ) -> None:
         if not os.path.isdir(value):
             what = "is not a folder" if os.path.exists(value) else "is not there"
@@ -168,8 +175,19 @@ def record_name(text: str) -> str:
     return text
 
 
-def print_json(value: Any) -> None:
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """
+    >>> print(table([["a", "b"], ["long", "c"]]))
+    a     b
+    long  c
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def print_json(value: object) -> None:
     """What a command answers to `--json`."""
     import json
 
-    print(json.dumps(value, ensure_ascii=False, indent=1))
+    print(json.dumps(value, ensure_ascii=False, indent=1, default=str))

@@ -7,7 +7,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from alchemy.cli.options import Command, add_user_dir
+from alchemy.cli.options import Command, add_user_dir, print_json
 from alchemy.errors import AlchemyError, did_you_mean
 
 EXAMPLES = """examples:
@@ -28,9 +28,7 @@ def _main(args: argparse.Namespace) -> int:
     kind = _kind(args.kind, list(KINDS))
     found = [*_own_parts(args.user_dir, kind), *parts(kind)]
     if args.json:
-        import json
-
-        print(json.dumps([_row(part) for part in found], ensure_ascii=False, indent=1))
+        print_json([_row(part) for part in found])
         return 0
     for heading in [kind] if kind else KINDS:
         rows = [part for part in found if heading in _kinds(part)]

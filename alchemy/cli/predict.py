@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Command, add_launch, add_overrides
+from alchemy.cli.options import Command, add_launch, add_overrides, add_target
 from alchemy.cli.questions import TEXTS, Question, answered, blocks, check_files, counted, opened
-from alchemy.cli.test import add_target
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -52,10 +51,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.launch.project import reach
-
     suffix = _choose_format(args.out, args.format)
-    reach(args.user_dir)
     if args.source == "-":
         args.source, args.stdin = None, "-"
     if args.text or args.source or args.stdin:
@@ -192,9 +188,9 @@ def _lines(path: Path, args: argparse.Namespace) -> Iterator[tuple[int, Any]]:
 
 
 def _rows(path: Path, args: argparse.Namespace) -> Iterator[tuple[int, Any]]:
-    from alchemy.pipeline.processors.tables import Layout, open_table
+    from alchemy.pipeline.processors.tables import TableFormat, open_table
 
-    table = open_table(path, Layout(encoding=args.encoding))
+    table = open_table(path, TableFormat(encoding=args.encoding))
     if not table.keyed:  # objects differ, each is told by its line
         for column in (args.column or "text", *args.pair):
             table.cell(column)

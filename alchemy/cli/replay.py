@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import Command, add_user_dir, device, record_name
+from alchemy.cli.options import Command, add_user_dir, device, print_json, record_name
 from alchemy.cli.verify import tell
 
 EXAMPLES = """examples:
@@ -26,14 +26,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    import json
-
     from alchemy.launch.project import reach
     from alchemy.verify.replay import replay
 
     reach(args.user_dir)
     found = replay(args.record, args.update, debug=args.debug, device=args.device, user_dir=args.user_dir, tell=tell)
-    print(json.dumps(found.plain(), indent=1) if args.json else found)
+    print_json(found.plain()) if args.json else print(found)
     return int(found.same_samples is False)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from alchemy.cli.options import Command, add_configs, add_launch, integers
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
+    from alchemy.result import RunResult
 
 EXAMPLES = """examples:
   alchemy run train.toml --desc "does warm-up help?"
@@ -55,7 +56,7 @@ def _main(args: argparse.Namespace) -> int:
     )
     problems = vet(documents, args)
     refuse_if_wrong(problems)
-    verbs = [verb for verb in ("test", "predict") if getattr(args, verb)]
+    verbs = ["test"] * args.test + ["predict"] * args.predict
     refuse_if_impossible(verbs, documents)
     if args.resume and len(documents) != 1:
         hint = "name one config, one variant, one seed"
@@ -77,7 +78,7 @@ def _main(args: argparse.Namespace) -> int:
     return max([code, *(follow(verb, results, args, **more) for verb in verbs)])
 
 
-def _go_on(document: Document, args: argparse.Namespace) -> tuple[list[Any], int] | None:
+def _go_on(document: Document, args: argparse.Namespace) -> tuple[list[RunResult], int] | None:
     """The result of the run that was taken up, and its exit code; None where none is unfinished: a new one begins."""
     from alchemy.cli.launch import summarize
     from alchemy.launch.group import place
@@ -95,9 +96,9 @@ def _go_on(document: Document, args: argparse.Namespace) -> tuple[list[Any], int
 
 
 def _refuse_nonsense(args: argparse.Namespace) -> None:
-    for name in ("fast_dev_run", "overfit"):
-        if getattr(args, name) < 0:
-            raise AlchemyError(f"--{name.replace('_', '-')} must not be negative", hint="0 is off")
+    for name, count in (("--fast-dev-run", args.fast_dev_run), ("--overfit", args.overfit)):
+        if count < 0:
+            raise AlchemyError(f"{name} must not be negative", hint="0 is off")
     if args.task_per_device < 1:
         raise AlchemyError("--task-per-device must be at least 1")
     if args.processes < 1:

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from alchemy.cli.generate import output, texts_task
-from alchemy.cli.options import Command, add_launch, add_overrides
+from alchemy.cli.options import Command, add_launch, add_overrides, add_target
 from alchemy.cli.questions import TEXTS, Question, answered, blocks, check_files, counted, opened
-from alchemy.cli.test import add_target
 from alchemy.errors import AlchemyError
 
 EXAMPLES = """examples:
@@ -38,13 +37,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.target import open_target
-    from alchemy.launch.project import reach
 
     if bool(args.sources) != bool(args.targets):
         hint = "without both, pairs are read from standard input: a source, a tab, a target"
         raise AlchemyError("--source and --target go together", hint=hint)
     check_files([name for name in (args.sources, args.targets) if name], args.output)
-    reach(args.user_dir)
     target = open_target(args, quiet=True)
     texts_task(target)
     totals = _Totals()

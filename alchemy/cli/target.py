@@ -27,10 +27,15 @@ class Trained(NamedTuple):
 
 
 def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
-    """Reads the config file, or the record, that `args.target` names; `quiet` says only what is wrong."""
+    """Makes the project importable, and reads the config or the record that `args.target` names.
+
+    `quiet` says only what is wrong.
+    """
     from alchemy.config.load import prepare_cfg
+    from alchemy.launch.project import reach
     from alchemy.records.kept import config_of, use_own
 
+    reach(args.user_dir)
     options = {"overrides": args.overrides, "allow_code": args.allow_code}
     if os.path.isfile(args.target.partition("#")[0]):
         return Trained(prepare_cfg(args.target, **options))

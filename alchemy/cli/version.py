@@ -7,7 +7,7 @@ import os
 import sys
 
 import alchemy
-from alchemy.cli.options import Command
+from alchemy.cli.options import Command, print_json
 
 EXAMPLES = """examples:
   alchemy version
@@ -21,9 +21,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _main(args: argparse.Namespace) -> int:
     versions = {"alchemy": alchemy.__version__, "python": sys.version.split()[0], "torch": installed("torch")}
     if args.json:
-        import json
-
-        print(json.dumps(versions))
+        print_json(versions)
     else:
         print("\n".join(f"{name} {version or 'is not installed'}" for name, version in versions.items()))
     return 0

@@ -85,11 +85,11 @@ GIVEN = {
     "network": ("source_size", "target_size"),
 }
 
-# tables inside a key of a part that are of this type, unless they name another
-INNER_TYPES = {("alchemy.data.collate.Pad", "fields"): "alchemy.data.columns.Padded"}
-
-# keys of a part, and of those derived from it, whose table is of this type
-OWN_TYPES = {("alchemy.tasks.translation.Translation", "limits"): "alchemy.generate.Limits"}
+# keys of a part, and of those derived from it, whose table is of this type; True: each table in it that names no other
+INNER_TYPES = {
+    ("alchemy.data.collate.Pad", "fields"): ("alchemy.data.columns.Padded", True),
+    ("alchemy.tasks.translation.Translation", "limits"): ("alchemy.generate.Limits", False),
+}
 
 # keys whose text is the import path of a function or class
 BUILT_BY_LOADER = ("collate_fn", "sampler", "batch_sampler", "worker_init_fn")
@@ -109,9 +109,6 @@ RATES = {
     "eps": "Annotated[float, Ge(0), Finite()] | list",
     "betas": "list[Annotated[float, Ge(0), Lt(1)]]",
 }
-
-# what alchemy's wrapper around `torch.optim.X` takes beside the keys of the optimiser itself
-WRAPPER = ("max_grad_norm", "clip_value", "no_decay")
 
 # keys that a project's code may read from a table by convention, whatever its part takes
 BY_CONVENTION = {

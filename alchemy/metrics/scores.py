@@ -8,15 +8,14 @@ from __future__ import annotations
 import importlib
 import math
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from alchemy.errors import AlchemyError
 
 Row = dict[str, float]  # precision, recall, f1, support
-Average = Literal["macro", "micro", "weighted"]
 
 
 # -- tables: the numbers of each class, and their means
@@ -133,7 +132,7 @@ class SpanScores:
         return {name: self.means["micro"][name] for name in ("f1", "precision", "recall")}
 
 
-# -- single scores
+# -- scores without a table
 def accuracy(gold: Sequence[Any], said: Sequence[Any]) -> float:
     """The share of predictions that equal what is true, whatever they are.
 
@@ -144,70 +143,24 @@ def accuracy(gold: Sequence[Any], said: Sequence[Any]) -> float:
     return sum(bool(one == two) for one, two in zip(gold, said)) / len(gold)
 
 
-def tag_accuracy(gold: Sequence[Sequence[str]], said: Sequence[Sequence[str]]) -> float:
-    """The share of tags that are right; without a word there is none.
-
-    >>> tag_accuracy([["B-A", "I-A", "I-A", "O"]], [["B-A", "I-A", "O", "O"]])
-    0.75
-    """
-    if not any(gold):
-        return 0.0
-    metrics = import_package("seqeval.metrics")
-    return float(metrics.accuracy_score([list(row) for row in gold], [list(row) for row in said]))
-
-
-def f1(gold: Sequence[Any], said: Sequence[Any], average: Average = "macro") -> float:
-    """The mean F1 of the labels that occur: one label for each, or a list of several.
-
-    >>> f1(["a", "b", "a"], ["a", "b", "b"]), f1([["a", "b"], []], [["a"], []], "micro")
-    (0.6666666666666666, 0.6666666666666666)
-    """
-    several = any(isinstance(row, list | tuple | set) for row in [*gold[:1], *said[:1]])
-    found = (LabelScores if several else ClassScores)(gold, said).scores()
-    return found[f"{average}_f1"]
-
-
-def mcc(gold: Sequence[Hashable], said: Sequence[Hashable]) -> float:
-    """Matthews' correlation of classes; 0 where there is a single class."""
-    return ClassScores(gold, said).scores()["mcc"]
-
-
-def mse(gold: Sequence[float], said: Sequence[float]) -> float:
-    """The mean squared error of numbers; NaN where one is not finite."""
-    if not _finite(gold, said):
-        return math.nan
-    return float(import_package("sklearn.metrics").mean_squared_error(gold, said))
-
-
-def mae(gold: Sequence[float], said: Sequence[float]) -> float:
-    """The mean absolute error of numbers; NaN where one is not finite."""
-    if not _finite(gold, said):
-        return math.nan
-    return float(import_package("sklearn.metrics").mean_absolute_error(gold, said))
-
-
-def pearson(gold: Sequence[float], said: Sequence[float]) -> float:
-    """The linear correlation of numbers; 0 where they have no spread, NaN where one is not finite."""
-    return _correlation(lambda: import_package("scipy.stats").pearsonr(gold, said), gold, said)
-
-
-def spearman(gold: Sequence[float], said: Sequence[float]) -> float:
-    """The correlation of the ranks of numbers; 0 where they have no spread, NaN where one is not finite."""
-    return _correlation(lambda: import_package("scipy.stats").spearmanr(gold, said), gold, said)
-
-
 def number_scores(gold: Sequence[float], said: Sequence[float]) -> dict[str, float]:
-    """Numbers: both errors, and both correlations.
+    """Numbers: mean squared and mean absolute error, and both correlations.
+
+    Without spread there is no correlation, and it counts as 0. A number that is not finite makes all of them NaN.
 
     >>> number_scores([1.0, 2.0], [2.0, 4.0])["mse"]
     2.5
     """
-    return {score.__name__: score(gold, said) for score in (mse, mae, pearson, spearman)}
-
-
-def span_f1(gold: Sequence[Sequence[str]], said: Sequence[Sequence[str]]) -> float:
-    """F1 of the spans of BIOES tags."""
-    return SpanScores(gold, said).scores()["f1"]
+    _check(gold, said)
+    if not all(map(math.isfinite, [*gold, *said])):
+        return dict.fromkeys(("mse", "mae", "pearson", "spearman"), math.nan)
+    metrics, stats = import_package("sklearn.metrics"), import_package("scipy.stats")
+    found = {"mse": metrics.mean_squared_error(gold, said), "mae": metrics.mean_absolute_error(gold, said)}
+    spread = len(set(gold)) > 1 and len(set(said)) > 1
+    with warnings.catch_warnings(action="ignore"):  # numbers that hardly differ
+        found["pearson"] = stats.pearsonr(gold, said)[0] if spread else 0.0
+        found["spearman"] = stats.spearmanr(gold, said)[0] if spread else 0.0
+    return {name: 0.0 if math.isnan(value) else float(value) for name, value in found.items()}
 
 
 def bleu(gold: Sequence[str], said: Sequence[str], **options: Any) -> float:
@@ -249,21 +202,6 @@ def _check(gold: Sequence[Any], said: Sequence[Any]) -> None:
         raise AlchemyError(f"{len(said)} answers cannot be compared with {len(gold)} gold labels")
     if not gold:
         raise AlchemyError("there are no answers to score", hint="is the data set empty?")
-
-
-def _finite(gold: Sequence[float], said: Sequence[float]) -> bool:
-    _check(gold, said)
-    return all(map(math.isfinite, [*gold, *said]))
-
-
-def _correlation(measure: Callable[[], Any], gold: Sequence[float], said: Sequence[float]) -> float:
-    if not _finite(gold, said):
-        return math.nan
-    if len(set(gold)) < 2 or len(set(said)) < 2:
-        return 0.0
-    with warnings.catch_warnings(action="ignore"):  # numbers that hardly differ
-        found = float(measure()[0])
-    return 0.0 if math.isnan(found) else found
 
 
 def _rows_of(names: Sequence[str], columns: Sequence[Any]) -> dict[str, Row]:

@@ -124,10 +124,6 @@ class Scope:
             found[name] = total / divisor if divisor else math.nan
         return found
 
-    def means(self) -> dict[str, float]:
-        """Of the values, those that are means."""
-        return {name: value for name, value in self.values().items() if self._kinds[name] == "mean"}
-
     def mean(self, name: str, default: float | None = None) -> float | None:
         """Total over weight, or `default` when nothing was logged."""
         return self.values().get(name, default)

@@ -74,10 +74,10 @@ class TextClassifier(TextModel):
         self.model = _Net(made, self.head_of(head, made), self.classes, dropout)
         self.criterion = self.loss_for(LOSSES[self.kind]())
 
-    def forward(self, batch: Any) -> Mapping[str, Any]:
+    def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         logits_BC = self.model(self.rows(batch))
         return {"logits": logits_BC[:, 0] if self.kind == "regression" else logits_BC}
 
-    def loss(self, outputs: Mapping[str, Any], batch: Any) -> tuple[Tensor, float | Tensor]:
+    def loss(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, float | Tensor]:
         found: tuple[Tensor, float | Tensor] = self.criterion(outputs["logits"], self.field(batch, self.label))
         return found

@@ -63,9 +63,9 @@ class RelationClassifier(TextModel):
         self.model = _Net(made, self.head_of(head, made), len(marks), self.classes_of(classes), dropout)
         self.criterion = self.loss_for(CrossEntropy())
 
-    def forward(self, batch: Any) -> Mapping[str, Any]:
+    def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"logits": self.model(self.rows(batch), *(self.field(batch, name) for name in self.marks))}
 
-    def loss(self, outputs: Mapping[str, Any], batch: Any) -> tuple[Tensor, float | Tensor]:
+    def loss(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, float | Tensor]:
         found: tuple[Tensor, float | Tensor] = self.criterion(outputs["logits"], self.field(batch, self.label))
         return found

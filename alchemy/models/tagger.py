@@ -87,7 +87,7 @@ class Tagger(TextModel):
         self.model = _Net(self.encoder_of(encoder, by_token=True), tags, dropout, chain)
         self.criterion = self.loss_for(CrossEntropy(ignore_index=IGNORED))
 
-    def forward(self, batch: Any) -> Mapping[str, Any]:
+    def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         first_BT, tags_BT = _first_of(self.field(batch, self.words)), batch.get(self.label)
         # the loss of a chain is computed in here too: DDP sees only parameters that its module has used
         scores_BWC, real_BW, chained_B = self.model(self.rows(batch), first_BT, tags_BT)
@@ -96,7 +96,7 @@ class Tagger(TextModel):
             outputs["tags"] = self._tags(scores_BWC, real_BW, first_BT)
         return outputs
 
-    def loss(self, outputs: Mapping[str, Any], batch: Any) -> tuple[Tensor, float | Tensor]:
+    def loss(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, float | Tensor]:
         tags_BT, first_BT = self.field(batch, self.label), _first_of(self.field(batch, self.words))
         if outputs["chain_loss"] is not None:
             return outputs["chain_loss"].sum(), first_BT.any(1).sum()

@@ -77,16 +77,16 @@ class Translator(AlchemyModel):
         self.model = build(Network, network, given=sizes, section="model.network")
         self.criterion = build_loss(self.criterion_cfg) if self.criterion_cfg else CrossEntropy()
 
-    def forward(self, batch: Any) -> Mapping[str, Any]:
+    def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         """The scores of each token of the target, given those before it; texts are written by `walk`."""
         return {"logits": self.model(self.rows(batch), batch[self.before])}
 
-    def loss(self, outputs: Mapping[str, Any], batch: Any) -> tuple[Tensor, float | Tensor]:
+    def loss(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, float | Tensor]:
         gold_BT = torch.where(self.real(batch), batch[self.target], self.criterion.ignore_index)
         found: tuple[Tensor, float | Tensor] = self.criterion(outputs["logits"].flatten(0, 1), gold_BT.flatten())
         return found
 
-    def log_prob(self, outputs: Mapping[str, Any], batch: Any) -> Tensor:
+    def log_prob(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> Tensor:
         """The log-probability of all targets of a batch; the loss may be smoothed or weighted."""
         return _logs_of(outputs["logits"], batch[self.target])[self.real(batch)].sum()
 

@@ -10,7 +10,7 @@ import numpy as np
 from loguru import logger
 
 from alchemy.context import sym_tbl
-from alchemy.data.cache.entries import Damaged, cache_folder, entries, keep, look, nearest, read_entry, short, told_size
+from alchemy.data.cache.entries import cache_folder, entries, keep, look, nearest, read_entry, short, told_size
 from alchemy.data.cache.hashes import Hashes
 from alchemy.data.cache.key import Key, differences
 from alchemy.data.cache.store import Gone, Stored, Unkept, Unwritable
@@ -128,8 +128,8 @@ def _each(datapipe: Any) -> Iterator[Any]:
 def _say_why(key: Key) -> None:
     """Logs why the samples are made."""
     there, name = look(cache_folder() / key.hash, "changed"), short(key.hash)
-    if isinstance(there, Damaged):
-        logger.warning("cache {}: it is damaged: {}; the samples are made again", name, there.why)
+    if there is not None and there.damage:
+        logger.warning("cache {}: it is damaged: {}; the samples are made again", name, there.damage)
     elif there is not None:
         logger.info("cache {}: it is made again, as overwrite_cache says", name)
     elif (near := nearest(key.chain, key.facts, entries(cache_folder()))) is None:

@@ -6,8 +6,8 @@ look at one split only, `dev` unless told otherwise, so that a test never overwr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal
 
 from alchemy.checkpoint.monitor import Monitor
 from alchemy.checkpoint.policy import Watch
@@ -19,13 +19,26 @@ from alchemy.metrics.numbers import numbers_in
 from alchemy.pipeline import EvalPipeline
 from alchemy.pipeline.rows import record_file, to_json
 
+SCORES: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
+    "accuracy": scores.accuracy,
+    "mcc": lambda gold, said: scores.ClassScores(gold, said).scores()["mcc"],
+    "mse": lambda gold, said: scores.number_scores(gold, said)["mse"],
+    "mae": lambda gold, said: scores.number_scores(gold, said)["mae"],
+    "pearson": lambda gold, said: scores.number_scores(gold, said)["pearson"],
+    "spearman": lambda gold, said: scores.number_scores(gold, said)["spearman"],
+    "bleu": scores.bleu,
+    "chrf": scores.chrf,
+}
+
 
 class _Score(EvalPipeline):
-    """A score of all rows of an evaluation: of their `pred`, given their `label`. Its name is that of the part.
+    """A score of all rows of an evaluation: of their `pred`, given their `label`.
 
     The rows are those that alchemy.pipeline.output.Collect has collected as `varname`, else those that the task or a
     pipe before it hands on under that name. They go on to later pipes as `preds`.
     """
+
+    key: ClassVar[str]  # of SCORES, and its name unless another is told
 
     def __init__(
         self,
@@ -38,12 +51,12 @@ class _Score(EvalPipeline):
     ) -> None:
         super().__init__()
         self.varname, self.pred, self.label, self.enabled = varname, pred, label, enabled
-        self.name = name or self.score.__name__
+        self.name = name or self.key
 
     def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
-        raise NotImplementedError(f"{type(self).__name__} must define score(gold, said) -> number")
+        return SCORES[self.key](gold, said)
 
-    def begin_eval(self, split: str, **kwargs: Any) -> None:
+    def begin_eval(self, split: str, **kwargs: object) -> None:
         self.run.symbols.try_pop_global(self.varname)  # an evaluation that failed may have left its rows
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
@@ -72,7 +85,7 @@ class _Score(EvalPipeline):
 class Accuracy(_Score):
     """The share of collected rows whose `pred` equals their `label`; the rows go on to later pipes as `preds`."""
 
-    score = staticmethod(scores.accuracy)
+    key = "accuracy"
 
 
 @EvalPipeline.register()
@@ -93,7 +106,9 @@ class F1(_Score):
         self.average = average
 
     def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
-        return scores.f1(gold, said, self.average)
+        several = isinstance(gold[0], list | tuple | set)
+        found = (scores.LabelScores if several else scores.ClassScores)(gold, said).scores()
+        return found[f"{self.average}_f1"]
 
 
 @EvalPipeline.register()
@@ -116,56 +131,57 @@ class SpanF1(_Score):
         self.scheme = Scheme(scheme, begins=True)
 
     def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
-        return scores.span_f1(*([self.scheme.in_bioes(row) for row in rows] for rows in (gold, said)))
+        tags = ([self.scheme.in_bioes(row) for row in rows] for rows in (gold, said))
+        return scores.SpanScores(*tags).scores()["f1"]
 
 
 @EvalPipeline.register()
 class MCC(_Score):
     """Matthews' correlation, for rows of one label."""
 
-    score = staticmethod(scores.mcc)
+    key = "mcc"
 
 
 @EvalPipeline.register()
 class MSE(_Score):
     """The mean squared error, for rows of one number."""
 
-    score = staticmethod(scores.mse)
+    key = "mse"
 
 
 @EvalPipeline.register()
 class MAE(_Score):
     """The mean absolute error, for rows of one number."""
 
-    score = staticmethod(scores.mae)
+    key = "mae"
 
 
 @EvalPipeline.register()
 class Pearson(_Score):
     """The linear correlation, for rows of one number."""
 
-    score = staticmethod(scores.pearson)
+    key = "pearson"
 
 
 @EvalPipeline.register()
 class Spearman(_Score):
     """The correlation of ranks, for rows of one number."""
 
-    score = staticmethod(scores.spearman)
+    key = "spearman"
 
 
 @EvalPipeline.register()
 class BLEU(_Score):
     """BLEU of the corpus, for rows of one text."""
 
-    score = staticmethod(scores.bleu)
+    key = "bleu"
 
 
 @EvalPipeline.register()
 class ChrF(_Score):
     """chrF of the corpus, for rows of one text."""
 
-    score = staticmethod(scores.chrf)
+    key = "chrf"
 
 
 class _Monitoring(EvalPipeline):

@@ -37,7 +37,7 @@ class Classify(OutputPipeline):
         super().__init__()
         self.logits, self.label, self.keep, self.names = logits, label, keep or [], names or []
 
-    def __call__(self, outputs: Any, inputs: Any) -> list[dict[str, Any]]:
+    def __call__(self, outputs: object, inputs: object) -> list[dict[str, Any]]:
         if not isinstance(outputs, Mapping) or self.logits not in outputs:
             there = ", ".join(map(str, outputs)) if isinstance(outputs, Mapping) else f"a {type(outputs).__name__}"
             raise AlchemyError(f"Classify: the model gave no {self.logits!r}; it gave {there}")
@@ -65,7 +65,7 @@ class Collect(OutputPipeline):
         super().__init__()
         self.varname = varname
 
-    def __call__(self, outputs: Any, inputs: Any) -> Any:
+    def __call__(self, outputs: object, inputs: object) -> object:
         rows = self.run.symbols.try_get_global(self.varname)
         if rows is None:
             self.run.symbols.set_global(self.varname, rows := [])
@@ -84,7 +84,7 @@ class SaveAppend(OutputPipeline):
         super().__init__()
         self.filename, self.step_tag = filename, step_tag
 
-    def __call__(self, outputs: Any, inputs: Any) -> Any:
+    def __call__(self, outputs: object, inputs: object) -> object:
         path = record_file(self.run, self.filename, self.step_tag)
         if path is not None:
             with path.open("a", encoding="utf-8") as file:
@@ -105,7 +105,7 @@ class WritePredictions(OutputPipeline):
         self._file = PredictionFile(None)
         self._pass: Scope | None = None  # the evaluation whose rows the file holds
 
-    def __call__(self, outputs: Any, inputs: Any) -> Any:
+    def __call__(self, outputs: object, inputs: object) -> object:
         scope = self.run.metrics.current  # an evaluation opens one of its own
         if scope is not self._pass:
             self._pass, self._file = scope, PredictionFile.in_record(self.run, self.filename)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,29 @@ def record_file(run: Run, name: str, step_tag: bool = False) -> Path | None:
         path = path.with_name(f"{path.stem}_step{run.train_sched.cur_step}{path.suffix}")
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
+
+
+class OrderedRows:
+    """Rows that come batch by batch, of samples in any order. Outside an evaluation nothing is kept."""
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, Any]] | None = None
+        self._samples: list[int] = []
+
+    def begin(self) -> None:
+        self._rows, self._samples = [], []
+
+    def add(self, rows: list[dict[str, Any]], samples: Sequence[int] | None) -> None:
+        """The rows of a batch, and the numbers of its samples, where somebody knows them."""
+        if self._rows is not None:
+            self._rows += rows
+            self._samples += samples or ()
+
+    def end(self) -> list[dict[str, Any]]:
+        rows, self._rows = self._rows or [], None
+        if len(self._samples) != len(rows):  # of a stream nobody knows the numbers, and they come in order
+            return rows
+        return [row for _, row in sorted(zip(self._samples, rows), key=lambda pair: pair[0])]
 
 
 def _is_column(value: object) -> bool:

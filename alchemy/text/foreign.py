@@ -317,5 +317,5 @@ def _template_of(inner: Any, pair: bool) -> str:
     return " ".join(words)
 
 
-def _spelling(token: Any) -> str:
+def _spelling(token: object) -> str:
     return str(token["content"] if isinstance(token, dict) else token)

@@ -13,7 +13,7 @@ import numpy as np
 from alchemy.errors import AlchemyError
 from alchemy.text.base import Encoded, Tokenizer, content_of, flatten
 from alchemy.text.vocab import Vocabulary
-from alchemy.text.words import Listed, joined
+from alchemy.text.words import Listed, join_words
 
 JOINER = "@@"
 END = "</w>"
@@ -59,7 +59,7 @@ class SubwordNMT(Listed):
         return ids, np.diff(np.concatenate([[0], np.cumsum(lengths)])[ends], prepend=0)
 
     def join(self, ids: list[int]) -> str:
-        return joined(self.vocab, ids, JOINER)
+        return join_words(self.vocab, ids, JOINER)
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int], *, codes: str | Path | bytes, **options: Any) -> Self:  # type: ignore[override]

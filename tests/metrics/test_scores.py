@@ -21,10 +21,10 @@ from alchemy.metrics.scores import (
     SpanScores,
     import_package,
     number_scores,
-    tag_accuracy,
     text_scores,
 )
 from alchemy.pipeline.processors.schemes import Scheme
+from alchemy.tasks import Tagging
 
 LABELS = ["体育", "b", "c", "never"]
 MEANS = ("macro", "micro", "weighted")
@@ -97,9 +97,20 @@ def test_spans_are_counted_as_strict_seqeval_does(rows: list[Any]) -> None:
         expected = [score(gold, said, **strict) for score in (seqeval.precision_score, seqeval.recall_score)]
         report = seqeval.classification_report(gold, said, output_dict=True, **strict) if types else {}
     assert [found["precision"], found["recall"]] == close(expected)
-    assert tag_accuracy(gold, said) == close(seqeval.accuracy_score(gold, said))
     for name, row in [*types.items(), *((f"{mean} avg", row) for mean, row in means.items() if types)]:
         assert list(row.values()) == close(list(report[name].values()))
+
+
+@few
+@given(st.lists(st.tuples(tags, tags), min_size=1, max_size=10))
+def test_tags_are_counted_one_by_one(rows: list[Any]) -> None:
+    task = object.__new__(Tagging)
+    task.scheme = Scheme("BIO", begins=True)
+    rows = [(gold[: len(said)], said[: len(gold)]) for gold, said in rows]
+    found = task.scores([{"tags": gold, "pred": said} for gold, said in rows])
+    assert found["accuracy"] == close(seqeval.accuracy_score(*columns(rows)))
+    assert task.scores([{"tags": ["O"], "pred": ["O"]}, {"tags": [], "pred": []}])["accuracy"] == 1.0
+    assert task.scores([{"tags": [], "pred": []}])["accuracy"] == 0.0
 
 
 numbers = st.floats(-100, 100).map(lambda value: round(value, 3))
@@ -155,8 +166,6 @@ def test_one_class_and_labels_that_nobody_said() -> None:
     }  # fmt: skip
     assert ClassScores(["a", "b"], ["a", "a"], ["a", "b"]).scores()["macro_f1"] == close(1 / 3)
     assert SpanScores([["S-A", "O"]], [["O", "O"]]).scores() == {"f1": 0.0, "precision": 0.0, "recall": 0.0}
-    assert tag_accuracy([["O"], []], [["O"], []]) == 1.0
-    assert tag_accuracy([[]], [[]]) == 0.0
     assert LabelScores([[], []], [[], []], ["a", "b"]).scores()["macro_f1"] == 0.0
 
 

@@ -43,7 +43,7 @@ def join_parts(
     return Manifest(
         sentences=lines.total(),
         tokens=total,
-        dtype=kind.name,
+        dtype=kind.name,  # type: ignore[arg-type]
         longest=longest,
         unknown=unknown,
         vocabulary=tokenizer.size,
