@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError, did_you_mean
@@ -105,5 +105,5 @@ def _section(document: Document, name: str) -> Table:
     return table
 
 
-def _name(part: Any) -> str:
+def _name(part: object) -> str:
     return str(part.get("type", "")).rpartition(".")[2] if isinstance(part, Table) else ""

@@ -10,14 +10,14 @@ import datetime
 import hashlib
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from alchemy.config.override import Refused, typed
 from alchemy.config.scan import Path
 from alchemy.config.seed import seed_of
-from alchemy.config.tree import Array, Document, Table
+from alchemy.config.tree import Array, Document, Table, children
 from alchemy.config.values import dotted
 from alchemy.errors import Problem, did_you_mean
 from alchemy.registry import plain
@@ -84,7 +84,7 @@ def choice(source: Source, *, values: Sequence[Any], weights: Sequence[float] | 
     return values[-1]
 
 
-def env(source: Source, *, name: str, default: Any = _NOT_GIVEN) -> Any:
+def env(source: Source, *, name: str, default: object = _NOT_GIVEN) -> Any:
     """An environment variable, read as a TOML value of the type of `default`, or as text."""
     if not isinstance(name, str) or not name or "=" in name or "\0" in name:
         raise Refused("name must be the name of an environment variable")
@@ -117,7 +117,7 @@ def resolve(doc: Document, problems: list[Problem], *, drawn: bool) -> None:
     """Replaces every `{ dyn = .. }` by its value: first those that need no seed, then, `drawn`, those that do."""
     now = datetime.datetime.now()
     seed = seed_of(doc)
-    for table, key, path, label in _recipes(doc):
+    for table, key, path, label in list(_recipes(doc)):
         recipe = table[key]
         if drawn == (recipe.get("dyn") in SEEDLESS):
             continue
@@ -163,25 +163,17 @@ def make(recipe: Table, source: Source, path: Path) -> Made | Problem:
         return Problem(f"{name}: {error}", where, section)
 
 
-def _recipes(doc: Document) -> list[tuple[Table | Array, Any, Path, str]]:
-    """Every place where a recipe stands, with its path and the name that its stream of numbers gets."""
-    found: list[tuple[Table | Array, Any, Path, str]] = []
-
-    def visit(node: Any, parent: Any, key: Any, path: Path, label: str) -> None:
-        if isinstance(node, Table) and "dyn" in node:
-            found.append((parent, key, path, label))
-        elif isinstance(node, Table):
-            for name, item in node.items():
-                if path or name != "sweep":
-                    visit(item, node, name, (*path, name), f"{label}.{name}")
-        elif isinstance(node, Array):
-            for index, (name, item) in enumerate(zip(part_names(node), node, strict=True)):
-                visit(item, node, index, (*path, index), f"{label}.{name}")
-
-    for key, value in doc.items():
-        if key != "sweep":
-            visit(value, doc, key, (key,), key)
-    return found
+def _recipes(node: Table | Array, path: Path = (), label: str = "") -> Iterator[tuple[Table | Array, Any, Path, str]]:
+    """Every place where a recipe stands: what holds it, its key there, its path, the name of its stream of numbers."""
+    names = list(node) if isinstance(node, Table) else part_names(node)
+    for name, (key, item) in zip(names, children(node), strict=True):
+        if key == "sweep" and not path:
+            continue
+        here, called = (*path, key), f"{label}.{name}" if label else name
+        if isinstance(item, Table) and "dyn" in item:
+            yield node, key, here, called
+        elif isinstance(item, Table | Array):
+            yield from _recipes(item, here, called)
 
 
 def part_names(array: Array) -> list[str]:
@@ -194,13 +186,13 @@ def part_names(array: Array) -> list[str]:
     return names
 
 
-def _numbers(**values: Any) -> None:
+def _numbers(**values: object) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise Refused(f"{name} must be a number, not {value!r}")
 
 
-def _ordered(low: Any, high: Any) -> None:
+def _ordered(low: float, high: float) -> None:
     _numbers(low=low, high=high)
     if low > high:
         raise Refused(f"low {low} is above high {high}")

@@ -89,7 +89,7 @@ def _walk(doc: Document) -> dict[str, tuple[Any, Origin]]:
     """Every value that is no table, by its dotted key; parts of a list go by their names."""
     found: dict[str, tuple[Any, Origin]] = {}
 
-    def visit(node: Any, path: Path, origin: Origin) -> None:
+    def visit(node: object, path: Path, origin: Origin) -> None:
         if isinstance(node, Table) and node:
             for key, value in node.items():
                 visit(value, (*path, key), node.origin_of(key))
@@ -130,7 +130,7 @@ def _shown(place: str) -> str:
     return place
 
 
-def _default(node: Any, name: str, path: Path, *, last: bool) -> str:
+def _default(node: object, name: str, path: Path, *, last: bool) -> str:
     """What a key that no file sets stands at: the default of the part's own signature."""
     if not isinstance(node, Table):
         raise AlchemyError(f"{dotted(path)} is a value and has no key {name!r}")

@@ -8,7 +8,6 @@ Tables merge key by key; a table over a list patches its parts, each found by in
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from alchemy.config.scan import Path
 from alchemy.config.tree import Array, Origin, Table
@@ -79,7 +78,7 @@ def find(array: Array, name: str, path: Path, where: str) -> int | Problem:
     return Problem(f"the list {dotted(path)} has no {name!r}", where, hint=did_you_mean(name, short) or offer)
 
 
-def assign(table: Table, key: str, value: Any, origin: Origin) -> None:
+def assign(table: Table, key: str, value: object, origin: Origin) -> None:
     """Sets a key so that its origin remembers what it overrode."""
     if key in table:
         before = table.origin_of(key)
@@ -87,11 +86,11 @@ def assign(table: Table, key: str, value: Any, origin: Origin) -> None:
     table.put(key, value, origin)
 
 
-def _is_deletion(value: Any) -> bool:
+def _is_deletion(value: object) -> bool:
     return isinstance(value, Table) and value == {"delete": True}
 
 
-def brief(value: Any, width: int = 60) -> str:
+def brief(value: object, width: int = 60) -> str:
     """A value on one short line."""
     from alchemy.config.write import inline
 

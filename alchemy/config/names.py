@@ -90,7 +90,7 @@ def _expression(module: Module, value: ast.expr, roots: tuple[str, ...], trail: 
     match value:
         case ast.Name(id=name) if name in module.names or module.stars:
             return lookup(module.name, name, roots, trail=trail)
-        case ast.Name(id=name) if hasattr(builtins, name):
+        case ast.Name(id=name) if name in vars(builtins):
             return Class(f"builtins.{name}")
         case ast.Attribute(value=head, attr=attr):
             owner = _module_of(module, head, roots)

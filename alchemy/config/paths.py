@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator
-from typing import Any
 
 from alchemy.annotations import names_path
 from alchemy.config.slots import Layout, Slot
@@ -30,7 +29,7 @@ def check_paths(layout: Layout) -> Iterator[Problem]:
                 yield from _check_key(slot, key, value)
 
 
-def _check_key(slot: Slot, key: str, value: Any) -> Iterator[Problem]:
+def _check_key(slot: Slot, key: str, value: object) -> Iterator[Problem]:
     param = slot.part.param(key) if slot.part else None
     declared = param is not None and names_path(param.annotation)
     if key == "model_path" and slot.kind == "model":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
@@ -73,11 +73,11 @@ class Table(dict[str, Any]):
             self[key] = default
         return self[key]
 
-    def __ior__(self, other: Any) -> Table:  # type: ignore[override, misc]
+    def __ior__(self, other: Mapping[str, object]) -> Table:  # type: ignore[override, misc]
         self.update(other)
         return self
 
-    def peek(self, key: str, default: Any = None) -> Any:
+    def peek(self, key: str, default: object = None) -> Any:
         """The same as `get`."""
         return self.get(key, default)
 
@@ -135,6 +135,11 @@ def grow(data: Mapping[str, Any], origin_of: Callable[[Path], Origin], *, kind: 
     """Nested plain data as a tree; `origin_of` tells where the value at a path came from."""
     table: Table = _grow(data, origin_of, (), kind)
     return table
+
+
+def children(node: Table | Array) -> Iterator[tuple[str | int, Any]]:
+    """The keys of a table, or the places in a list, with what is there."""
+    yield from node.items() if isinstance(node, Table) else enumerate(node)
 
 
 def _grow(value: object, origin_of: Callable[[Path], Origin], path: Path, kind: type[Table] = Table) -> Any:
