@@ -47,6 +47,7 @@ _WORDS = {
     "bool": ("true or false", "switches", "boolean"),
     "Path": ("a path", "paths", "string"),
     "None": ("none", "None values", "null"),
+    "Any": ("Any", "values", ""),
 }
 
 
@@ -61,9 +62,6 @@ class _Type:
 
     def say(self) -> str:
         return self.text
-
-    def plural(self) -> str:
-        return "values" if self.text == "Any" else f"{self.text} values"
 
     def schema(self) -> Schema:
         return {}
@@ -91,9 +89,6 @@ class _Scalar(_Type):
 
     def say(self) -> str:
         return _WORDS[self.name][0] if self.name in _WORDS else self.text
-
-    def plural(self) -> str:
-        return _WORDS[self.name][1] if self.name in _WORDS else super().plural()
 
     def schema(self) -> Schema:
         return {"type": _WORDS[self.name][2]} if self.name in _WORDS else {}
@@ -142,9 +137,6 @@ class _Limited(_Type):
     def say(self) -> str:
         return ", ".join([self.base.say(), *(limit.rule.removeprefix("be ") for limit in self.limits)])
 
-    def plural(self) -> str:
-        return self.base.plural()
-
     def schema(self) -> Schema:
         return self.base.schema() | {key: value for limit in self.limits for key, value in limit.schema.items()}
 
@@ -170,7 +162,10 @@ class _List(_Type):
     def say(self) -> str:
         if self.fixed:
             return f"a list of {len(self.items)} values ({', '.join(item.say() for item in self.items)})"
-        return f"a list of {self.items[0].plural()}" if self.items else "a list"
+        if not self.items:
+            return "a list"
+        item = self.items[0].base if isinstance(self.items[0], _Limited) else self.items[0]
+        return f"a list of {_WORDS.get(item.text, ('', f'{item.text} values'))[1]}"
 
     def schema(self) -> Schema:
         one = bool(self.items) and not self.fixed

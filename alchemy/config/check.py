@@ -9,11 +9,13 @@ from typing import Any
 
 from alchemy.annotations import misfits
 from alchemy.config.combos import check_combos
+from alchemy.config.formats import read
 from alchemy.config.keys import UNREAD, check_keys
 from alchemy.config.paths import check_paths
 from alchemy.config.slots import Layout, Slot, collect
 from alchemy.config.tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUNNER_NAMES, SECTIONS, SETTINGS, TOP_LEVEL
 from alchemy.config.tree import Document, Table
+from alchemy.config.values import line_of
 from alchemy.errors import ConfigError, Problem, did_you_mean
 
 
@@ -164,9 +166,4 @@ def _equal_variants(path: str, stamp: int) -> list[Problem]:
 
 
 def _variant_line(path: str, name: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            head = line.strip().replace(" ", "").replace('"', "").replace("'", "")
-            if head.startswith((f"[variant.{name}]", f"[variant.{name}.", f"variant.{name}")):
-                return f"{path}:{number}"
-    return path
+    return f"{path}:{line_of(read(path).lines, ('variant', name))}"

@@ -10,11 +10,10 @@ from typing import Any
 
 from alchemy.config.merge import assign, find
 from alchemy.config.scan import Path, split_key
-from alchemy.config.tables import DEFAULT_TYPES, LATER, NAMED_OPTIM, NOT_PASSED, SECTIONS, TOP_LEVEL
+from alchemy.config.tables import LATER, SECTIONS
 from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.config.values import decode, dotted, literal
 from alchemy.errors import Problem, did_you_mean
-from alchemy.rules import LOADER
 
 # tables that may be opened from the command line though the file has none
 _TABLES = (*SECTIONS, *LATER)
@@ -38,17 +37,18 @@ class Refused(Exception):
 
 
 def override(doc: Document, text: str) -> list[Problem]:
-    """Applies one `key=value` to a document; tells why not, or (as a warning) what is odd about it."""
-    where = f"--set {text}"
+    """Applies one `key=value` to a document, or tells why not; the check tells whether anybody reads the key."""
     try:
         keys, value = _split(text)
-        _refuse_loading(doc, keys[0])
+        if keys[0] in _READ_BEFORE and keys[0] not in doc:  # a project may have a plain key of that name
+            raise Refused(f"{keys[0]} is read before overrides", _READ_BEFORE[keys[0]])
         parent = _walk(doc, keys[:-1])
-        if value is not None:
-            return _set(doc, parent, keys, value, where)
-        _delete(parent, keys)
+        if value is None:
+            _delete(parent, keys)
+        else:
+            _set(parent, keys, value)
     except Refused as error:
-        return [Problem(str(error), where, hint=error.hint)]
+        return [Problem(str(error), f"--set {text}", hint=error.hint)]
     return []
 
 
@@ -101,12 +101,6 @@ def _split(text: str) -> tuple[list[str], str | None]:
     return keys, rest[1:]
 
 
-def _refuse_loading(doc: Document, key: str) -> None:
-    """What decides which files and tables are read is no longer there to be changed."""
-    if key in _READ_BEFORE and key not in doc:  # a project may have a plain key of that name
-        raise Refused(f"{key} is read before overrides", _READ_BEFORE[key])
-
-
 def _walk(doc: Document, keys: list[str]) -> Table | Array:
     """The table or list in which the last key stands."""
     node: Any = doc
@@ -149,46 +143,18 @@ def _delete(parent: Table | Array, keys: list[str]) -> None:
         raise _no_such(parent, keys[-1], path)
 
 
-def _set(doc: Document, parent: Table | Array, keys: list[str], text: str, where: str) -> list[Problem]:
+def _set(parent: Table | Array, keys: list[str], text: str) -> None:
     key, path = keys[-1], tuple(keys)
     if isinstance(parent, Array):
         index = _index(parent, key, path[:-1])
         value = _fitting(text, parent[index], path)
         parent[index] = Table(value, origin=COMMAND_LINE) if isinstance(value, dict) else value
-        return []
-    old = parent.get(key)
-    value = _fitting(text, old, path)
+        return
+    value = _fitting(text, parent.get(key), path)
     if value == {"delete": True}:
         _delete(parent, keys)
-        return []
-    hint = "" if key in parent else did_you_mean(key, [*parent, *(_TABLES if parent is doc else ())])
-    assign(parent, key, value, COMMAND_LINE)
-    if hint and not _is_known(parent, path):
-        return [Problem(f"{dotted(path)} is a new key, it replaces nothing", where, hint=hint, error=False)]
-    return []
-
-
-def _is_known(parent: Table, path: Path) -> bool:
-    """Whether a key has a place there: one of alchemy's own words, or a parameter of the part that `type` names."""
-    from alchemy.config.source import find
-
-    *head, key = map(str, path)
-    section = ".".join(head)
-    if not head or section in NOT_PASSED:
-        words: tuple[str, ...] = NOT_PASSED[section] if head else TOP_LEVEL
-        if key in words:
-            return True
-    if head[:2] == ["task", "datasets"] and len(head) == 3:
-        return key in LOADER or key == "pipes"
-    kind = parent.get("type") or DEFAULT_TYPES.get(section)
-    part = find(kind) if isinstance(kind, str) else None
-    if part is None:
-        return False
-    if head[:1] == ["optim"] and len(head) == 2 and key in NAMED_OPTIM:
-        return True
-    wrapper = find("alchemy.optim.Wrapped") if head[:1] == ["optim"] and part.is_torch_optimizer else None
-    known = part.known | (wrapper.known if wrapper else frozenset())
-    return key in known or (part.old_style and key in part.own_words)
+    else:
+        assign(parent, key, value, COMMAND_LINE)
 
 
 def _fitting(text: str, old: object, path: Path) -> Any:
