@@ -293,7 +293,7 @@ def misfits(name: str, value: object, annotation: str, default: str = "") -> lis
         rows = [
             (f"{spot} must {limit.rule}", "")
             if limit.rule.startswith("not ")
-            else (f"{spot} must {limit.rule}, not {given(item)}", hint)
+            else (f"{spot} must {limit.rule}, not {_given(item)}", hint)
             for spot, item, limit in _parse(annotation).broken(name, value)
         ]
         return list(dict.fromkeys(rows))
@@ -304,11 +304,11 @@ def misfits(name: str, value: object, annotation: str, default: str = "") -> lis
             inner = kind.items[0].text
             return [row for index, item in enumerate(value) for row in misfits(f"{name}.{index}", item, inner)]
     near = did_you_mean(value, map(str, choices(annotation))) if isinstance(value, str) else ""
-    text = f"{name} must be {_parse(annotation, limits=False).say()}, not {given(value)}"
+    text = f"{name} must be {_parse(annotation, limits=False).say()}, not {_given(value)}"
     return [(text, near or _remedy(value, _parse(annotation)))]
 
 
-def given(value: object) -> str:
+def _given(value: object) -> str:
     """A value as the user wrote it, with its type in words."""
     text = repr(value) if len(repr(value)) < 60 else repr(value)[:57] + "..."
     match value:
@@ -380,15 +380,15 @@ def is_constrained(annotation: str) -> bool:
     return "Literal[" in annotation or "Annotated[" in annotation
 
 
-def shown(annotation: str) -> str:
+def printed(annotation: str) -> str:
     """An annotation as signatures are printed.
 
-    >>> shown("Annotated[int, Ge(1)] | None")
+    >>> printed("Annotated[int, Ge(1)] | None")
     'int[>=1] | None'
     """
     for kind in _parse(annotation).walk():
         if isinstance(kind, _Limited):
-            short = f"{shown(kind.base.text)}[{', '.join(limit.short for limit in kind.limits)}]"
+            short = f"{printed(kind.base.text)}[{', '.join(limit.short for limit in kind.limits)}]"
             annotation = annotation.replace(kind.text, short)
     return annotation
 

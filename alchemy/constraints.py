@@ -31,7 +31,7 @@ class Constraint:
         return f"{type(self).__name__}()"
 
 
-class Bound(Constraint):
+class _Bound(Constraint):
     """A limit of a number; NaN is beyond every one."""
 
     words: ClassVar[str]
@@ -50,23 +50,23 @@ class Bound(Constraint):
         return f"{type(self).__name__}({self.limit!r})"
 
 
-class Ge(Bound):
+class Ge(_Bound):
     words, sign, keyword, compare = "at least", ">=", "minimum", operator.ge
 
 
-class Gt(Bound):
+class Gt(_Bound):
     words, sign, keyword, compare = "above", ">", "exclusiveMinimum", operator.gt
 
 
-class Le(Bound):
+class Le(_Bound):
     words, sign, keyword, compare = "at most", "<=", "maximum", operator.le
 
 
-class Lt(Bound):
+class Lt(_Bound):
     words, sign, keyword, compare = "below", "<", "exclusiveMaximum", operator.lt
 
 
-class MultipleOf(Bound):
+class MultipleOf(_Bound):
     words, sign, keyword = "a multiple of", "multiple of ", "multipleOf"
 
     def holds(self, value: float) -> bool:

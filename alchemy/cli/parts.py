@@ -46,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _own_parts(user_dir: str, kind: str) -> list[Part]:
     """The parts of a project, found in its source under the names that a config writes."""
-    from alchemy.config.modules import locate, read
+    from alchemy.config.modules import locate, read_module
     from alchemy.config.source import Part, look
     from alchemy.launch.project import roots
 
@@ -56,7 +56,7 @@ def _own_parts(user_dir: str, kind: str) -> list[Part]:
         pieces = [folder.resolve().name, *file.relative_to(folder).with_suffix("").parts]
         name = ".".join(pieces[:-1] if pieces[-1] == "__init__" else pieces)
         place = locate(name, where)
-        module = read(name, place) if place else None
+        module = read_module(name, place) if place else None
         for key in _written_names(module) if module else ():
             part = look(f"{name}.{key}", where)
             if isinstance(part, Part) and _kinds(part) and (not kind or kind in _kinds(part)):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from alchemy.config.merge import assign, find
+from alchemy.config.merge import assign, find_element
 from alchemy.config.scan import Path, split_key
 from alchemy.config.tables import LATER, SECTIONS
 from alchemy.config.tree import Array, Document, Origin, Table
-from alchemy.config.values import decode, dotted, literal
+from alchemy.config.values import decode, dotted_key, literal
 from alchemy.errors import Problem, did_you_mean
 
 # tables that may be opened from the command line though the file has none
@@ -28,7 +28,7 @@ _WORDS = {"True": True, "False": False, "None": None, "none": None, "null": None
 COMMAND_LINE = Origin(kind="command line")
 
 
-class Refused(Exception):
+class CannotSet(Exception):
     """Why an override cannot be applied."""
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -41,19 +41,19 @@ def override(doc: Document, text: str) -> list[Problem]:
     try:
         keys, value = _split(text)
         if keys[0] in _READ_BEFORE and keys[0] not in doc:  # a project may have a plain key of that name
-            raise Refused(f"{keys[0]} is read before overrides", _READ_BEFORE[keys[0]])
+            raise CannotSet(f"{keys[0]} is read before overrides", _READ_BEFORE[keys[0]])
         parent = _walk(doc, keys[:-1])
         if value is None:
             _delete(parent, keys)
         else:
             _set(parent, keys, value)
-    except Refused as error:
+    except CannotSet as error:
         return [Problem(str(error), f"--set {text}", hint=error.hint)]
     return []
 
 
 def typed(text: str, old: object) -> Any:
-    """The value that `text` means where `old` stands; Refused if it cannot stand there."""
+    """The value that `text` means where `old` stands; CannotSet if it cannot stand there."""
     text, bare = text.strip(), False
     try:
         value = decode(literal(text), path=("value",))
@@ -65,10 +65,10 @@ def typed(text: str, old: object) -> Any:
     if isinstance(old, bool):
         if value in (0, 1):
             return bool(value)
-        raise Refused(f"{text!r} stands where true or false did", "write true or false")
+        raise CannotSet(f"{text!r} stands where true or false did", "write true or false")
     if isinstance(old, int | float):
         if bare or isinstance(value, bool):
-            raise Refused(f"{text!r} stands where the number {old} did", f"text needs quotes: '\"{text}\"'")
+            raise CannotSet(f"{text!r} stands where the number {old} did", f"text needs quotes: '\"{text}\"'")
         if isinstance(value, int | float):
             return _number(value, old)
     if isinstance(old, str) and not isinstance(value, list):
@@ -88,16 +88,17 @@ def _split(text: str) -> tuple[list[str], str | None]:
         split = split_key(text[1:])
         if split and not split[1]:
             return split[0], None
-        raise Refused("this is not a key to delete", "write ~table.key")
+        raise CannotSet("this is not a key to delete", "write ~table.key")
     split = split_key(text)
     keys, rest = split if split else ([], "")
     if not rest.startswith("="):
         left, sign, right = text.partition("=")
         keys, rest = [part.strip() for part in left.split(".")], sign + right
     if not rest or not all(keys):
-        raise Refused("this is not key=value", "write it like optim.lr=0.001")
+        raise CannotSet("this is not key=value", "write it like optim.lr=0.001")
     if not rest[1:].strip():
-        raise Refused("nothing stands after '='", f"empty text is {dotted(tuple(keys))}='\"\"'; ~key deletes a key")
+        empty = f"empty text is {dotted_key(tuple(keys))}='\"\"'; ~key deletes a key"
+        raise CannotSet("nothing stands after '='", empty)
     return keys, rest[1:]
 
 
@@ -116,21 +117,21 @@ def _walk(doc: Document, keys: list[str]) -> Table | Array:
             assign(node, key, Table(origin=COMMAND_LINE), COMMAND_LINE)
             node = node.get(key)
         if not isinstance(node, Table | Array):
-            raise Refused(f"{dotted((*path, key))} is a value and has no keys")
+            raise CannotSet(f"{dotted_key((*path, key))} is a value and has no keys")
     return node
 
 
 def _index(array: Array, key: str, path: Path) -> int:
-    index = find(array, key, path, "")
+    index = find_element(array, key, path, "")
     if isinstance(index, Problem):
-        raise Refused(index.message, index.hint)
+        raise CannotSet(index.message, index.hint)
     return index
 
 
-def _no_such(table: Table, key: str, path: Path) -> Refused:
+def _no_such(table: Table, key: str, path: Path) -> CannotSet:
     names = [*table, *(_TABLES if not path else ())]
-    place = f"[{dotted(path)}]" if path else "the config"
-    return Refused(f"{place} has no {key!r}", did_you_mean(key, names) or f"it has {', '.join(table) or 'nothing'}")
+    place = f"[{dotted_key(path)}]" if path else "the config"
+    return CannotSet(f"{place} has no {key!r}", did_you_mean(key, names) or f"it has {', '.join(table) or 'nothing'}")
 
 
 def _delete(parent: Table | Array, keys: list[str]) -> None:
@@ -160,8 +161,8 @@ def _set(parent: Table | Array, keys: list[str], text: str) -> None:
 def _fitting(text: str, old: object, path: Path) -> Any:
     value = typed(text, old)
     if isinstance(old, Table) and old and not isinstance(value, dict) and value is not None and "dyn" not in old:
-        raise Refused(f"{dotted(path)} is a table", f"set one of its keys: {', '.join(old)}")
+        raise CannotSet(f"{dotted_key(path)} is a table", f"set one of its keys: {', '.join(old)}")
     if isinstance(old, Array) and not isinstance(value, list | dict) and value is not None:
-        name = dotted(path)
-        raise Refused(f"{name} is a list", f"write {name}='[..]', or set one element: {name}.0=..")
+        name = dotted_key(path)
+        raise CannotSet(f"{name} is a list", f"write {name}='[..]', or set one element: {name}.0=..")
     return value

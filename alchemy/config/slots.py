@@ -116,7 +116,7 @@ class Layout:
         return frozenset(found)
 
 
-def collect(doc: Document, roots: Sequence[str]) -> Layout:
+def collect_slots(doc: Document, roots: Sequence[str]) -> Layout:
     """Finds every part that the config names."""
     layout = Layout(doc, tuple(roots))
     if isinstance(doc.get("runner"), str):

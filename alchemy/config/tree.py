@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 from alchemy.config.scan import Path
-from alchemy.config.values import unwrapped
+from alchemy.config.values import from_tomlkit
 from alchemy.errors import Problem
 from alchemy.registry import plain
 
@@ -161,7 +161,7 @@ def _wrap(value: object, origin: Origin) -> object:
         return Table(value, origin=origin)
     if isinstance(value, list | tuple):
         return Array(value, origin=origin)
-    return unwrapped(value)
+    return from_tomlkit(value)
 
 
 def _restore_table(kind: type[Table], data: dict[str, Any], state: dict[str, Any]) -> Table:

@@ -23,7 +23,7 @@ _WIDTH = 100  # characters: a longer list is written one element a line
 def dumps(doc: Mapping[str, Any]) -> str:
     """A config, or any mapping of plain values, as TOML."""
     data = decode(doc.plain() if isinstance(doc, Table) else doc, spelt=False)
-    text = _Writer(source_of(doc)).document(data)
+    text = _Writer(toml_source(doc)).document(data)
     return text if same(_reread(text), data) else _Writer("").document(data)
 
 
@@ -164,7 +164,7 @@ def _reread(text: str) -> Any:
         return {}
 
 
-def source_of(doc: Mapping[str, Any]) -> str:
+def toml_source(doc: Mapping[str, Any]) -> str:
     """The TOML text that a mapping came from, if it remembers: a document of ours, or one of tomlkit."""
     if isinstance(doc, Document):
         return doc.source
