@@ -1,11 +1,13 @@
-"""Whose error it was: the pipe that raised it, and the line of the project's code."""
+"""Whose error it was: the pipe that raised it, or cannot be pickled, and the line of the project's code."""
 
 from __future__ import annotations
 
 import contextlib
+import io
+import pickle
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import FrameType, FunctionType, TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,7 +16,8 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from alchemy.data.chain import Link, title, walk
+from alchemy.data.chain import Link, members, title, walk
+from alchemy.data.rows import shown
 from alchemy.errors import AlchemyError, innermost, origin_of
 
 WIDTH = 120
@@ -85,8 +88,7 @@ def _sample(frame: FrameType) -> str:
     for kinds in ((str, bytes, Mapping, list, tuple, np.ndarray, Tensor), (int,)):
         for name, value in own:
             if isinstance(value, kinds) and frame.f_code.co_name != "__init__":
-                text = " ".join(repr(value).split())
-                return f"{name} = {text if len(text) <= WIDTH else text[: WIDTH - 3] + '...'}"
+                return f"{name} = {shown(value, WIDTH)}"
     return ""
 
 
@@ -110,3 +112,23 @@ def _is_in(pipe: Any, file: str, line: int, name: str) -> bool:
     methods = [vars(kind).get(name) for kind in type(pipe).__mro__]
     codes = [method.__code__ for method in methods if isinstance(method, FunctionType)]
     return any(code.co_filename == file and line in (row[2] for row in code.co_lines()) for code in codes)
+
+
+def unpicklable(pipe: object) -> Iterator[tuple[str, str]]:
+    """The members of a pipe that cannot be pickled, each with the reason; not those of the pipes before it."""
+    for name, value in members(pipe).items():
+        if name not in ("datapipe", "datapipes", "dataset", "datasets"):
+            try:
+                pickle.Pickler(_Nowhere(), protocol=5).dump(value)
+            except Exception as error:  # pickling runs any __reduce__, which may raise anything
+                yield name, str(error).partition("\n")[0]
+
+
+class _Nowhere(io.RawIOBase):
+    """A file that keeps nothing: pickling into it costs time but no memory."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return len(data)

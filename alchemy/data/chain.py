@@ -97,6 +97,16 @@ def has_index(data: object) -> bool:
     return isinstance(data, _Indexed) and not isinstance(data, IterableDataset)
 
 
+@runtime_checkable
+class _Batched(Protocol):
+    def __getitems__(self, indices: Any, /) -> Any: ...
+
+
+def fetcher(dataset: Any) -> Callable[[list[Any]], Any]:
+    """What reads the samples of a batch: the data set at once, if it can, else one by one."""
+    return dataset.__getitems__ if isinstance(dataset, _Batched) else lambda ids: [dataset[index] for index in ids]
+
+
 def walk(dataset: Any) -> Iterator[Any]:
     """Every link of a chain, the last pipe first."""
     seen: set[int] = set()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from alchemy.constraints import Distinct, NonNegativeInt, NotZero, PositiveInt
-from alchemy.data.rows import Rows, holds, join, no_numbers, numbers, place, real_places
+from alchemy.data.rows import Rows, holds, join, no_numbers, numbers_if_any, place, real_places
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable
 
@@ -142,7 +142,9 @@ class Image(Column):
         self.scale, self.mean, self.std, self.layout = scale, mean, std, layout
 
     def __call__(self, name: str, values: list[Any]) -> dict[str, Any]:
-        arrays = numbers(name, values)
+        arrays = numbers_if_any(name, values)
+        if arrays is None:
+            raise no_numbers(name, values)
         for number, array in enumerate(arrays):
             if array.ndim not in (2, 3):
                 raise AlchemyError(f"{place(name, number)} has the shape {array.shape}, which is none of an image")

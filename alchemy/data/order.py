@@ -43,11 +43,12 @@ class Ids(list[Any]):
             yield index
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Ids._made, (list.copy(self), self.seed)
+        return Ids, (list.copy(self), self.seed)
 
-    @classmethod
-    def _made(cls, indices: list[Any], seed: int) -> Ids:
-        return cls(indices, seed)
+
+def count_batches(samples: int, size: int, drop_last: bool) -> int:
+    """How many batches of a size samples give."""
+    return samples // size if drop_last else -(-samples // size)
 
 
 class Order:
@@ -73,7 +74,7 @@ class Cut(Order):
         self.total, self.size, self.shuffle, self.drop_last = samples, size, shuffle, drop_last
 
     def __len__(self) -> int:
-        return self.total // self.size if self.drop_last else -(-self.total // self.size)
+        return count_batches(self.total, self.size, self.drop_last)
 
     @property
     def samples(self) -> int:

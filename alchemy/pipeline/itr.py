@@ -9,6 +9,7 @@ from typing import Any
 from alchemy.constraints import NonNegativeInt, PositiveInt
 from alchemy.data.chain import Order, reader_share, splitter_of, title, walk
 from alchemy.data.named import function_named
+from alchemy.data.order import count_batches
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, build_datapipes
 from alchemy.pipeline.openers import CsvOpener, JsonlOpener, LineOpener, ParquetOpener, TsvOpener, TxtOpener
@@ -48,8 +49,7 @@ class Batch(ItrDataPipeline):
                 yield batch
 
     def __len__(self) -> int:
-        count = length_of(self)
-        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+        return count_batches(length_of(self), self.batch_size, self.drop_last)
 
 
 @DataPipeline.register()
@@ -88,10 +88,8 @@ class BucketBatch(ItrDataPipeline):
 
     def __len__(self) -> int:
         full, rest = divmod(length_of(self), self.buffer_size)
-        return full * self._batches(self.buffer_size) + self._batches(rest)
-
-    def _batches(self, count: int) -> int:
-        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+        whole, last = (count_batches(count, self.batch_size, self.drop_last) for count in (self.buffer_size, rest))
+        return full * whole + last
 
 
 @DataPipeline.register()
