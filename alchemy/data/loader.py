@@ -32,7 +32,7 @@ from alchemy.data.collate import Pad
 from alchemy.data.device import batch_to_device
 from alchemy.data.digest import content_digest
 from alchemy.data.named import named
-from alchemy.data.order import UNKNOWN, WHOLE, Cut, Deal, Order, Place, Single, Unpack, count_batches
+from alchemy.data.order import UNKNOWN, WHOLE, BatchOrder, Deal, EqualBatches, Place, Single, Unpack, count_batches
 from alchemy.data.peek import peek
 from alchemy.errors import AlchemyError
 from alchemy.registry import plain
@@ -147,7 +147,7 @@ class Loader(DataLoader[Any]):
 
     def _start(self) -> Iterator[Any]:
         in_process = not self.num_workers and not self.pin_memory
-        if in_process and self.deal is not None and isinstance(self.deal.batches, Order):
+        if in_process and self.deal is not None and isinstance(self.deal.batches, BatchOrder):
             return self._read(self.deal)
         try:
             with warnings.catch_warnings():
@@ -226,7 +226,9 @@ def _seeded(seed: int, given: Any) -> tuple[int, torch.Generator]:
     return seed, torch.Generator().manual_seed(seed)
 
 
-def _take_batches(dataset: Any, options: dict[str, Any], budget: Mapping[str, Any]) -> Order | Iterable[Iterable[Any]]:
+def _take_batches(
+    dataset: Any, options: dict[str, Any], budget: Mapping[str, Any]
+) -> BatchOrder | Iterable[Iterable[Any]]:
     """What makes the batches of an epoch: a sampler of the project, or our own cut; torch gets none of its options."""
     size, shuffle, drop_last, sampler, batches = (
         options.pop(key, None) for key in ("batch_size", "shuffle", "drop_last", "sampler", "batch_sampler")
@@ -240,7 +242,7 @@ def _take_batches(dataset: Any, options: dict[str, Any], budget: Mapping[str, An
         options["collate_fn"] = Unpack(options.get("collate_fn") or default_convert)
     if sampler is not None:
         return Single(sampler) if size is None else BatchSampler(sampler, size, bool(drop_last))
-    return Cut(len(dataset), size or 1, shuffle=bool(shuffle), drop_last=bool(drop_last))
+    return EqualBatches(len(dataset), size or 1, shuffle=bool(shuffle), drop_last=bool(drop_last))
 
 
 def _may_pin() -> bool:

@@ -51,7 +51,7 @@ def count_batches(samples: int, size: int, drop_last: bool) -> int:
     return samples // size if drop_last else -(-samples // size)
 
 
-class Order:
+class BatchOrder:
     """The batches of an epoch, as lists of sample numbers; any of them is found without a walk."""
 
     total: int  # samples of the data set
@@ -67,7 +67,7 @@ class Order:
         raise NotImplementedError
 
 
-class Cut(Order):
+class EqualBatches(BatchOrder):
     """The samples of an epoch in the order of its seed, cut into batches of one size."""
 
     def __init__(self, samples: int, size: int, *, shuffle: bool, drop_last: bool) -> None:
@@ -118,13 +118,13 @@ class Deal:
     another one has, marked as not real: it takes part in the update with a count of zero.
     """
 
-    def __init__(self, batches: Order | Iterable[Iterable[Any]], place: Place, seed: int) -> None:
+    def __init__(self, batches: BatchOrder | Iterable[Iterable[Any]], place: Place, seed: int) -> None:
         self.batches, self.place, self.seed = batches, place, seed
         self.handed: deque[Handed] = deque()
 
     def whole(self) -> tuple[int | None, list[int]]:
         """How many samples there are, and which of them an epoch leaves out; None where a sampler chooses them."""
-        if not isinstance(self.batches, Order):
+        if not isinstance(self.batches, BatchOrder):
             return None, []
         return self.batches.total, self.batches.left_out(self.seed)
 
@@ -139,7 +139,9 @@ class Deal:
 
     def __iter__(self) -> Iterator[Ids]:
         self.handed.clear()
-        if self.place.ranks == 1 and isinstance(self.batches, Order):  # nothing to share, and all of them are numbers
+        if self.place.ranks == 1 and isinstance(
+            self.batches, BatchOrder
+        ):  # nothing to share, and all of them are numbers
             for batch in self.batches.from_batch(self.place.start, self.seed):
                 self.handed.append(Handed(batch, batch, True))
                 yield Ids(batch, self.seed)
@@ -159,7 +161,7 @@ class Deal:
         return iter(lambda: list(itertools.islice(batches, ranks)), [])
 
     def _from(self, start: int) -> Iterator[Iterable[Any]]:
-        if isinstance(self.batches, Order):
+        if isinstance(self.batches, BatchOrder):
             return self.batches.from_batch(start, self.seed)
         return itertools.islice(_drawn_apart(self.batches, derive(self.seed, "sampler")), start, None)
 

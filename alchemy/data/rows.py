@@ -65,7 +65,7 @@ class Rows(NamedTuple):
         return list(itertools.accumulate(self.lengths or [], initial=0))[:-1]
 
 
-def join(name: str, values: Sequence[Any], *, value: float = 0, left: bool = False) -> Rows | None:
+def join_rows(name: str, values: Sequence[Any], *, value: float = 0, left: bool = False) -> Rows | None:
     """The values of a field as one array; None for a field without numbers, an error for one that has some.
 
     `value` and `left` say how arrays are padded that differ in more than their length.
@@ -116,7 +116,7 @@ def holds(dtype: torch.dtype, value: float) -> bool:
     return limits.min <= value <= limits.max and value == int(value)
 
 
-def place(name: str, number: int) -> str:
+def field_at(name: str, number: int) -> str:
     """How a value is called in messages."""
     return f"the field {name!r} of sample {number}"
 
@@ -217,12 +217,12 @@ def _kinds(items: Sequence[Any]) -> set[type]:
     return set().union(*(_kinds(item) if isinstance(item, LISTS) else {type(item)} for item in items))
 
 
-def _listed(item: Any, kinds: set[type], name: str, number: int) -> np.ndarray | None:
+def _listed(item: object, kinds: set[type], name: str, number: int) -> np.ndarray | None:
     try:
         array = np.asarray(item)
     except ValueError as error:
         raise AlchemyError(
-            f"{place(name, number)} is a list of rows that differ in length: {shown(item)}",
+            f"{field_at(name, number)} is a list of rows that differ in length: {value_text(item)}",
             hint=f"make rows of one length in a pipe before, or {_keep(name)}",
         ) from error
     if not array.size:
@@ -237,7 +237,7 @@ def _listed(item: Any, kinds: set[type], name: str, number: int) -> np.ndarray |
             return array.astype(np.float32)
     except FloatingPointError as error:
         hint = "give a numpy array of float64, if the model can take it"
-        raise AlchemyError(f"{place(name, number)} is beyond float32: {shown(item)}", hint=hint) from error
+        raise AlchemyError(f"{field_at(name, number)} is beyond float32: {value_text(item)}", hint=hint) from error
 
 
 def _plain(array: np.ndarray, name: str, number: int) -> np.ndarray | None:
@@ -264,7 +264,7 @@ def _of_one_dimension(arrays: Sequence[np.ndarray], name: str) -> Sequence[np.nd
     for number, array in enumerate(arrays):
         if array.ndim != arrays[0].ndim:
             raise AlchemyError(
-                f"samples of one batch differ in dimensions: {place(name, number)} has the shape {array.shape}, "
+                f"samples of one batch differ in dimensions: {field_at(name, number)} has the shape {array.shape}, "
                 f"and the first one {arrays[0].shape}",
                 hint=f"bring them to the same in a pipe before, or {_keep(name)}",
             )
@@ -286,26 +286,26 @@ def no_numbers(name: str, values: Sequence[Any]) -> AlchemyError:
     """The error of a field that must have numbers, about the first sample that has none."""
     number = next(number for number, value in enumerate(values) if as_array(value, name) is None)
     return AlchemyError(
-        f"{place(name, number)} is no number and no row of numbers: {shown(values[number])}",
+        f"{field_at(name, number)} is no number and no row of numbers: {value_text(values[number])}",
         hint=f"give all samples numbers in a pipe before, or {_keep(name)}",
     )
 
 
-def _too_large(name: str, number: int, value: Any) -> AlchemyError:
-    text = f"{place(name, number)} has a whole number beyond int64: {shown(value)}"
+def _too_large(name: str, number: int, value: object) -> AlchemyError:
+    text = f"{field_at(name, number)} has a whole number beyond int64: {value_text(value)}"
     return AlchemyError(text, hint=f"give a float or a text, or {_keep(name)}")
 
 
-def shown(value: Any, width: int = 60) -> str:
+def value_text(value: object, width: int = 60) -> str:
     """A value in a message, cut where it gets long."""
     try:
         text = " ".join(repr(value).split())
     except Exception as error:  # of a class of the project, or a number of 5000 digits
         text = f"a {type(value).__name__} that cannot be shown: {error}"
-    return cut(text, width)
+    return clip_text(text, width)
 
 
-def cut(text: str, width: int) -> str:
+def clip_text(text: str, width: int) -> str:
     """A text of at most this many characters."""
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
