@@ -37,7 +37,7 @@ from alchemy.plugins.logs import plain_console, stdlib_logging
 from alchemy.precision import build_precision
 from alchemy.progress import Terminal
 from alchemy.registry import Registrable, adapt_with, build, construct
-from alchemy.result import FailedRun, RunResult, explain
+from alchemy.result import FailedRun, RunResult, add_notes
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, seed_everything, unchanged_generators
 from alchemy.state import keep_bad_update, keep_state
@@ -170,8 +170,8 @@ class AlchemyInferenceRunner(AlchemyRunner):
         context = self.context
         prepare(context)
         with self._looping(), PredictionFile.of(context) as file:
-            for batch, outputs in infer(context):
-                file.write(outputs, batch)
+            for _, outputs in infer(context):
+                file.write(outputs)
         return {"predictions": file.rows, "file": str(file.path) if file.path else None}
 
 
@@ -233,7 +233,7 @@ def run_task(
                 if first:  # what broke here is only that the other is gone
                     logger.error("the run ends, since another process failed: {}", first)
                     raise RunFailed(f"another process failed: {first}") from error
-                explain(error)
+                add_notes(error)
                 logger.opt(exception=error).error("the run failed: {}", error)
                 raise
     except (Exception, KeyboardInterrupt) as error:

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import settings
 from loguru import logger
 
+from tests.logs import warned
+
 # machines are noisy: how long an example takes says nothing about the code
 settings.register_profile("alchemy", deadline=None)
 settings.load_profile("alchemy")
@@ -53,3 +55,20 @@ def write(tmp_path: Path) -> Callable[[str, str], str]:
         return str(path)
 
     return written
+
+
+@pytest.fixture(scope="session")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Parallel corpora of a training and a dev split; they are read, never changed."""
+    from tests.tasks.pairs import build_corpora
+
+    root = tmp_path_factory.mktemp("corpora")
+    build_corpora(root)
+    return root
+
+
+@pytest.fixture
+def warnings() -> Iterator[list[str]]:
+    """What is logged as a warning, a line each."""
+    with warned() as lines:
+        yield lines

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from alchemy.cli.options import add_launch, add_overrides
-from alchemy.cli.predict import counted, opened
-from alchemy.cli.test import add_target
+from alchemy.cli.options import Command, add_launch, add_overrides, add_target
+from alchemy.cli.questions import counted, opened
 from alchemy.errors import AlchemyError
 from alchemy.export import EXPORTERS
 
 if TYPE_CHECKING:
-    from alchemy.cli.target import Target
+    from alchemy.cli.target import Trained
     from alchemy.context import Run
     from alchemy.export.exporter import Exporter, Sample
     from alchemy.export.kept import Export
@@ -32,7 +31,7 @@ EXAMPLES = """examples:
   alchemy export latest --format ctranslate2 --lines dev.en --references dev.de"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     add = parser.add_argument
     add("--format", choices=list(EXPORTERS), required=True, help="the program that is to read it")
@@ -50,17 +49,15 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.target import open_target
     from alchemy.data.files import check_file
     from alchemy.export.exporter import exporter_of
-    from alchemy.launch.project import reach
 
     if args.references and not args.lines:
         raise AlchemyError("--references are those of --lines", hint="give both")
     for name in filter(None, (args.lines, args.references)):
         check_file(name)
-    reach(args.user_dir)
     target = open_target(args, quiet=True)
     with opened(target, args, batch_size=1) as predictor:
         run = predictor.run
@@ -73,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _folder_of(target: Target, exporter: Exporter[Any]) -> Path:
+def _folder_of(target: Trained, exporter: Exporter[Any]) -> Path:
     if target.record is None:
         raise AlchemyError("a config has no place for an export", hint="give a record, or the folder with --to DIR")
     return target.record / "export" / f"{exporter.name}-{exporter.precision}"
@@ -87,7 +84,7 @@ def _export(folder: Path, exporter: Exporter[Sample], samples: Callable[[], Sequ
 
 
 @contextlib.contextmanager
-def engaged(run: Run, target: Target, args: argparse.Namespace) -> Iterator[None]:
+def engaged(run: Run, target: Trained, args: argparse.Namespace) -> Iterator[None]:
     """Lets the engine that is asked for write the texts of the model that is open."""
     if args.engine == "torch":
         if args.precision != "float32":
@@ -116,3 +113,6 @@ def engaged(run: Run, target: Target, args: argparse.Namespace) -> Iterator[None
     engine = exporter.load(made.folder, writer, told=args.scores or task.tokens)
     task.engine = lambda batch: engine(model.rows(batch))
     yield
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

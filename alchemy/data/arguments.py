@@ -10,9 +10,11 @@ from typing import Any
 from loguru import logger
 from torch.utils.data import DataLoader, IterableDataset
 
+from alchemy.annotations import misfits
 from alchemy.data.budget import OPTIONS
 from alchemy.data.chain import Link, has_index, splitter_of, times_split, title, walk
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.rules import LOADER, broken_options
 
 ARGUMENTS = [name for name in inspect.signature(DataLoader.__init__).parameters if name not in ("self", "dataset")]
 
@@ -23,17 +25,13 @@ def check_arguments(dataset: object, options: Mapping[str, Any], ranks: int) -> 
         if key not in (*ARGUMENTS, *OPTIONS, "per_device"):
             hint = did_you_mean(key, [*ARGUMENTS, *OPTIONS, "per_device", "pipes"])
             raise AlchemyError(f"the loader takes no {key!r}", hint=hint)
-    _check_number(options, "batch_size", 1)
-    _check_number(options, "num_workers", 0)
-    _check_number(options, "prefetch_factor", 1)
-    _check_number(options, "timeout", 0, float)
-    for key in ("shuffle", "drop_last", "persistent_workers", "in_order", "pin_memory", "per_device"):
-        if not isinstance(options.get(key), bool | None):
-            raise AlchemyError(f"{key} must be true or false, not {options[key]!r}")
+    for key, value in options.items():
+        if isinstance(value, str | int | float | list | dict | None):  # what a config can say; code may give objects
+            for text, hint in misfits(key, value, LOADER.get(key, "")):
+                raise AlchemyError(text, hint=hint)
     workers = options.get("num_workers", 0)
-    for key in ("prefetch_factor", "persistent_workers", "timeout"):
-        if options.get(key) and not workers:
-            raise AlchemyError(f"{key} = {options[key]} needs workers", hint=f"set num_workers, or remove {key}")
+    for _, text, hint in broken_options(options):
+        raise AlchemyError(text, hint=hint)
     methods = multiprocessing.get_all_start_methods()
     context = options.get("multiprocessing_context")
     if isinstance(context, str) and context not in methods:
@@ -45,14 +43,6 @@ def check_arguments(dataset: object, options: Mapping[str, Any], ranks: int) -> 
         raise AlchemyError(
             f"{title(dataset)} is no data set", hint="give a torch Dataset, an IterableDataset or a list"
         )
-    if options.get("batch_sampler") is not None:
-        clash = [key for key in ("batch_size", "shuffle", "sampler", "drop_last") if options.get(key)]
-        if clash:
-            raise AlchemyError(f"batch_sampler excludes {', '.join(clash)}", hint="remove one or the other")
-    elif options.get("drop_last") and options.get("batch_size") is None:
-        raise AlchemyError("drop_last needs batch_size", hint="give Batch its drop_last where a pipe makes the batches")
-    if options.get("sampler") is not None and options.get("shuffle"):
-        raise AlchemyError("sampler excludes shuffle", hint="remove shuffle: the sampler decides about the order")
 
 
 def _check_iterable(dataset: object, options: Mapping[str, Any], workers: int) -> None:
@@ -80,11 +70,3 @@ def _check_iterable(dataset: object, options: Mapping[str, Any], workers: int) -
         raise AlchemyError(text, hint=hint)
     # a pipe of the project may split in its own way
     logger.warning("{}; {}, or set splits = True on the class of the pipe that does", text, hint)
-
-
-def _check_number(options: Mapping[str, Any], key: str, least: int, kind: type[int] | type[float] = int) -> None:
-    value = options.get(key)
-    if value is None and key not in ("num_workers", "timeout"):
-        return
-    if key in options and (isinstance(value, bool) or not isinstance(value, int | kind) or value < least):
-        raise AlchemyError(f"{key} must be a number of at least {least}, not {value!r}")

@@ -14,17 +14,9 @@ from alchemy.data.collate import CollateFn
 from alchemy.data.lengths import Lengths, lengths_of, memory_of
 from alchemy.data.order import BatchOrder
 from alchemy.errors import AlchemyError
+from alchemy.rules import BUDGET_OPTIONS, BUDGETS
 
-OPTIONS = (
-    "max_tokens",
-    "max_sentences",
-    "required_batch_size_multiple",
-    "tokens_of",
-    "length_of",
-    "max_length",
-    "too_long",
-    "sort_by_length",
-)
+OPTIONS = (*BUDGETS, *BUDGET_OPTIONS)
 
 
 class Cuts:
@@ -187,10 +179,7 @@ def _fitting(
 
 def asked(options: dict[str, Any]) -> dict[str, Any]:
     """Takes what speaks of a budget out of the options of a loader; nothing where none is asked for."""
-    given = {key: value for key in OPTIONS if (value := options.pop(key, None)) is not None}
-    if given:
-        _check(given, options)
-    return given
+    return {key: value for key in OPTIONS if (value := options.pop(key, None)) is not None}
 
 
 def budgeted(dataset: Any, given: Mapping[str, Any], *, shuffle: bool, collate: Any = None) -> Budget:
@@ -231,32 +220,5 @@ def _limit_of(max_tokens: int | None, max_length: int | None, multiple: int) -> 
     return min((number for number in (whole, max_length) if number), default=None)
 
 
-def _check(given: dict[str, Any], options: dict[str, Any]) -> None:
-    for name in ("max_tokens", "max_sentences", "required_batch_size_multiple", "max_length"):
-        value = given.get(name, 1)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise AlchemyError(f"{name} must be a whole number of at least 1, not {value!r}")
-    _check_names(given)
-    if given.get("too_long", "error") not in ("error", "skip", "truncate"):
-        raise AlchemyError(f"too_long must be 'error', 'skip' or 'truncate', not {given['too_long']!r}")
-    if "max_tokens" not in given and "max_sentences" not in given:
-        raise AlchemyError(f"{next(iter(given))} needs a budget", hint="give max_tokens, or max_sentences")
-    if given.get("too_long") == "truncate" and not given.keys() & {"max_tokens", "max_length"}:
-        raise AlchemyError('too_long = "truncate" needs to know at what length', hint="give max_length")
-    clash = [key for key in ("batch_size", "batch_sampler", "sampler", "drop_last") if options.get(key)]
-    if clash:
-        hint = "remove one or the other; max_sentences limits the samples of a batch"
-        raise AlchemyError(f"{_asks(given)} excludes {', '.join(clash)}", hint=hint)
-
-
 def _asks(given: Mapping[str, Any]) -> str:
     return "max_tokens" if "max_tokens" in given else "max_sentences"
-
-
-def _check_names(given: Mapping[str, Any]) -> None:
-    if not isinstance(given.get("tokens_of", ""), str):
-        raise AlchemyError(f"tokens_of must be the name of a field, not {given['tokens_of']!r}")
-    fields = given.get("length_of", "x")
-    listed = [fields] if isinstance(fields, str) else fields
-    if not isinstance(listed, list) or not listed or not all(isinstance(name, str) and name for name in listed):
-        raise AlchemyError(f"length_of must be the name of a field, or a list of names, not {fields!r}")

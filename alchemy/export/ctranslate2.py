@@ -16,9 +16,9 @@ from alchemy.data.files import read_lines
 from alchemy.errors import AlchemyError
 from alchemy.export.engine import Engine, tokens_of, widest
 from alchemy.export.exporter import Agreement, Exporter, Watch
-from alchemy.export.spec import digest, held, library, places_of, spec_of
+from alchemy.export.spec import digest, held, import_ctranslate2, places_of, spec_of
 from alchemy.generate import BeamSearch, Hypothesis, Limits, Special, Writer
-from alchemy.metrics.answers import library as scoring
+from alchemy.metrics.scores import bleu
 from alchemy.models.translator import real
 from alchemy.nn.rows import Rows
 from alchemy.pipeline import build_datapipes
@@ -62,11 +62,11 @@ class CTranslate2(Exporter[Pair]):
         if not isinstance(task, Translates):
             raise AlchemyError(f"CTranslate2 cannot hold a model of {type(task).__name__}", section="task")
         self.task, self.network = task, held(network)
-        library()
+        import_ctranslate2()
 
     @property
     def version(self) -> str:
-        return str(library().__version__)
+        return str(import_ctranslate2().__version__)
 
     def digest(self) -> str:
         return digest(self.network, self.task.special)
@@ -127,7 +127,7 @@ class CTranslate2(Exporter[Pair]):
         counts: Counter[str] = Counter()
         own, said = [], []
         for block in watch([pairs[start : start + BLOCK] for start in range(0, len(pairs), BLOCK)]):
-            rows = rows_of([pair.source for pair in block], engine.device)
+            rows = pad_rows([pair.source for pair in block], engine.device)
             ours, theirs = [texts[0] for texts in engine.own(rows)], engine.found(rows)
             counts.update(map(_verdict, ours, theirs, engine.rated(tokens_of(rows), ours)))
             own += [decode(text.tokens) for text in ours]
@@ -135,7 +135,7 @@ class CTranslate2(Exporter[Pair]):
         found = Agreement(len(pairs), counts["same"], counts["tie"], counts["left"] + counts["unlike"])
         if self.precision == "int8":
             gold = [str(pair.reference) for pair in pairs]
-            return _close(found._replace(bleu=_bleu(gold, said), own_bleu=_bleu(gold, own)))
+            return _close(found._replace(bleu=bleu(gold, said, force=True), own_bleu=bleu(gold, own, force=True)))
         if counts["other"] or counts["unlike"]:
             raise _not_kept(f"CTranslate2 writes other texts than the model: {found}")
         return found
@@ -167,11 +167,7 @@ def _not_kept(what: str) -> AlchemyError:
     return AlchemyError(what, hint="it is not kept; write texts with --engine torch")
 
 
-def _bleu(gold: Sequence[str], said: Sequence[str]) -> float:
-    return float(scoring("sacrebleu").corpus_bleu(said, [gold], force=True).score)
-
-
-def rows_of(sources: Sequence[Sequence[int]], device: torch.device | None = None) -> Rows:
+def pad_rows(sources: Sequence[Sequence[int]], device: torch.device | None = None) -> Rows:
     ids_BT = pad_sequence([torch.tensor(row, dtype=torch.long) for row in sources], batch_first=True)
     lengths_B = torch.tensor(list(map(len, sources)))
     return Rows(ids_BT.to(device), real(lengths_B, ids_BT).to(device))

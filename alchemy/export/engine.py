@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from alchemy.errors import AlchemyError
-from alchemy.export.spec import library, places_of
+from alchemy.export.spec import import_ctranslate2, places_of
 from alchemy.generate import BeamSearch, Hypothesis, Writer
 from alchemy.models.translator import Walk
 from alchemy.nn.rows import Rows
@@ -100,7 +100,7 @@ class Engine:
 
 def _opened(folder: Path, device: torch.device, precision: str) -> Any:
     try:
-        return library().Translator(
+        return import_ctranslate2().Translator(
             str(folder),
             device=device.type,
             device_index=device.index or 0,

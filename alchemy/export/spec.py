@@ -32,7 +32,7 @@ class _Layout(NamedTuple):
     places: int  # tokens that a row may have
 
 
-def library() -> Any:
+def import_ctranslate2() -> Any:
     """The package, imported when it is used."""
     try:
         return importlib.import_module("ctranslate2")
@@ -79,7 +79,7 @@ def digest(network: Transformer, special: Special) -> str:
 
 def spec_of(network: Transformer, special: Special) -> Any:
     """The network with tokens that are called by their numbers, since words may be spelt alike."""
-    specs, layout = importlib.import_module(f"{library().__name__}.specs"), _layout_of(network)
+    specs, layout = importlib.import_module(f"{import_ctranslate2().__name__}.specs"), _layout_of(network)
     spec = specs.TransformerSpec.from_config(
         (len(network.encoder), len(network.decoder)),
         layout.heads,

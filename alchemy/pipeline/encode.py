@@ -76,11 +76,11 @@ class _Encoder(FieldMaker):
     to: str
     max_length: int
 
-    def encoded(self, sample: Any) -> dict[str, Any]:
+    def encoded(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """A sample with the ids of its text; the sample itself is left as it was."""
         raise NotImplementedError
 
-    def told(self, sample: Any, where: Callable[[], str]) -> dict[str, Any]:
+    def told(self, sample: Mapping[str, Any], where: Callable[[], str]) -> dict[str, Any]:
         """An encoded sample; an error says which it was."""
         try:
             return self.encoded(sample)
@@ -128,7 +128,7 @@ class Texts(_Encoder, DataPipeline):
         long: Literal["refuse", "longest_first", "only_first", "only_second"] = "refuse",
         spans: dict[str, str] = {},
     ) -> None:
-        super().__init__(check_indexed(self, datapipe))
+        super().__init__(with_index(self, datapipe))
         self.field, self.to, self.pair, self.segments = field, to, pair, segments
         self.template, self.max_length, self.long, self.spans = template, max_length, long, spans
         self.tokenizer = tokenizer_of(tokenizer)
@@ -145,7 +145,7 @@ class Texts(_Encoder, DataPipeline):
     def padding(self) -> dict[str, int]:
         return super().padding() | self.pads()
 
-    def encoded(self, sample: Any) -> dict[str, Any]:
+    def encoded(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         text = self._text(sample, self.field)
         ids, places = self.tokenizer.offsets(text) if self.spans else (self.tokenizer.encode(text), [])
         rows = {"$A": ids}
@@ -158,7 +158,7 @@ class Texts(_Encoder, DataPipeline):
             made[to] = token_spans(field_of(sample, name, self), places, shown, len(text))
         return self.extended(sample, made)
 
-    def _text(self, sample: Any, name: str) -> str:
+    def _text(self, sample: Mapping[str, Any], name: str) -> str:
         text = field_of(sample, name, self)
         if isinstance(text, str):
             return text
@@ -186,7 +186,7 @@ class Wordwise(_Encoder, DataPipeline):
         ignore: int = -100,
         marks: dict[str, str] = {},
     ) -> None:
-        super().__init__(check_indexed(self, datapipe))
+        super().__init__(with_index(self, datapipe))
         self.field, self.to, self.segments = field, to, segments
         self.template, self.max_length, self.long = template, max_length, long
         self.blank, self.words, self.align, self.ignore, self.marks = blank, words, align, ignore, marks
@@ -205,7 +205,7 @@ class Wordwise(_Encoder, DataPipeline):
     def padding(self) -> dict[str, int]:
         return super().padding() | self.pads()
 
-    def encoded(self, sample: Any) -> dict[str, Any]:
+    def encoded(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         words = field_of(sample, self.field, self)
         if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
             text = f"{title(self)}: the field {self.field!r} is {str(words)[:40]!r}"
@@ -231,7 +231,7 @@ class Wordwise(_Encoder, DataPipeline):
             raise AlchemyError(text, hint="leave it out, or change it, in a pipe before")
         return [self.tokenizer.unk]  # a word that is dropped keeps its place, and its tag
 
-    def _aligned(self, sample: Any, name: str, word_T: np.ndarray, count: int) -> np.ndarray:
+    def _aligned(self, sample: Mapping[str, Any], name: str, word_T: np.ndarray, count: int) -> np.ndarray:
         """A number for each token: that of its word for the first of a word, `ignore` for all others."""
         values = _whole_numbers(field_of(sample, name, self))
         if values is None or values.shape != (count,):
@@ -241,7 +241,7 @@ class Wordwise(_Encoder, DataPipeline):
         first_T = (word_T >= 0) & (word_T != np.concatenate(([-1], word_T[:-1])))
         return np.where(first_T, values[word_T], self.ignore) if count else np.full(len(word_T), self.ignore)
 
-    def _mark(self, sample: Any, name: str, word_T: np.ndarray, sizes: list[int]) -> np.ndarray:
+    def _mark(self, sample: Mapping[str, Any], name: str, word_T: np.ndarray, sizes: list[int]) -> np.ndarray:
         """Ones for the tokens of the words `[start, end)`, zeros for all others."""
         mark = field_of(sample, name, self)
         whole = isinstance(mark, list | tuple) and len(mark) == 2 and {type(place) for place in mark} == {int}
@@ -285,7 +285,7 @@ class EncodeWordsStream(Wordwise, _Streamed, ItrDataPipeline):
     """EncodeWords for a stream."""
 
 
-def check_indexed(pipe: object, datapipe: Any) -> Any:
+def with_index(pipe: object, datapipe: Any) -> Any:
     """The pipe before, which must have an index where this one has."""
     streams = isinstance(datapipe, IterableDataset) or not hasattr(datapipe, "__getitem__")
     if streams and isinstance(pipe, LstDataPipeline):
@@ -306,7 +306,7 @@ def _keys(parameter: str, names: Mapping[str, str]) -> dict[str, tuple[str, str]
     return {f"the key {name} of {parameter}": (name, "list") for name in names}
 
 
-def _given_by(link: Any) -> Mapping[str, str] | None:
+def _given_by(link: object) -> Mapping[str, str] | None:
     """The fields that a pipe declares, or hands on."""
     while isinstance(link, DataPipeline) and link.gives is None and link.keeps:
         link = link.datapipe
@@ -318,7 +318,7 @@ def _taken(name: str, by: str) -> AlchemyError:
     return AlchemyError(f"{by} would replace the field {name!r} that samples have already", hint=hint)
 
 
-def _whole_numbers(values: Any) -> np.ndarray | None:
+def _whole_numbers(values: object) -> np.ndarray | None:
     """As int64, since `ignore` would wrap around in small or unsigned numbers; None where that is not what they are."""
     try:
         array = np.asarray(values)

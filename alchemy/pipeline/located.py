@@ -10,7 +10,7 @@ import numpy as np
 from alchemy.errors import AlchemyError
 
 
-def token_spans(spans: Any, places: Sequence[tuple[int, int]], row: Sequence[int], length: int) -> list[list[Any]]:
+def token_spans(spans: object, places: Sequence[tuple[int, int]], row: Sequence[int], length: int) -> list[list[Any]]:
     """`[start, end, ..]` in characters of a text as the same in places of a row: of all tokens with a character in it.
 
     `places` are the characters `[start, end)` of each token, `row` tells where in the row the tokens stand that were

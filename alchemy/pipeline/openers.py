@@ -35,8 +35,7 @@ class LineOpener(ItrDataPipeline):
     """The lines of text files, without their ends."""
 
     def __init__(self, datapipe: FileNames, *, encoding: str = "utf-8", skip_empty: bool = False) -> None:
-        super().__init__(datapipe)
-        _check_sources(datapipe)
+        super().__init__(_checked(datapipe))
         self.encoding, self.skip_empty = encoding, skip_empty
 
     def __iter__(self) -> Iterator[str]:
@@ -56,8 +55,7 @@ class JsonlOpener(ItrDataPipeline):
     def __init__(
         self, datapipe: FileNames, *, encoding: str = "utf-8", bad: Literal["error", "skip"] = "error"
     ) -> None:
-        super().__init__(datapipe)
-        _check_sources(datapipe)
+        super().__init__(_checked(datapipe))
         self.encoding, self.bad = encoding, bad
 
     def __iter__(self) -> Iterator[Any]:
@@ -80,8 +78,7 @@ class CsvOpener(ItrDataPipeline):
         encoding: str = "utf-8",
         bad: Literal["error", "skip"] = "error",
     ) -> None:
-        super().__init__(datapipe)
-        _check_sources(datapipe)
+        super().__init__(_checked(datapipe))
         self.delimiter, self.quote, self.header, self.fields = delimiter, quote, header, fields
         self.encoding, self.bad = encoding, bad
 
@@ -106,8 +103,7 @@ class TsvOpener(ItrDataPipeline):
         encoding: str = "utf-8",
         bad: Literal["error", "skip"] = "error",
     ) -> None:
-        super().__init__(datapipe)
-        _check_sources(datapipe)
+        super().__init__(_checked(datapipe))
         self.quote, self.header, self.fields, self.encoding, self.bad = quote, header, fields, encoding, bad
 
     def __iter__(self) -> Iterator[Any]:
@@ -122,8 +118,7 @@ class ParquetOpener(ItrDataPipeline):
     """The rows of parquet files as dicts; `columns` reads only some of them."""
 
     def __init__(self, datapipe: FileNames, *, columns: list[str] | None = None) -> None:
-        super().__init__(datapipe)
-        _check_sources(datapipe)
+        super().__init__(_checked(datapipe))
         self.columns = columns
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -152,11 +147,11 @@ def paths(source: Any) -> Iterator[Path]:
         yield from expand(name)
 
 
-def _check_sources(source: Any) -> None:
-    """Looks for the files before training starts, where their names are known already."""
+def _checked(source: Any) -> Any:
+    """A source whose files are there, as far as their names are known before training starts."""
     if isinstance(source, str | Path | list | tuple | LstDataPipeline):
-        for _ in paths(source):
-            pass
+        list(paths(source))
+    return source
 
 
 def good_rows(path: Path, rows: Rows, bad: str) -> Iterator[tuple[int, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -28,7 +29,7 @@ class _Kept(NamedTuple):
 _kept: WeakKeyDictionary[Run, dict[str, _Kept]] = WeakKeyDictionary()  # by field; also of runs without a record
 
 
-def tokenizer_of(spec: Any) -> Tokenizer:
+def tokenizer_of(spec: str | Path | Mapping[str, Any] | Tokenizer) -> Tokenizer:
     """The tokenizer that a config means: a folder, or a table with a `type`."""
     if isinstance(spec, Tokenizer):
         return spec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from alchemy.constraints import NonNegativeInt, PositiveInt
 from alchemy.data.chain import title
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline, where_in
-from alchemy.pipeline.encode import FieldMaker, MadeField, Texts, Wordwise, check_indexed, numbered
+from alchemy.pipeline.encode import FieldMaker, MadeField, Texts, Wordwise, numbered, with_index
 from alchemy.pipeline.itr import field_of
 
 __all__ = ["Windows", "WindowsStream"]
@@ -20,7 +20,7 @@ __all__ = ["Windows", "WindowsStream"]
 OF, START, OWNED = "window_of", "window_start", "owned"
 
 
-class Span(NamedTuple):
+class _Span(NamedTuple):
     """The tokens `[start, end)` of a text that a window shows, and those of them, `[first, last)`, that are its own."""
 
     start: int
@@ -29,24 +29,24 @@ class Span(NamedTuple):
     last: int
 
 
-def spans(length: int, room: int, overlap: int) -> list[Span]:
+def spans(length: int, room: int, overlap: int) -> list[_Span]:
     """The windows of a text; a token is owned by the one where it is farthest from a cut, the earlier of two.
 
     >>> spans(5, room=4, overlap=2)
-    [Span(start=0, end=4, first=0, last=3), Span(start=1, end=5, first=3, last=5)]
+    [_Span(start=0, end=4, first=0, last=3), _Span(start=1, end=5, first=3, last=5)]
     """
     final = max(0, length - room)  # the last window is as long as the others, so that its tokens have more around them
     starts = [*range(0, final, room - overlap), final]
     # halfway between the cut at the end of a window and the one at the beginning of the next
     bounds = [0, *((start + room + following + 1) // 2 for start, following in itertools.pairwise(starts)), length]
-    return [Span(start, min(start + room, length), *bounds[k : k + 2]) for k, start in enumerate(starts)]
+    return [_Span(start, min(start + room, length), *bounds[k : k + 2]) for k, start in enumerate(starts)]
 
 
 class _Cutting(FieldMaker, DataPipeline):
     """What both forms of Windows do to a sample."""
 
     def __init__(self, datapipe: Any, *, max_length: PositiveInt, overlap: NonNegativeInt) -> None:
-        super().__init__(check_indexed(self, datapipe))
+        super().__init__(with_index(self, datapipe))
         self.max_length, self.overlap = max_length, overlap
         self.encode = _encoder_of(self)
         self.head, self.tail = self.encode.places.around
@@ -61,11 +61,11 @@ class _Cutting(FieldMaker, DataPipeline):
     def padding(self) -> dict[str, int]:
         return super().padding() | self.pads()
 
-    def spans_of(self, sample: Any) -> list[Span]:
+    def spans_of(self, sample: Mapping[str, Any]) -> list[_Span]:
         length = len(field_of(sample, self.encode.to, self)) - self.head - self.tail
         return spans(length, self.room, self.overlap)
 
-    def window(self, sample: Any, number: int, span: Span) -> dict[str, Any]:
+    def window(self, sample: Mapping[str, Any], number: int, span: _Span) -> dict[str, Any]:
         """What a window shows of a sample: its special tokens, and the part of the text between them."""
         length = len(sample[self.encode.to])
         shown_T = np.r_[: self.head, self.head + span.start : self.head + span.end, length - self.tail : length]

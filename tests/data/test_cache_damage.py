@@ -71,7 +71,7 @@ MANIFESTS: dict[str, Callable[[Path], Any]] = {
     "a folder": lambda folder: ((folder / "manifest.json").unlink(), (folder / "manifest.json").mkdir()),
 }
 CONTENTS: dict[str, Callable[[Path], Any]] = {
-    name: lambda folder, name=name: flip(folder / name)
+    name: lambda folder, name=name: flip(folder / name)  # type: ignore[misc]
     for name in ("samples.bin", "ends.bin", "arrays.bin", "lengths.bin")
 }
 

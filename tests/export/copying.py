@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from alchemy.export.ctranslate2 import Pair, rows_of
+from alchemy.export.ctranslate2 import Pair, pad_rows
 from alchemy.generate import Special
 from alchemy.nn.transformer import Transformer
 from alchemy.text.words import Words
@@ -30,7 +30,7 @@ def network(steps: int = 25, **options: Any) -> Transformer:
     sizes: dict[str, Any] = {"source_size": SIZE, "target_size": SIZE, "dim": 16, "heads": 4, "inner": 32}
     made = Transformer(**{**sizes, "encoder_layers": 2, "decoder_layers": 1, "dropout": 0.0, **options})
     optim = torch.optim.Adam(made.parameters(), lr=0.01)
-    rows = rows_of(sentences(40, seed=1))
+    rows = pad_rows(sentences(40, seed=1))
     gold_BT = torch.where(rows.real_BT, rows.ids_BT, -100)
     for _ in range(steps):
         scores_BTV = made(rows, rows.ids_BT.roll(1, 1).index_fill(1, torch.tensor([0]), EOS))

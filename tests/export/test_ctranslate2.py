@@ -17,7 +17,7 @@ from alchemy.export.kept import Export, export
 from alchemy.export.spec import digest, spec_of
 from alchemy.text import load_tokenizer
 from tests.export.copying import SPECIAL, WORDS, Task, network, pairs, sentences
-from tests.test_optional import HIDE
+from tests.hidden import HIDE
 
 pytest.importorskip("ctranslate2", reason="the extra `export` is not installed")
 
@@ -93,9 +93,9 @@ def test_a_missing_package_is_named_when_it_is_needed() -> None:
     code = """
 import alchemy.cli.export, alchemy.export.kept
 from alchemy.errors import AlchemyError
-from alchemy.export.spec import library
+from alchemy.export.spec import import_ctranslate2
 try:
-    library()
+    import_ctranslate2()
 except AlchemyError as error:
     print(error)
 """

@@ -11,7 +11,7 @@ class Counts:
     def __init__(self):
         self.cur_step = self.cur_epoch = -1
         self.num_updates = 0
-        self.epochs = 3
+        self.epochs, self.finished, self.pipes = 3, False, []
 
     def is_pending(self, moment):
         return False

@@ -99,7 +99,7 @@ def test_the_sides_of_parallel_text_have_one_each(run: Run, tmp_path: Path) -> N
 def test_a_corpus_knows_its_tokenizer(tmp_path: Path) -> None:
     name = corpus(tmp_path / "c", "a dog")
     folder, manifest = Path(f"{name}.tokenizer"), Path(f"{name}.json")
-    assert Corpus(name).tokenizer.digest == load_tokenizer(folder).digest  # type: ignore[union-attr]
+    assert Corpus(name).tokenizer.digest == load_tokenizer(folder).digest
     OTHER.save(folder)
     with pytest.raises(AlchemyError, match=r"c\.tokenizer is not the tokenizer that made .*c; build the corpus again"):
         Mapped(str(name))
@@ -116,5 +116,5 @@ def test_a_manifest_that_tells_nonsense_is_refused(tmp_path: Path, change: dict[
     name = corpus(tmp_path / "c", "a dog")
     manifest = Path(f"{name}.json")
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
-    with pytest.raises(AlchemyError, match=f"is no manifest of a corpus: {next(iter(change))} has"):
+    with pytest.raises(AlchemyError, match=f"is no manifest of a corpus: {next(iter(change))}"):
         Corpus(name)

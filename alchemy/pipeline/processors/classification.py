@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,7 @@ from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import BadRow, Rows
 from alchemy.pipeline.processors.labels import keep_labels, read_labels, target_of
 from alchemy.pipeline.processors.samples import FromFiles, is_blank, shorten, tried
-from alchemy.pipeline.processors.tables import Layout, Table, open_table
+from alchemy.pipeline.processors.tables import OpenTable, TableFormat, open_table
 
 Fields = Callable[[Any], dict[str, Any]]
 LABELS = ("label", "labels")  # the columns in which labels are looked for
@@ -56,7 +56,7 @@ class TextClassification(FromFiles, LstDataPipeline):
         self.known = read_labels(labels, label_by)
         self.labels = self.known.names
         header = not isinstance(text, int) if header is None else header
-        self.layout = Layout(format, delimiter, quote, header, encoding)
+        self.layout = TableFormat(format, delimiter, quote, header, encoding)
         self.fill(path, self._read, bad)
         keep_labels(self.labels, "label_ids" if kind == "multi" else "label_id")
 
@@ -76,7 +76,7 @@ class TextClassification(FromFiles, LstDataPipeline):
                 return lambda cell: self.known.several(self._several(cell))
         return lambda cell: {"label": target_of(cell)}
 
-    def _several(self, cell: Any) -> list[Any]:
+    def _several(self, cell: object) -> list[Any]:
         """An empty cell is a text without labels, which is well formed."""
         if isinstance(cell, list):
             return cell
@@ -93,7 +93,7 @@ class TextClassification(FromFiles, LstDataPipeline):
 def text_field(name: str, cell: Callable[[Any], Any]) -> Fields:
     """Takes a text out of a row; one that is empty, or no text, makes the row a bad one."""
 
-    def field(row: Any) -> dict[str, Any]:
+    def field(row: object) -> dict[str, Any]:
         text = cell(row)
         if not isinstance(text, str) or is_blank(text):
             raise BadRow(f"the {name} is {shorten(text)}, expected a text that is not empty")
@@ -102,7 +102,7 @@ def text_field(name: str, cell: Callable[[Any], Any]) -> Fields:
     return field
 
 
-def label_fields(table: Table, label: str | int | None, fields: Fields) -> Fields:
+def label_fields(table: OpenTable, label: str | int | None, fields: Fields) -> Fields:
     """Takes the label out of a row, where the file has labels and they are wanted."""
     if (column := _label_column(table, label)) == "":
         return _unlabelled if label is None and table.keyed else lambda row: {}
@@ -110,7 +110,7 @@ def label_fields(table: Table, label: str | int | None, fields: Fields) -> Field
     return lambda row: fields(cell(row))
 
 
-def _unlabelled(row: Any) -> dict[str, Any]:
+def _unlabelled(row: Mapping[str, object]) -> dict[str, Any]:
     """The first object of a file decides whether it has labels: those of a later one are not dropped in silence."""
     found = next((name for name in LABELS if name in row), "")
     if found:
@@ -118,7 +118,7 @@ def _unlabelled(row: Any) -> dict[str, Any]:
     return {}
 
 
-def _label_column(table: Table, label: str | int | None) -> str | int:
+def _label_column(table: OpenTable, label: str | int | None) -> str | int:
     """The column of the labels; "" where there is none, or none is wanted."""
     if label is None:
         found = next((name for name in LABELS if table.has(name)), "")

@@ -13,7 +13,7 @@ from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import BadRow, Rows
 from alchemy.pipeline.processors.samples import FromFiles, is_blank, lines_of, shorten, tried
-from alchemy.pipeline.processors.tables import Layout, Table, open_table
+from alchemy.pipeline.processors.tables import OpenTable, TableFormat, open_table
 
 
 @DataPipeline.register()
@@ -43,10 +43,10 @@ class ParallelText(FromFiles, LstDataPipeline):
             files = [check_file(file) for file in path]
             self.fill(files[0], lambda _: tried(_aligned(files, encoding), self._sample), bad)
         else:
-            layout = Layout(format, delimiter, encoding=encoding)
+            layout = TableFormat(format, delimiter, encoding=encoding)
             self.fill(path, lambda file: self._table(*self._opened(file, layout, header)), bad)
 
-    def _opened(self, path: Path, layout: Layout, header: bool | None) -> tuple[Table, Sequence[str | int]]:
+    def _opened(self, path: Path, layout: TableFormat, header: bool | None) -> tuple[OpenTable, Sequence[str | int]]:
         """A table, and which of its columns are the sides."""
         if self.columns:
             named = not all(isinstance(place, int) for place in self.columns)
@@ -59,7 +59,7 @@ class ParallelText(FromFiles, LstDataPipeline):
             raise AlchemyError(f"there are no columns {' and '.join(self.names)}", where=f"{path}:1", hint=hint)
         return open_table(path, replace(layout, header=bool(header))), range(len(self.names))
 
-    def _table(self, table: Table, places: Sequence[str | int]) -> Rows:
+    def _table(self, table: OpenTable, places: Sequence[str | int]) -> Rows:
         cells = [table.cell(place) for place in places]
         return tried(table.rows, lambda row: self._sample([cell(row) for cell in cells]))
 

@@ -13,7 +13,7 @@ from alchemy.pipeline.openers import BadRow, Rows
 from alchemy.pipeline.processors.classification import label_fields, text_field
 from alchemy.pipeline.processors.labels import keep_labels, read_labels
 from alchemy.pipeline.processors.samples import FromFiles, tried
-from alchemy.pipeline.processors.tables import Layout, open_table
+from alchemy.pipeline.processors.tables import TableFormat, open_table
 
 
 @DataPipeline.register()
@@ -49,7 +49,7 @@ class Relation(FromFiles, LstDataPipeline):
         self.known = read_labels(labels, label_by)
         self.labels = self.known.names
         header = not isinstance(text, int) if header is None else header
-        self.layout = Layout(format, delimiter, header=header, encoding=encoding)
+        self.layout = TableFormat(format, delimiter, header=header, encoding=encoding)
         self.fill(path, self._read, bad)
         keep_labels(self.labels, "label_id")
 

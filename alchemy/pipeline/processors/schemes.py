@@ -95,6 +95,10 @@ class Scheme:
             before = (start, end, kind)
         return tags
 
+    def in_bioes(self, tags: Sequence[str]) -> list[str]:
+        """The same spans in tags of BIOES, as scores read them."""
+        return Scheme("BIOES").tags(self.spans(tags), len(tags))
+
     def all_tags(self, types: Sequence[str]) -> list[str]:
         """Every tag that there can be: `O` first, then those of each type."""
         letters = list(dict.fromkeys(("B" if self.name == "IOB1" else "") + LETTERS[self.name]))

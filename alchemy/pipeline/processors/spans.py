@@ -11,7 +11,7 @@ from alchemy.pipeline.processors.classification import text_field
 from alchemy.pipeline.processors.labels import keep_labels, name_of, read_labels
 from alchemy.pipeline.processors.samples import FromFiles, shorten, tried
 from alchemy.pipeline.processors.schemes import Scheme
-from alchemy.pipeline.processors.tables import Layout, open_table
+from alchemy.pipeline.processors.tables import TableFormat, open_table
 
 
 @DataPipeline.register()
@@ -46,11 +46,11 @@ class Spans(FromFiles, LstDataPipeline):
         keep_labels(self.tags.names, "tag_ids")
 
     def _read(self, path: Path) -> Rows:
-        table = open_table(path, Layout("jsonl", encoding=self.encoding))
+        table = open_table(path, TableFormat("jsonl", encoding=self.encoding))
         text, spans = text_field("text", table.cell(self.text)), table.cell(self.spans)
         return tried(table.rows, lambda row: self._sample(text(row)["text"], spans(row)))
 
-    def _sample(self, text: str, listed: Any) -> dict[str, Any]:
+    def _sample(self, text: str, listed: object) -> dict[str, Any]:
         if not isinstance(listed, list):
             raise BadRow(f"the spans are {shorten(listed)}, expected a list [[start, end, label], ..]")
         spans = [_span_of(item, len(text)) for item in listed]
@@ -61,7 +61,7 @@ class Spans(FromFiles, LstDataPipeline):
         return sample | {"tokens": list(text), "tags": tags} | self.tags.numbers("tag_ids", tags)
 
 
-def _span_of(item: Any, length: int) -> list[Any]:
+def _span_of(item: object, length: int) -> list[Any]:
     """A span as `[start, end, label]`, inside a text of some length."""
     if isinstance(item, dict):
         item = [item.get(key) for key in ("start", "end", "label")]

@@ -17,7 +17,7 @@ FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableFormat:
     """How a table is written; what is left open follows from the ending of the file and from how columns are named."""
 
     format: str = ""
@@ -40,7 +40,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Table:
+class OpenTable:
     """A file that is being read: its rows, and the names of its columns, as far as they are known.
 
     Rows are lists of cells, or, where they are `keyed`, dicts.
@@ -70,14 +70,14 @@ class Table:
         return lambda row: _cell(row, key)
 
 
-def open_table(path: Path, layout: Layout) -> Table:
+def open_table(path: Path, layout: TableFormat) -> OpenTable:
     """A file as a table; the rows are read while they are asked for."""
     match layout.format_of(path):
         case "jsonl":
             first, rows = _peeked(json_rows(path, layout.encoding), dict)
-            return Table(path, _objects(rows), None if first is None else list(first), keyed=True)
+            return OpenTable(path, _objects(rows), None if first is None else list(first), keyed=True)
         case "label text":
-            return Table(path, _label_text(path, layout.encoding), ["label", "text"])
+            return OpenTable(path, _label_text(path, layout.encoding), ["label", "text"])
         case "tsv":  # marks of quotation are text there, unless one is named
             cells = csv_rows(path, layout.delimiter or "\t", layout.quote or "", layout.encoding)
         case _:
@@ -85,10 +85,10 @@ def open_table(path: Path, layout: Layout) -> Table:
             cells = csv_rows(path, layout.delimiter or ",", quote, layout.encoding)
     first, rows = _peeked(cells)
     if first is None:
-        return Table(path, rows, keyed=True)  # empty: no column can be missed
+        return OpenTable(path, rows, keyed=True)  # empty: no column can be missed
     if isinstance(first, BadRow):
         raise AlchemyError(str(first), where=f"{path}:1", hint="the first row says how many cells the others have")
-    return Table(path, _even(rows, len(first), layout.header), first if layout.header else None)
+    return OpenTable(path, _even(rows, len(first), layout.header), first if layout.header else None)
 
 
 def _peeked(rows: Iterator[tuple[int, Any]], kind: type = object) -> tuple[Any, Iterator[tuple[int, Any]]]:

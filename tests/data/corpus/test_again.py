@@ -66,8 +66,12 @@ def test_nothing_is_done_when_nothing_has_changed(tmp_path: Path) -> None:
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
     text = written(tmp_path / "t.txt", TEXT)
+
+    def change(part: Any) -> None:
+        written(text, [*TEXT, "more"])
+
     with pytest.raises(AlchemyError, match=r"t\.txt has changed while it was read; build again when it is complete"):
-        build(Recipe(tmp_path / "out" / "c", {"": [text]}), tell=lambda part: written(text, [*TEXT, "more"]) and None)
+        build(Recipe(tmp_path / "out" / "c", {"": [text]}), tell=change)
     assert files_below(tmp_path / "out") == {}
 
 
@@ -82,7 +86,7 @@ def test_a_tokenizer_without_an_end_is_refused_unless_none_is_asked_for(tmp_path
 @pytest.mark.parametrize("side", ["", "en"])
 def test_only_one_process_builds_a_name(tmp_path: Path, side: str) -> None:
     text = written(tmp_path / "t.txt", TEXT)
-    told = []
+    told: list[Any] = []
 
     def second(part: Any) -> None:
         process = multiprocessing.get_context("fork").Process(target=one, args=(recipe.name(side), text))

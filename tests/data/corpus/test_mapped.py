@@ -84,7 +84,7 @@ def test_rows_are_counted_from_the_end_too(english: Corpus) -> None:
     with pytest.raises(IndexError, match="sentences 0 to 10 of 10"):
         english.padded([0, 10])
     with pytest.raises(TypeError, match="numbered by whole numbers, not float64"):
-        english.padded([0.5])
+        english.padded([0.5])  # type: ignore[list-item]
 
 
 # -- files that are not as they were

@@ -147,7 +147,7 @@ class Rows(Dataset[Any]):
         return self.rows[index]
 
 
-class Listed(list[Any], Dataset[Any]):
+class Listed(list[Any], Dataset[Any]):  # type: ignore[misc]
     pass
 
 
@@ -220,7 +220,7 @@ UNKNOWN = {
     "lambda": (lambda: ListMap(names(), lambda text: upper(text)), "it is a lambda, or stands inside of another"),
     "generator": (
         lambda: ListMap(names(), Upper(generator())),
-        "looked into: cannot pickle 'generator' object",
+        "cannot be looked into: cannot pickle 'generator' object",
     ),
     "lock": (lambda: ListMap(names(), Upper([threading.Lock()])), "cannot be looked into"),
     "deep": (lambda: ListMap(names(), Upper(nested(100_000))), "holds a value that cannot be looked into"),
