@@ -19,7 +19,7 @@ from alchemy.rules import LOADER_OPTIONS, broken_options
 ARGUMENTS = [name for name in inspect.signature(DataLoader.__init__).parameters if name not in ("self", "dataset")]
 
 
-def check_arguments(dataset: Any, options: Mapping[str, Any], ranks: int) -> None:
+def check_arguments(dataset: object, options: Mapping[str, Any], ranks: int) -> None:
     """Raises for the first argument that is unknown, has a wrong value, or does not go with the others."""
     for key in options:
         if key not in (*ARGUMENTS, *OPTIONS, "per_device"):
@@ -45,7 +45,7 @@ def check_arguments(dataset: Any, options: Mapping[str, Any], ranks: int) -> Non
         )
 
 
-def _check_iterable(dataset: Any, options: Mapping[str, Any], workers: int) -> None:
+def _check_iterable(dataset: object, options: Mapping[str, Any], workers: int) -> None:
     for key in ("max_tokens", "max_sentences"):
         if options.get(key):
             hint = "make a list of it with lst.ItrToLst, or batch it with the pipe alchemy.pipeline.itr.BucketBatch"
