@@ -36,6 +36,28 @@ COMMANDS = {
     "completion": "print the completion script of a shell",
 }
 
+# commands that have a name and are not available yet
+PLANNED = {
+    "serve": "the dashboard over the records",
+    "web": "the dashboard over the records",
+    "rerun": "repeating a run from its record",
+    "ls": "the list of records",
+    "show": "a record at a glance",
+    "search": "full text search over records",
+    "diff": "the comparison of two records",
+    "tag": "tags of records",
+    "note": "notes on records",
+    "rm": "removing records",
+    "gc": "clearing caches and dead records",
+    "du": "the disk space of records",
+    "table": "tables of results",
+    "mail": "the mailbox of finished and failed runs",
+    "report": "the report of a run as a page",
+    "deploy": "the server of a trained model",
+    "sweep": "searches over a config",
+    "queue": "the queue of runs",
+}
+
 EXAMPLES = """examples:
   alchemy new demo && cd demo && alchemy run train.toml
   alchemy check train.toml --deep
@@ -89,9 +111,12 @@ def _dispatch(words: list[str]) -> int:
         name = "version"
     if name == "__complete":
         return _complete(rest)
+    if name in PLANNED:
+        print(f"alchemy {name}: {PLANNED[name]} is not available yet", file=sys.stderr)
+        return 2
     if name not in COMMANDS:
         kind = "option" if name.startswith("-") else "command"
-        hint = did_you_mean(name, [*COMMANDS, "--help", "--version"]) or "see 'alchemy --help'"
+        hint = did_you_mean(name, [*COMMANDS, *PLANNED, "--help", "--version"]) or "see 'alchemy --help'"
         raise AlchemyError(f"alchemy has no {kind} {name!r}", hint=hint)
     return _execute(name, rest)
 

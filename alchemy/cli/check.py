@@ -65,27 +65,8 @@ def _examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Pr
         return error.problems
     problems = vet(documents, args)
     if args.deep and not any(problem.error for problem in problems):
-        found = [problem for document in documents for problem in _deep(document, args, notes)]
-        problems = once(problems, found)
+        problems += [problem for document in documents for problem in _deep(document, args, notes)]
     return problems
-
-
-def once(shallow: list[Problem], deep: list[Problem]) -> list[Problem]:
-    """All problems; of a key that both checks found unread, the one with the better hint."""
-    from alchemy.config.keys import DEEP
-
-    doubted = {(p.where, p.section, _unread(p)): p for p in shallow if _unread(p)}
-    said = {key: p for p in deep if (key := (p.where, p.section, _unread(p))) in doubted}
-    worse = [said[key] if doubted[key].hint != DEEP else doubted[key] for key in said]
-    return [problem for problem in (*shallow, *deep) if problem not in worse]
-
-
-def _unread(problem: Problem) -> str:
-    """The key or table that a warning says is not read: `'key'` or `[table]`."""
-    message = problem.message
-    if message.endswith(" was never read") or message.startswith(("nobody reads ", "nothing in the source of ")):
-        return message.removesuffix(" was never read").rpartition(" ")[2]
-    return ""
 
 
 def _deep(document: Document, args: argparse.Namespace, notes: list[str]) -> list[Problem]:

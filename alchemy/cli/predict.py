@@ -15,7 +15,7 @@ from alchemy.cli.questions import TEXTS, Question, answered, blocks, check_files
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
-    from alchemy.pipeline.predictions import PredictionFile
+    from alchemy.pipeline.output import PredictionFile
 
 FORMATS = ["jsonl", "csv"]
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
@@ -95,7 +95,7 @@ def _refuse_if_unclear(args: argparse.Namespace, suffix: str) -> None:
 def _answer(args: argparse.Namespace, suffix: str) -> int:
     """Prints or writes what the model says about texts."""
     from alchemy.cli.target import open_target
-    from alchemy.pipeline.predictions import PredictionFile
+    from alchemy.pipeline.output import PredictionFile
 
     _refuse_if_unclear(args, suffix)
     target = open_target(args, quiet=True)
@@ -188,9 +188,9 @@ def _lines(path: Path, args: argparse.Namespace) -> Iterator[tuple[int, Any]]:
 
 
 def _rows(path: Path, args: argparse.Namespace) -> Iterator[tuple[int, Any]]:
-    from alchemy.pipeline.processors.tables import Layout, open_table
+    from alchemy.pipeline.processors.tables import TableFormat, open_table
 
-    table = open_table(path, Layout(encoding=args.encoding))
+    table = open_table(path, TableFormat(encoding=args.encoding))
     if not table.keyed:  # objects differ, each is told by its line
         for column in (args.column or "text", *args.pair):
             table.cell(column)

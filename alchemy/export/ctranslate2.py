@@ -18,7 +18,7 @@ from alchemy.export.engine import Engine, tokens_of, widest
 from alchemy.export.exporter import Agreement, Exporter, Watch
 from alchemy.export.spec import digest, held, import_ctranslate2, places_of, spec_of
 from alchemy.generate import BeamSearch, Hypothesis, Limits, Special, Writer
-from alchemy.metrics.answers import library
+from alchemy.metrics.scores import bleu
 from alchemy.models.translator import real
 from alchemy.nn.rows import Rows
 from alchemy.pipeline import build_datapipes
@@ -135,7 +135,7 @@ class CTranslate2(Exporter[Pair]):
         found = Agreement(len(pairs), counts["same"], counts["tie"], counts["left"] + counts["unlike"])
         if self.precision == "int8":
             gold = [str(pair.reference) for pair in pairs]
-            return _close(found._replace(bleu=_bleu(gold, said), own_bleu=_bleu(gold, own)))
+            return _close(found._replace(bleu=bleu(gold, said, force=True), own_bleu=bleu(gold, own, force=True)))
         if counts["other"] or counts["unlike"]:
             raise _not_kept(f"CTranslate2 writes other texts than the model: {found}")
         return found
@@ -165,10 +165,6 @@ def _close(found: Agreement) -> Agreement:
 
 def _not_kept(what: str) -> AlchemyError:
     return AlchemyError(what, hint="it is not kept; write texts with --engine torch")
-
-
-def _bleu(gold: Sequence[str], said: Sequence[str]) -> float:
-    return float(library("sacrebleu").corpus_bleu(said, [gold], force=True).score)
 
 
 def pad_rows(sources: Sequence[Sequence[int]], device: torch.device | None = None) -> Rows:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from alchemy import cli
-from alchemy.cli import COMMANDS, main
+from alchemy.cli import COMMANDS, PLANNED, main
 from alchemy.cli.options import build_parser
 from alchemy.errors import AlchemyError, ConfigError, Problem, RunFailed
 
@@ -70,6 +70,14 @@ def test_a_users_error_is_one_line_and_exit_code_2(words, text, capsys):
     assert text in streams.err
     assert streams.err.count("\n") == 1
     assert streams.out == ""
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_a_planned_command_says_so_in_one_line(name, capsys):
+    assert main([name, "--port", "1"]) == 2
+    err = capsys.readouterr().err
+    assert "is not available yet" in err
+    assert err.count("\n") == 1
 
 
 def test_options_and_configs_may_alternate():

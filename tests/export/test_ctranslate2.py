@@ -17,7 +17,7 @@ from alchemy.export.kept import Export, export
 from alchemy.export.spec import digest, spec_of
 from alchemy.text import load_tokenizer
 from tests.export.copying import SPECIAL, WORDS, Task, network, pairs, sentences
-from tests.test_optional import HIDE
+from tests.hidden import HIDE
 
 pytest.importorskip("ctranslate2", reason="the extra `export` is not installed")
 

@@ -114,7 +114,7 @@ def test_whatever_is_asked_is_answered_as_by_our_own_search(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         search = BeamSearch(beam=beam, nbest=beam, length_penalty=penalty)
-        limits = {"max_length": max(most, least), "min_length": least}
+        limits: dict[str, Any] = {"max_length": max(most, least), "min_length": least}
         made = engine(Path(folder), network(steps=80), search, told=told, **limits)
         rows = pad_rows([[*source, EOS] for source in sources])
         same(made.own(rows), made(rows))
@@ -193,7 +193,7 @@ def test_what_it_does_not_know_is_refused(message: str, search: Any, limits: dic
 
 
 def test_what_it_cannot_hold_is_refused() -> None:
-    sizes = {"source_size": SIZE, "target_size": SIZE, "dim": 16}
+    sizes: dict[str, Any] = {"source_size": SIZE, "target_size": SIZE, "dim": 16}
     with pytest.raises(AlchemyError, match=r"cannot hold a network AttentionLSTM.*--engine torch"):
         held(AttentionLSTM(**sizes, hidden=16))
     with pytest.raises(AlchemyError, match='cannot hold a Transformer with places = "rotary"'):

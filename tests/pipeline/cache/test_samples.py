@@ -119,7 +119,7 @@ def test_what_was_drawn_is_kept_told_and_seen_by_nobody_else(fn: Any, capture_lo
 
 def test_a_shuffle_before_it_is_that_of_the_seed(capture_log: Any) -> None:
     def read(seed: int) -> list[Any]:
-        pipes = [
+        pipes: list[Any] = [
             {"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": list("abcdef")},
             {"type": "alchemy.pipeline.itr.Shuffle"},
         ]
