@@ -11,6 +11,7 @@ from torch import Tensor
 
 from alchemy.constraints import NotEmpty, PositiveInt
 from alchemy.data.budget import Cuts
+from alchemy.data.chain import Link
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text
@@ -20,7 +21,7 @@ from alchemy.pipeline.tokenizers import keep_tokenizer
 __all__ = ["Mapped", "Parallel"]
 
 
-class _Source(Cuts):
+class _Source(Cuts, Link):
     """Corpora side by side, sentence by sentence; a loader that asks for a batch of them gets padded rows at once."""
 
     begins: ClassVar[bool] = True

@@ -116,7 +116,7 @@ def test_a_run_of_several_processes_goes_on_with_any_number_of_them(rows: Any, b
         scopes, handed = [], [None] * ranks
         for rank in range(ranks):
             stack = Stack()
-            stack.group = Group(rank, ranks, handed)
+            stack.group = Group(rank, ranks, handed)  # type: ignore[assignment]  # as much of one as a stack asks for
             if state is not None:
                 stack.load_state_dict(json.loads(json.dumps(state)))
             stack.scope("epoch").__enter__()
