@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # names of older projects, fetched when they are used
 _OLD = {"BackwardHandler": "legacy.backward", "DefaultBackwardHandler": "legacy.backward", "NotFinite": "update"}
-__getattr__, __dir__ = lazy("alchemy", _OLD)
+__getattr__, _ = lazy("alchemy", _OLD)
 
 
 class AlchemyModel(Registrable):

@@ -79,7 +79,7 @@ def _module(maker: Callable[..., Any], table: Mapping[str, Any]) -> nn.Module:
 class PlainModel(AlchemyModel):
     """Feeds the fields of a batch to a module, names what it returns, and computes the loss of `[criterion]`.
 
-    Fields go to `forward` by parameter name; `inputs = { parameter = "field" }` maps others, a tuple goes by position.
+    _Fields go to `forward` by parameter name; `inputs = { parameter = "field" }` maps others, a tuple goes by position.
     A tensor becomes the output `logits`, a tuple is named by `outputs`, a dict stays as it is. `freeze` names
     parameters that are not trained, `load` a file or folder whose weights are taken as far as they fit.
     """
@@ -179,7 +179,7 @@ class PlainModel(AlchemyModel):
         logger.info("{}: {}", file, load_partial(self.module, load_file(file)))
 
 
-class Fields:
+class _Fields:
     """Which field of a batch goes to which parameter of a module's `forward`."""
 
     def __init__(self, title: str, names: Mapping[str, bool], mapped: Mapping[str, str]) -> None:
@@ -210,7 +210,7 @@ class Fields:
         return inputs[: len(self.names)]
 
 
-def _fields(module: nn.Module, mapped: Mapping[str, str]) -> Fields:
+def _fields(module: nn.Module, mapped: Mapping[str, str]) -> _Fields:
     rows = inspect.signature(module.forward).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     names = {row.name: row.default is inspect.Parameter.empty for row in rows if row.kind in named}
@@ -220,7 +220,7 @@ def _fields(module: nn.Module, mapped: Mapping[str, str]) -> Fields:
     if unknown:
         hint = did_you_mean(unknown[0], names) or f"it takes {', '.join(names)}"
         raise AlchemyError(f"{title}.forward takes no {unknown[0]!r}", section="model.inputs", hint=hint)
-    return Fields(title, names, mapped)
+    return _Fields(title, names, mapped)
 
 
 def _predicts_next(module: nn.Module) -> bool:

@@ -22,7 +22,7 @@ from alchemy.sched.calls import PipeCalls
 COUNTERS = ("cur_step", "cur_step_this_epoch", "cur_epoch", "epochs_done", "num_updates", "lr_start")
 
 
-class TorchSchedule(Protocol):
+class _TorchSchedule(Protocol):
     """What an older schedule sets as `lr_sched`: a scheduler of torch, or one that is called like it."""
 
     def step(self) -> None: ...
@@ -47,7 +47,7 @@ class AlchemyTrainScheduler(Registrable):
         self.num_updates = self.epochs_done = 0
         self.cut_short = False  # whether the end of an epoch was made before all of it was read
         # a schedule of an older project may have set it before it called ours
-        self.lr_sched: TorchSchedule | None = vars(self).get("lr_sched")
+        self.lr_sched: _TorchSchedule | None = vars(self).get("lr_sched")
         self.lr_start = 0  # the update, or epoch, at which the curve begins
         self._changed: dict[str, Any] = {}  # settings that a reset has given
         self._curve_length: int | None = None  # updates of the curve, where a reset has given it one of its own

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
+from alchemy.lazy import lazy
+
 if TYPE_CHECKING:
     from alchemy.data.loader import batch_to_device as batch_to_device
 
@@ -21,13 +23,8 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # `alchemy.util.sym` starts without torch, so what needs it is imported when it is asked for
-    if name == "batch_to_device":
-        from alchemy.data.loader import batch_to_device
-
-        return batch_to_device
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# `alchemy.util.sym` starts without torch, so what needs it is imported when it is asked for
+__getattr__, _ = lazy("alchemy", {"batch_to_device": "data.loader"})
 
 
 def filter_optional_cfg(
