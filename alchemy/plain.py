@@ -118,7 +118,7 @@ class PlainModel(AlchemyModel):
             found = self.model(batch)
         return self._named(found)
 
-    def _named(self, found: Any) -> Mapping[str, Any]:
+    def _named(self, found: object) -> Mapping[str, Any]:
         if isinstance(found, Mapping):
             return found
         values = (found,) if isinstance(found, Tensor) else found
@@ -137,7 +137,7 @@ class PlainModel(AlchemyModel):
             raise AlchemyError(text, section="criterion", hint=hint)
         return self._own_loss(outputs, batch)
 
-    def _own_loss(self, outputs: Mapping[str, Any], batch: Any) -> Loss:
+    def _own_loss(self, outputs: Mapping[str, Any], batch: object) -> Loss:
         """A loss that the module computed: a mean over its labels, where it has any."""
         loss: Tensor = outputs["loss"]
         labels = batch.get(self._fields.label) if isinstance(batch, Mapping) else None
@@ -160,7 +160,7 @@ class PlainModel(AlchemyModel):
             raise AlchemyError(text, section="criterion", hint=hint)
         return outputs[name]
 
-    def _target(self, batch: Any) -> Any:
+    def _target(self, batch: object) -> Any:
         if isinstance(batch, tuple | list) and not self.target:
             return batch[-1]
         if not self.target:

@@ -82,7 +82,7 @@ class Precision(Registrable):
     def _device(self) -> str:
         return "cpu" if self.run.device is None else self.run.device.type
 
-    def attempt(self, step: Step, batch: object, **kwargs: Any) -> Any:
+    def attempt(self, step: Step, batch: object, **kwargs: object) -> Any:
         """`step(batch)` under autocast; where memory runs out, its halves, or an error that says what would help.
 
         Only a training step whose window has not moved yet is halved: the halves add the same sums to the same window.

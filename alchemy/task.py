@@ -135,7 +135,7 @@ class AlchemyTask(Registrable):
                 self._warn(pipe, "returned None, so the output pipes after it are given None; return the outputs")
         return "", outputs
 
-    def begin_eval(self, split: str, **kwargs: Any) -> None:
+    def begin_eval(self, split: str, **kwargs: object) -> None:
         for pipe in self.evalpipes:
             pipe.begin_eval(split, **kwargs)
 

@@ -39,10 +39,10 @@ def fill_keywords(part: Callable[..., Any]) -> Callable[..., Any]:
 def _with_ancestor(cls: type, ours: Any, keywords: Mapping[str, Any]) -> type:
     """`cls` with a class between its own and ours, to which `super().__init__()` leads; only while it is built."""
 
-    def fill(self: Any, **given: Any) -> None:
+    def fill(self: object, **given: object) -> None:
         ours.__init__(self, **{**keywords, **given})
 
-    def begin(self: Any, *args: Any, **kwargs: Any) -> None:
+    def begin(self: Any, *args: object, **kwargs: object) -> None:
         cls.__init__(self, *args, **kwargs)  # type: ignore[misc]
         self.__class__ = cls
 

@@ -124,7 +124,7 @@ def hidden(root: nn.Module) -> list[tuple[str, int]]:
     return found
 
 
-def _inside(value: Any, depth: int = 0) -> Iterator[nn.Parameter]:
+def _inside(value: object, depth: int = 0) -> Iterator[nn.Parameter]:
     if isinstance(value, nn.Parameter):
         yield value
     elif isinstance(value, nn.Module):

@@ -78,7 +78,7 @@ class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
         for part in self._parts.values():
             part.step()
 
-    def reset(self, **kwargs: Any) -> None:
+    def reset(self, **kwargs: object) -> None:
         """Resets each of them; `run.optim["generator"].reset(..)` resets one."""
         for part in self._parts.values():
             part.reset(**kwargs)

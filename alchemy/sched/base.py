@@ -86,7 +86,7 @@ class AlchemyTrainScheduler(Registrable):
             inside = False
             yield epoch
 
-    def begin_train_step(self, batch: Any, **kwargs: Any) -> tuple[int, int]:
+    def begin_train_step(self, batch: object, **kwargs: object) -> tuple[int, int]:
         self.cur_step += 1
         self.cur_step_this_epoch += 1
         self.cut_short = False
@@ -94,13 +94,13 @@ class AlchemyTrainScheduler(Registrable):
             self._calls.run("begin_step", self.begin_step_pipes, batch, **kwargs)
         return self.cur_step, self.cur_step_this_epoch
 
-    def end_train_step(self, outputs: Any, **kwargs: Any) -> None:
+    def end_train_step(self, outputs: object, **kwargs: object) -> None:
         if self.end_step_pipes:
             self._calls.outputs = outputs
             self._calls.run("end_step", self.end_step_pipes, outputs, **kwargs)
             self._calls.outputs = None
 
-    def end_train_epoch(self, **kwargs: Any) -> None:
+    def end_train_epoch(self, **kwargs: object) -> None:
         self._calls.run("end_epoch", self.end_epoch_pipes, **kwargs)
         self.run.listen()
         self.epochs_done += 1

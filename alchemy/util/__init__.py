@@ -50,7 +50,7 @@ def merge_max_position_constraints(*constraints: int | None) -> int | None:
     return min((limit for limit in constraints if limit is not None), default=None)
 
 
-def new_huggingface_model(config: Any) -> Any:
+def new_huggingface_model(config: object) -> Any:
     """A transformers model with fresh weights, of a PretrainedConfig, a dict with `model_type`, or a local folder."""
     from transformers import AutoConfig, AutoModel
 
