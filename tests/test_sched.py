@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from torch import nn
 from torch.optim import lr_scheduler as lrs
 
 import alchemy.runner  # noqa: F401 (lets parts of older projects be built)
+from alchemy.config.source import find
+from alchemy.constraints import PositiveInt
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.legacy.adapt import build_updater
@@ -369,3 +372,26 @@ def test_state_goes_on_where_it_was() -> None:
         second.train_sched.after_eval({"loss": 0.6})
         assert second.optim.get_lr() == [0.125]
     assert math.isclose(float(state["watch"]["best"]), 0.5)
+
+
+@AlchemyTrainScheduler.register()
+@dataclass(kw_only=True, eq=False)
+class Halving(AlchemyTrainScheduler):
+    """A schedule as a project writes it today: its own keywords are fields, the others come with the base."""
+
+    every: PositiveInt
+
+    def lr_at(self, base: float, t: int) -> float:
+        return base * 0.5 ** (t // self.every)
+
+
+def test_a_schedule_is_a_dataclass_with_the_keywords_of_its_base() -> None:
+    name = f"{__name__}.Halving"
+    assert ours("step", 5, type=name, every=2, epochs=3) == [0.5, 0.5, 0.25, 0.25, 0.125]
+    part = find(name)
+    assert part is not None
+    assert [param.name for param in part.params] == ["every", "epochs", "num_training_steps", "unit"]
+    with training({"type": name, "every": 2, "epochs": 3}), pytest.raises(AlchemyError, match="every must be at least"):
+        Halving(every=0)
+    with training({"type": name, "every": 2, "epochs": 3}), pytest.raises(AlchemyError, match="epochs must be above 0"):
+        Halving(every=1, epochs=-1)
