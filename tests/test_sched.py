@@ -252,6 +252,14 @@ class OldLine(LineWarmup):
         super().__init__()
 
 
+class OlderLine(OldLine):
+    """A subclass of that, which takes any keyword."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super(OlderLine, self).__init__()  # noqa: UP008 (as it was once written)
+        self.kwargs = kwargs
+
+
 @pytest.mark.filterwarnings("ignore:Detected call of")
 def test_old_schedules_read_their_own_table() -> None:
     table = {"type": f"{__name__}.OldSched", "my_gamma": 0.5, "epochs": 2}
@@ -259,10 +267,15 @@ def test_old_schedules_read_their_own_table() -> None:
         rates = [run.optim.get_lr()[0], run.train_sched.step_lr(), run.optim.get_lr()[0]]
         assert rates == [0.5, None, 0.25]
         assert (run.train_sched.epochs, run.train_sched.num_updates) == (2, 1)
+        assert type(run.train_sched) is OldSched
         with pytest.raises(AlchemyError, match=r"define reset_lr_sched"):
             run.train_sched.reset_lr_sched()
     rates = ours("step", 4, type=f"{__name__}.OldLine", num_warmup_steps=2, num_training_steps=6, mine=3)
     assert rates == pytest.approx([0.0, 0.25, 0.5, 0.375])
+    table = {"type": f"{__name__}.OlderLine", "num_warmup_steps": 2, "num_training_steps": 6, "mine": 3}
+    with training(table) as run:
+        assert type(run.train_sched) is OlderLine
+        assert (run.train_sched.num_warmup_steps, run.train_sched.kwargs["mine"]) == (2, 3)
 
 
 def test_reset_begins_the_curve_again_over_what_is_left() -> None:
