@@ -32,14 +32,17 @@ class Registrable:
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        _constrain(cls)
+        if "__init__" in vars(cls):
+            _constrain(cls)
 
     @classmethod
     def register(cls, alias: str | None = None, exist_ok: bool = False) -> Callable[[C], C]:
         """Registers a class under `<module>.<ClassName>` and `<module>.<alias>` for the base `cls`."""
 
         def decorate(part: C) -> C:
-            _constrain(part)  # a dataclass has its constructor only now
+            init = vars(part).get("__init__")
+            if init is not None and inspect.unwrap(init) is init:
+                _constrain(part)  # a dataclass, which has its constructor only now
             names = _registered.setdefault(cls, {})
             for name in dict.fromkeys((part.__name__, alias or part.__name__)):
                 key = f"{part.__module__}.{name}"
@@ -251,9 +254,7 @@ def _spelt_out(annotation: object, names: Mapping[str, object]) -> str:
 
 def _constrain(cls: type) -> None:
     """Lets the constructor of a class refuse what its signature or a rule excludes, also when code calls it."""
-    init = vars(cls).get("__init__")
-    if not inspect.isfunction(init) or inspect.unwrap(init) is not init:
-        return
+    init: Callable[..., None] = vars(cls)["__init__"]
 
     @functools.wraps(init)
     def checked(self: object, *args: object, **kwargs: object) -> None:
