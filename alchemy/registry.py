@@ -370,7 +370,7 @@ def placed(error: AlchemyError, where: str, section: str) -> AlchemyError:
 
 
 def plain(value: object) -> Any:
-    """A value of a config as ordinary dicts and lists; every key of it counts as read."""
+    """A value of a config as ordinary dicts and lists."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from loguru import logger
 
@@ -28,6 +28,10 @@ class AlchemyTask(Registrable):
     `outputpipes` and `evalpipes` may be filled in the constructor of a subclass; lists that are still empty after it
     are filled from the config.
     """
+
+    writes_texts: ClassVar[bool] = False  # whether it takes `search`, `limits`, `tokens` and `alignments`
+    labels: Sequence[str] = ()  # what the numbers of classes stand for, if the task knows it
+    reads: ClassVar[str] = "input_ids"  # the field by whose length questions are put together
 
     def __init__(self) -> None:
         self.run = current_run()
@@ -154,6 +158,10 @@ class AlchemyTask(Registrable):
                 text = f"the eval pipe {title(pipe)} returned a {type(scores).__name__}; a dict of scores is expected"
                 raise AlchemyError(text, section="task.evalpipes", hint="return {**kwargs, name: value}")
         return kwargs
+
+    def report_options(self) -> dict[str, str]:
+        """What the answers mean beyond their labels, for a report: the `scheme` of tags, the `other` of relations."""
+        return {}
 
     def _warn(self, pipe: object, text: str) -> None:
         if title(pipe) not in self._warned:

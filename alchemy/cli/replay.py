@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import add_user_dir, device, record_name
+from alchemy.cli.options import Command, add_user_dir, device, print_json, record_name
 from alchemy.cli.verify import tell
 
 EXAMPLES = """examples:
@@ -13,7 +13,7 @@ EXAMPLES = """examples:
   alchemy replay RECORD --update 412 --json"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     text = "a record folder, its name, or 'latest'; nothing in it is changed"
     add("record", type=record_name, metavar="RECORD", help=text)
@@ -25,13 +25,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print JSON")
 
 
-def main(args: argparse.Namespace) -> int:
-    import json
-
+def _main(args: argparse.Namespace) -> int:
     from alchemy.launch.project import reach
     from alchemy.verify.replay import replay
 
     reach(args.user_dir)
     found = replay(args.record, args.update, debug=args.debug, device=args.device, user_dir=args.user_dir, tell=tell)
-    print(json.dumps(found.plain(), indent=1) if args.json else found)
+    print_json(found.plain()) if args.json else print(found)
     return int(found.same_samples is False)
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -159,7 +159,7 @@ class Part:
 
 def find(dotted: str, roots: Sequence[str] = (".",)) -> Part | None:
     """The part that a `type` names, or None when it cannot be found or read; `look` says why."""
-    found = look(dotted, roots)
+    found = look(dotted, roots) if dotted else None
     return found if isinstance(found, Part) else None
 
 
@@ -197,7 +197,7 @@ def _part(found: Class, dotted: str, roots: tuple[str, ...]) -> Part | Gap:
         readable=readable,
         function=not isinstance(node, ast.ClassDef),
         doc=ast.get_docstring(node) or "",
-        where=module.at(node),
+        where=module.at(node.lineno),
         path=dotted,
         bases=tuple(c.dotted for c in line[1:]),
         registered=tuple(b.rpartition(".")[2] for rows in module.aliases.values() for b, c in rows if c == name),
@@ -238,21 +238,20 @@ def _own_parameters(klass: Class) -> tuple[list[Param], bool, bool]:
 # -- the project around a part, and the parts that alchemy has
 
 
-def project_words(module: Module, roots: Sequence[str], limit: int = 60) -> frozenset[str]:
+def project_words(name: str, roots: Sequence[str], limit: int = 60) -> set[str]:
     """The words of a project's module and of the modules of the same package that it imports, in turn."""
-    top = module.name.split(".")[0]
-    queue, seen, words = [module], {module.name}, set()
-    while queue and len(seen) < limit:
-        here = queue.pop(0)
-        words |= words_in(here.tree)
-        for node in ast.walk(here.tree):
-            for name in _imports(here, node):
-                place = locate(name, roots) if name.split(".")[0] == top and name not in seen else None
-                seen.add(name)
-                nearby = read(name, place) if place else None
-                if nearby is not None and nearby.error is None:
-                    queue.append(nearby)
-    return frozenset(words)
+    top = name.split(".")[0]
+    queue, words = [name], set()
+    for name in queue:  # which grows on the way
+        place = locate(name, roots)
+        module = read(name, place) if place else None
+        if module is None or module.error is not None:
+            continue
+        words |= words_in(module.tree)
+        named = [found for node in ast.walk(module.tree) for found in _imports(module, node)]
+        new = [found for found in dict.fromkeys(named) if found.split(".")[0] == top and found not in queue]
+        queue += new[: limit - len(queue)]
+    return words
 
 
 def _imports(module: Module, node: ast.AST) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from alchemy.constraints import FiniteFloat, NonNegativeFloat, PositiveInt
 from alchemy.errors import AlchemyError
 from alchemy.nn import curves
-from alchemy.nn.noam import NoamScheduler
+from alchemy.nn.curves import NoamScheduler
 from alchemy.sched.base import AlchemyTrainScheduler, build_sched
 from alchemy.sched.parts import (
     Constant,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from loguru import logger
 from alchemy.constraints import FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.nn import curves
+from alchemy.nn.curves import BadScores
 from alchemy.sched.base import AlchemyTrainScheduler
 
 
@@ -178,7 +178,7 @@ class Plateau(AlchemyTrainScheduler):
     unit: Literal["step", "epoch"] = field(default="step", init=False)  # it follows evaluations
 
     def settle(self) -> None:
-        self._watch = _Patience(
+        self._watch = BadScores(
             mode=self.mode,
             patience=self.patience,
             threshold=self.threshold,
@@ -210,38 +210,3 @@ class Plateau(AlchemyTrainScheduler):
         self._cuts = int(state["cuts"])
         self._watch.load_state_dict(state["watch"])
         self.write_lr()
-
-
-class _Patience:
-    """Counts bad scores as torch's ReduceLROnPlateau does: `see(score)` is True when patience has run out."""
-
-    def __init__(self, *, mode: str, patience: int, threshold: float, threshold_mode: str, cooldown: int) -> None:
-        self.mode, self.patience, self.threshold = mode, patience, threshold
-        self.threshold_mode, self.cooldown = threshold_mode, cooldown
-        self.best = math.inf if mode == "min" else -math.inf
-        self.bad = self.cooling = 0
-
-    def see(self, score: float) -> bool:
-        if self._better(score):
-            self.best, self.bad = score, 0
-        else:
-            self.bad += 1
-        if self.cooling:
-            self.cooling -= 1
-            self.bad = 0
-        if self.bad <= self.patience:
-            return False
-        self.bad, self.cooling = 0, self.cooldown
-        return True
-
-    def _better(self, score: float) -> bool:
-        sign = -1 if self.mode == "min" else 1
-        margin = self.threshold * abs(self.best) if self.threshold_mode == "rel" else self.threshold
-        return sign * score > sign * self.best + (0.0 if math.isinf(self.best) else margin)
-
-    def state_dict(self) -> dict[str, Any]:
-        # as text: infinity has no spelling in JSON
-        return {"best": repr(self.best), "bad": self.bad, "cooling": self.cooling}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.best, self.bad, self.cooling = float(state["best"]), int(state["bad"]), int(state["cooling"])

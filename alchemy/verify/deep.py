@@ -14,11 +14,9 @@ from loguru import logger
 
 from alchemy.average import build_average
 from alchemy.checkpoint import Checkpoints
-from alchemy.config.slots import Layout, collect, where
-from alchemy.config.tables import LATER, LOADING, RUN_SETTINGS, SECTIONS
-from alchemy.config.tree import Document, Table, Unread
+from alchemy.config.tree import Document, Table
 from alchemy.context import Run
-from alchemy.errors import AlchemyError, Problem, did_you_mean, origin_of
+from alchemy.errors import AlchemyError, Problem, origin_of
 from alchemy.launch.device import alloc1
 from alchemy.launch.project import reach
 from alchemy.loop import evaluate, infer, progress_bar
@@ -92,7 +90,6 @@ class Deep:
             if trains:
                 self._train_step()
             self._eval_step()
-        self.findings += _never_read(run.cfg, self.doc, trains)
 
     def _data(self) -> None:
         for split in self.run.task.splits:
@@ -189,23 +186,6 @@ def _states(optim: Any) -> list[Any]:
     return [state for part in parts for state in getattr(part.optimizer, "state", {}).values()]
 
 
-def _never_read(used: Document, doc: Document, trains: bool) -> list[Problem]:
-    """A warning for each key that no part has read while everything was built and tried."""
-    layout = collect(doc, ())
-    quiet = {*LATER, *LOADING, *RUN_SETTINGS} | (set() if trains else set(SECTIONS))
-    rows = [row for row in used.never_read() if (row[0] or row[1]).split(".")[0] not in quiet]
-    return [_unread(row, layout) for row in rows]
-
-
-def _unread(row: Unread, layout: Layout) -> Problem:
-    section, key, place, missed = row
-    slot = layout.at(section)
-    hint = did_you_mean(key, [*missed, *(slot.part.known if slot and slot.part else ())])
-    table = not section and isinstance(layout.doc.peek(key), dict)
-    what = f"the table [{key}] was never read" if table else f"{key!r} was never read"
-    return Problem(what, place, section, hint or "remove it, or let a part read it", error=False)
-
-
 def _place_of(doc: Document, section: str) -> str:
     """`file:line` of a section such as `task.datasets.train`, as far as the config has it."""
     place = doc.path
@@ -213,11 +193,11 @@ def _place_of(doc: Document, section: str) -> str:
     for key in section.split(".") if section else ():
         if isinstance(value, list) and key.isdigit() and int(key) < len(value):
             value = value[int(key)]
-        elif isinstance(value, Table) and value.peek(key) is not None:
-            value = value.peek(key)
+        elif isinstance(value, Table) and value.get(key) is not None:
+            value = value[key]
         else:
             break
-        place = where(value) or place
+        place = (value.where() if isinstance(value, Table) else "") or place
     return place
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from alchemy.config.slots import entry, where
-from alchemy.data.chain import title, walk
+from alchemy.config.tree import Document
+from alchemy.data.chain import Link, link_of, title, walk
 from alchemy.data.loader import get_dataloader
 from alchemy.data.peek import peek
 from alchemy.errors import Problem
@@ -25,7 +25,7 @@ def first_batch(dataset: Any, options: Mapping[str, Any], seed: int) -> Any:
     return next(iter(get_dataloader(dataset, seed=seed, **plain)))
 
 
-def check_workers(split: str, dataset: Any, options: Mapping[str, Any], doc: Any) -> Iterator[Problem]:
+def check_workers(split: str, dataset: Any, options: Mapping[str, Any], doc: Document) -> Iterator[Problem]:
     """Tensors between pipes, and members that cannot be pickled, where workers are asked for."""
     if not options.get("num_workers"):
         return
@@ -47,7 +47,7 @@ def check_workers(split: str, dataset: Any, options: Mapping[str, Any], doc: Any
 
 def _unpicklable(pipe: Any) -> Iterator[tuple[str, str]]:
     """The members of a pipe that cannot be pickled, each with the reason; not those of the pipe before it."""
-    if not hasattr(pipe, "datapipe"):
+    if not isinstance(pipe, Link):
         return
     for name, value in vars(pipe).items():
         if name not in ("datapipe", "datapipes"):
@@ -76,13 +76,13 @@ class _Nowhere(io.RawIOBase):
         return len(data)
 
 
-def _places(split: str, dataset: Any, doc: Any) -> dict[int, tuple[str, str]]:
+def _places(split: str, dataset: Any, doc: Document) -> dict[int, tuple[str, str]]:
     """The line and section of each pipe of a chain that the config lists."""
-    tables = entry(entry(entry(entry(doc, "task", {}), "datasets", {}), split, {}), "pipes", [])
+    tables = doc.get("task", {}).get("datasets", {}).get(split, {}).get("pipes", [])
     chain = [dataset]
-    while getattr(chain[-1], "datapipe", None) is not None and hasattr(chain[-1].datapipe, "datapipe"):
-        chain.append(chain[-1].datapipe)
+    while isinstance(above := link_of(chain[-1]).datapipe, Link):
+        chain.append(above)
     if len(chain) != len(tables):
         return {}
     rows = enumerate(zip(reversed(chain), tables, strict=True))
-    return {id(pipe): (where(table), f"task.datasets.{split}.pipes.{i}") for i, (pipe, table) in rows}
+    return {id(pipe): (table.where(), f"task.datasets.{split}.pipes.{i}") for i, (pipe, table) in rows}

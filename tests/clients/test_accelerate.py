@@ -14,17 +14,8 @@ from alchemy.model import BackwardHandler
 from alchemy.records.folder import read_info
 from alchemy.runner import run
 from alchemy.util.ddp import accelerate
+from tests.clients.accelerated import HERE, PARTS
 from tests.toy import config
-
-HERE = "alchemy.util.ddp.accelerate"
-PARTS = {
-    "runner": "Trainer",
-    "plugins.0.type": "BasicSetup",
-    "task.datasets.train.pipes.2.type": "Sharding",
-    "sched.pipes.2.type": "EvalESPipeline",
-    "backward.type": "Backward",
-    "optim.type": "HFAdamW",
-}
 
 
 def losses_of(project, start, name, prefix=None):
