@@ -53,12 +53,12 @@ class MailOnFinish(AlchemyPlugin):
         write_atomic(folder / "mail.json", json.dumps(mail, ensure_ascii=False, indent=1) + "\n")
 
 
-def _numbers(values: Any) -> dict[str, Any]:
+def _numbers(values: object) -> dict[str, Any]:
     rows = values.items() if isinstance(values, Mapping) else ()
     return {str(name): value for name, value in rows if isinstance(value, int | float)}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: float) -> Any:
     """NaN and infinities as strings, since JSON has none."""
     number = value if isinstance(value, int) else float(value)
     return number if math.isfinite(number) else str(number)

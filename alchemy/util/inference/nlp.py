@@ -85,7 +85,7 @@ class AlchemyNLP:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _inside(self, work: Callable[..., None], *args: Any) -> None:
+    def _inside(self, work: Callable[..., None], *args: object) -> None:
         assert self._context is not None
         self._context.run(self._run.__enter__)
         try:
