@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
 
 from alchemy.config.tree import Document
+from alchemy.data.blame import unpicklable
 from alchemy.data.chain import Link, link_of, title, walk
 from alchemy.data.loader import get_dataloader
 from alchemy.data.peek import peek
@@ -33,7 +32,7 @@ def check_workers(split: str, dataset: Any, options: Mapping[str, Any], doc: Doc
     places = _places(split, dataset, doc)
     for pipe in reversed(list(walk(dataset))):
         place, section = places.get(id(pipe), ("", f"task.datasets.{split}"))
-        for name, error in _unpicklable(pipe):
+        for name, error in unpicklable(pipe) if isinstance(pipe, Link) else ():
             text = f"{name!r} of {title(pipe)} cannot be sent to a worker: {error}"
             hint = "make it in __iter__, or when it is first used, in place of the constructor"
             yield Problem(text, place, section, hint, error=spawned)
@@ -45,18 +44,6 @@ def check_workers(split: str, dataset: Any, options: Mapping[str, Any], doc: Doc
             return
 
 
-def _unpicklable(pipe: Any) -> Iterator[tuple[str, str]]:
-    """The members of a pipe that cannot be pickled, each with the reason; not those of the pipe before it."""
-    if not isinstance(pipe, Link):
-        return
-    for name, value in vars(pipe).items():
-        if name not in ("datapipe", "datapipes"):
-            try:
-                pickle.Pickler(_Nowhere(), protocol=5).dump(value)
-            except Exception as error:  # pickling runs any __reduce__, which may raise anything
-                yield name, str(error).partition("\n")[0]
-
-
 def _holds_tensor(item: Any, depth: int = 0) -> bool:
     """Whether a tensor is anywhere inside a sample."""
     if isinstance(item, Tensor):
@@ -64,16 +51,6 @@ def _holds_tensor(item: Any, depth: int = 0) -> bool:
     if depth > 4 or not isinstance(item, list | tuple | Mapping):
         return False
     return any(_holds_tensor(value, depth + 1) for value in (item.values() if isinstance(item, Mapping) else item))
-
-
-class _Nowhere(io.RawIOBase):
-    """A file that keeps nothing: pickling into it costs time but no memory."""
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        return len(data)
 
 
 def _places(split: str, dataset: Any, doc: Document) -> dict[int, tuple[str, str]]:
