@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from alchemy.errors import AlchemyError
 
@@ -24,7 +24,8 @@ Block = contextlib.AbstractContextManager[Any]
 _NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
 
 
-class _Stateful(Protocol):
+@runtime_checkable
+class Stateful(Protocol):
     """What is part of a checkpoint."""
 
     def state_dict(self) -> dict[str, Any]: ...
@@ -96,7 +97,7 @@ class Alone:
         return ()
 
 
-class CheckpointsLike(_Stateful, Protocol):
+class CheckpointsLike(Stateful, Protocol):
     """What a run needs of its checkpoints."""
 
     parts: dict[str, Any]
@@ -137,7 +138,7 @@ class NoCheckpoints(_Stateless):
 Digest = Callable[[], bytes | None] | bytes | None
 
 
-class SampleLedger(_Stateful, Protocol):
+class SampleLedger(Stateful, Protocol):
     """Where a run writes down which samples each update has seen."""
 
     def saw(self, ids: Sequence[int] | None, digest: Digest = None) -> None: ...
@@ -183,7 +184,7 @@ class NoLedger(_Stateless):
         pass
 
 
-class MixedPrecision(_Stateful, Protocol):
+class MixedPrecision(Stateful, Protocol):
     """In which numbers a run computes: `[precision]`."""
 
     @property
@@ -228,7 +229,7 @@ class FullPrecision(_Stateless):
         pass
 
 
-class Updater(_Stateful, Protocol):
+class Updater(Stateful, Protocol):
     """Turns the losses of micro-batches into updates: `[backward]`. The loop drives it."""
 
     period: int  # micro-batches of an update in this process
@@ -293,7 +294,7 @@ class NoUpdater(_Stateless):
         return _NOTHING
 
 
-class WeightAverage(_Stateful, Protocol):
+class WeightAverage(Stateful, Protocol):
     """Weights averaged over training: `[ema]`."""
 
     def after_update(self, update: int) -> None: ...
@@ -310,7 +311,7 @@ class NoAverage(_Stateless):
         return _NOTHING
 
 
-class StopRules(_Stateful, Protocol):
+class StopRules(Stateful, Protocol):
     """What a run needs of its stop rules: each method returns the reason to stop, or nothing."""
 
     def after_update(self, run: Run) -> str: ...

@@ -25,8 +25,9 @@ from alchemy.launch.group import Sharing, first_failure, local_device, open_grou
 from alchemy.launch.heap import keep_memory
 from alchemy.launch.project import reach, roots
 from alchemy.launch.signals import graceful
-from alchemy.launch.workers import Lost, places, run_all
+from alchemy.launch.workers import Lost, run_all
 from alchemy.legacy.adapt import adapt, build_updater
+from alchemy.legacy.keywords import fill_keywords
 from alchemy.loop import Left, announce, evaluate, infer, tell_left_out, train
 from alchemy.optim import build_optimizer
 from alchemy.pipeline.output import PredictionFile
@@ -35,8 +36,8 @@ from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import plain_console, stdlib_logging
 from alchemy.precision import build_precision
 from alchemy.progress import Terminal
-from alchemy.registry import Registrable, build, construct
-from alchemy.result import FailedRun, RunResult, explain
+from alchemy.registry import Registrable, adapt_with, build, construct
+from alchemy.result import FailedRun, RunResult, add_notes
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, seed_everything, unchanged_generators
 from alchemy.state import keep_bad_update, keep_state
@@ -58,6 +59,8 @@ __all__ = [
     "run",
     "run_task",
 ]
+
+adapt_with(fill_keywords)
 
 
 class AlchemyRunner(Registrable):
@@ -167,8 +170,8 @@ class AlchemyInferenceRunner(AlchemyRunner):
         context = self.context
         prepare(context)
         with self._looping(), PredictionFile.of(context) as file:
-            for batch, outputs in infer(context):
-                file.write(outputs, batch)
+            for _, outputs in infer(context):
+                file.write(outputs)
         return {"predictions": file.rows, "file": str(file.path) if file.path else None}
 
 
@@ -230,7 +233,7 @@ def run_task(
                 if first:  # what broke here is only that the other is gone
                     logger.error("the run ends, since another process failed: {}", first)
                     raise RunFailed(f"another process failed: {first}") from error
-                explain(error)
+                add_notes(error)
                 logger.opt(exception=error).error("the run failed: {}", error)
                 raise
     except (Exception, KeyboardInterrupt) as error:
@@ -299,7 +302,7 @@ def run(
     else:
         told: list[int] = []
         calls = [(job, cfg, kwargs) for cfg in good]
-        answers = run_all(_in_worker, calls, list(places(devices, task_per_device)), told.append)
+        answers = run_all(_in_worker, calls, list(devices) * max(task_per_device, 1), told.append)
         for answer in answers:
             if told and not isinstance(answer, Lost) and answer.signal:
                 answer.signal = told[0]  # the one that the user sent

@@ -19,7 +19,7 @@ from alchemy.checkpoint.links import Named
 from alchemy.checkpoint.manifest import Manifest
 from alchemy.checkpoint.parts import Collected, collect
 from alchemy.context import Run
-from alchemy.data.chain import walk
+from alchemy.data.chain import link_of, walk
 from alchemy.errors import AlchemyError, Refused
 from alchemy.files import hash_text, write_atomic
 from alchemy.model import AlchemyModel
@@ -244,9 +244,7 @@ class Source:
         return {
             "samples": len(dataset) if not stream and hasattr(dataset, "__len__") else None,
             "stream": stream,
-            "contents": [
-                digest[:12] for pipe in walk(dataset) if isinstance(digest := getattr(pipe, "digest", 0), str)
-            ],
+            "contents": [digest[:12] for pipe in walk(dataset) if isinstance(digest := link_of(pipe).digest, str)],
             "num_workers": kwargs.get("num_workers", 0) if stream else None,
             "ranks": size if stream else None,
             "window": size * self.run.updater.period if dealt else None,  # batches of an update

@@ -18,9 +18,7 @@ from alchemy.model import AlchemyModel
 from alchemy.nn import losses
 from alchemy.optim import build_optimizer
 from alchemy.precision import build_precision
-from alchemy.runner import run_task
 from alchemy.sched import build_sched
-from tests.toy import Line, OldLine, config
 
 
 class Net(AlchemyModel):
@@ -30,7 +28,8 @@ class Net(AlchemyModel):
         super().__init__()
         torch.manual_seed(0)
         self.model = module or nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Dropout(0.5), nn.Linear(4, 1))
-        self.limit, self.where, self.dtypes = limit, where, []
+        self.limit, self.where = limit, where
+        self.dtypes: list[torch.dtype] = []
 
     def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
         y = self.model(batch["x"])
@@ -57,7 +56,7 @@ class Exploding(torch.autograd.Function):
 
 
 @contextlib.contextmanager
-def training(model: Any = None, period: int = 1, **precision: Any) -> Iterator[Run]:
+def training(model: Any = None, period: int = 1, **precision: Any) -> Iterator[Any]:
     """A run with all that a step needs, and no data."""
     cfg = {
         "seed": 1,
@@ -81,7 +80,7 @@ def batch(count: int = 8, seed: int = 0) -> dict[str, Any]:
     return {"x": torch.randn(count, 3, generator=generator), "y": torch.randn(count, 1, generator=generator)}
 
 
-def step(run: Run, rows: Any) -> Any:
+def step(run: Any, rows: Any) -> Any:
     forward = lambda rows: run.model.forward(rows, needs_loss=True, requires_grad=True)  # noqa: E731
     with run.updater.micro_batch(rows):
         answer = run.precision.attempt(forward, rows)
@@ -282,6 +281,7 @@ def test_compiled_with_the_backend_that_is_asked_for() -> None:
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_recomputed_and_compiled() -> None:
     results = []
+    settings: Any
     for settings in ({}, {"compile": {"backend": "eager"}, "recompute": ["3"]}):
         with training(**settings) as run:
             torch.manual_seed(0)
@@ -365,51 +365,3 @@ def test_an_evaluation_is_never_halved() -> None:
 def test_other_errors_are_left_alone() -> None:
     with training(halve_on_oom=True) as run, pytest.raises(RuntimeError, match="mat1 and mat2"):
         step(run, {"x": torch.zeros(2, 9), "y": torch.zeros(2, 1)})
-
-
-# -- in a whole run
-class Tight(Line):
-    """A line that has memory for `limit` samples."""
-
-    def __init__(self, *, limit: int) -> None:
-        super().__init__()
-        self.limit = limit
-
-    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
-        if len(batch["x"]) > self.limit and requires_grad:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return super().forward(batch, needs_loss, requires_grad)
-
-
-def test_a_run_with_halves_ends_where_one_without_does() -> None:
-    results = []
-    for limit in (4, 1):
-        cfg = config(model={"type": "tests.test_precision.Tight", "limit": limit}, precision={"halve_on_oom": True})
-        results.append(run_task(cfg, raise_errors=True).ret["loss"])
-    assert results[0] == pytest.approx(results[1], rel=1e-4)
-
-
-def test_means_are_not_halved() -> None:
-    cfg = config(model={"type": "tests.test_precision.Means"}, precision={"halve_on_oom": True})
-    with pytest.raises(RunFailed, match="the halves of a mean loss differ; return a sum"):
-        run_task(cfg, raise_errors=True)
-
-
-class Means(OldLine):
-    """An old-style line that has memory for two samples."""
-
-    def forward(self, batch: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        if len(batch["x"]) > 2:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return super().forward(batch, *args, **kwargs)
-
-
-def test_a_run_tells_the_batch_that_does_not_fit() -> None:
-    cfg = config(model={"type": "tests.test_precision.Tight", "limit": 2})
-    with pytest.raises(RunFailed, match=r"out of memory on a batch of \{x: tensor float32\[4, 1\]"):
-        run_task(cfg, raise_errors=True)
-
-
-@pytest.mark.parametrize("table", [{"dtype": "bf16"}, {"dtype": "fp16", "scale": 256.0}, {"recompute": ["Linear"]}])
-def test_a_run_learns_with_every_switch(table: dict[str, Any]) -> None:
-    assert run_task(config(precision=table), raise_errors=True).ret["loss"] < 0.2

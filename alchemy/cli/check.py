@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import add_configs, add_user_dir, device
+from alchemy.cli.options import Command, add_configs, add_trial, print_json
 from alchemy.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -18,21 +18,15 @@ EXAMPLES = """examples:
   alchemy check configs/*.toml --strict --json"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_configs(parser)
     add = parser.add_argument
     add("--deep", action="store_true", help="build the parts, push one batch through, estimate the memory")
-    add("--device", type=device, default=-1, metavar="N", help="device of the deep check, -1 is the CPU (default)")
-    add_user_dir(parser)
-    add(
-        "--strict",
-        action="store_true",
-        help="take unknown keys as errors, also where an old-style part might read them",
-    )
+    add_trial(parser)
     add("--json", action="store_true", help="print JSON")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.problems import as_data, errors, report
     from alchemy.launch.project import reach
 
@@ -42,9 +36,7 @@ def main(args: argparse.Namespace) -> int:
     for source in args.cfgs:
         problems += _examine(source, args, notes)
     if args.json:
-        import json
-
-        print(json.dumps({**as_data(problems), "notes": notes}, ensure_ascii=False, indent=1))
+        print_json({**as_data(problems), "notes": notes})
     else:
         print("".join(f"{note}\n" for note in notes), end="")
         report(problems, sys.stdout)
@@ -79,3 +71,6 @@ def _deep(document: Document, args: argparse.Namespace, notes: list[str]) -> lis
     if found.text:
         notes.append(f"{labels([document])[0]}: {found.text}")
     return list(found)
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Parser, add_user_dir, print_json, record_name
+from alchemy.cli.options import Command, Parser, add_user_dir, print_json, record_name, table
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ RECORD = "a record folder, its name, or 'latest'"
 EITHER = "a checkpoint folder, or a record: its folder, its name, or 'latest'"
 
 
-def arguments(parser: Parser) -> None:
+def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def add(name: str, text: str, example: str) -> argparse.ArgumentParser:
@@ -56,7 +56,7 @@ def arguments(parser: Parser) -> None:
         writing.add_argument("--to", required=True, metavar="DIR", help="the new folder, which model_path can name")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     actions: dict[str, Callable[[argparse.Namespace], int]] = {
         "ls": _ls,
         "show": _show,
@@ -121,7 +121,7 @@ def _ls(args: argparse.Namespace) -> int:
         print_json(rows)
         return 0
     titles = ("checkpoint", "update", "epoch", "kind", "why", "metric", "size", "age", "links")
-    _print_table(titles, [_cells(row) for row in rows])
+    print(table([titles, *map(_cells, rows)]))
     for row in rows:
         if row["broken"]:
             print(f"{row['name']} is broken: {row['broken']}")
@@ -191,7 +191,7 @@ def _show(args: argparse.Namespace) -> int:
     for part, values in counters.items():
         print(f"{part}: " + ", ".join(f"{key} {value}" for key, value in values.items()))
     rows = [[row["file"], row["name"], row["dtype"], str(row["shape"]), f"{row['norm']:.6g}"] for row in tensors]
-    _print_table(("file", "tensor", "dtype", "shape", "norm"), rows)
+    print(table([("file", "tensor", "dtype", "shape", "norm"), *rows]))
     return 0
 
 
@@ -381,7 +381,4 @@ def _bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
         bar.finish()
 
 
-def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(titles, *rows)]
-    for row in (titles, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Parser, add_configs, add_user_dir, device
+from alchemy.cli.options import Command, Parser, add_configs, add_trial, print_json
 
 if TYPE_CHECKING:
     from alchemy.verify.find import Rates, Sizes
@@ -23,7 +22,7 @@ BARS = "▁▂▃▄▅▆▇█"
 ROWS = 20
 
 
-def arguments(parser: Parser) -> None:
+def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="WHAT", required=True)
     rate = actions.add_parser("lr", help="train a moment while the learning rate grows", epilog=EXAMPLES)
     add_configs(rate, many=False)
@@ -35,14 +34,11 @@ def arguments(parser: Parser) -> None:
     add_configs(size, many=False)
     size.add_argument("--max", type=int, metavar="N", help="try no larger one; needed on the CPU")
     for action in (rate, size):
-        text = "device to use, -1 is the CPU (default)"
-        action.add_argument("--device", type=device, default=-1, metavar="N", help=text)
-        add_user_dir(action)
-        action.add_argument("--strict", action="store_true", help="take unknown keys as errors")
+        add_trial(action)
         action.add_argument("--json", action="store_true", help="print JSON")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.launch import refuse_if_wrong, vet
     from alchemy.config.load import prepare_cfg
     from alchemy.launch.project import reach
@@ -53,7 +49,7 @@ def main(args: argparse.Namespace) -> int:
     with contextlib.redirect_stdout(sys.stderr):  # bars and messages; the answer alone goes to the output
         found = _find(document, args)
     if args.json:
-        print(json.dumps(found.as_data(), indent=1))
+        print_json(found.as_data())
     else:
         print(_rates(found) if args.action == "lr" else _sizes(found))
     return 0 if (found.steepest if args.action == "lr" else found.best) else 1
@@ -106,3 +102,6 @@ def _sizes(found: Sizes) -> str:
         )
     end = f"; the end of what was tried ({found.why})" if found.best == found.limit else ""
     return "\n".join([*lines, "", f"batch_size = {found.best} fits, with the largest samples{end}"])
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import add_user_dir, device, record_name
+from alchemy.cli.options import Command, add_devices, add_user_dir, print_json, record_name
 from alchemy.cli.verify import tell
 
 EXAMPLES = """examples:
@@ -13,25 +13,26 @@ EXAMPLES = """examples:
   alchemy replay RECORD --update 412 --json"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     text = "a record folder, its name, or 'latest'; nothing in it is changed"
     add("record", type=record_name, metavar="RECORD", help=text)
     update = add("--update", type=int, required=True, metavar="N", help="the update to make again, counted from 1")
     parser._option_string_actions["--step"] = update  # another word for it, which no help shows
     add("--debug", action="store_true", help="find the operation that gave the first NaN, and the line that called it")
-    add("--device", action="append", type=device, metavar="N", help="device to use, -1 is the CPU")
+    add_devices(parser)
     add_user_dir(parser)
     add("--json", action="store_true", help="print JSON")
 
 
-def main(args: argparse.Namespace) -> int:
-    import json
-
+def _main(args: argparse.Namespace) -> int:
     from alchemy.launch.project import reach
     from alchemy.verify.replay import replay
 
     reach(args.user_dir)
     found = replay(args.record, args.update, debug=args.debug, device=args.device, user_dir=args.user_dir, tell=tell)
-    print(json.dumps(found.plain(), indent=1) if args.json else found)
+    print_json(found.plain()) if args.json else print(found)
     return int(found.same_samples is False)
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import add_user_dir, device, record_name
+from alchemy.cli.options import Command, add_devices, add_user_dir, record_name
 
 EXAMPLES = """examples:
   alchemy resume records/train/2026-11-15_10-00-00.000000
@@ -13,7 +13,7 @@ EXAMPLES = """examples:
   alchemy run train.toml --resume auto                                 # the newest unfinished record, or a new one"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("record", type=record_name, metavar="RECORD", help="a record folder, its name, or 'latest'")
     add(
@@ -26,14 +26,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,..",
         help="go on though NAME has changed: a config key, config, code, torch, device, threads, data, ranks, ..",
     )
-    add("--device", action="append", type=device, metavar="N", help="device to use, -1 is the CPU")
+    add_devices(parser)
     add_user_dir(parser)
     add("--debug", action="store_true", help="debug messages, anomaly detection, exact places of CUDA errors")
     add("--raise", dest="raise_errors", action="store_true", help="end with the traceback if the run fails")
 
 
-def main(args: argparse.Namespace) -> int:
-    from alchemy.cli.launch import tell
+def _main(args: argparse.Namespace) -> int:
+    from alchemy.cli.launch import summarize
     from alchemy.launch.project import reach
     from alchemy.resuming import resume
 
@@ -47,4 +47,7 @@ def main(args: argparse.Namespace) -> int:
         debug=args.debug,
         raise_errors=args.raise_errors,
     )
-    return tell([result.cfg], [result])
+    return summarize([result.cfg], [result])
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Parser, add_configs, add_user_dir, device, integers, record_name
+from alchemy.cli.options import Command, Parser, add_configs, add_trial, integers, print_json, record_name
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
@@ -27,7 +27,7 @@ ACTIONS = {
 }
 
 
-def arguments(parser: Parser) -> None:
+def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     parsers = {name: actions.add_parser(name, help=text, epilog=EXAMPLES) for name, text in ACTIONS.items()}
     ledger = actions.add_parser("ledger", help=LEDGER, epilog=EXAMPLES)
@@ -45,22 +45,17 @@ def arguments(parser: Parser) -> None:
     text = "processes that share a batch, 1 leaves them out (default: 2)"
     parsers["parallel"].add_argument("--ranks", type=int, default=2, metavar="N", help=text)
     for inner in parsers.values():
-        text = "device to use, -1 is the CPU (default)"
-        inner.add_argument("--device", type=device, default=-1, metavar="N", help=text)
-        add_user_dir(inner)
-        inner.add_argument("--strict", action="store_true", help="take unknown keys as errors")
+        add_trial(inner)
     for inner in (*parsers.values(), ledger):
         inner.add_argument("--json", action="store_true", help="print JSON")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     return _ledger(args) if args.action == "ledger" else _verify(args)
 
 
 def _verify(args: argparse.Namespace) -> int:
     """Trains a config in short and tells what was found; the exit code says whether the promise holds."""
-    import json
-
     from alchemy.cli.launch import refuse_if_wrong, vet
     from alchemy.config.load import prepare_cfg
     from alchemy.launch.project import reach
@@ -69,7 +64,7 @@ def _verify(args: argparse.Namespace) -> int:
     document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
     refuse_if_wrong(vet([document], args))
     found = _check(document, args)
-    print(json.dumps(found.plain(), indent=1) if args.json else found)
+    print_json(found.plain()) if args.json else print(found)
     return int(found.equal is False)
 
 
@@ -95,15 +90,13 @@ def tell(text: str) -> None:
 
 
 def _ledger(args: argparse.Namespace) -> int:
-    import json
-
     from alchemy.verify.ledger import check, compare
 
     reports = [check(record) for record in (args.record, args.other) if record]
     comparison = compare(args.record, args.other) if args.other else None
     if args.json:
         plain = [report.plain() for report in reports]
-        print(json.dumps(comparison.plain() | {"records": plain} if comparison else plain[0], indent=1))
+        print_json(comparison.plain() | {"records": plain} if comparison else plain[0])
     elif comparison is None:
         print(reports[0])
     else:
@@ -111,3 +104,6 @@ def _ledger(args: argparse.Namespace) -> int:
     if comparison is not None:
         return int(not comparison.equal or any(report.broken for report in reports))
     return int(not reports[0].holds)
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -11,7 +11,7 @@ from typing import Any
 
 from alchemy.config.modules import Module, absolute, locate, read_module
 from alchemy.config.names import PLAIN_BASES, Class, Gap, ancestors, lookup
-from alchemy.config.signature import Param, literal_value, parameters_of, words_in
+from alchemy.config.signature import Param, fields_of, is_dataclass, literal_value, parameters_of, words_in
 from alchemy.config.tables import DEFAULT_TYPES, GIVEN, MODULES
 from alchemy.registry import is_registered
 
@@ -214,8 +214,19 @@ def _constructor(line: list[Class]) -> tuple[list[Param], bool, bool]:
             return [], True, False
         params, takes_kwargs, has_one = _own_parameters(klass)
         if has_one:
+            if isinstance(klass.node, ast.ClassDef) and is_dataclass(klass.node):
+                params = _dataclass_fields(line)
             return params, takes_kwargs, True
     return [], False, True
+
+
+def _dataclass_fields(line: list[Class]) -> list[Param]:
+    """Its own, then those of the ancestors that are dataclasses too; the nearest says what a name is."""
+    found: dict[str, Param | None] = {}
+    for klass in line:
+        if isinstance(klass.node, ast.ClassDef) and klass.module is not None and is_dataclass(klass.node):
+            found = {**found, **{n: p for n, p in fields_of(klass.node, klass.module).items() if n not in found}}
+    return [param for param in found.values() if param is not None]
 
 
 def _own_parameters(klass: Class) -> tuple[list[Param], bool, bool]:

@@ -12,14 +12,14 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from alchemy.annotations import misfits
 from alchemy.data.budget import OPTIONS
-from alchemy.data.chain import splits_by_worker, times_split, title, walk
+from alchemy.data.chain import Link, has_index, splitter_of, times_split, title, walk
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.rules import LOADER_OPTIONS, broken_options
 
 ARGUMENTS = [name for name in inspect.signature(DataLoader.__init__).parameters if name not in ("self", "dataset")]
 
 
-def check_arguments(dataset: Any, options: Mapping[str, Any], ranks: int) -> None:
+def check_arguments(dataset: object, options: Mapping[str, Any], ranks: int) -> None:
     """Raises for the first argument that is unknown, has a wrong value, or does not go with the others."""
     for key in options:
         if key not in (*ARGUMENTS, *OPTIONS, "per_device"):
@@ -39,13 +39,13 @@ def check_arguments(dataset: Any, options: Mapping[str, Any], ranks: int) -> Non
         raise AlchemyError(f"there is no multiprocessing_context {context!r}", hint=hint)
     if isinstance(dataset, IterableDataset):
         _check_iterable(dataset, options, max(workers, 1) * ranks)
-    elif not hasattr(dataset, "__getitem__"):
+    elif not has_index(dataset):
         raise AlchemyError(
             f"{title(dataset)} is no data set", hint="give a torch Dataset, an IterableDataset or a list"
         )
 
 
-def _check_iterable(dataset: Any, options: Mapping[str, Any], workers: int) -> None:
+def _check_iterable(dataset: object, options: Mapping[str, Any], workers: int) -> None:
     for key in ("max_tokens", "max_sentences"):
         if options.get(key):
             hint = "make a list of it with lst.ItrToLst, or batch it with the pipe alchemy.pipeline.itr.BucketBatch"
@@ -56,13 +56,13 @@ def _check_iterable(dataset: Any, options: Mapping[str, Any], workers: int) -> N
                 f"{key} cannot be used with iterable data ({title(dataset)})",
                 hint="shuffle with the pipe alchemy.pipeline.itr.Shuffle, or make a list of it with lst.ItrToLst",
             )
-    pipes = [pipe for pipe in walk(dataset) if hasattr(pipe, "datapipe")]
+    pipes = [pipe for pipe in walk(dataset) if isinstance(pipe, Link)]
     if workers < 2 or not pipes:
         return
     splits = times_split(dataset)
     if splits > 1:
         raise AlchemyError(f"the data is split {splits} times, so that samples are lost", hint="keep one SplitByWorker")
-    if splits_by_worker(dataset):
+    if splitter_of(dataset) is not None:
         return
     text = f"{workers} workers would each read all of the data: no pipe splits it"
     hint = "put alchemy.pipeline.itr.SplitByWorker after the opener, or set num_workers = 0"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 from loguru import logger
 
+from alchemy.data.chain import link_of
+from alchemy.data.collate import CollateFn
 from alchemy.data.lengths import Lengths, lengths_of, memory_of
-from alchemy.data.order import Order
+from alchemy.data.order import BatchOrder
 from alchemy.errors import AlchemyError
 from alchemy.rules import BATCH_BUDGETS, BUDGET_OPTIONS
 
@@ -23,7 +25,7 @@ class Cuts:
     limits: Mapping[str, int | None] = MappingProxyType({})
 
 
-class Budget(Order):
+class Budget(BatchOrder):
     """Samples of like length together, at most `max_tokens` in a batch, padding included.
 
     They are sorted by the length of their fields, the first field leading; samples of the same lengths, and the
@@ -188,35 +190,18 @@ def budgeted(dataset: Any, given: Mapping[str, Any], *, shuffle: bool, collate: 
     if truncate and not isinstance(dataset, Cuts):
         hint = 'cut them with a pipe of your own, or set too_long = "skip"'
         raise AlchemyError('too_long = "truncate" is for corpora that are read in place', hint=hint)
-    multiple = _multiples_of(dataset if hasattr(dataset, "collate") else collate, lengths)
+    link = link_of(dataset)
+    own = isinstance(collate, CollateFn)
+    multiple = {name: collate.multiple_of(name) if own else link.multiple for name in lengths}
     if isinstance(dataset, Cuts):
         told = (wanted.get(name) for name in ("max_tokens", "max_length", "tokens_of"))
         dataset.limits = limits_of(lengths, multiple, *told) if truncate else {}
     memory, key = memory_of(dataset), (Budget, *sorted(wanted.items()), *multiple.items(), shuffle)
     columns, known = memory.get(key, ((), None))
     if known is None or not all(map(np.array_equal, columns, lengths.values())):  # of data that changes by epochs
-        where = getattr(dataset, "where", None)  # a project may mean something else by it
-        where = where if callable(where) else "sample {}".format
-        known = Budget(lengths, shuffle=shuffle, multiple=multiple, where=where, **wanted)
+        known = Budget(lengths, shuffle=shuffle, multiple=multiple, where=link.where, **wanted)
         memory[key] = list(lengths.values()), known
     return known
-
-
-def _multiples_of(maker: Any, fields: Sequence[str] | Mapping[str, Any]) -> dict[str, int]:
-    """To which multiples of tokens a collate function, or a data set that makes its batches itself, pads fields."""
-    common, columns = getattr(maker, "multiple", 1), getattr(maker, "fields", {})
-    columns = columns if isinstance(columns, Mapping) else {}
-    return {name: _multiple(columns[name]) if name in columns else _whole(common) for name in fields}
-
-
-def _multiple(column: Any) -> int:
-    # rows that are all of one width are padded to a multiple of it
-    return _whole(getattr(column, "max_length" if getattr(column, "fixed", False) else "multiple", 1))
-
-
-def _whole(value: Any) -> int:
-    """What a project means by a multiple, if it means one of ours."""
-    return value if type(value) is int and value > 0 else 1
 
 
 def limits_of(

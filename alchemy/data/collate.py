@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from alchemy.constraints import PositiveInt
+from alchemy.data.chain import link_of
 from alchemy.data.columns import Column, Padded
-from alchemy.data.rows import LISTS, join, shown
+from alchemy.data.rows import LISTS, join_rows, value_text
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable, build, construct
 
@@ -23,6 +24,10 @@ class CollateFn(Registrable):
 
     def __call__(self, batch: list[Any]) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define __call__(self, batch)")
+
+    def multiple_of(self, field: str) -> int:
+        """The same of a single field."""
+        return self.multiple
 
 
 @CollateFn.register("Default")
@@ -41,7 +46,7 @@ class DefaultCollateFn(CollateFn):
     def _stacked(self, name: str, values: list[Any]) -> Any:
         if not any(issubclass(kind, np.ndarray | Tensor) for kind in set(map(type, values))):
             return values
-        rows = join(name, values)
+        rows = join_rows(name, values)
         return values if rows is None else rows.pad(name=name)
 
 
@@ -65,11 +70,10 @@ class Pad(CollateFn):
         left: bool = False,
         lengths: str = "",
         fields: dict[str, dict[str, Any]] | None = None,
-        dataset: Any = None,
+        dataset: object = None,
     ) -> None:
         super().__init__()
-        told = getattr(dataset, "padding", None)
-        self.padding = told() if callable(told) and value is None else {}
+        self.padding = link_of(dataset).padding() if value is None else {}
         self.common: dict[str, Any] = {"value": 0 if value is None else value, "multiple": multiple, "left": left}
         self.lengths = lengths
         tables = _merged(values or {}, fields or {})
@@ -90,6 +94,9 @@ class Pad(CollateFn):
         if self.lengths:
             self._add_lengths(out, columns)
         return out
+
+    def multiple_of(self, field: str) -> int:
+        return self.fields[field].multiple if field in self.fields else self.multiple
 
     def _check_fields(self, columns: Mapping[str, Any]) -> None:
         absent = [name for name in self.fields if name not in columns]
@@ -156,7 +163,7 @@ def _columns(batch: Any) -> dict[str, list[Any]]:
     """The samples of a batch by field; every sample must have the fields of the first."""
     if not isinstance(batch, list | tuple) or not batch:
         hint = "put alchemy.pipeline.itr.Batch at the end of the pipes, or give batch_size"
-        raise AlchemyError(f"collate expects a list of samples that are dicts, not {shown(batch)}", hint=hint)
+        raise AlchemyError(f"collate expects a list of samples that are dicts, not {value_text(batch)}", hint=hint)
     try:
         if set(map(len, batch)) != {len(batch[0])}:
             _check_samples(batch)
@@ -170,7 +177,9 @@ def _check_samples(batch: Sequence[Any]) -> None:
     for number, sample in enumerate(batch):
         if not isinstance(sample, Mapping):
             hint = "make dicts of them in a pipe before, or name a collate_fn of your own"
-            raise AlchemyError(f"collate expects samples that are dicts; sample {number} is {shown(sample)}", hint=hint)
+            raise AlchemyError(
+                f"collate expects samples that are dicts; sample {number} is {value_text(sample)}", hint=hint
+            )
     for number, sample in enumerate(batch):
         if sample.keys() != batch[0].keys():
             odd = sorted(set(sample) ^ set(batch[0]), key=str)

@@ -48,10 +48,10 @@ def changes(record: Path, document: Document, device_info: Mapping[str, Any], us
 
 
 def _config(record: Path, document: Document) -> Iterator[Change]:
-    written = read_info(record).get("cfg_values")
-    if written and written != values_hash(record / "cfg.toml"):
+    was, written = prepare_cfg(record / "cfg.toml"), read_info(record).get("cfg_values")
+    if written and written != values_hash(was):
         yield Change("cfg.toml", "was edited since the run wrote it", True, of_config=True)
-    for key, before, after in differences(prepare_cfg(record / "cfg.toml"), document):
+    for key, before, after in differences(was, document):
         harmless = any(fnmatch(key, pattern) for pattern in HARMLESS)
         yield Change(key, f"{_shown(before)} -> {_shown(after)}", not harmless, of_config=True)
 

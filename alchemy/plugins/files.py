@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import platform
 import sys
+from collections.abc import Callable
 from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import torch
 from loguru import logger
 
-from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.config.write import dumps
 from alchemy.constraints import Inside, PathName
@@ -99,24 +98,29 @@ class FileLogger(AlchemyPlugin):
             if run.cfg.variant:
                 parts.append(f"Variant `{run.cfg.variant}`:\n\n```toml\n{dumps(run.cfg.delta).strip()}\n```")
             write_atomic(folder / "README.md", "\n\n".join(part for part in parts if part) + "\n")
-        keep = functools.partial(self._keep_sources, record, backup_cfg)
+        keep = self._sources(record, backup_cfg)
         if run.resume_from is None:
             keep()
         else:  # a state that refuses what has changed must find the change at the next try, too
             record.when_resumed = keep
 
-    def _keep_sources(self, record: Record, backup_cfg: bool) -> None:
-        """Writes down what the run is made from: its config, code, versions and machine."""
+    def _sources(self, record: Record, backup_cfg: bool) -> Callable[[], None]:
+        """Takes down what the run is made from, before parts take keys out of its config; the result writes it."""
         run, gen = self.run, record.generation
         code = Path(run.symbols.try_get_global("user_dir") or "src")
-        fields: dict[str, Any] = {"code_hash": hash_tree(code) if code.is_dir() else "", "versions": versions()}
-        text = json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"
-        _keep_former(record.path, gen, "env.json", text)
-        if backup_cfg and _keep_former(record.path, gen, "cfg.toml", dumps(run.cfg)):
-            fields["cfg_hash"] = config_hash(run.cfg)  # it goes on with another config
+        fields: dict[str, object] = {"code_hash": hash_tree(code) if code.is_dir() else "", "versions": versions()}
+        machine = json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"
+        config, cfg_hash = dumps(run.cfg), config_hash(run.cfg)
         if backup_cfg:
-            fields["cfg_values"] = values_hash(record.path / "cfg.toml")
-        record.note(**fields)
+            fields["cfg_values"] = values_hash(run.cfg)
+
+        def keep() -> None:
+            _keep_former(record.path, gen, "env.json", machine)
+            if backup_cfg and _keep_former(record.path, gen, "cfg.toml", config):
+                fields["cfg_hash"] = cfg_hash  # it goes on with another config
+            record.note(**fields)
+
+        return keep
 
     def _tell_cost(self) -> None:
         """What all this writing has taken from the run."""
@@ -164,16 +168,15 @@ def _keep_former(folder: Path, gen: int, name: str, text: str) -> bool:
     return former != text
 
 
-def values_hash(path: Path) -> str:
-    """The values in a config file of a record: a resume knows by it that somebody has edited them."""
-    return hash_text(json.dumps(prepare_cfg(path).plain(), sort_keys=True, default=str))
+def values_hash(cfg: Document) -> str:
+    """The values of a config: a resume sees by it that somebody has edited `cfg.toml`."""
+    return hash_text(json.dumps(cfg.plain(), sort_keys=True, default=str))
 
 
 def config_hash(cfg: Document) -> str:
     """One hash for equal configs; a seed that was drawn for this run alone does not make it another config."""
-    values = cfg.plain()
-    if "seed" in cfg.origins and cfg.origins["seed"].kind == "drawn":
-        del values["seed"]
+    drawn = "seed" in cfg.origins and cfg.origins["seed"].kind == "drawn"
+    values = {key: value for key, value in cfg.plain().items() if not (drawn and key == "seed")}
     return hash_text(json.dumps(values, sort_keys=True, default=str))
 
 

@@ -22,7 +22,6 @@ from alchemy.loop import train
 from alchemy.nn.oom import is_oom
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, build_updater, run_task
 from alchemy.sched import AlchemyTrainScheduler, build_sched
-from alchemy.sched.base import filled
 from alchemy.update import NotFinite
 from alchemy.verify.trial import only_training
 
@@ -96,7 +95,6 @@ class Rates:
 class RateSweep(AlchemyTrainScheduler):
     """Raises the rate of every group by the same factor an update, and keeps the losses that came of it."""
 
-    @filled
     def __init__(self, *, num_training_steps: int, first: float, last: float) -> None:
         self.first, self.growth = first, (last / first) ** (1 / (num_training_steps - 1))
         self.found = Rates()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
 
 from alchemy.config.tree import Document
-from alchemy.data.chain import title, walk
+from alchemy.data.blame import unpicklable
+from alchemy.data.chain import Link, link_of, title, walk
 from alchemy.data.loader import get_dataloader
 from alchemy.data.peek import peek
 from alchemy.errors import Problem
@@ -33,7 +32,7 @@ def check_workers(split: str, dataset: Any, options: Mapping[str, Any], doc: Doc
     places = _places(split, dataset, doc)
     for pipe in reversed(list(walk(dataset))):
         place, section = places.get(id(pipe), ("", f"task.datasets.{split}"))
-        for name, error in _unpicklable(pipe):
+        for name, error in unpicklable(pipe) if isinstance(pipe, Link) else ():
             text = f"{name!r} of {title(pipe)} cannot be sent to a worker: {error}"
             hint = "make it in __iter__, or when it is first used, in place of the constructor"
             yield Problem(text, place, section, hint, error=spawned)
@@ -45,18 +44,6 @@ def check_workers(split: str, dataset: Any, options: Mapping[str, Any], doc: Doc
             return
 
 
-def _unpicklable(pipe: Any) -> Iterator[tuple[str, str]]:
-    """The members of a pipe that cannot be pickled, each with the reason; not those of the pipe before it."""
-    if not hasattr(pipe, "datapipe"):
-        return
-    for name, value in vars(pipe).items():
-        if name not in ("datapipe", "datapipes"):
-            try:
-                pickle.Pickler(_Nowhere(), protocol=5).dump(value)
-            except Exception as error:  # pickling runs any __reduce__, which may raise anything
-                yield name, str(error).partition("\n")[0]
-
-
 def _holds_tensor(item: Any, depth: int = 0) -> bool:
     """Whether a tensor is anywhere inside a sample."""
     if isinstance(item, Tensor):
@@ -66,22 +53,12 @@ def _holds_tensor(item: Any, depth: int = 0) -> bool:
     return any(_holds_tensor(value, depth + 1) for value in (item.values() if isinstance(item, Mapping) else item))
 
 
-class _Nowhere(io.RawIOBase):
-    """A file that keeps nothing: pickling into it costs time but no memory."""
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        return len(data)
-
-
 def _places(split: str, dataset: Any, doc: Document) -> dict[int, tuple[str, str]]:
     """The line and section of each pipe of a chain that the config lists."""
     tables = doc.get("task", {}).get("datasets", {}).get(split, {}).get("pipes", [])
     chain = [dataset]
-    while getattr(chain[-1], "datapipe", None) is not None and hasattr(chain[-1].datapipe, "datapipe"):
-        chain.append(chain[-1].datapipe)
+    while isinstance(above := link_of(chain[-1]).datapipe, Link):
+        chain.append(above)
     if len(chain) != len(tables):
         return {}
     rows = enumerate(zip(reversed(chain), tables, strict=True))

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from alchemy.config.tree import Document
 from alchemy.context import Run
-from alchemy.data.chain import seed_chain, share_out
+from alchemy.data.chain import fetcher, link_of, seed_chain, share_out
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.launch.device import alloc1
 from alchemy.launch.signals import Interrupted
@@ -152,7 +152,7 @@ class Cuts(AlchemyTrainer):
     def _data(self, period: int, ranks: int) -> tuple[list[Any], dict[str, Any], str]:
         """The samples of the first update, or where pipes make the batches, enough of these to share out."""
         dataset, options = self.context.task.dataset("train")
-        collate = options.get("collate_fn", getattr(dataset, "collate", None))
+        collate = options.get("collate_fn", link_of(dataset).collate)
         kept = {} if collate is None else {"collate_fn": collate}
         size, seed = options.get("batch_size"), derive(self.context.seed, "order", 0)
         batches = not any(options.get(key) for key in BATCHING)
@@ -165,7 +165,7 @@ class Cuts(AlchemyTrainer):
             samples = list(itertools.islice(dataset, number * (size or 1)))
         else:
             assert loader.deal is not None
-            fetch = getattr(dataset, "__getitems__", lambda ids: [dataset[index] for index in ids])
+            fetch = fetcher(dataset)
             samples = [sample for ids in itertools.islice(loader.deal, number) for sample in fetch(ids)]
         unit = "batch" if batches else "sample"
         if len(samples) < 2 * (ranks if batches else 1):

@@ -183,4 +183,4 @@ def test_no_text_ends_in_anything_but_data_or_a_clear_error(text, suffix):
 @given(CONFIGS)
 def test_no_toml_ends_in_a_traceback(text):
     with contextlib.suppress(AlchemyError):
-        prepare_cfg(parse(text, ".toml", "t").data, overrides=[text])
+        assert isinstance(prepare_cfg(parse(text, ".toml", "t").data, overrides=[text]), dict)

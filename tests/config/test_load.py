@@ -89,7 +89,7 @@ def test_a_base_may_be_a_variant_and_lie_elsewhere(folder):
 def test_everything_that_is_wrong_is_said_at_once(folder):
     (folder / "bad.toml").write_text('tag = "x"\nbase = ["comon.toml", "loop.toml"]\n[optim]\nlr = { delete = true }\n')
     (folder / "loop.toml").write_text("\nbase = 'bad.toml'\n")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match="there is no config file") as caught:
         prepare_cfg("bad.toml#v", overrides=["optm.lr=1", "nonsense"])
     lines = str(caught.value).splitlines()
     assert lines[0] == "bad.toml:2 there is no config file 'comon.toml'; did you mean 'common.toml'?"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -81,12 +83,13 @@ def test_choosing_at_every_step_changes_nothing(net: Network, width: int) -> Non
 @torch.no_grad()
 def test_tokens_that_no_hypothesis_has_are_forgotten() -> None:
     net = network(3)
-    steps = Decoder(net, SOURCES)
+    steps: Any = Decoder(net, SOURCES)
     steps.select(torch.tensor([[0] * 8, [1] * 8]))
     for _ in range(60):
         steps.scores(torch.full((16,), 3))
         steps.select(torch.tensor([[0] * 8, [8] * 8]))  # all go on from the first
-    assert steps.state.family.length == 60 and steps.state.past[0].keys.length <= 2 * 60 + 8 < 60 * 8
+    state: Any = steps.state
+    assert state.family.length == 60 and state.past[0].keys.length <= 2 * 60 + 8 < 60 * 8
 
 
 @torch.no_grad()
