@@ -22,7 +22,9 @@ def check_arguments(dataset: object, options: Mapping[str, Any], ranks: int) -> 
     """Raises for the first argument that is unknown, has a wrong value, or does not go with the others."""
     for key, value in options.items():
         if key not in (*LOADER_OPTIONS, *ARGUMENTS):  # another version of torch may take more
-            raise AlchemyError(f"the loader takes no {key!r}", hint=did_you_mean(key, [*LOADER_OPTIONS, *ARGUMENTS, "pipes"]))
+            raise AlchemyError(
+                f"the loader takes no {key!r}", hint=did_you_mean(key, [*LOADER_OPTIONS, *ARGUMENTS, "pipes"])
+            )
         if isinstance(value, str | int | float | list | dict | None):  # what a config can say; code may give objects
             for text, hint in misfits(key, value, LOADER_OPTIONS.get(key, "")):
                 raise AlchemyError(text, hint=hint)
