@@ -7,7 +7,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Command, Parser, add_configs, add_user_dir, device, print_json
+from alchemy.cli.options import Command, Parser, add_configs, add_trial, print_json
 
 if TYPE_CHECKING:
     from alchemy.verify.find import Rates, Sizes
@@ -34,10 +34,7 @@ def _arguments(parser: Parser) -> None:
     add_configs(size, many=False)
     size.add_argument("--max", type=int, metavar="N", help="try no larger one; needed on the CPU")
     for action in (rate, size):
-        text = "device to use, -1 is the CPU (default)"
-        action.add_argument("--device", type=device, default=-1, metavar="N", help=text)
-        add_user_dir(action)
-        action.add_argument("--strict", action="store_true", help="take unknown keys as errors")
+        add_trial(action)
         action.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import Command, add_user_dir, device, print_json, record_name
+from alchemy.cli.options import Command, add_devices, add_user_dir, print_json, record_name
 from alchemy.cli.verify import tell
 
 EXAMPLES = """examples:
@@ -20,7 +20,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     update = add("--update", type=int, required=True, metavar="N", help="the update to make again, counted from 1")
     parser._option_string_actions["--step"] = update  # another word for it, which no help shows
     add("--debug", action="store_true", help="find the operation that gave the first NaN, and the line that called it")
-    add("--device", action="append", type=device, metavar="N", help="device to use, -1 is the CPU")
+    add_devices(parser)
     add_user_dir(parser)
     add("--json", action="store_true", help="print JSON")
 

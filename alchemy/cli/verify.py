@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Command, Parser, add_configs, add_user_dir, device, integers, print_json, record_name
+from alchemy.cli.options import Command, Parser, add_configs, add_trial, integers, print_json, record_name
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
@@ -45,10 +45,7 @@ def _arguments(parser: Parser) -> None:
     text = "processes that share a batch, 1 leaves them out (default: 2)"
     parsers["parallel"].add_argument("--ranks", type=int, default=2, metavar="N", help=text)
     for inner in parsers.values():
-        text = "device to use, -1 is the CPU (default)"
-        inner.add_argument("--device", type=device, default=-1, metavar="N", help=text)
-        add_user_dir(inner)
-        inner.add_argument("--strict", action="store_true", help="take unknown keys as errors")
+        add_trial(inner)
     for inner in (*parsers.values(), ledger):
         inner.add_argument("--json", action="store_true", help="print JSON")
 

@@ -7,12 +7,12 @@ import sys
 from typing import Any
 
 from alchemy.config.dynamic import SEEDLESS, part_names
-from alchemy.config.merge import brief, find
+from alchemy.config.merge import brief, find_element
 from alchemy.config.scan import Path, split_key
 from alchemy.config.seed import seed_of
 from alchemy.config.tables import DEFAULT_TYPES
 from alchemy.config.tree import Array, Document, Origin, Table
-from alchemy.config.values import dotted
+from alchemy.config.values import dotted_key
 from alchemy.config.write import same
 from alchemy.errors import AlchemyError, Problem, did_you_mean
 from alchemy.registry import plain
@@ -32,14 +32,14 @@ def explain(doc: Document, key: str) -> str:
             origin, node = node.origin_of(name), node.get(name)
             path = (*path, name)
         elif isinstance(node, Array):
-            index = find(node, name, path, "")
+            index = find_element(node, name, path, "")
             if isinstance(index, Problem):
                 raise AlchemyError(index.message, hint=index.hint)
             node, path = node[index], (*path, index)
             origin = node.origin if isinstance(node, Table) else origin
         else:
             return _default(node, name, path, last=name == keys[-1] and len(path) == len(keys) - 1)
-    lines = [f"{dotted(path)} = {brief(node, 200)}", f"  {_source(doc, dotted(path), origin)}"]
+    lines = [f"{dotted_key(path)} = {brief(node, 200)}", f"  {_source(doc, dotted_key(path), origin)}"]
     before = origin.overrode
     while before is not None:
         lines.append(f"  overrode {before.value_text or 'another value'}{_from(before)}")
@@ -55,20 +55,19 @@ def diff(a: Document, b: Document) -> str:
     if not rows:
         drawn = "; the seed is drawn for each" if _drawn(a) else ""
         return f"identical: {names[0]} and {names[1]} resolve to the same config{drawn}"
-    lines = []
-    for key, one, other in rows:
-        if one is _ABSENT or other is _ABSENT:
-            doc, name, value = (b, names[1], other) if one is _ABSENT else (a, names[0], one)
-            lines.append(f"{key}: only in {name}: {brief(value)}{_from(_origins(doc).get(key))}")
+    lines, (one, other) = [], map(_walk, (a, b))
+    for key, left, right in rows:
+        if key in one and key in other:
+            lines.append(f"{key}: {brief(left)}{_from(one[key][1])} -> {brief(right)}{_from(other[key][1])}")
         else:
-            left, right = _from(_origins(a).get(key)), _from(_origins(b).get(key))
-            lines.append(f"{key}: {brief(one)}{left} -> {brief(other)}{right}")
+            name, (value, origin) = (names[0], one[key]) if key in one else (names[1], other[key])
+            lines.append(f"{key}: only in {name}: {brief(value)}{_from(origin)}")
     return "\n".join(lines)
 
 
 def differences(a: Document, b: Document) -> list[tuple[str, Any, Any]]:
     """`(key, value in a, value in b)` wherever two configs differ. Seeds that were drawn for each do not count."""
-    one, other = _leaves(a), _leaves(b)
+    one, other = ({key: plain(value) for key, (value, _) in _walk(doc).items()} for doc in (a, b))
     rows = []
     for key in dict.fromkeys([*one, *other]):
         left, right = one.get(key, _ABSENT), other.get(key, _ABSENT)
@@ -77,19 +76,11 @@ def differences(a: Document, b: Document) -> list[tuple[str, Any, Any]]:
     return rows
 
 
-def _leaves(doc: Document) -> dict[str, Any]:
-    return {key: plain(value) for key, (value, _) in _walk(doc).items()}
-
-
-def _origins(doc: Document) -> dict[str, Origin]:
-    return {key: origin for key, (_, origin) in _walk(doc).items()}
-
-
 def _walk(doc: Document) -> dict[str, tuple[Any, Origin]]:
     """Every value that is no table, by its dotted key; parts of a list go by their names."""
     found: dict[str, tuple[Any, Origin]] = {}
 
-    def visit(node: Any, path: Path, origin: Origin) -> None:
+    def visit(node: object, path: Path, origin: Origin) -> None:
         if isinstance(node, Table) and node:
             for key, value in node.items():
                 visit(value, (*path, key), node.origin_of(key))
@@ -97,7 +88,7 @@ def _walk(doc: Document) -> dict[str, tuple[Any, Origin]]:
             for name, item in zip(part_names(node), node, strict=True):
                 visit(item, (*path, name), item.origin if isinstance(item, Table) else origin)
         else:
-            found[dotted(path)] = (node, origin)
+            found[dotted_key(path)] = (node, origin)
 
     visit(doc, (), doc.origin)
     return found
@@ -107,8 +98,8 @@ def _drawn(doc: Document) -> bool:
     return "seed" in doc and doc.origins["seed"].kind == "drawn"
 
 
-def _from(origin: Origin | None) -> str:
-    return f" ({origin})" if origin is not None and str(origin) else ""
+def _from(origin: Origin) -> str:
+    return f" ({origin})" if str(origin) else ""
 
 
 def _source(doc: Document, key: str, origin: Origin) -> str:
@@ -130,18 +121,18 @@ def _shown(place: str) -> str:
     return place
 
 
-def _default(node: Any, name: str, path: Path, *, last: bool) -> str:
+def _default(node: object, name: str, path: Path, *, last: bool) -> str:
     """What a key that no file sets stands at: the default of the part's own signature."""
     if not isinstance(node, Table):
-        raise AlchemyError(f"{dotted(path)} is a value and has no key {name!r}")
-    kind = node.get("type") or DEFAULT_TYPES.get(dotted(path))
+        raise AlchemyError(f"{dotted_key(path)} is a value and has no key {name!r}")
+    kind = node.get("type") or DEFAULT_TYPES.get(dotted_key(path))
     if last and isinstance(kind, str):
-        from alchemy.config.source import find as find_part
+        from alchemy.config.source import find
 
-        part = find_part(kind, (".",))
+        part = find(kind, (".",))
         for param in part.params if part is not None else ():
             if part is not None and param.name == name and not param.required:
-                return f"{dotted((*path, name))} = {param.default}\n  default of {kind} ({_shown(part.where)})"
-    place = f"[{dotted(path)}]" if path else "the config"
+                return f"{dotted_key((*path, name))} = {param.default}\n  default of {kind} ({_shown(part.where)})"
+    place = f"[{dotted_key(path)}]" if path else "the config"
     hint = did_you_mean(name, node) or f"it has {', '.join(node) or 'nothing'}"
     raise AlchemyError(f"{place} has no {name!r}", hint=hint)

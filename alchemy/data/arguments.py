@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from alchemy.annotations import misfits
 from alchemy.data.chain import Link, has_index, splitter_of, times_split, title, walk
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.rules import BUDGETS, LOADER, broken_options
+from alchemy.rules import BATCH_BUDGETS, LOADER_OPTIONS, broken_options
 
 ARGUMENTS = [name for name in inspect.signature(DataLoader.__init__).parameters if name not in ("self", "dataset")]
 
@@ -21,10 +21,12 @@ ARGUMENTS = [name for name in inspect.signature(DataLoader.__init__).parameters 
 def check_arguments(dataset: object, options: Mapping[str, Any], ranks: int) -> None:
     """Raises for the first argument that is unknown, has a wrong value, or does not go with the others."""
     for key, value in options.items():
-        if key not in (*LOADER, *ARGUMENTS):  # another version of torch may take more
-            raise AlchemyError(f"the loader takes no {key!r}", hint=did_you_mean(key, [*LOADER, *ARGUMENTS, "pipes"]))
+        if key not in (*LOADER_OPTIONS, *ARGUMENTS):  # another version of torch may take more
+            raise AlchemyError(
+                f"the loader takes no {key!r}", hint=did_you_mean(key, [*LOADER_OPTIONS, *ARGUMENTS, "pipes"])
+            )
         if isinstance(value, str | int | float | list | dict | None):  # what a config can say; code may give objects
-            for text, hint in misfits(key, value, LOADER.get(key, "")):
+            for text, hint in misfits(key, value, LOADER_OPTIONS.get(key, "")):
                 raise AlchemyError(text, hint=hint)
     workers = options.get("num_workers", 0)
     for _, text, hint in broken_options(options):
@@ -43,11 +45,11 @@ def check_arguments(dataset: object, options: Mapping[str, Any], ranks: int) -> 
 
 
 def _check_iterable(dataset: object, options: Mapping[str, Any], workers: int) -> None:
-    for key in (*BUDGETS, "shuffle", "sampler", "batch_sampler"):
+    for key in (*BATCH_BUDGETS, "shuffle", "sampler", "batch_sampler"):
         if options.get(key):
             way = (
                 "batch it with the pipe alchemy.pipeline.itr.BucketBatch"
-                if key in BUDGETS
+                if key in BATCH_BUDGETS
                 else "shuffle with itr.Shuffle"
             )
             hint = f"make a list of it with lst.ItrToLst, or {way}"

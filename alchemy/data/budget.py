@@ -14,9 +14,9 @@ from alchemy.data.collate import CollateFn
 from alchemy.data.lengths import Lengths, lengths_of, memory_of
 from alchemy.data.order import BatchOrder
 from alchemy.errors import AlchemyError
-from alchemy.rules import BUDGET_OPTIONS, BUDGETS
+from alchemy.rules import BATCH_BUDGETS, BUDGET_OPTIONS
 
-OPTIONS = (*BUDGETS, *BUDGET_OPTIONS)
+OPTIONS = (*BATCH_BUDGETS, *BUDGET_OPTIONS)
 
 
 class Cuts:

@@ -189,7 +189,7 @@ def replay(
     refuse(folder, update)
     document, info = prepare_cfg(folder / "cfg.toml"), alloc(device)[0]
     document["runner"] = "alchemy.verify.replay.Replay"
-    if debug and isinstance(document.peek("precision"), Mapping):
+    if debug and isinstance(document.get("precision"), Mapping):
         document["precision"]["compile"] = False  # inside compiled code no operation can be asked
     report = Report(str(record), update, recorded=left_of(folder, update).get("reason", ""))
     changed = [change for change in changes(folder, document, info, user_dir) if change.breaks]
