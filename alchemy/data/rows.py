@@ -88,14 +88,22 @@ def numbers_if_any(name: str, values: Sequence[Any]) -> list[np.ndarray] | None:
 def as_array(item: object, name: str = "", number: int = 0) -> np.ndarray | None:
     """Numbers, lists of numbers, arrays and tensors of numbers as an array that torch can take; None for all else."""
     if isinstance(item, Tensor):
-        known = not item.is_floating_point() or item.dtype in (torch.float16, torch.float32, torch.float64)
-        item = (item if known else item.float()).numpy(force=True)  # numpy has no bfloat16
+        item = _copied(item, name, number)
     if isinstance(item, np.ndarray | np.generic):
         return _plain(np.asarray(item), name, number)
     if not isinstance(item, (*LISTS, *NUMBERS)):
         return None
     kinds = _kinds(item) if isinstance(item, LISTS) else {type(item)}
     return _listed(item, kinds, name, number) if all(issubclass(kind, NUMBERS) for kind in kinds) else None
+
+
+def _copied(item: Tensor, name: str, number: int) -> np.ndarray:
+    known = not item.is_floating_point() or item.dtype in (torch.float16, torch.float32, torch.float64)
+    try:
+        return (item if known else item.float()).numpy(force=True)  # numpy has no bfloat16
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        text = f"{field_at(name, number)} is a tensor of {item.dtype} that cannot be copied: {error}"
+        raise AlchemyError(text, hint="give numpy arrays, or dense tensors with numbers in them") from error
 
 
 def real_places(lengths: Sequence[int], size: int, *, left: bool) -> Tensor:
@@ -193,7 +201,7 @@ def _join_arrays(name: str, values: Sequence[Any], value: float, left: bool) -> 
     if found is None:
         return None
     arrays = _of_one_dimension(found, name)
-    dtype = _common_dtype(arrays)
+    dtype = _common_dtype(arrays, name)
     if arrays[0].ndim == 0:
         return Rows(np.stack(arrays, dtype=dtype, casting="unsafe"), None)
     shapes = {array.shape[1:] for array in arrays}
@@ -272,11 +280,25 @@ def _of_one_dimension(arrays: Sequence[np.ndarray], name: str) -> Sequence[np.nd
     return arrays
 
 
-def _common_dtype(arrays: Sequence[np.ndarray]) -> np.dtype:
+def _common_dtype(arrays: Sequence[np.ndarray], name: str) -> np.dtype:
     """That of all which have numbers: an empty array is float64 unless somebody thought of it."""
     kinds = {array.dtype for array in arrays if array.size} or {array.dtype for array in arrays}
     common = functools.reduce(torch.promote_types, map(_torch_dtype, kinds))
-    return torch.empty(0, dtype=common).numpy().dtype
+    dtype = torch.empty(0, dtype=common).numpy().dtype
+    if len(kinds) > 1 and common.is_floating_point:
+        _check_digits(arrays, dtype, name)
+    return dtype
+
+
+def _check_digits(arrays: Sequence[np.ndarray], dtype: np.dtype, name: str) -> None:
+    """Integers beside floats become floats, which do not hold all of them."""
+    for number, array in enumerate(arrays):
+        with np.errstate(over="ignore", invalid="ignore"):
+            same = array.dtype.kind not in "iu" or (array.astype(dtype).astype(array.dtype) == array).all()
+        if not same:
+            text = f"{field_at(name, number)} has whole numbers that {dtype}, the type of others, cannot hold"
+            hint = "give all samples one type in a pipe before"
+            raise AlchemyError(f"{text}: {value_text(array.tolist())}", hint=hint)
 
 
 def _torch_dtype(dtype: np.dtype) -> torch.dtype:
