@@ -24,7 +24,7 @@ Block = contextlib.AbstractContextManager[Any]
 _NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
 
 
-class _Stateful(Protocol):
+class Stateful(Protocol):
     """What is part of a checkpoint."""
 
     def state_dict(self) -> dict[str, Any]: ...
@@ -96,7 +96,7 @@ class Alone:
         return ()
 
 
-class CheckpointsLike(_Stateful, Protocol):
+class CheckpointsLike(Stateful, Protocol):
     """What a run needs of its checkpoints."""
 
     parts: dict[str, Any]
@@ -137,14 +137,14 @@ class NoCheckpoints(_Stateless):
 Digest = Callable[[], bytes | None] | bytes | None
 
 
-class SampleLedger(_Stateful, Protocol):
+class SampleLedger(Stateful, Protocol):
     """Where a run writes down which samples each update has seen."""
 
     def saw(self, ids: Sequence[int] | None, digest: Digest = None) -> None: ...
     def close_update(self, update: int, epoch: int) -> None: ...
     def close_epoch(self, epoch: int, samples: int | None, left_out: Sequence[int] = ()) -> None: ...
     def resume(self, gen: int, from_update: int) -> None: ...
-    def flush(self, group: ProcessGroup) -> None: ...
+    def flush(self) -> None: ...
     def sync(self) -> bool: ...
     def close(self) -> None: ...
     @property
@@ -176,14 +176,14 @@ class NoLedger(_Stateless):
     def sync(self) -> bool:
         return True
 
-    def flush(self, group: ProcessGroup) -> None:
+    def flush(self) -> None:
         pass
 
     def close(self) -> None:
         pass
 
 
-class MixedPrecision(_Stateful, Protocol):
+class MixedPrecision(Stateful, Protocol):
     """In which numbers a run computes: `[precision]`."""
 
     @property
@@ -228,7 +228,7 @@ class FullPrecision(_Stateless):
         pass
 
 
-class Updater(_Stateful, Protocol):
+class Updater(Stateful, Protocol):
     """Turns the losses of micro-batches into updates: `[backward]`. The loop drives it."""
 
     period: int  # micro-batches of an update in this process
@@ -293,7 +293,7 @@ class NoUpdater(_Stateless):
         return _NOTHING
 
 
-class WeightAverage(_Stateful, Protocol):
+class WeightAverage(Stateful, Protocol):
     """Weights averaged over training: `[ema]`."""
 
     def after_update(self, update: int) -> None: ...
@@ -310,7 +310,7 @@ class NoAverage(_Stateless):
         return _NOTHING
 
 
-class StopRules(_Stateful, Protocol):
+class StopRules(Stateful, Protocol):
     """What a run needs of its stop rules: each method returns the reason to stop, or nothing."""
 
     def after_update(self, run: Run) -> str: ...

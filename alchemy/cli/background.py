@@ -50,7 +50,7 @@ def launch(words: Sequence[str], *, folder: Path | None = None) -> dict[str, Any
     return info
 
 
-def stop(pid: int) -> dict[str, Any]:
+def stop_detached(pid: int) -> dict[str, Any]:
     """Asks a background run of this project to end; any other process is left alone."""
     for path in sorted((home() / "background").glob("*.json"), reverse=True):
         info = json.loads(path.read_text("utf-8"))

@@ -45,7 +45,7 @@ def config_of(record: Path) -> Path:
     """The file with the config that a record was made by."""
     config = record / "cfg.toml"
     if not config.is_file():
-        raise AlchemyError(f"{record} has no cfg.toml", hint="was it run without FileLogger's backup_cfg?")
+        raise AlchemyError(f"{record} has no cfg.toml", hint="was it run with backup_cfg = false in FileLogger?")
     return config
 
 

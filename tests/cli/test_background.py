@@ -26,7 +26,7 @@ def test_a_background_run_has_a_session_and_a_log_of_its_own(tmp_path, monkeypat
     wait_until(lambda: not is_alive(info))
     os.waitpid(info["pid"], 0)
     with pytest.raises(AlchemyError, match="has ended already"):
-        background.stop(info["pid"])
+        background.stop_detached(info["pid"])
 
 
 def test_only_runs_of_the_project_are_stopped(tmp_path, monkeypatch, capsys):
