@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Parser, add_configs, add_user_dir, device
+from alchemy.cli.options import Parser, add_configs
+from alchemy.cli.verify import add_trial, checked_config, show
 
 if TYPE_CHECKING:
+    from alchemy.config.tree import Document
     from alchemy.verify.find import Rates, Sizes
 
 EXAMPLES = """examples:
@@ -35,31 +36,18 @@ def arguments(parser: Parser) -> None:
     add_configs(size, many=False)
     size.add_argument("--max", type=int, metavar="N", help="try no larger one; needed on the CPU")
     for action in (rate, size):
-        text = "device to use, -1 is the CPU (default)"
-        action.add_argument("--device", type=device, default=-1, metavar="N", help=text)
-        add_user_dir(action)
-        action.add_argument("--strict", action="store_true", help="take unknown keys as errors")
-        action.add_argument("--json", action="store_true", help="print JSON")
+        add_trial(action)
 
 
 def main(args: argparse.Namespace) -> int:
-    from alchemy.cli.launch import refuse_if_wrong, vet
-    from alchemy.config.load import prepare_cfg
-    from alchemy.launch.project import reach
-
-    reach(args.user_dir)
-    document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
-    refuse_if_wrong(vet([document], args))
+    document = checked_config(args)
     with contextlib.redirect_stdout(sys.stderr):  # bars and messages; the answer alone goes to the output
         found = _find(document, args)
-    if args.json:
-        print(json.dumps(found.as_data(), indent=1))
-    else:
-        print(_rates(found) if args.action == "lr" else _sizes(found))
+    show(found.as_data() if args.json else _rates(found) if args.action == "lr" else _sizes(found))
     return 0 if (found.steepest if args.action == "lr" else found.best) else 1
 
 
-def _find(document: Any, args: argparse.Namespace) -> Any:
+def _find(document: Document, args: argparse.Namespace) -> Any:
     from alchemy.verify.find import find_batch_size, find_rate
 
     more = {"device": args.device, "user_dir": args.user_dir}

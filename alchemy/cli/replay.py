@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from alchemy.cli.options import add_user_dir, device, record_name
-from alchemy.cli.verify import tell
+from alchemy.cli.verify import show, tell
 
 EXAMPLES = """examples:
   alchemy replay records/train/2026-11-15_10-00-00.000000 --update 412
@@ -17,8 +17,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     text = "a record folder, its name, or 'latest'; nothing in it is changed"
     add("record", type=record_name, metavar="RECORD", help=text)
-    update = add("--update", type=int, required=True, metavar="N", help="the update to make again, counted from 1")
-    parser._option_string_actions["--step"] = update  # another word for it, which no help shows
+    text = "the update to make again, counted from 1"
+    add("--update", "--step", dest="update", type=int, required=True, metavar="N", help=text)
     add("--debug", action="store_true", help="find the operation that gave the first NaN, and the line that called it")
     add("--device", action="append", type=device, metavar="N", help="device to use, -1 is the CPU")
     add_user_dir(parser)
@@ -26,12 +26,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    import json
-
     from alchemy.launch.project import reach
     from alchemy.verify.replay import replay
 
     reach(args.user_dir)
     found = replay(args.record, args.update, debug=args.debug, device=args.device, user_dir=args.user_dir, tell=tell)
-    print(json.dumps(found.plain(), indent=1) if args.json else found)
+    show(found.plain() if args.json else found)
     return int(found.same_samples is False)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from alchemy.cli.options import Parser, add_configs, add_user_dir, device, integers, record_name
+from alchemy.cli.options import Parser, add_configs, add_user_dir, device, integers, print_json, record_name
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
+    from alchemy.verify.cuts import CutReport
+    from alchemy.verify.promises import TrialReport
 
 EXAMPLES = """examples:
   alchemy verify resume train.toml                    # kill -9 and resume: the same to the bit?
@@ -45,12 +47,17 @@ def arguments(parser: Parser) -> None:
     text = "processes that share a batch, 1 leaves them out (default: 2)"
     parsers["parallel"].add_argument("--ranks", type=int, default=2, metavar="N", help=text)
     for inner in parsers.values():
-        text = "device to use, -1 is the CPU (default)"
-        inner.add_argument("--device", type=device, default=-1, metavar="N", help=text)
-        add_user_dir(inner)
-        inner.add_argument("--strict", action="store_true", help="take unknown keys as errors")
-    for inner in (*parsers.values(), ledger):
-        inner.add_argument("--json", action="store_true", help="print JSON")
+        add_trial(inner)
+    ledger.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_trial(parser: argparse.ArgumentParser) -> None:
+    """What all commands take that try a config out."""
+    text = "device to use, -1 is the CPU (default)"
+    parser.add_argument("--device", type=device, default=-1, metavar="N", help=text)
+    add_user_dir(parser)
+    parser.add_argument("--strict", action="store_true", help="take unknown keys as errors")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -59,8 +66,13 @@ def main(args: argparse.Namespace) -> int:
 
 def _verify(args: argparse.Namespace) -> int:
     """Trains a config in short and tells what was found; the exit code says whether the promise holds."""
-    import json
+    found = _check(checked_config(args), args)
+    show(found.plain() if args.json else found)
+    return int(found.equal is False)
 
+
+def checked_config(args: argparse.Namespace) -> Document:
+    """The config that is named, once nothing is wrong with it."""
     from alchemy.cli.launch import refuse_if_wrong, vet
     from alchemy.config.load import prepare_cfg
     from alchemy.launch.project import reach
@@ -68,25 +80,20 @@ def _verify(args: argparse.Namespace) -> int:
     reach(args.user_dir)
     document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
     refuse_if_wrong(vet([document], args))
-    found = _check(document, args)
-    print(json.dumps(found.plain(), indent=1) if args.json else found)
-    return int(found.equal is False)
+    return document
 
 
-def _check(document: Document, args: argparse.Namespace) -> Any:
-    # a promise is the module of that name in alchemy/verify, imported when it is asked for
+def _check(document: Document, args: argparse.Namespace) -> TrialReport | CutReport:
     common = {"device": args.device, "user_dir": args.user_dir, "tell": tell}
-    if args.action == "resume":
-        from alchemy.verify import resume
+    if args.action == "parallel":
+        from alchemy.verify.parallel import verify_parallel
 
-        return resume.check(document, updates=args.updates, kill_at=args.kill_at, workers=args.workers, **common)
+        return verify_parallel(document, ranks=args.ranks, **common)
+    from alchemy.verify.promises import verify_determinism, verify_resume
+
     if args.action == "determinism":
-        from alchemy.verify import determinism
-
-        return determinism.check(document, updates=args.updates, **common)
-    from alchemy.verify import parallel
-
-    return parallel.check(document, ranks=args.ranks, **common)
+        return verify_determinism(document, updates=args.updates, **common)
+    return verify_resume(document, updates=args.updates, kill_at=args.kill_at, workers=args.workers, **common)
 
 
 def tell(text: str) -> None:
@@ -95,19 +102,22 @@ def tell(text: str) -> None:
 
 
 def _ledger(args: argparse.Namespace) -> int:
-    import json
+    from alchemy.verify.ledger import compare_ledgers, verify_ledger
 
-    from alchemy.verify.ledger import check, compare
+    reports = [verify_ledger(record) for record in (args.record, args.other) if record]
+    found = compare_ledgers(args.record, args.other) if args.other else None
+    if found is None:
+        show(reports[0].plain() if args.json else reports[0])
+        return int(not reports[0].holds)
+    broken = [report.broken for report in reports if report.broken]
+    plain = vars(found) | {"records": [report.plain() for report in reports]}
+    show(plain if args.json else "\n".join([found.text, *broken]))
+    return int(not found.equal or bool(broken))
 
-    reports = [check(record) for record in (args.record, args.other) if record]
-    comparison = compare(args.record, args.other) if args.other else None
-    if args.json:
-        plain = [report.plain() for report in reports]
-        print(json.dumps(comparison.plain() | {"records": plain} if comparison else plain[0], indent=1))
-    elif comparison is None:
-        print(reports[0])
+
+def show(found: object) -> None:
+    """Prints an answer, or its data as JSON."""
+    if isinstance(found, dict):
+        print_json(found)
     else:
-        print("\n".join([comparison.text, *(report.broken for report in reports if report.broken)]))
-    if comparison is not None:
-        return int(not comparison.equal or any(report.broken for report in reports))
-    return int(not reports[0].holds)
+        print(found)
