@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from alchemy.errors import AlchemyError
 
@@ -24,6 +24,7 @@ Block = contextlib.AbstractContextManager[Any]
 _NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
 
 
+@runtime_checkable
 class Stateful(Protocol):
     """What is part of a checkpoint."""
 

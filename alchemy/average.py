@@ -100,7 +100,7 @@ class SWA(Average):
     def _first(self, start: int | float) -> int:
         if not 0 < start < 1:
             return int(start)
-        updates = self.run.train_sched.num_training_steps
+        updates = self.run.train_sched.total_updates
         if updates is None:
             hint = "give start as a number of updates, or num_training_steps in [sched]"
             raise AlchemyError(f"start is {start} of a training of unknown length", section="ema", hint=hint)

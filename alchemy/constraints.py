@@ -11,9 +11,14 @@ import sys
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
+CONSTRAINTS: dict[str, type[Constraint]] = {}  # by name
+
 
 class Constraint:
     """One limit. `rule` completes the sentence "the value must ..", `short` stands in a signature that is printed."""
+
+    def __init_subclass__(cls) -> None:
+        CONSTRAINTS[cls.__name__] = cls
 
     rule: str
     short: str
@@ -158,24 +163,3 @@ NonNegativeFloat = Annotated[float, Ge(0), Finite()]
 Fraction = Annotated[float, Ge(0), Le(1)]
 Sign = Literal[""] | Annotated[str, OneCharacter()]  # none, or one
 FileNames = Annotated[Any, Files()]
-
-CONSTRAINTS: dict[str, type[Constraint]] = {
-    kind.__name__: kind
-    for kind in (
-        Ge,
-        Gt,
-        Le,
-        Lt,
-        MultipleOf,
-        NotZero,
-        Finite,
-        NotNaN,
-        NotEmpty,
-        Distinct,
-        OneCharacter,
-        Files,
-        NotAClass,
-        PathName,
-        Inside,
-    )
-}

@@ -105,7 +105,6 @@ class Run(Members):
         self.exits = contextlib.ExitStack()
         self.default_log = contextlib.ExitStack()  # the console of a run until BasicSetup closes it for its own
         self.exits.callback(self.default_log.close)
-        self.cfg.mark_read("seed", "log_every", "tag", "runner", "plugins", "variant", "base")
         self.seed: int = seed_of(self.cfg)
         self.log_every: int = int(self.cfg.peek("log_every", 10))
         self.limits, self.stop_request, self.progress = Limits(), StopRequest(), Progress()

@@ -374,7 +374,7 @@ def announce(run: Run) -> None:
         else None,
         "steps an epoch": steps,
         "accumulation": period,
-        "updates in all": run.train_sched.num_training_steps,
+        "updates in all": run.train_sched.total_updates,
         "trainable parameters": sum(p.numel() for p in run.model.model.parameters() if p.requires_grad),
     }
     told = {

@@ -54,7 +54,7 @@ class AlchemyModel(Registrable):
         self.run: Run = current_run()
 
     @classmethod
-    def from_registry(cls, ty: str, *args: Any, **kwargs: Any) -> Any:
+    def from_registry(cls, ty: str, *args: object, **kwargs: object) -> Any:
         """The model named `ty`, as runners of a project build it."""
         model = super().from_registry(ty, *args, **kwargs)
         resolve("alchemy.legacy.adapt.adopt")(current_run(), model)

@@ -14,7 +14,7 @@ from alchemy.constraints import PositiveFloat, PositiveInt
 from alchemy.context import Run, current_run
 from alchemy.data.peek import describe
 from alchemy.errors import AlchemyError, RunFailed
-from alchemy.nn.oom import explain_oom, gradients_kept, halves, is_oom, merged
+from alchemy.nn.oom import explain_oom, gradients_kept, halves, is_oom, merge_halves
 from alchemy.nn.recompute import recompute
 from alchemy.nn.scale import LossScale
 from alchemy.registry import Registrable, build, construct
@@ -120,7 +120,7 @@ class Precision(Registrable):
             logger.warning("out of memory: {} is computed in halves; a smaller batch_size is faster", describe(batch))
         with self.run.updater.joined():
             answers = [_of_sums(self.attempt(step, half), batch) for half in halves(batch) or ()]
-        return answers[-1][0], merged([outputs for _, outputs in answers])
+        return answers[-1][0], merge_halves([outputs for _, outputs in answers])
 
     # -- the backward pass and the update
     def gradients(self) -> contextlib.AbstractContextManager[Any]:

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 from loguru import logger
@@ -30,6 +30,8 @@ from alchemy.records import find
 from alchemy.records.kept import best_checkpoint, config_of, has_best, use_own
 from alchemy.seeds import unchanged_generators
 from alchemy.task import build_task
+from alchemy.tasks.checks import Samples
+from alchemy.tasks.text import TextTask
 
 WINDOW = 32  # batches that are sorted by length together: enough that those of a batch are of like length
 
@@ -60,6 +62,20 @@ def load(
     return Predictor(document, weights=best_checkpoint(folder, checkpoint), device=device, batch_size=batch_size)
 
 
+@runtime_checkable
+class Askable(Protocol):
+    """A task that can be asked: a question becomes a sample, samples what the model reads, and these a batch."""
+
+    @property
+    def cfg(self) -> Table: ...
+    @property
+    def reads(self) -> str: ...
+    def question(self, item: object, /) -> dict[str, Any]: ...
+    def encoded(self, source: Samples, /) -> Samples: ...
+    def collate_options(self) -> dict[str, Any]: ...
+    def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]: ...
+
+
 class Predictor:
     """The task and the model of a config, which answer questions until they are closed, from any thread.
 
@@ -75,13 +91,11 @@ class Predictor:
         self.run = Run(_for_questions(document, weights), {"device": device})
         # the run is the current one in a context of its own: several models may be open, and closed in any order
         self._context = contextvars.copy_context()
-        self._context.run(_open, self.run, _device(device))
+        self._task = self._context.run(_open, self.run, _device(device))
         self._closed = weakref.finalize(self, self._context.run, self.run.__exit__, None, None, None)
-        self._task: Any = self.run.task
         self._collate = named(_collate_table(self._task), what="collate_fn")
         self._longest = self.run.model.max_positions()
-        self._field = getattr(self._task, "reads", "input_ids")
-        self._asked = Questions()
+        self._asked = _Questions()
         self._source = self._context.run(_source, self._task, self._asked)
 
     def __enter__(self) -> Self:
@@ -132,7 +146,7 @@ class Predictor:
         samples, failure = self._samples(asked)
         rows: list[Any] = [None] * len(samples)
         # texts of like length together: the less padding, the faster
-        order = sorted(range(len(samples)), key=lambda place: len(samples[place].get(self._field, ())))
+        order = sorted(range(len(samples)), key=lambda place: len(samples[place].get(self._task.reads, ())))
         for start in range(0, len(order), self.batch_size):
             places = order[start : start + self.batch_size]
             for place, row in zip(places, self._said([samples[place] for place in places]), strict=True):
@@ -172,11 +186,11 @@ class Predictor:
         return made, failure
 
     def _check_length(self, sample: Mapping[str, Any], where: str) -> None:
-        length = len(sample.get(self._field, ()))
+        length = len(sample.get(self._task.reads, ()))
         if self._longest is not None and length > self._longest:
             way = f', or set task.max_length={self._longest} and task.long="only_first", which cuts it, or "windows"'
             text = f"a text has {length} tokens, and the model takes {self._longest}"
-            raise AlchemyError(text, where=where, hint=f"shorten it{way if hasattr(self._task, 'long') else ''}")
+            raise AlchemyError(text, where=where, hint=f"shorten it{way if isinstance(self._task, TextTask) else ''}")
 
 
 def _ahead(coming: Iterator[Any], count: int) -> tuple[list[Any], AlchemyError | None]:
@@ -189,7 +203,7 @@ def _ahead(coming: Iterator[Any], count: int) -> tuple[list[Any], AlchemyError |
     return found, None
 
 
-class Questions(list[Any]):
+class _Questions(list[Any]):
     """Samples that know where they come from, as those of a processor do; others take their place when they are asked.
 
     So that pipes over them are built once.
@@ -204,7 +218,7 @@ class Questions(list[Any]):
         return self.places[index]
 
 
-def _source(task: Any, questions: Questions) -> Any:
+def _source(task: Askable, questions: _Questions) -> Samples:
     """The questions behind the pipes of a split: one that is evaluated, where there is one, as they are."""
     tables = task.cfg.get("datasets") or {}
     split = next((name for name in ("test", "dev", "train") if isinstance(tables.get(name), Mapping)), None)
@@ -223,26 +237,27 @@ def _for_questions(document: Document, weights: Path | None) -> Document:
     return document
 
 
-def _open(run: Run, device: torch.device) -> None:
+def _open(run: Run, device: torch.device) -> Askable:
     """Makes the run current, and builds what answers."""
     run.__enter__()
     try:
         run.device = device
         with unchanged_generators():  # random numbers that the weights replace at once
             run.precision = build_precision(run)
-            run.task = build_task(run)
-            if not callable(getattr(run.task, "question", None)):
+            run.task = task = build_task(run)
+            if not isinstance(task, Askable):
                 hint = "`alchemy predict RECORD --split test` answers the data of its config"
-                raise AlchemyError(f"{type(run.task).__name__} cannot be asked questions", section="task", hint=hint)
+                raise AlchemyError(f"{type(task).__name__} cannot be asked questions", section="task", hint=hint)
             run.model = build_model(run)
         run.model.to(device)
         run.model.eval()
+        return task
     except BaseException:
         run.__exit__(*sys.exc_info())
         raise
 
 
-def _collate_table(task: Any) -> Any:
+def _collate_table(task: Askable) -> Any:
     """How batches were made in training, if a split says it, else as the task makes them."""
     splits = (task.cfg.get("datasets") or {}).values()
     told = [split["collate_fn"] for split in splits if isinstance(split, Mapping) and "collate_fn" in split]

@@ -7,13 +7,19 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, ClassVar, ForwardRef, TypeVar, get_origin
+from types import ModuleType
+from typing import Any, ClassVar, ForwardRef, Protocol, TypeVar, get_origin, runtime_checkable
 
 from alchemy.annotations import is_constrained, misfits, spell_out
 from alchemy.errors import AlchemyError, did_you_mean, origin_of
 from alchemy.rules import RULES, broken
 
 C = TypeVar("C", bound=type)
+
+Maker = Callable[..., Any]  # a class, or a function that makes a part
+Adapter = Callable[[Maker], Maker]
+Wrong = tuple[str, str, str]  # a key, what is wrong with it, how to fix it
+_adapt: Adapter = lambda part: part  # noqa: E731 (the runner puts another in its place)
 
 # a class of the entry script is registered under the name that the script has in this process
 ENTRY_MODULES = ("__main__", "__mp_main__")
@@ -24,16 +30,16 @@ class Registrable:
 
     _registered: ClassVar[dict[type, dict[str, type]]] = {}
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls):
-            cls.__init__ = _constrained(cls.__init__)  # type: ignore[method-assign]
+        _constrain(cls)
 
     @classmethod
     def register(cls, alias: str | None = None, exist_ok: bool = False) -> Callable[[C], C]:
         """Registers a class under `<module>.<ClassName>` and `<module>.<alias>` for the base `cls`."""
 
         def decorate(part: C) -> C:
+            _constrain(part)  # a dataclass has its constructor only now
             names = Registrable._registered.setdefault(cls, {})
             for name in dict.fromkeys((part.__name__, alias or part.__name__)):
                 key = f"{part.__module__}.{name}"
@@ -88,14 +94,20 @@ class Registrable:
         return None
 
     @classmethod
-    def from_registry(cls, ty: str, *args: Any, **kwargs: Any) -> Any:
+    def from_registry(cls, ty: str, *args: object, **kwargs: object) -> Any:
         """Resolves `ty` and calls it with the arguments given."""
         part = cls.resolve_registered_module(ty)
         # old projects hand over the whole table, `from_registry(table["type"], **table)`, to our parts too
         names, takes_any = parameters(part)
         if not takes_any and "type" not in names:
             kwargs.pop("type", None)
-        return part(*args, **kwargs)
+        return _adapt(part)(*args, **kwargs)
+
+
+def adapt_with(adapter: Adapter) -> None:
+    """From now on `adapter` may put another constructor in the place of one that is called by its name."""
+    global _adapt
+    _adapt = adapter
 
 
 def build(
@@ -121,7 +133,7 @@ def build(
 
 
 def construct(
-    cls: Callable[..., Any],
+    cls: Maker,
     table: Mapping[str, Any],
     *,
     drop: Collection[str] = (),
@@ -131,7 +143,7 @@ def construct(
     """Calls `cls` with the keys of `table` as keywords, as `build` does after it has found the class."""
     values = _keywords(cls, table, drop, given or {}, section)
     try:
-        return cls(**values)
+        return _adapt(cls)(**values)
     except AlchemyError as error:
         if type(error) is not AlchemyError or error.problem.where:
             raise
@@ -143,7 +155,7 @@ def construct(
 
 
 def _keywords(
-    cls: Callable[..., Any], table: Mapping[str, Any], drop: Collection[str], given: Mapping[str, Any], section: str
+    cls: Maker, table: Mapping[str, Any], drop: Collection[str], given: Mapping[str, Any], section: str
 ) -> dict[str, Any]:
     """What a constructor is called with; an error names the key that it does not take, or lacks."""
     names, takes_any = parameters(cls)
@@ -170,7 +182,7 @@ def _keywords(
     return values
 
 
-def parameters(cls: Callable[..., Any]) -> tuple[dict[str, bool], bool]:
+def parameters(cls: Maker) -> tuple[dict[str, bool], bool]:
     """The names that a constructor takes (True: required), and whether it takes any other name too."""
     try:
         signature = inspect.signature(cls)
@@ -182,9 +194,7 @@ def parameters(cls: Callable[..., Any]) -> tuple[dict[str, bool], bool]:
     return names, any(row.kind is inspect.Parameter.VAR_KEYWORD for row in rows)
 
 
-def _wrong_values(
-    function: Callable[..., Any], values: Mapping[str, Any], *, limited: bool = False
-) -> Iterator[tuple[str, str, str]]:
+def _wrong_values(function: Maker, values: Mapping[str, object], *, limited: bool = False) -> Iterator[Wrong]:
     """What the annotations of a class or function do not allow: the parameter, what is wrong, how to fix it.
 
     With `limited` only parameters count whose annotation is more than a type: a Literal, or one with limits.
@@ -199,65 +209,54 @@ def _wrong_values(
             yield from ((name, text, hint) for text, hint in misfits(name, value, annotation, default))
 
 
-def broken_rules(function: Callable[..., Any], values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def broken_rules(function: Maker, values: Mapping[str, object]) -> Iterator[Wrong]:
     """What is wrong with the values together, among them the defaults of those that are left out."""
-    names = [name for name in _rule_names(function) if name in RULES]
-    if names:
-        rows = inspect.signature(function).parameters.values()
-        given = {row.name: values.get(row.name, row.default) for row in rows}
-        for name in names:
-            yield from broken(name, given)
-
-
-def _rule_names(function: Callable[..., Any]) -> list[str]:
-    """Those under which rules may stand: a class of ours has the rules of its ancestors too."""
-    code = _code(function)
-    names = [f"{code.__module__}.{code.__qualname__.removesuffix('.__init__')}"]
+    owners: list[Maker] = [_with_parameters(function)]
     if isinstance(function, type) and function.__module__.startswith("alchemy."):
-        names += [f"{kind.__module__}.{kind.__qualname__}" for kind in function.__mro__]
-    return list(dict.fromkeys(names))
+        owners += function.__mro__  # a class of ours has the rules of its ancestors too
+    names = [f"{owner.__module__}.{owner.__qualname__.removesuffix('.__init__')}" for owner in owners]
+    for name in [name for name in dict.fromkeys(names) if name in RULES]:
+        rows = inspect.signature(function).parameters.values()
+        yield from broken(name, {row.name: values.get(row.name, row.default) for row in rows})
 
 
-def _code(function: Callable[..., Any]) -> Any:
+def _with_parameters(function: Maker) -> Maker:
     """The function that has the parameters; a class that has none of its own, as a named tuple, stands for it."""
-    made = inspect.unwrap(function.__init__) if isinstance(function, type) else inspect.unwrap(function)  # type: ignore[misc]
+    made = inspect.unwrap(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
     return made if inspect.isfunction(made) else function
 
 
 @functools.lru_cache(maxsize=512)
-def annotations_of(function: Callable[..., Any]) -> dict[str, tuple[str, str]]:
+def annotations_of(function: Maker) -> dict[str, tuple[str, str]]:
     """The annotation of every parameter of a class or function, and its default, as the static check reads them."""
     try:
         rows = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return {}
-    names = vars(sys.modules[_code(function).__module__]) if _code(function).__module__ in sys.modules else {}
-    return {row.name: (_spelt_out(row.annotation, names), _default(row.default)) for row in rows}
+    home = sys.modules.get(_with_parameters(function).__module__)
+    names = vars(home) if home is not None else {}
+    defaults = {row.name: "" if row.default is row.empty else repr(row.default) for row in rows}
+    return {row.name: (_spelt_out(row.annotation, names), defaults[row.name]) for row in rows}
 
 
-def _spelt_out(annotation: Any, names: Mapping[str, Any]) -> str:
-    def meaning(name: str) -> str:
-        meant = names.get(name)
-        return "" if get_origin(meant) is None else repr(meant)
-
+def _spelt_out(annotation: object, names: Mapping[str, object]) -> str:
+    """An annotation as text, in which the names of aliases such as PositiveInt are replaced by what they mean."""
     if annotation is inspect.Parameter.empty:
         return ""
-    if isinstance(annotation, ForwardRef):
-        annotation = annotation.__forward_arg__
-    if isinstance(annotation, str):
-        return spell_out(annotation, meaning)
-    return annotation.__qualname__ if isinstance(annotation, type) else repr(annotation)
+    text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
+    if isinstance(text, str):
+        return spell_out(text, lambda name: repr(names[name]) if get_origin(names.get(name)) is not None else "")
+    return text.__qualname__ if isinstance(text, type) else repr(text)
 
 
-def _default(value: Any) -> str:
-    return "" if value is inspect.Parameter.empty else repr(value)
-
-
-def _constrained(init: Callable[..., None]) -> Callable[..., None]:
-    """A constructor that refuses what its signature or a rule excludes, also when code calls it."""
+def _constrain(cls: type) -> None:
+    """Lets the constructor of a class refuse what its signature or a rule excludes, also when code calls it."""
+    init = vars(cls).get("__init__")
+    if not inspect.isfunction(init) or inspect.unwrap(init) is not init:
+        return
 
     @functools.wraps(init)
-    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+    def checked(self: object, *args: object, **kwargs: object) -> None:
         values = dict(zip(annotations_of(init), (self, *args))) | kwargs
         for _, text, hint in _wrong_values(init, values, limited=True):
             raise AlchemyError(f"{type(self).__name__}: {text}", hint=hint)
@@ -266,30 +265,7 @@ def _constrained(init: Callable[..., None]) -> Callable[..., None]:
                 raise AlchemyError(text, hint=hint)
         init(self, *args, **kwargs)
 
-    return checked
-
-
-def filled_from(table_of: Callable[[], Mapping[str, Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """For the constructor of a part: keywords that the caller left out are taken from the part's own table.
-
-    Old projects subclass our parts and call `super().__init__()` bare; what the config says must reach us all the same.
-    """
-
-    def decorate(init: Callable[..., None]) -> Callable[..., None]:
-        rows = inspect.signature(init).parameters.values()
-        names = [row.name for row in rows if row.kind is inspect.Parameter.KEYWORD_ONLY]
-
-        init = _constrained(init)  # what is filled in, too
-
-        @functools.wraps(init)
-        def filled(self: Any, *args: Any, **kwargs: Any) -> None:
-            table = table_of()
-            kwargs = {name: plain(table[name]) for name in names if name not in kwargs and name in table} | kwargs
-            init(self, *args, **kwargs)
-
-        return filled
-
-    return decorate
+    cls.__init__ = checked  # type: ignore[misc]
 
 
 def is_registered(dotted: str) -> bool:
@@ -310,12 +286,13 @@ def resolve(dotted: str) -> Any:
     if not module_name:
         raise AlchemyError(f"{dotted!r} has no module", hint="write the import path, such as 'package.module.name'")
     module = _import(module_name, dotted)
-    if not hasattr(module, name):
-        raise AlchemyError(f"module {module_name!r} has no {name!r}", hint=did_you_mean(name, dir(module)))
-    return getattr(module, name)
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        raise AlchemyError(f"module {module_name!r} has no {name!r}", hint=did_you_mean(name, dir(module))) from None
 
 
-def _import(module_name: str, ty: str) -> Any:
+def _import(module_name: str, ty: str) -> ModuleType:
     if module_name in ENTRY_MODULES:
         loaded = [sys.modules[name] for name in reversed(_spellings(module_name)) if name in sys.modules]
         if loaded:
@@ -344,7 +321,7 @@ def _same_source(one: type, other: type) -> bool:
     return one is other or (one.__module__ == other.__module__ and one.__qualname__ == other.__qualname__)
 
 
-def _names_in(module: Any, base: type) -> list[str]:
+def _names_in(module: ModuleType, base: type) -> list[str]:
     prefix = f"{module.__name__}."
     registered = [
         key.removeprefix(prefix)
@@ -362,20 +339,26 @@ def _offer(names: Collection[str]) -> str:
     return f"it has {', '.join(names)}" if names else "it defines none"
 
 
-def _text(ty: Any, base: type) -> str:
+def _text(ty: object, base: type) -> str:
     if not isinstance(ty, str):
         raise AlchemyError(f"the type of a {base.__name__} must be a text such as 'package.module.Class', not {ty!r}")
     return ty
 
 
-def _name(cls: Callable[..., Any]) -> str:
-    return getattr(cls, "__name__", str(cls))
+def _name(cls: Maker) -> str:
+    return cls.__name__ if isinstance(cls, type) or inspect.isroutine(cls) else str(cls)
 
 
-def where_of(table: Any, key: str = "") -> str:
+@runtime_checkable
+class _Located(Protocol):
+    """A table that knows the lines of its file."""
+
+    def where(self, key: str = "") -> str: ...
+
+
+def where_of(table: object, key: str = "") -> str:
     """`file:line` of a table, or of one of its keys; nothing where it came from code."""
-    where = getattr(table, "where", None)
-    return where(key) if callable(where) else ""
+    return table.where(key) if isinstance(table, _Located) else ""
 
 
 def placed(error: AlchemyError, where: str, section: str) -> AlchemyError:
@@ -390,8 +373,8 @@ def placed(error: AlchemyError, where: str, section: str) -> AlchemyError:
     )
 
 
-def plain(value: Any) -> Any:
-    """A value of a config as ordinary dicts and lists; every key of it counts as read."""
+def plain(value: object) -> Any:
+    """A value of a config as ordinary dicts and lists."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -9,6 +9,7 @@ from typing import Any
 
 from alchemy.context import Run
 from alchemy.errors import RunFailed
+from alchemy.launch.signals import signal_of
 
 
 class RunResult:
@@ -68,7 +69,7 @@ class FailedRun(RunResult, Exception):
         result = cls.caused_by(error, run.cfg)
         result.record_dir, result.ret = run.record_dir, run.ret
         if isinstance(error, KeyboardInterrupt):
-            result.status, result.signal = "stopped", getattr(error, "signal", 2)
+            result.status, result.signal = "stopped", signal_of(error)
         return result
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -82,16 +83,11 @@ def _restore(args: tuple[Any, ...], state: dict[str, Any]) -> FailedRun:
     return result
 
 
-def explain(error: BaseException) -> None:
+def add_notes(error: BaseException) -> None:
     """Adds what a bare error does not say: which of our settings it is about, or what is not there yet."""
     if isinstance(error, RuntimeError) and "Expected to have finished reduction" in str(error):
         error.add_note("not every parameter was used in a step: write find_unused_parameters = true in [ddp]")
-    name, owner = getattr(error, "name", None), getattr(error, "obj", 0)
-    if (
-        isinstance(error, AttributeError)
-        and owner is None
-        and name in ("cur_step", "cur_epoch", "cur_step_this_epoch", "step_lr")
-    ):
-        error.add_note(
-            f"there is no train_sched outside training, so no {name}: test `sym_tbl().train_sched is not None` first"
-        )
+    asked = error.name if isinstance(error, AttributeError) and error.obj is None else ""
+    if asked in ("cur_step", "cur_epoch", "cur_step_this_epoch", "step_lr"):
+        why = "there is no train_sched outside training"
+        error.add_note(f"{why}, so no {asked}: test `sym_tbl().train_sched is not None` first")

@@ -19,7 +19,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.context import Run, find_run
 from alchemy.data import loader
-from alchemy.errors import AlchemyError, Refused, RunFailed, did_you_mean
+from alchemy.errors import AlchemyError, Refused, RunFailed
 from alchemy.launch.device import alloc
 from alchemy.launch.group import Sharing, first_failure, local_device, open_group, place
 from alchemy.launch.heap import keep_memory
@@ -27,6 +27,7 @@ from alchemy.launch.project import reach, roots
 from alchemy.launch.signals import graceful
 from alchemy.launch.workers import Lost, places, run_all
 from alchemy.legacy.adapt import adapt, build_updater
+from alchemy.legacy.keywords import fill_keywords
 from alchemy.loop import Left, announce, evaluate, infer, tell_left_out, train
 from alchemy.optim import build_optimizer
 from alchemy.pipeline.output import PredictionFile
@@ -35,8 +36,8 @@ from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import plain_console, stdlib_logging
 from alchemy.precision import build_precision
 from alchemy.progress import Terminal
-from alchemy.registry import Registrable, build, construct
-from alchemy.result import FailedRun, RunResult, explain
+from alchemy.registry import Registrable, adapt_with, build, construct
+from alchemy.result import FailedRun, RunResult, add_notes
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, seed_everything, unchanged_generators
 from alchemy.state import keep_bad_update, keep_state
@@ -58,6 +59,8 @@ __all__ = [
     "run",
     "run_task",
 ]
+
+adapt_with(fill_keywords)
 
 
 class AlchemyRunner(Registrable):
@@ -132,7 +135,6 @@ class AlchemyTrainer(AlchemyRunner):
         context = self.context
         self.set_up()
         keep_state(context)
-        _warn_never_read(context.cfg)
         announce(context)
         with self._looping():
             try:
@@ -156,7 +158,6 @@ class ALchemyTester(AlchemyRunner):
 
     def run(self) -> Any:
         prepare(self.context)
-        _warn_never_read(self.context.cfg)
         with self._looping():
             return evaluate("test", needs_loss=False)
 
@@ -168,10 +169,9 @@ class AlchemyInferenceRunner(AlchemyRunner):
     def run(self) -> Any:
         context = self.context
         prepare(context)
-        _warn_never_read(context.cfg)
         with self._looping(), PredictionFile.of(context) as file:
-            for batch, outputs in infer(context):
-                file.write(outputs, batch)
+            for _, outputs in infer(context):
+                file.write(outputs)
         return {"predictions": file.rows, "file": str(file.path) if file.path else None}
 
 
@@ -205,15 +205,6 @@ def evaluate_at_end(context: Run) -> None:
         evaluate("dev")
 
 
-def _warn_never_read(cfg: Document) -> None:
-    """Names the keys that no part has read by the end of the set-up: in old-style parts nothing else finds them."""
-    for section, key, where, missed in cfg.never_read():
-        # tables of data sets are handed over whole, and top-level ones may belong to a later version
-        if section and not section.startswith("task.datasets"):
-            hint = did_you_mean(key, missed)
-            logger.warning("{} [{}] {} was never read{}", where, section, key, f"; {hint}" if hint else "")
-
-
 def run_task(
     cfg: Any, device_info: dict[str, Any] | None = None, *, raise_errors: bool = False, **kwargs: Any
 ) -> RunResult:
@@ -242,7 +233,7 @@ def run_task(
                 if first:  # what broke here is only that the other is gone
                     logger.error("the run ends, since another process failed: {}", first)
                     raise RunFailed(f"another process failed: {first}") from error
-                explain(error)
+                add_notes(error)
                 logger.opt(exception=error).error("the run failed: {}", error)
                 raise
     except (Exception, KeyboardInterrupt) as error:

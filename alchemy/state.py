@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sized
 from pathlib import Path
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any
 
 from loguru import logger
 from torch.utils.data import IterableDataset
@@ -18,9 +18,9 @@ from alchemy.checkpoint.files import write
 from alchemy.checkpoint.keeper import OWN
 from alchemy.checkpoint.links import Named
 from alchemy.checkpoint.manifest import Manifest
-from alchemy.checkpoint.parts import Collected, collect_state, is_stateful
+from alchemy.checkpoint.parts import Collected, collect_state
 from alchemy.context import Run
-from alchemy.data.chain import walk
+from alchemy.data.chain import link_of, walk
 from alchemy.errors import AlchemyError, Refused
 from alchemy.files import hash_text, write_atomic
 from alchemy.model import AlchemyModel
@@ -99,7 +99,7 @@ def parts_of(run: Run) -> dict[str, Stateful]:
         "evalpipes": _Several(_numbered(run.task.evalpipes)),
         "plugins": _Several(_numbered(run.plugins or [])),
     }
-    return {name: part for name, part in parts.items() if is_stateful(part)}
+    return {name: part for name, part in parts.items() if isinstance(part, Stateful)}
 
 
 def _take_up(run: Run, checkpoints: Checkpoints) -> None:
@@ -184,7 +184,7 @@ class _Several:
     """Parts of which some have a state; each is known by its place and its class."""
 
     def __init__(self, parts: Mapping[str, object]) -> None:
-        self.parts = {name: part for name, part in parts.items() if is_stateful(part)}
+        self.parts = {name: part for name, part in parts.items() if isinstance(part, Stateful)}
 
     def state_dict(self) -> dict[str, Any]:
         return {name: self._state_of(name, part) for name, part in self.parts.items()}
@@ -216,18 +216,6 @@ _KNOWN_BY = {
 }
 
 
-@runtime_checkable
-class _Hashed(Protocol):
-    """A data set that knows a hash of its contents."""
-
-    @property
-    def digest(self) -> str: ...
-
-
-def _is_hashed(pipe: object) -> TypeGuard[_Hashed]:
-    return isinstance(pipe, _Hashed) and isinstance(pipe.digest, str)  # None: it has none
-
-
 class _Source:
     """What the order of the data depends on: a state that was saved with another one is refused, unless allowed."""
 
@@ -242,7 +230,7 @@ class _Source:
         return {
             "samples": len(dataset) if not stream and isinstance(dataset, Sized) else None,
             "stream": stream,
-            "contents": [pipe.digest[:12] for pipe in walk(dataset) if _is_hashed(pipe)],
+            "contents": [digest[:12] for pipe in walk(dataset) if isinstance(digest := link_of(pipe).digest, str)],
             "num_workers": kwargs.get("num_workers", 0) if stream else None,
             "ranks": size if stream else None,
             "window": size * self.run.updater.period if dealt else None,  # batches of an update

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from loguru import logger
 
@@ -25,6 +25,10 @@ class AlchemyTask(Registrable):
     `outputpipes` and `evalpipes` may be filled in the constructor of a subclass; lists that are still empty after it
     are filled from the config.
     """
+
+    writes_texts: ClassVar[bool] = False  # whether it takes `search`, `limits`, `tokens` and `alignments`
+    labels: Sequence[str] = ()  # what the numbers of classes stand for, if the task knows it
+    reads: ClassVar[str] = "input_ids"  # the field by whose length questions are put together
 
     def __init__(self) -> None:
         self.run = current_run()
@@ -51,7 +55,7 @@ class AlchemyTask(Registrable):
         return set()
 
     @classmethod
-    def from_registry(cls, ty: str, *args: Any, **kwargs: Any) -> Any:
+    def from_registry(cls, ty: str, *args: object, **kwargs: object) -> Any:
         """The task named `ty`, as runners of a project build it: its pipes are there too."""
         task = super().from_registry(ty, *args, **kwargs)
         return _fill_pipes(task, task.cfg)
@@ -151,6 +155,10 @@ class AlchemyTask(Registrable):
                 text = f"the eval pipe {title(pipe)} returned a {type(scores).__name__}; a dict of scores is expected"
                 raise AlchemyError(text, section="task.evalpipes", hint="return {**kwargs, name: value}")
         return kwargs
+
+    def report_options(self) -> dict[str, str]:
+        """What the answers mean beyond their labels, for a report: the `scheme` of tags, the `other` of relations."""
+        return {}
 
     def _warn(self, pipe: Any, text: str) -> None:
         if title(pipe) not in self._warned:

@@ -80,14 +80,16 @@ def transformers() -> Work:
 
 
 def ctranslate2(precision: str) -> Work:
-    from alchemy.export.spec import library, spec_of
+    from alchemy.export.spec import import_ctranslate2, spec_of
 
     folder = tempfile.TemporaryDirectory()
     spec = spec_of(network().eval(), SPECIAL)
     spec.validate()
     spec.optimize(quantization=precision)
     spec.save(folder.name)
-    translator = library().Translator(folder.name, compute_type=precision, intra_threads=torch.get_num_threads())
+    translator = import_ctranslate2().Translator(
+        folder.name, compute_type=precision, intra_threads=torch.get_num_threads()
+    )
     words = [[str(token) for token in row] for row in sources().tolist()]
 
     def write(tokens: int) -> list[Any]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from loguru import logger
+
+from tests.logs import warned
 
 # machines are noisy: how long an example takes says nothing about the code
 settings.register_profile("alchemy", deadline=None)
@@ -19,3 +24,51 @@ def torch_as_it_was() -> Iterator[None]:
     yield
     if "torch" in sys.modules:
         sys.modules["torch"].use_deterministic_algorithms(False)
+
+
+class Log:
+    """What was logged, as text."""
+
+    def __init__(self) -> None:
+        self.stream = io.StringIO()
+
+    @property
+    def text(self) -> str:
+        return self.stream.getvalue()
+
+
+@pytest.fixture
+def capture_log() -> Iterator[Log]:
+    log = Log()
+    sink = logger.add(log.stream, format="{level} {message}", level="DEBUG")
+    yield log
+    logger.remove(sink)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str], str]:
+    """Writes a file, and gives its path."""
+
+    def written(name: str, text: str) -> str:
+        path = tmp_path / name
+        path.write_text(text, "utf-8")
+        return str(path)
+
+    return written
+
+
+@pytest.fixture(scope="session")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Parallel corpora of a training and a dev split; they are read, never changed."""
+    from tests.tasks.pairs import build_corpora
+
+    root = tmp_path_factory.mktemp("corpora")
+    build_corpora(root)
+    return root
+
+
+@pytest.fixture
+def warnings() -> Iterator[list[str]]:
+    """What is logged as a warning, a line each."""
+    with warned() as lines:
+        yield lines

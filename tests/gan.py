@@ -84,11 +84,12 @@ class Adversarial(AlchemyTask):
         self.order: list[str] = []  # of the losses in training
 
     def train_step(self, batch: Any, updater: Updater) -> Mapping[str, Any]:
-        model = self.run.model
+        model: Any = self.run.model
         outputs = model.forward(batch)
         for player in self._players(updater.updates):
             self.order.append(player)
-            loss = Loss(*model.loss(outputs, batch, player), outputs)
+            total, count = model.loss(outputs, batch, player)
+            loss = Loss(total, count, outputs)
             updater.accumulate(loss, optim=player)
         return loss.merged()
 
@@ -175,7 +176,7 @@ def optims(**changes: Any) -> dict[str, Any]:
 
 def config(log_dir: Path | None = None, **changes: Any) -> dict[str, Any]:
     """Ten updates of the toy GAN, with `changes`."""
-    data = {"pipes": [{"type": "tests.gan.Heaps"}], "batch_size": 64}
+    data: dict[str, Any] = {"pipes": [{"type": "tests.gan.Heaps"}], "batch_size": 64}
     logs = [] if log_dir is None else [{"type": "alchemy.plugins.FileLogger", "log_dir": str(log_dir)}]
     cfg: dict[str, Any] = {
         "tag": "gan",

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from loguru import logger
 from torch import nn
 
 from alchemy.absent import NoAverage
@@ -19,6 +18,7 @@ from alchemy.model import AlchemyModel
 from alchemy.optim import build_optimizer
 from alchemy.runner import run_task
 from alchemy.sched import build_sched
+from tests.logs import warned
 from tests.toy import config
 
 KINDS = [{"decay": 0.9}, {"decay": 0.5, "warmup": False}, {"type": "alchemy.average.SWA", "start": 0}]
@@ -34,7 +34,7 @@ class Net(AlchemyModel):
 
 
 @contextlib.contextmanager
-def averaging(table: dict[str, Any] | None, dtype: torch.dtype = torch.float32) -> Iterator[Run]:
+def averaging(table: dict[str, Any] | None, dtype: torch.dtype = torch.float32) -> Iterator[Any]:
     cfg: dict[str, Any] = {
         "optim": {"type": "torch.optim.SGD", "lr": 0.1},
         "sched": {"type": "alchemy.sched.Constant", "num_training_steps": 10},
@@ -67,14 +67,6 @@ def weight(run: Run) -> torch.Tensor:
 def averaged(run: Run) -> torch.Tensor:
     with run.average.applied():
         return weight(run)
-
-
-@contextlib.contextmanager
-def warnings() -> Iterator[list[str]]:
-    lines: list[str] = []
-    number = logger.add(lines.append, level="WARNING", format="{message}")
-    yield lines
-    logger.remove(number)
 
 
 # -- values
@@ -176,7 +168,7 @@ def test_a_model_that_is_replaced_begins_again() -> None:
     with averaging({}) as run:
         train(run, 1, 3)
         run.model.model = Net().model
-        with warnings() as lines:
+        with warned() as lines:
             seen = train(run, 4, 4)
         assert "their average begins again" in lines[0]
         assert torch.equal(averaged(run), seen[0])
@@ -186,7 +178,7 @@ def test_a_parameter_that_is_replaced_is_noticed_by_the_next_evaluation() -> Non
     with averaging({}) as run:
         train(run, 1, 3)
         run.model.module[0] = nn.Linear(5, 2)
-        with warnings() as lines:
+        with warned() as lines:
             assert torch.equal(averaged(run), weight(run))
         assert "their average begins again" in lines[0]
 

@@ -13,7 +13,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loguru import logger
 from torch import Tensor, nn
 
 from alchemy.context import Run
@@ -25,6 +24,7 @@ from alchemy.optim import build_optimizer
 from alchemy.plain import build_model
 from alchemy.sched import build_sched
 from alchemy.task import DefaultTask
+from tests.logs import warned
 
 
 class Tagger(AlchemyModel):
@@ -51,7 +51,7 @@ class Tagger(AlchemyModel):
 class Returning(Tagger):
     """The same tags by a model that returns its loss and leaves the update to the loop."""
 
-    def forward(self, batch: Tensor) -> dict[str, Any]:  # type: ignore[override]
+    def forward(self, batch: Tensor) -> dict[str, Any]:
         return {"logits": self.model(batch % 9).transpose(1, 2)}
 
     def loss(self, outputs: Any, batch: Tensor) -> Any:
@@ -74,7 +74,7 @@ class Bad(AlchemyModel):
 
 
 @contextmanager
-def training(model: dict[str, Any] | None = None, period: int = 1, **changes: Any) -> Iterator[Run]:
+def training(model: dict[str, Any] | None = None, period: int = 1, **changes: Any) -> Iterator[Any]:
     cfg = {
         "model": {"type": f"{__name__}.Tagger", **(model or {})},
         "backward": {"type": "alchemy.model.DefaultBackwardHandler", "period": period},
@@ -163,10 +163,8 @@ def test_the_gradient_is_that_of_the_mean_over_all_targets() -> None:
 
 def test_old_style_means_weigh_the_same_and_it_is_said_once() -> None:
     rows = sentences([4, 4, 4, 4])
-    lines: list[str] = []
-    number = logger.add(lines.append, level="WARNING", format="{message}")
-    cut = weights_after(list(rows.split(2)), period=2, style="old")
-    logger.remove(number)
+    with warned() as lines:
+        cut = weights_after(list(rows.split(2)), period=2, style="old")
     torch.testing.assert_close(cut, weights_after([rows], period=1), rtol=1e-12, atol=1e-12)
     assert len(lines) == 1
     assert "each micro-batch of an update weighs the same" in lines[0]
@@ -278,7 +276,7 @@ def test_a_model_works_without_the_tables_of_training() -> None:
         assert (run.model.criterion_cfg, run.model.backward_cfg, run.model.max_positions()) == (None, None, None)
         assert run.model.model_cfg["style"] == "old"
         with torch.no_grad():
-            assert isinstance(run.model.forward(sentences([2]), True, False)["loss"], float)
+            assert isinstance(run.model(sentences([2]), True, False)["loss"], float)
     with Run({"model": {"type": f"{__name__}.Tagger"}, "backward": {"type": f"{__name__}.Mine"}}) as run:
         assert build_model(run).backward.backward(1.0) == 7.0
     with Run({}) as run, pytest.raises(AlchemyError, match=r"needs a table \[model\]"):

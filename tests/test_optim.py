@@ -1,134 +1,30 @@
-"""Optimisers: every parameter in exactly one group, clipped as torch clips, plain numbers in the state."""
+"""Optimisers: which parameters they are given, clipping, resets; their contract is in contracts/test_optimisers.py."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import tomlkit
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from loguru import logger
 from torch import nn
 
+import alchemy.runner  # noqa: F401 (lets parts of older projects be built)
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
-from alchemy.model import AlchemyModel
 from alchemy.nn.adamw import BertAdamW
-from alchemy.nn.groups import as_groups, hidden, split_decay, trf_groups, undecayed
+from alchemy.nn.groups import as_groups, hidden
 from alchemy.nn.losses import Focal
 from alchemy.optim import SGD, AlchemyOptimizer, build_optimizer
 from alchemy.update import GradientUpdater
 from alchemy.util.optim import prepare_trf_based_model_params
 from alchemy.window import Window
+from tests.contracts.nets import Wrapper, all_plain, give_gradients, names_of, net, optimising
+from tests.logs import warned
 
 ADAMW = {"type": "alchemy.optim.AdamW", "lr": 0.1}
-
-
-class Wrapper(AlchemyModel):
-    """Any module as a model."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.model = module
-
-
-def net() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3), nn.Linear(3, 2))
-
-
-@contextmanager
-def optimising(table: dict[str, Any], module: nn.Module | None = None, model: type[Wrapper] = Wrapper) -> Iterator[Run]:
-    with Run({"optim": table}) as run:
-        run.model = model(net() if module is None else module)
-        run.optim = build_optimizer(run)
-        yield run
-
-
-@contextmanager
-def warned() -> Iterator[list[str]]:
-    lines: list[str] = []
-    number = logger.add(lines.append, level="WARNING", format="{message}")
-    yield lines
-    logger.remove(number)
-
-
-def give_gradients(module: nn.Module, scale: float = 1.0) -> None:
-    torch.manual_seed(1)
-    for param in module.parameters():
-        param.grad = torch.randn_like(param) * scale
-
-
-def names_of(module: nn.Module, params: list[nn.Parameter]) -> set[str]:
-    known = {id(param): name for name, param in module.named_parameters()}
-    return {known[id(param)] for param in params}
-
-
-# -- groups
-class Zoo(nn.Module):
-    """Layers drawn by hypothesis; the first and last may share a weight, some are frozen."""
-
-    def __init__(self, kinds: list[str], tied: bool, frozen: bool) -> None:
-        super().__init__()
-        make = {
-            "linear": lambda: nn.Linear(4, 4),
-            "norm": lambda: nn.LayerNorm(4),
-            "batch": lambda: nn.BatchNorm1d(4),
-            "rms": lambda: nn.RMSNorm(4),
-            "lstm": lambda: nn.LSTM(4, 4),
-            "attention": lambda: nn.MultiheadAttention(4, 2),
-            "embedding": lambda: nn.Embedding(4, 4),
-            "bare": lambda: nn.ParameterList([torch.zeros(2), torch.zeros(())]),
-        }
-        self.encoder = nn.Linear(4, 4)
-        self.layers = nn.ModuleList(make[kind]() for kind in kinds)
-        self.head = nn.Linear(4, 4)
-        if tied:
-            self.head.weight = self.encoder.weight
-        if frozen:
-            self.layers.requires_grad_(False)
-
-
-KINDS = st.lists(
-    st.sampled_from(["linear", "norm", "batch", "rms", "lstm", "attention", "embedding", "bare"]), max_size=5
-)
-
-
-@given(
-    KINDS,
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from([False, True, ["bias", "layers.0"]]),
-    st.sampled_from([None, 1e-4]),
-)
-@settings(max_examples=60, deadline=None)
-def test_every_parameter_is_in_exactly_one_group(kinds: Any, tied: bool, frozen: bool, rule: Any, trf_lr: Any) -> None:
-    model = Zoo(kinds, tied, frozen)
-    whole = [{"params": model.parameters(), "weight_decay": 0.1}]
-    for groups in (
-        split_decay(as_groups(whole), undecayed(model, rule)),
-        trf_groups(model, model.encoder, 0.1, trf_lr),
-    ):
-        listed = [id(param) for group in groups for param in group["params"]]
-        assert sorted(listed) == sorted(id(param) for param in model.parameters())
-        torch.optim.AdamW(groups)  # torch refuses a parameter that is there twice
-
-
-def test_biases_and_normalisation_are_spared_from_decay() -> None:
-    with optimising({**ADAMW, "weight_decay": 0.3, "no_decay": True}) as run:
-        decay, free = run.optim.param_groups
-        assert (decay["weight_decay"], free["weight_decay"]) == (0.3, 0.0)
-        assert names_of(run.model.model, decay["params"]) == {"0.weight", "2.weight"}
-    with optimising({**ADAMW, "no_decay": ["0.*"]}) as run:
-        assert names_of(run.model.model, run.optim.param_groups[1]["params"]) == {"0.weight", "0.bias"}
-    with optimising(ADAMW) as run:
-        assert len(run.optim.param_groups) == 1
 
 
 def test_fault_2_the_head_of_a_transformer_is_in_the_optimiser() -> None:
@@ -213,7 +109,7 @@ def test_learnable_losses_are_optimised_without_decay() -> None:
 
 
 def test_parameters_that_will_not_be_trained_are_reported_once() -> None:
-    module = net()
+    module: Any = net()
     module.blocks = [nn.Linear(2, 2), {"deep": nn.Linear(2, 2)}]
     assert hidden(module) == [("blocks", 4)]
     with warned() as lines, optimising(ADAMW, module) as run:
@@ -225,36 +121,6 @@ def test_parameters_that_will_not_be_trained_are_reported_once() -> None:
         assert "not trained: late.weight, late.bias" in lines[1]
         run.optim.reset()
         assert run.optim.missing() == []
-
-
-# -- updates
-OPTIMIZERS = [
-    ("alchemy.optim.AdamW", torch.optim.AdamW, {"betas": [0.8, 0.9], "weight_decay": 0.1, "amsgrad": True}),
-    ("alchemy.optim.Adam", torch.optim.Adam, {"eps": 1e-6}),
-    ("alchemy.optim.SGD", torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
-    ("alchemy.optim.Adafactor", torch.optim.Adafactor, {"beta2_decay": -0.7}),
-    ("torch.optim.RAdam", torch.optim.RAdam, {"betas": [0.8, 0.9]}),
-]
-
-
-@pytest.mark.parametrize(("name", "kind", "options"), OPTIMIZERS)
-@pytest.mark.parametrize("max_norm", [None, 0.5, 100.0])
-def test_updates_are_those_of_torch(name: str, kind: Any, options: dict[str, Any], max_norm: float | None) -> None:
-    module = net()
-    twin = copy.deepcopy(module)
-    reference = kind(
-        twin.parameters(), lr=0.1, **{k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
-    )
-    clip = {} if max_norm is None else {"max_grad_norm": max_norm}
-    with optimising({"type": name, "lr": 0.1, **options, **clip}, module) as run:
-        for scale in (1.0, 2.0):
-            give_gradients(module, scale)
-            give_gradients(twin, scale)
-            norm = None if max_norm is None else nn.utils.clip_grad_norm_(twin.parameters(), max_norm)
-            run.optim.step()
-            reference.step()
-            torch.testing.assert_close([*module.parameters()], [*twin.parameters()])
-            torch.testing.assert_close(run.optim.grad_norm, norm)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
@@ -310,14 +176,6 @@ def test_fault_11_hf_adamw_works_without_transformers(correct: bool) -> None:
     assert param.item() == pytest.approx(reference_bert_adamw(1.0, grads, 0.1, 0.2, correct), rel=1e-12)
     with optimising({"type": "alchemy.optim.HFAdamW", "lr": 0.1, "correct_bias": correct, "max_grad_norm": 1.0}) as run:
         assert run.optim.optimizer.defaults["correct_bias"] is correct
-
-
-def all_plain(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(all_plain(item) for item in value.values())
-    if isinstance(value, list | tuple):
-        return type(value) in (list, tuple) and all(all_plain(item) for item in value)
-    return type(value) in (int, float, bool, str, type(None), torch.Tensor)
 
 
 class OldOptim(AlchemyOptimizer):

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from loguru import logger
 from torch import Tensor, nn
 
 import alchemy
@@ -32,13 +31,14 @@ from alchemy.sched import build_sched
 from alchemy.task import build_task
 from alchemy.verify.equal import compare
 from tests.gan import MEAN, SPREAD, TRAININGS, Heaps, changed, config, optims, train
+from tests.logs import warned
 
 SGD = {"type": "torch.optim.SGD", "lr": 0.1}
 STOPS = {"type": "tests.toy.SignalAt"}
 
 
 @contextmanager
-def training(**changes: Any) -> Iterator[Run]:
+def training(**changes: Any) -> Iterator[Any]:
     """A GAN in float64 under SGD, ready for steps, with `changes` of its config."""
     cfg: dict[str, Any] = {
         "seed": 1,
@@ -167,11 +167,8 @@ def test_errors_name_the_optimiser(changes: dict[str, Any], message: str) -> Non
 
 
 def test_what_none_of_them_takes_is_said_once() -> None:
-    lines: list[str] = []
-    number = logger.add(lines.append, level="WARNING", format="{message}")
-    with training(optim={"discriminator": {**SGD, "params": "discriminator"}}) as run:
+    with warned() as lines, training(optim={"discriminator": {**SGD, "params": "discriminator"}}) as run:
         run.optim.report_missing()
-    logger.remove(number)
     assert len(lines) == 1
     assert "so not trained: generator.0.weight, generator.0.bias" in lines[0]
 

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-HIDE = """
-import sys
-class Hide:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {hidden!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Hide())
-"""
+from tests.hidden import EVERYTHING, HIDE, python
+
 RUN = """
 from alchemy.runner import run
 from tests.toy import config
@@ -24,25 +16,11 @@ cfg["plugins"] += {plugins!r}
 (result,) = run([cfg], device=[-1])
 print(result.status, result)
 """
-EVERYTHING = ["tensorboard", "pynvml", "fastapi", "uvicorn", "pyarrow", "zstandard", "transformers", "accelerate"]
-EVERYTHING += ["seqeval", "sacrebleu", "matplotlib", "ctranslate2"]
-
-
-def python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_a_run_needs_none_of_them(tmp_path: Path) -> None:
     out = python(HIDE.format(hidden=EVERYTHING) + RUN.format(log_dir=str(tmp_path), plugins=[]))
     assert out.splitlines()[-1].startswith("finished")
-
-
-def test_a_missing_tensorboard_is_named_when_it_is_asked_for(tmp_path: Path) -> None:
-    plugins = [{"type": "alchemy.plugins.TensorboardLogger"}]
-    out = python(HIDE.format(hidden=["tensorboard"]) + RUN.format(log_dir=str(tmp_path), plugins=plugins))
-    assert "failed" in out and "TensorboardLogger needs the package tensorboard; install it with" in out
 
 
 @pytest.mark.parametrize(

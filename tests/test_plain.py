@@ -322,7 +322,7 @@ def test_a_loss_of_its_own_without_labels_is_a_mean_and_it_is_said_once() -> Non
 
 def test_the_own_loss_of_a_classifier_counts_its_labels() -> None:
     ids = torch.arange(15).reshape(5, 3) % 11
-    batch = {"input_ids": ids, "labels": torch.tensor([0, 1, -100, 2, 1]), "more": ["a"] * 5}
+    batch: dict[str, Any] = {"input_ids": ids, "labels": torch.tensor([0, 1, -100, 2, 1]), "more": ["a"] * 5}
     with training({"type": "bert"}) as run:
         found = loss_in(run, batch)
         expected = functional.cross_entropy(found.outputs["logits"], batch["labels"], reduction="sum")

@@ -30,7 +30,8 @@ class Net(AlchemyModel):
         super().__init__()
         torch.manual_seed(0)
         self.model = module or nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Dropout(0.5), nn.Linear(4, 1))
-        self.limit, self.where, self.dtypes = limit, where, []
+        self.limit, self.where = limit, where
+        self.dtypes: list[torch.dtype] = []
 
     def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
         y = self.model(batch["x"])
@@ -57,7 +58,7 @@ class Exploding(torch.autograd.Function):
 
 
 @contextlib.contextmanager
-def training(model: Any = None, period: int = 1, **precision: Any) -> Iterator[Run]:
+def training(model: Any = None, period: int = 1, **precision: Any) -> Iterator[Any]:
     """A run with all that a step needs, and no data."""
     cfg = {
         "seed": 1,
@@ -81,7 +82,7 @@ def batch(count: int = 8, seed: int = 0) -> dict[str, Any]:
     return {"x": torch.randn(count, 3, generator=generator), "y": torch.randn(count, 1, generator=generator)}
 
 
-def step(run: Run, rows: Any) -> Any:
+def step(run: Any, rows: Any) -> Any:
     forward = lambda rows: run.model.forward(rows, needs_loss=True, requires_grad=True)  # noqa: E731
     with run.updater.micro_batch(rows):
         answer = run.precision.attempt(forward, rows)
@@ -282,6 +283,7 @@ def test_compiled_with_the_backend_that_is_asked_for() -> None:
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_recomputed_and_compiled() -> None:
     results = []
+    settings: Any
     for settings in ({}, {"compile": {"backend": "eager"}, "recompute": ["3"]}):
         with training(**settings) as run:
             torch.manual_seed(0)

@@ -18,8 +18,8 @@ from alchemy.context import sym_tbl
 from alchemy.errors import AlchemyError
 from alchemy.predictor import Predictor
 from alchemy.runner import run_task
-from tests.tasks.test_learning import config
-from tests.test_optim import warned
+from tests.logs import warned
+from tests.tasks.texts import config
 from tests.trained import KINDS, trained
 
 ITEMS: dict[str, list[Any]] = {
@@ -66,12 +66,13 @@ def test_a_record_alone_says_what_its_training_said(kind: str, records: Any) -> 
 def test_fields_of_a_sample_are_a_question_too(kind: str, records: Any) -> None:
     record, said = records[kind]
     with alchemy.load(record) as model:
+        task: Any = model.run.task
         for item, row in zip(ITEMS[kind], said):
             fields = {
                 "pairs": {"text": item[0], "pair": item[1], "label": "unknown"},
                 "tagging": {"tokens": list(item)},
             }
-            sample = fields.get(kind) or model.run.task.question(item) | {"label": "unknown"}
+            sample = fields.get(kind) or task.question(item) | {"label": "unknown"}
             same(model.predict([sample])[0], model.predict([item])[0])
             assert model.predict([sample])[0]["pred"] == row["pred"]
 

@@ -1,113 +1,17 @@
-"""Schedules: curves as torch and transformers draw them, in both units; counters, pipes, horizon."""
+"""Schedules: counters, pipes, horizon; their curves and states are in contracts/test_schedules.py."""
 
 from __future__ import annotations
 
-import math
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import torch
-import transformers
-from torch import nn
 from torch.optim import lr_scheduler as lrs
 
-from alchemy.context import Run
+import alchemy.runner  # noqa: F401 (lets parts of older projects be built)
 from alchemy.errors import AlchemyError
-from alchemy.legacy.adapt import build_updater
-from alchemy.optim import build_optimizer
 from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipeline, EndStepPipeline, SchedPipeline
-from alchemy.plain import build_model
 from alchemy.sched import AlchemyTrainScheduler, LineWarmup, NoamScheduler, build_sched
-from alchemy.task import build_task, load_datasets
-from tests.toy import config
-
-OPTIM = {"type": "torch.optim.SGD", "lr": 0.5}
-
-
-@contextmanager
-def training(sched: dict[str, Any], **changes: Any) -> Iterator[Run]:
-    """A run made ready to train: 16 points in batches of 4."""
-    with Run(config(sched=sched, optim=changes.pop("optim", OPTIM), **changes)) as run:
-        run.task, run.model = build_task(run), build_model(run)
-        load_datasets(run)
-        run.optim, run.updater = build_optimizer(run), build_updater(run, run.model)
-        run.train_sched = build_sched(run)
-        yield run
-
-
-def ours(unit: str, count: int, **table: Any) -> list[float]:
-    """The learning rate before each of `count` updates, or epochs of two updates."""
-    rates = []
-    with training({"unit": unit, **table}) as run:
-        for _ in range(count):
-            rates += run.optim.get_lr()
-            if unit == "step":
-                run.train_sched.step_lr()
-            else:
-                run.train_sched.cur_epoch += 1
-                for _ in range(2):
-                    run.train_sched.step_lr()
-                    assert run.optim.get_lr() == rates[-1:]
-                run.train_sched.end_train_epoch()
-    return rates
-
-
-def theirs(make: Callable[[torch.optim.Optimizer], Any], count: int) -> list[float]:
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        sched = make(optimizer)
-        rates = []
-        for _ in range(count):
-            rates.append(optimizer.param_groups[0]["lr"])
-            optimizer.step()
-            sched.step()
-    return rates
-
-
-# 12 epochs stand for 12 units: of 4 updates each they would be 48, so the horizon is given as num_training_steps too
-LONG = {"epochs": 12, "num_training_steps": 12}
-WARM = {**LONG, "num_warmup_steps": 4}
-CURVES: list[tuple[dict[str, Any], Callable[[Any], Any]]] = [
-    ({"type": "Constant", **LONG}, lambda o: lrs.ConstantLR(o, factor=1.0)),
-    ({"type": "Constant", **WARM}, lambda o: transformers.get_constant_schedule_with_warmup(o, 4)),
-    ({"type": "LineWarmup", **WARM}, lambda o: transformers.get_linear_schedule_with_warmup(o, 4, 12)),
-    ({"type": "LineWarmup", **LONG}, lambda o: lrs.LinearLR(o, start_factor=1.0, end_factor=0.0, total_iters=12)),
-    ({"type": "Step", "step_size": 3, "gamma": 0.5, **LONG}, lambda o: lrs.StepLR(o, 3, 0.5)),
-    ({"type": "MultiStep", "milestones": [8, 3], **LONG}, lambda o: lrs.MultiStepLR(o, [3, 8])),
-    ({"type": "Exponential", "gamma": 0.9, **LONG}, lambda o: lrs.ExponentialLR(o, 0.9)),
-    ({"type": "Cosine", "t_max": 5, "eta_min": 0.1, **LONG}, lambda o: lrs.CosineAnnealingLR(o, 5, eta_min=0.1)),
-    ({"type": "Cosine", **WARM}, lambda o: transformers.get_cosine_schedule_with_warmup(o, 4, 12)),
-    (
-        {"type": "Cosine", "restarts": 2, **WARM},
-        lambda o: transformers.get_cosine_with_hard_restarts_schedule_with_warmup(o, 4, 12, num_cycles=3),
-    ),
-    ({"type": "Cosine", "t_0": 3, "t_mult": 2, **LONG}, lambda o: lrs.CosineAnnealingWarmRestarts(o, 3, 2)),
-    (
-        {"type": "Cosine", "t_0": 4, "eta_min": 0.1, **LONG},
-        lambda o: lrs.CosineAnnealingWarmRestarts(o, 4, eta_min=0.1),
-    ),
-    ({"type": "Polynomial", "power": 2.0, **LONG}, lambda o: lrs.PolynomialLR(o, 12, 2.0)),
-    (
-        {"type": "Polynomial", "lr_end": 0.01, "power": 1.5, **WARM},
-        lambda o: transformers.get_polynomial_decay_schedule_with_warmup(o, 4, 12, lr_end=0.01, power=1.5),
-    ),
-    ({"type": "InverseSqrt", **WARM}, lambda o: transformers.get_inverse_sqrt_schedule(o, 4)),
-    ({"type": "InverseSqrt", **LONG}, lambda o: transformers.get_inverse_sqrt_schedule(o, 0)),
-    ({"type": "Noam", "model_size": 64, "factor": 2.0, **WARM}, lambda o: NoamScheduler(o, 64, 4, 2.0)),
-]
-
-
-@pytest.mark.parametrize("unit", ["step", "epoch"])
-@pytest.mark.parametrize(("table", "make"), CURVES, ids=lambda value: value["type"] if isinstance(value, dict) else "")
-def test_curves_are_those_of_torch_and_transformers(table: dict[str, Any], make: Any, unit: str) -> None:
-    # waves without an end go on for 3 more: the one of torch rises again
-    count = 15 if {"t_max", "t_0"} & set(table) else 12
-    rates = ours(unit, count, **{**table, "type": f"alchemy.sched.{table['type']}"})
-    assert rates == pytest.approx(theirs(make, count), abs=1e-9)
+from tests.contracts.rates import ours, theirs, training
 
 
 def test_fault_11_noam_by_both_names_follows_the_paper() -> None:
@@ -123,7 +27,7 @@ def test_fault_11_noam_by_both_names_follows_the_paper() -> None:
 def test_fault_4_the_horizon_counts_updates_and_ends_at_nothing(period: int, updates: int) -> None:
     table = {"type": "alchemy.sched.LineWarmup", "epochs": 3}
     with training(table, backward={"type": "alchemy.model.DefaultBackwardHandler", "period": period}) as run:
-        assert run.train_sched.num_training_steps == updates
+        assert run.train_sched.total_updates == updates
         for _ in range(updates - 1):
             run.train_sched.step_lr()
         assert run.optim.get_lr() == pytest.approx([0.5 / updates])
@@ -175,31 +79,6 @@ def test_a_stream_without_length_needs_num_training_steps() -> None:
         assert run.train_sched.horizon() == 10
 
 
-@pytest.mark.parametrize("mode", ["min", "max"])
-@pytest.mark.parametrize("threshold_mode", ["rel", "abs"])
-def test_plateau_is_that_of_torch(mode: str, threshold_mode: str) -> None:
-    options: dict[str, Any] = {
-        "mode": mode,
-        "factor": 0.5,
-        "patience": 1,
-        "cooldown": 1,
-        "threshold_mode": threshold_mode,
-    }
-    scores = [3.0, 2.0, 2.0, 2.0, 2.5, 1.9999, 2.0, 2.0, 2.0, 5.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5)
-    other = lrs.ReduceLROnPlateau(optimizer, min_lr=0.04, threshold=1e-4, **options)
-    table = {"type": "alchemy.sched.Plateau", "monitor": "dev/score", "min_lr": 0.04, "epochs": 1, **options}
-    with training(table) as run:
-        for score in scores:
-            other.step(score)
-            run.evaluated("dev", {"score": score})
-            run.evaluated("test", {"score": 0.0})  # another split does not count
-            run.train_sched.step_lr()
-            assert run.optim.get_lr() == pytest.approx([optimizer.param_groups[0]["lr"]])
-        with pytest.raises(AlchemyError, match=r"gave no 'dev/score'; did you mean 'scores'"):
-            run.evaluated("dev", {"scores": 1.0})
-
-
 CALLS: list[Any] = []
 
 
@@ -227,7 +106,7 @@ def test_pipes_of_several_kinds_are_called_at_each_and_hand_on_their_kwargs() ->
             sched.end_train_step({"loss": 2})
             sched.end_train_epoch()
         assert (sched.cur_epoch, sched.cur_step) == (1, 1)
-    moments = [((), {}), (({"x": 1},), {}), (({"loss": 2},), {}), ((), {})]
+    moments: list[Any] = [((), {}), (({"x": 1},), {}), (({"loss": 2},), {}), ((), {})]
     expected = [row for args, kwargs in moments for row in (("a", args, kwargs), ("b", args, {"from": "a"}))]
     assert expected * 2 == CALLS
 
@@ -268,7 +147,7 @@ def test_reset_begins_the_curve_again_over_what_is_left() -> None:
         run.optim.reset(lr=1.0)
         assert run.optim.get_lr() == pytest.approx([8 / 12])
         run.train_sched.reset_lr_sched(num_warmup_steps=2)
-        rates = []
+        rates: list[float] = []
         for _ in range(8):
             rates += run.optim.get_lr()
             run.train_sched.step_lr()
@@ -352,19 +231,3 @@ def test_a_reset_survives_a_resume() -> None:
         second.train_sched.load_state_dict(state)
         assert (second.optim.get_lr(), second.train_sched.horizon(), second.train_sched.last_update) == (rate, 6, None)
         assert second.train_sched.state_dict() == state
-
-
-def test_state_goes_on_where_it_was() -> None:
-    table = {"type": "alchemy.sched.Plateau", "factor": 0.5, "patience": 0, "epochs": 3, "monitor": "loss"}
-    with training(table) as first:
-        for loss in (1.0, 2.0, 0.5):
-            first.train_sched.after_eval({"loss": loss})
-            first.train_sched.step_lr()
-        state = first.train_sched.state_dict()
-    with training(table) as second:
-        second.train_sched.load_state_dict(state)
-        assert second.train_sched.state_dict() == state
-        assert second.optim.get_lr() == [0.25]
-        second.train_sched.after_eval({"loss": 0.6})
-        assert second.optim.get_lr() == [0.125]
-    assert math.isclose(float(state["watch"]["best"]), 0.5)

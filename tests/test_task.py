@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from loguru import logger
 from torch import nn
 
 from alchemy.context import Run
@@ -59,14 +57,14 @@ class Model(AlchemyModel):
 
 
 class Short(Model):
-    def forward(self) -> Any:  # type: ignore[override]
+    def forward(self) -> Any:
         return {}
 
 
 class Wrong(Model):
     """Returns what `how` names, in the style of today."""
 
-    def forward(self, batch: Any) -> Any:  # type: ignore[override]
+    def forward(self, batch: Any) -> Any:
         return self.model(batch) if self.how == "tensor" else {"y": self.model(batch)}
 
     def loss(self, outputs: Any, batch: Any) -> Any:
@@ -79,14 +77,6 @@ class OwnTask(DefaultTask):
 
     def eval_step(self, batch: Any, needs_loss: bool = True) -> Any:
         return "", self.run.model.forward(batch)
-
-
-@pytest.fixture
-def warnings() -> Iterator[list[str]]:
-    lines: list[str] = []
-    sink = logger.add(lines.append, format="{message}", level="WARNING")
-    yield lines
-    logger.remove(sink)
 
 
 def training(kind: str = "Model", **model: Any) -> Run:
@@ -140,13 +130,14 @@ def test_a_data_set_without_the_arguments_of_its_loader_is_refused(pair: Any) ->
 
 def test_a_task_may_forget_the_constructor_of_its_base() -> None:
     with Run({"task": {"type": f"{__name__}.NoSuper"}}) as run:
-        run.task = task = build_task(run)
+        task: Any = build_task(run)
+        run.task = task
         assert task.run is run
         assert task.end_eval("dev") == {"f1": 1.0}
         with pytest.raises(AlchemyError, match="no data set for the split 'dev'"):
             task.dataset("dev")
-        with pytest.raises(AttributeError, match="'NoSuper' object has no attribute 'labels'"):
-            _ = task.labels
+        with pytest.raises(AttributeError, match="'NoSuper' object has no attribute 'vocabulary'"):
+            _ = task.vocabulary
 
 
 def test_a_model_that_forgets_the_backward_handler_is_told() -> None:
@@ -160,8 +151,7 @@ def test_a_model_that_forgets_the_backward_handler_is_told() -> None:
 def test_a_model_that_trains_may_return_a_loss_with_its_graph(how: str) -> None:
     with training(how=how) as run:
         task = begin(run)
-        for _ in range(3):
-            task.step(torch.ones(2, 1))
+        assert all("loss" in task.step(torch.ones(2, 1))[1] for _ in range(3))
 
 
 def test_a_loss_for_each_sample_is_refused() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from loguru import logger
 from torch import nn
 
 from alchemy import resume, run, sym_tbl
@@ -26,6 +25,7 @@ from alchemy.sched import AlchemyTrainScheduler
 from alchemy.update import NotFinite
 from alchemy.verify.ledger import verify_ledger
 from tests import toy
+from tests.logs import warned
 
 
 class BadBatch(toy.Line):
@@ -198,14 +198,10 @@ def test_a_refusal_leaves_the_record_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_part_that_cannot_give_its_state_is_named(tmp_path: Path) -> None:
-    lines: list[str] = []
     cfg = toy.config(tmp_path)
     cfg["task"]["evalpipes"].append({"type": f"{__name__}.NoState"})
-    number = logger.add(lines.append, level="WARNING", format="{message}")
-    try:
+    with warned() as lines:
         result = go(cfg)
-    finally:
-        logger.remove(number)
     assert result.exception is None
     assert any("state_dict() of 1.NoState fails" in line for line in lines), lines
 

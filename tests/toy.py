@@ -124,6 +124,18 @@ class SignalAt(EndStepPipeline):
 
 
 @SchedPipeline.register()
+class Interrupt(EndStepPipeline):
+    """Presses Ctrl-C at a step, when it is armed."""
+
+    at = 0
+
+    def __call__(self, outputs: Any, **kwargs: Any) -> dict[str, Any]:
+        if Interrupt.at and self.run.train_sched.cur_step == Interrupt.at:
+            os.kill(os.getpid(), signal.SIGINT)
+        return kwargs
+
+
+@SchedPipeline.register()
 class FailAt(EndStepPipeline):
     """Raises at a step."""
 

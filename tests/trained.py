@@ -9,7 +9,7 @@ from typing import Any
 from alchemy.runner import run_task
 from alchemy.text import Words
 from tests.models import tiny
-from tests.tasks.test_learning import TEXTS, config
+from tests.tasks.texts import TEXTS, config
 
 KINDS = ("classes", "relation", "tagging", "pairs", "several", "numbers", "bert")
 # of each kind that reads a table: the table, and what processor and task are told

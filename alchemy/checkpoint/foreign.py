@@ -121,6 +121,9 @@ class _Weights:
     def state_dict(self) -> Mapping[str, Tensor]:
         return self.weights
 
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self.weights = state
+
 
 def as_files(weights: Mapping[str, Tensor]) -> dict[str, Any]:
     """The files that `AlchemyModel.load` reads: each tied tensor once."""

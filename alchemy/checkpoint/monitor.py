@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from alchemy.config.watch import example
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.metrics.numbers import numbers_in
+from alchemy.rules import monitor_names_a_split
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,8 @@ class Monitor:
     min_delta: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.split or not self.score:
-            text = f"monitor = {self.name!r} does not name a split and a number of it"
-            raise AlchemyError(text, hint=example(self.name))
+        for _, text, hint in monitor_names_a_split(self.name):
+            raise AlchemyError(text, hint=hint)
         if self.mode not in ("max", "min"):
             raise AlchemyError(f"mode must be 'max' or 'min', not {self.mode!r}")
         if not self.min_delta >= 0:  # NaN, too

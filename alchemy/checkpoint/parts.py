@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from safetensors.torch import _remove_duplicate_names
@@ -19,11 +19,6 @@ STATE = "state.json"
 VERSION = 3  # of what the parts save; 1: the backward handler had the state of the updater; 2: other seeds of steps
 MODEL, OPTIM, AVERAGE = "model", "optim", "average"
 WEIGHT_PARTS = (MODEL, AVERAGE)
-
-
-def is_stateful(part: object) -> TypeGuard[Stateful]:
-    """Whether a part has a state to save; asked of the object, since wrappers forward what they do not define."""
-    return hasattr(part, "state_dict")
 
 
 @runtime_checkable
@@ -56,7 +51,7 @@ def collect_state(parts: Mapping[str, object], only: Collection[str] = ()) -> Co
     """Asks every part for its state, or those that `only` names; the tensors are still those of the parts."""
     collected = Collected()
     for part_name, part in parts.items():
-        if is_stateful(part) and (not only or part_name in only):
+        if isinstance(part, Stateful) and (not only or part_name in only):
             try:
                 state = part.state_dict()
                 taken = split_state(state, _naming(part_name, part, state))
@@ -78,7 +73,7 @@ def restore(parts: Mapping[str, object], files: Mapping[str, Any], where: str) -
         hint = "resume it with the alchemy that wrote it, or take its weights into a new run with [model] model_path"
         raise Refused(text, hint=hint)
     saved = files[STATE]["parts"]
-    wanted = {name: part for name, part in parts.items() if is_stateful(part)}
+    wanted = {name: part for name, part in parts.items() if isinstance(part, Stateful)}
     missing, unknown = sorted(wanted.keys() - saved.keys()), sorted(saved.keys() - wanted.keys())
     if missing or unknown:
         listed = ", ".join(map(repr, missing or unknown))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
@@ -13,7 +13,7 @@ from alchemy.errors import AlchemyError, ConfigError, did_you_mean
 
 BROKEN_PIPE = 128 + 13  # as a shell counts the signal that ends other programs here
 
-# a command is the module of that name in this folder, with PURPOSE's line here, `arguments(parser)` and `main(args)`
+# a command is the module of that name in this folder, which has it as COMMAND; what it is for stands here
 COMMANDS = {
     "run": "run the experiments that configs describe",
     "resume": "go on with an interrupted run, exactly",
@@ -36,8 +36,8 @@ COMMANDS = {
     "completion": "print the completion script of a shell",
 }
 
-# commands that have a name already and are not there yet
-LATER = {
+# commands that have a name and are not available yet
+PLANNED = {
     "serve": "the dashboard over the records",
     "web": "the dashboard over the records",
     "rerun": "repeating a run from its record",
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         sys.argv[1:] = [repaired(word) for word in sys.argv[1:]]  # records keep the command
     _never_fail_to_print()
-    out = Output(sys.stdout or open(os.devnull, "w"))  # noqa: SIM115  (there is none where it was closed)
+    out = _Output(sys.stdout or open(os.devnull, "w"))  # noqa: SIM115  (there is none where it was closed)
     try:
         with contextlib.redirect_stdout(out):
             code = _dispatch(words)
@@ -80,7 +80,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(error)
         return error.exit_code
     except KeyboardInterrupt as error:
-        return 128 + int(getattr(error, "signal", signal.SIGINT))
+        from alchemy.launch.signals import signal_of
+
+        return 128 + signal_of(error)
     except BrokenPipeError:
         _silence_stdout()
         return BROKEN_PIPE
@@ -109,30 +111,29 @@ def _dispatch(words: list[str]) -> int:
         name = "version"
     if name == "__complete":
         return _complete(rest)
-    if name in LATER:
-        print(f"alchemy {name}: {LATER[name]} is not there yet in this version", file=sys.stderr)
+    if name in PLANNED:
+        print(f"alchemy {name}: {PLANNED[name]} is not available yet", file=sys.stderr)
         return 2
     if name not in COMMANDS:
         kind = "option" if name.startswith("-") else "command"
-        hint = did_you_mean(name, [*COMMANDS, *LATER, "--help", "--version"]) or "see 'alchemy --help'"
+        hint = did_you_mean(name, [*COMMANDS, *PLANNED, "--help", "--version"]) or "see 'alchemy --help'"
         raise AlchemyError(f"alchemy has no {kind} {name!r}", hint=hint)
     return _execute(name, rest)
 
 
 def _execute(name: str, words: list[str]) -> int:
-    from alchemy.cli.options import command, parse
+    from alchemy.cli.options import command, parse_command
 
-    module = command(name)
     try:
-        args = parse(module, name, words)
+        args = parse_command(name, words)
     except SystemExit as done:  # argparse ends so after --help
         return int(done.code or 0)
     args.words = words
-    if hasattr(args, "device"):  # it computes, in a process of its own
+    if "device" in args:  # it computes, in a process of its own
         from alchemy.launch.heap import keep_memory
 
         keep_memory()
-    return int(module.main(args))
+    return command(name).main(args)
 
 
 def _complete(words: list[str]) -> int:
@@ -155,12 +156,11 @@ def _overview() -> str:
 def _never_fail_to_print() -> None:
     """A terminal that knows only ASCII shows an escape in place of a letter, never a traceback."""
     for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None and getattr(stream, "errors", "") == "strict":
-            reconfigure(errors="backslashreplace")
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
-class Output:
+class _Output:
     """An output that cannot be written, as on a full disk, says so once and is silent from then on.
 
     What is being done goes on: a training is worth more than its log on the screen.
@@ -187,11 +187,10 @@ class Output:
             yield
         except BrokenPipeError:
             raise
-        except OSError as error:
+        except OSError as error:  # once: what it silences does not fail again
+            self.failed = True
             _silence_stdout()
-            if not self.failed:
-                self.failed = True
-                print(f"error: cannot write to the output: {error.strerror}", file=sys.stderr)
+            print(f"error: cannot write to the output: {error.strerror}", file=sys.stderr)
 
 
 def repaired(word: str) -> str:

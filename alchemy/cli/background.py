@@ -19,7 +19,7 @@ from alchemy.files import home, write_atomic
 from alchemy.records.folder import is_alive, process_start
 
 
-def launch(words: Sequence[str], *, folder: Path | None = None) -> dict[str, Any]:
+def launch_detached(words: Sequence[str], *, folder: Path | None = None) -> dict[str, Any]:
     """Starts `alchemy WORDS` in a session of its own, so that no closing terminal can reach it."""
     folder = folder or home() / "background"
     name = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S.%f")

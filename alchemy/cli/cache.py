@@ -11,7 +11,7 @@ from alchemy.cli.options import print_json
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
-    from alchemy.data.cache.entries import Damaged, Entry
+    from alchemy.data.cache.entries import Entry
 
 EXAMPLES = """examples:
   alchemy data cache ls                       # what is kept, how large, how old, of what
@@ -35,7 +35,7 @@ def add_cache(actions: Any) -> None:
 
 
 def cache(args: argparse.Namespace) -> int:
-    from alchemy.data.cache.entries import Damaged, cache_folder, everything
+    from alchemy.data.cache.entries import cache_folder, everything
 
     _check(args)
     if args.what == "path":
@@ -45,7 +45,7 @@ def cache(args: argparse.Namespace) -> int:
     else:
         found = everything(cache_folder(), "sizes" if args.what == "ls" else "all")
         print_json([_row(kept) for kept in found]) if args.json else _list(found)
-        return int(args.what == "verify" and any(isinstance(kept, Damaged) for kept in found))
+        return int(args.what == "verify" and any(entry.damage for entry in found))
     return 0
 
 
@@ -61,13 +61,13 @@ def _check(args: argparse.Namespace) -> None:
         raise AlchemyError(text, hint="as in --older-than 30")
 
 
-def _list(found: list[Entry | Damaged]) -> None:
-    from alchemy.data.cache.entries import Entry, short, told_size
+def _list(found: list[Entry]) -> None:
+    from alchemy.data.cache.entries import short, told_size
 
     if not found:
         print("nothing is kept")
     for kept in found:
-        told = _told(kept) if isinstance(kept, Entry) else f"{'':>19}{told_size(kept.bytes):>9}  damaged: {kept.why}"
+        told = f"{'':>19}{told_size(kept.bytes):>9}  damaged: {kept.damage}" if kept.damage else _told(kept)
         print(f"{short(kept.key)}  {told}")
     if found:
         print(f"{len(found)} kept, {told_size(sum(kept.bytes for kept in found))}")
@@ -82,25 +82,14 @@ def _told(entry: Entry) -> str:
     return f"{size}  made {made}, read {used}  {of or entry.chain[-1]}"
 
 
-def _row(entry: Entry | Damaged) -> dict[str, Any]:
-    from alchemy.data.cache.entries import Damaged
-
-    if isinstance(entry, Damaged):
-        known = {"key": entry.key, "bytes": entry.bytes, "used": entry.used, "path": str(entry.folder)}
-        return {**known, "damaged": entry.why}
-    return {
-        "key": entry.key,
-        "samples": entry.samples,
-        "bytes": entry.bytes,
-        "created": entry.created,
-        "used": entry.used,
-        "chain": entry.chain,
-        "data": entry.data,
-        "path": str(entry.folder),
-    }
+def _row(entry: Entry) -> dict[str, Any]:
+    row = {"key": entry.key, "bytes": entry.bytes, "used": entry.used, "path": str(entry.folder)}
+    if entry.damage:
+        return {**row, "damaged": entry.damage}
+    return {**row, "samples": entry.samples, "created": entry.created, "chain": entry.chain, "data": entry.data}
 
 
-def _remove(args: argparse.Namespace, found: list[Entry | Damaged]) -> None:
+def _remove(args: argparse.Namespace, found: list[Entry]) -> None:
     from alchemy.data.cache.entries import cache_folder, remove, told_size
 
     chosen = {entry.key: entry for entry in _chosen(args, found)}
@@ -114,7 +103,7 @@ def _remove(args: argparse.Namespace, found: list[Entry | Damaged]) -> None:
         print(f"{stay} {'stays' if stay == 1 else 'stay'}: written by another process at this moment")
 
 
-def _chosen(args: argparse.Namespace, found: list[Entry | Damaged]) -> list[Entry | Damaged]:
+def _chosen(args: argparse.Namespace, found: list[Entry]) -> list[Entry]:
     if bool(args.keys) + (args.older_than is not None) + args.all != 1:
         raise AlchemyError("say what to remove", hint="give keys, or --older-than DAYS, or --all")
     if args.all:
@@ -124,7 +113,7 @@ def _chosen(args: argparse.Namespace, found: list[Entry | Damaged]) -> list[Entr
     return [_named(key, found) for key in dict.fromkeys(args.keys)]
 
 
-def _named(key: str, found: list[Entry | Damaged]) -> Entry | Damaged:
+def _named(key: str, found: list[Entry]) -> Entry:
     alike = [entry for entry in found if entry.key.startswith(key)]
     if len(alike) != 1:
         what = f"{len(alike)} keys of the cache begin" if alike else "no key of the cache begins"

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import add_configs, add_user_dir, device
+from alchemy.cli.options import Command, add_configs, add_user_dir, device, print_json
 from alchemy.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ EXAMPLES = """examples:
   alchemy check configs/*.toml --strict --json"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_configs(parser)
     add = parser.add_argument
     add("--deep", action="store_true", help="build the parts, push one batch through, estimate the memory")
@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print JSON")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.problems import as_data, errors, report
     from alchemy.launch.project import reach
 
@@ -42,9 +42,7 @@ def main(args: argparse.Namespace) -> int:
     for source in args.cfgs:
         problems += _examine(source, args, notes)
     if args.json:
-        import json
-
-        print(json.dumps({**as_data(problems), "notes": notes}, ensure_ascii=False, indent=1))
+        print_json({**as_data(problems), "notes": notes})
     else:
         print("".join(f"{note}\n" for note in notes), end="")
         report(problems, sys.stdout)
@@ -67,27 +65,8 @@ def _examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Pr
         return error.problems
     problems = vet(documents, args)
     if args.deep and not any(problem.error for problem in problems):
-        found = [problem for document in documents for problem in _deep(document, args, notes)]
-        problems = once(problems, found)
+        problems += [problem for document in documents for problem in _deep(document, args, notes)]
     return problems
-
-
-def once(shallow: list[Problem], deep: list[Problem]) -> list[Problem]:
-    """All problems; of a key that both checks found unread, the one with the better hint."""
-    from alchemy.config.keys import DEEP
-
-    doubted = {(p.where, p.section, _unread(p)): p for p in shallow if _unread(p)}
-    said = {key: p for p in deep if (key := (p.where, p.section, _unread(p))) in doubted}
-    worse = [said[key] if doubted[key].hint != DEEP else doubted[key] for key in said]
-    return [problem for problem in (*shallow, *deep) if problem not in worse]
-
-
-def _unread(problem: Problem) -> str:
-    """The key or table that a warning says is not read: `'key'` or `[table]`."""
-    message = problem.message
-    if message.endswith(" was never read") or message.startswith(("nobody reads ", "nothing in the source of ")):
-        return message.removesuffix(" was never read").rpartition(" ")[2]
-    return ""
 
 
 def _deep(document: Document, args: argparse.Namespace, notes: list[str]) -> list[Problem]:
@@ -98,3 +77,6 @@ def _deep(document: Document, args: argparse.Namespace, notes: list[str]) -> lis
     if found.text:
         notes.append(f"{labels([document])[0]}: {found.text}")
     return list(found)
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

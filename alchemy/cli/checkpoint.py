@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from alchemy.checkpoint.manifest import (
     read_manifest,
     verify,
 )
-from alchemy.cli.options import Parser, add_user_dir, print_json, record_name
+from alchemy.cli.options import Command, Parser, add_user_dir, print_json, record_name, table
 from alchemy.errors import AlchemyError
 from alchemy.files import readable_size
 from alchemy.records.folder import find, newest, now
@@ -38,7 +38,7 @@ RECORD = "a record folder, its name, or 'latest'"
 EITHER = "a checkpoint folder, or a record: its folder, its name, or 'latest'"
 
 
-def arguments(parser: Parser) -> None:
+def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def add(name: str, text: str, example: str) -> argparse.ArgumentParser:
@@ -68,7 +68,7 @@ def arguments(parser: Parser) -> None:
         writing.add_argument("--to", required=True, metavar="DIR", help="the new folder, which model_path can name")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     actions: dict[str, Callable[[argparse.Namespace], int]] = {
         "ls": _ls,
         "show": _show,
@@ -117,7 +117,7 @@ def _ls(args: argparse.Namespace) -> int:
         print_json(rows)
         return 0
     titles = ("checkpoint", "update", "epoch", "kind", "why", "metric", "size", "age", "links")
-    _print_table(titles, [_cells(row) for row in rows])
+    print(table([titles, *map(_cells, rows)]))
     for row in rows:
         if row["broken"]:
             print(f"{row['name']} is broken: {row['broken']}")
@@ -174,7 +174,7 @@ def _show(args: argparse.Namespace) -> int:
     for part, values in counters.items():
         print(f"{part}: " + ", ".join(f"{key} {value}" for key, value in values.items()))
     cells = [[row["file"], row["name"], row["dtype"], str(row["shape"]), f"{row['norm']:.6g}"] for row in tensors]
-    _print_table(("file", "tensor", "dtype", "shape", "norm"), cells)
+    print(table([("file", "tensor", "dtype", "shape", "norm"), *cells]))
     return 0
 
 
@@ -315,7 +315,4 @@ def _write_weights(target: Path, files: Mapping[str, Mapping[str, Tensor]], wher
         raise AlchemyError(f"{target} cannot be written: {error.strerror or error}") from error
 
 
-def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(titles, *rows)]
-    for row in (titles, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -6,6 +6,8 @@ import argparse
 import os
 from collections.abc import Sequence
 
+from alchemy.cli.options import Command
+
 EXAMPLES = """examples:
   eval "$(alchemy completion bash)"                                      # in ~/.bashrc
   alchemy completion zsh > ~/.zfunc/_alchemy                             # a folder of $fpath
@@ -33,11 +35,11 @@ complete -c alchemy -a '(__alchemy_complete)'""",
 }
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=list(SCRIPTS), metavar="SHELL", help="bash, zsh or fish")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     print(SCRIPTS[args.shell])
     return 0
 
@@ -49,35 +51,25 @@ def candidates(words: Sequence[str]) -> list[str]:
     ['verify', 'version']
     """
     from alchemy.cli import COMMANDS
-    from alchemy.cli.options import build_parser, command
+    from alchemy.cli.options import build_parser
 
     typed = words[-1] if words else ""
     if len(words) <= 1:
         return _fitting(typed, [*COMMANDS, "--help", "--version"])
     if words[0] not in COMMANDS:
         return []
-    parser, given = build_parser(command(words[0]), words[0]), list(words[1:-1])
-    nested = parser.action()
-    if nested is not None:
-        if not given:
-            return _fitting(typed, list(nested.choices))
-        if given[0] not in nested.choices:
-            return []
-        parser = nested.choices[given.pop(0)]
+    parser, given = build_parser(words[0]), words[1:-1]
+    nested = parser.nested()
+    if nested and not given:
+        return _fitting(typed, list(nested))
+    if nested and given[0] not in nested:
+        return []
+    parser = nested[given[0]] if nested else parser
     if "#" in typed:
         return _variants(typed)
     if typed.startswith("-"):
         return _fitting(typed, parser.options())
-    return _fitting(typed, _choices(parser, given))
-
-
-def _choices(parser: argparse.ArgumentParser, given: Sequence[str]) -> list[str]:
-    before = given[-1] if given else ""
-    for action in parser._actions:
-        due = before in action.option_strings if action.option_strings else not before.startswith("-")
-        if due and action.choices:
-            return [str(choice) for choice in action.choices]
-    return []
+    return _fitting(typed, parser.choices_after(given[-1] if given else ""))
 
 
 def _variants(typed: str) -> list[str]:
@@ -96,3 +88,6 @@ def _variants(typed: str) -> list[str]:
 
 def _fitting(typed: str, words: Sequence[str]) -> list[str]:
     return [word for word in words if word.startswith(typed)]
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from alchemy.cli.options import Parser, add_configs, add_overrides
+from alchemy.cli.options import Command, Parser, add_configs, add_overrides, print_json
 
 EXAMPLES = """examples:
   alchemy config show train.toml#large --set optim.lr=1e-3
@@ -13,7 +13,7 @@ EXAMPLES = """examples:
   alchemy config diff train.toml train.toml#large"""
 
 
-def arguments(parser: Parser) -> None:
+def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     show = actions.add_parser("show", help="print the resolved config", epilog=EXAMPLES)
     add_configs(show, many=False)
@@ -29,7 +29,7 @@ def arguments(parser: Parser) -> None:
     actions.add_parser("schema", help="print the JSON schema of configs, for editors", epilog=EXAMPLES)
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     return {"show": _show, "explain": _explain, "diff": _diff, "schema": _schema}[args.action](args)
 
 
@@ -40,9 +40,7 @@ def _show(args: argparse.Namespace) -> int:
     document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
     report(document.notes, sys.stderr)
     if args.json:
-        import json
-
-        print(json.dumps(document.plain(), ensure_ascii=False, indent=1, default=str))
+        print_json(document.plain())
     else:
         from alchemy.config.write import dumps
 
@@ -73,9 +71,10 @@ def _diff(args: argparse.Namespace) -> int:
 
 
 def _schema(args: argparse.Namespace) -> int:
-    import json
-
     from alchemy.config.schema import schema
 
-    print(json.dumps(schema(), ensure_ascii=False, indent=1))
+    print_json(schema())
     return 0
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from alchemy.cli import cache, corpora
-from alchemy.cli.options import Parser, add_configs, add_user_dir
+from alchemy.cli.options import Command, Parser, add_configs, add_user_dir
 from alchemy.errors import AlchemyError, did_you_mean
 
 EXAMPLES = """examples:
@@ -14,7 +14,7 @@ EXAMPLES = """examples:
   alchemy data peek train.toml --split dev -n 1"""
 
 
-def arguments(parser: Parser) -> None:
+def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     peek = actions.add_parser("peek", help="print the first samples after each pipe", epilog=EXAMPLES)
     add_configs(peek, many=False)
@@ -26,7 +26,7 @@ def arguments(parser: Parser) -> None:
     cache.add_cache(actions)
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     return {"peek": _peek, "build": corpora.build, "info": corpora.info, "cache": cache.cache}[args.action](args)
 
 
@@ -69,3 +69,6 @@ def _load(run: Any, split: str, user_dir: str) -> tuple[Any, dict[str, Any]]:
         run.model = build_model(run)
     load_datasets(run, splits=[split])
     return run.task.dataset(split)
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

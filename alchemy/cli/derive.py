@@ -43,8 +43,8 @@ def for_prediction(document: Document, model_path: Path | None = None, split: st
     splits = _splits(document)
     chosen = split or next((name for name in ("inference", "test") if name in splits), "inference")
     derived = _derive(document, INFERENCE, chosen, "inference", model_path)
-    pipes = _section(derived.document, "task").peek("outputpipes") or []
-    for pipe in [pipe for pipe in pipes if pipe.peek("type") == COLLECT]:
+    pipes = _section(derived.document, "task").get("outputpipes") or []
+    for pipe in [pipe for pipe in pipes if pipe.get("type") == COLLECT]:
         pipes.remove(pipe)  # nobody would read what it keeps, and all of it would stay in memory
         derived.left_out.append("output pipe Collect")
     return derived
@@ -66,7 +66,7 @@ def _keep_split(document: Document, split: str, known_as: str) -> list[str]:
     if split not in splits:
         there = ", ".join(splits) or "none"
         raise AlchemyError(f"the config has no split {split!r}", section="task.datasets", hint=f"it has {there}")
-    table = _section(document, "task").peek("datasets")
+    table = _section(document, "task")["datasets"]
     wanted = table[split]
     others = [name for name in splits if name != split]
     for name in splits:
@@ -76,7 +76,7 @@ def _keep_split(document: Document, split: str, known_as: str) -> list[str]:
 
 
 def _drop_pipe(document: Document, name: str) -> str:
-    pipes = _section(document, "task").peek("evalpipes") or []
+    pipes = _section(document, "task").get("evalpipes") or []
     names = [_name(pipe) for pipe in pipes]
     if name not in names:
         hint = did_you_mean(name, names) or f"it has {', '.join(names) or 'none'}"
@@ -87,24 +87,23 @@ def _drop_pipe(document: Document, name: str) -> str:
 
 def _move_log_dir(document: Document, purpose: str) -> None:
     """Records of `.../train` have their tests beside them in `.../test`; elsewhere the folder stays."""
-    for plugin in document.peek("plugins") or []:
+    for plugin in document.get("plugins") or []:
         if _name(plugin) == "FileLogger":
-            log_dir = PurePosixPath(str(plugin.peek("log_dir", "")))
+            log_dir = PurePosixPath(str(plugin.get("log_dir", "")))
             if log_dir.name == "train":
                 plugin["log_dir"] = str(log_dir.with_name(purpose))
 
 
 def _splits(document: Document) -> list[str]:
-    datasets = _section(document, "task").peek("datasets")
-    return list(datasets) if isinstance(datasets, Table) else []
+    return list(_section(document, "task").table("datasets"))
 
 
 def _section(document: Document, name: str) -> Table:
-    table = document.peek(name)
+    table = document.get(name)
     if not isinstance(table, Table):
         raise AlchemyError(f"the config has no [{name}]", where=document.where())
     return table
 
 
 def _name(part: Any) -> str:
-    return str(part.peek("type", "")).rpartition(".")[2] if isinstance(part, Table) else ""
+    return str(part.get("type", "")).rpartition(".")[2] if isinstance(part, Table) else ""

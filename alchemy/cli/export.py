@@ -7,18 +7,22 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from alchemy.cli.options import add_launch, add_overrides
-from alchemy.cli.predict import opened
-from alchemy.cli.test import add_target
+from alchemy.cli.options import Command, add_launch, add_overrides, add_target
+from alchemy.cli.questions import counted, opened
 from alchemy.errors import AlchemyError
+from alchemy.export import EXPORTERS
 
 if TYPE_CHECKING:
-    from alchemy.export.check import Blocks, Pair
+    from alchemy.cli.target import Trained
+    from alchemy.context import Run
+    from alchemy.export.exporter import Exporter, Sample
     from alchemy.export.kept import Export
+    from alchemy.generate import Writer
+    from alchemy.models.translator import Translator
+    from alchemy.tasks.translation import Translation
 
-FORMATS = ["ctranslate2"]
 PRECISIONS = ["float32", "int8"]
 
 EXAMPLES = """examples:
@@ -27,10 +31,10 @@ EXAMPLES = """examples:
   alchemy export latest --format ctranslate2 --lines dev.en --references dev.de"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     add = parser.add_argument
-    add("--format", choices=FORMATS, required=True, help="the program that is to read it")
+    add("--format", choices=list(EXPORTERS), required=True, help="the program that is to read it")
     add_precision(parser)
     add("--to", default="", metavar="DIR", help="the folder of the export (default: export/ of the record)")
     add("--lines", default="", metavar="FILE", help="sentences to check it on (default: those of the dev split)")
@@ -39,91 +43,76 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_launch(parser)
 
 
-def add_precision(parser: Any) -> None:
+def add_precision(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision", choices=PRECISIONS, default="float32", help="of the numbers of an export (default: float32)"
     )
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.target import open_target
     from alchemy.data.files import check_file
-    from alchemy.export.samples import of_lines, of_split
-    from alchemy.launch.project import reach
+    from alchemy.export.exporter import exporter_of
 
     if args.references and not args.lines:
         raise AlchemyError("--references are those of --lines", hint="give both")
     for name in filter(None, (args.lines, args.references)):
         check_file(name)
-    reach(args.user_dir)
     target = open_target(args, quiet=True)
-    args.batch_size = 1  # nobody asks anything
-    with opened(target, args) as predictor:
-        task = predictor.run.task
-        found = _export_of(
-            predictor.run,
-            target,
-            args,
-            lambda: of_lines(task, args.lines, args.references) if args.lines else of_split(task),
-        )
-    old = "  (it was there already, and was not checked again)" if found.old else ""
-    print(f"{found.folder}  {found.bytes / 2**20:.1f} MiB{old}")
-    print(found.agreement)
+    with opened(target, args, batch_size=1) as predictor:
+        run = predictor.run
+        exporter = exporter_of(args.format)(run.task, run.model.module, args.precision)
+        folder = Path(args.to) if args.to else _folder_of(target, exporter)
+        made = _export(folder, exporter, lambda: exporter.samples(args.lines, args.references))
+    old = "  (it was there already, and was not checked again)" if made.old else ""
+    print(f"{made.folder}  {made.bytes / 2**20:.1f} MiB{old}")
+    print(made.agreement)
     return 0
 
 
-def _export_of(run: Any, target: Any, args: argparse.Namespace, pairs: Callable[[], list[Pair]]) -> Export:
-    """The export of the model that is open, made where it is not there."""
-    from alchemy.export.kept import Trained, exported, folder_of
+def _folder_of(target: Trained, exporter: Exporter[Any]) -> Path:
+    if target.record is None:
+        raise AlchemyError("a config has no place for an export", hint="give a record, or the folder with --to DIR")
+    return target.record / "export" / f"{exporter.name}-{exporter.precision}"
 
-    task, to = run.task, getattr(args, "to", "")
-    if not hasattr(task, "special"):
-        raise AlchemyError(f"CTranslate2 cannot hold a model {type(run.model).__name__}", section="model")
-    if not to and target.record is None:
-        raise AlchemyError(f"{args.target} is no record, so there is no place for an export", hint="give a record")
-    folder = Path(to) if to else folder_of(target.record, args.precision)
-    trained = Trained(run.model.module, task.special, task.source_tokenizer, task.target_tokenizer)
-    return exported(folder, trained, args.precision, pairs, _watched)
+
+def _export(folder: Path, exporter: Exporter[Sample], samples: Callable[[], Sequence[Sample]]) -> Export:
+    """The export of a folder, made where it is not there; a bar counts the blocks of its check."""
+    from alchemy.export.kept import export
+
+    return export(folder, exporter, samples, lambda blocks: counted(blocks, "check", len(blocks)))
 
 
 @contextlib.contextmanager
-def engaged(run: Any, target: Any, args: argparse.Namespace) -> Iterator[None]:
+def engaged(run: Run, target: Trained, args: argparse.Namespace) -> Iterator[None]:
     """Lets the engine that is asked for write the texts of the model that is open."""
     if args.engine == "torch":
         if args.precision != "float32":
             raise AlchemyError(f"--precision {args.precision} is for --engine ctranslate2", hint="add it")
         yield
         return
-    from alchemy.export.engine import Engine, supported
-    from alchemy.export.samples import of_lines, of_split
-    from alchemy.export.spec import held
+    from alchemy.export.ctranslate2 import CTranslate2, Pair
+    from alchemy.export.engine import supported
 
-    task, model = run.task, run.model
-    supported(task.writer, held(model.module).out.out_features)
+    task, model = cast("Translation", run.task), cast("Translator", run.model)
+    exporter = CTranslate2(task, model.module, args.precision)
+    writer = cast("Writer", task.writer)
+    supported(writer, exporter.network.out.out_features)
 
-    def pairs() -> list[Pair]:
+    def samples() -> list[Pair]:
         try:
-            return of_split(task)
+            return exporter.samples()
         except AlchemyError:  # the record is enough to write texts
             if args.input == "-":
                 raise
-            return of_lines(task, args.input)
+            return exporter.samples(args.input)
 
-    made = _export_of(run, target, args, pairs)
+    made = _export(_folder_of(target, exporter), exporter, samples)
     if not made.old:
         print(f"{made.folder}: {made.agreement}", file=sys.stderr)
-    told = args.scores or task.tokens
-    engine = Engine(made.folder, model.module, task.writer, args.precision, told=told)
+    engine = exporter.load(made.folder, writer, told=args.scores or task.tokens)
     task.engine = lambda batch: engine(model.rows(batch))
     yield
 
 
-def _watched(blocks: Blocks) -> Iterator[Sequence[Pair]]:
-    """The blocks of a check, counted by a bar."""
-    from alchemy.progress import Bar, Terminal
-
-    with Bar("check", len(blocks), Terminal(stderr=True)) as progress:
-        for block in blocks:
-            yield block
-            progress.step()
-        progress.finish()
+COMMAND = Command(_arguments, _main, EXAMPLES)

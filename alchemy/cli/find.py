@@ -7,7 +7,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Parser, add_configs
+from alchemy.cli.options import Command, Parser, add_configs
 from alchemy.cli.verify import add_trial, checked_config, show
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ BARS = "▁▂▃▄▅▆▇█"
 ROWS = 20
 
 
-def arguments(parser: Parser) -> None:
+def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="WHAT", required=True)
     rate = actions.add_parser("lr", help="train a moment while the learning rate grows", epilog=EXAMPLES)
     add_configs(rate, many=False)
@@ -39,7 +39,7 @@ def arguments(parser: Parser) -> None:
         add_trial(action)
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     document = checked_config(args)
     with contextlib.redirect_stdout(sys.stderr):  # bars and messages; the answer alone goes to the output
         found = _find(document, args)
@@ -94,3 +94,6 @@ def _sizes(found: Sizes) -> str:
         )
     end = f"; the end of what was tried ({found.why})" if found.best == found.limit else ""
     return "\n".join([*lines, "", f"batch_size = {found.best} fits, with the largest samples{end}"])
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -6,16 +6,20 @@ import argparse
 import contextlib
 import itertools
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 from alchemy.cli.export import add_precision, engaged
-from alchemy.cli.options import add_launch, add_overrides
-from alchemy.cli.predict import counted, opened
-from alchemy.cli.test import add_target
+from alchemy.cli.options import Command, add_launch, add_overrides, add_target
+from alchemy.cli.questions import Question, answered, blocks, check_files, counted, opened
 from alchemy.errors import AlchemyError
-from alchemy.files import is_same
+
+if TYPE_CHECKING:
+    from alchemy.cli.target import Trained
+    from alchemy.config.tree import Table
+    from alchemy.predictor import Predictor
+    from alchemy.tasks.translation import Translation
+    from alchemy.text import Tokenizer
 
 BEAM, SAMPLING = "alchemy.generate.BeamSearch", "alchemy.generate.Sampling"
 SEARCHED = ("beam", "exact", "groups", "diversity")
@@ -31,10 +35,8 @@ EXAMPLES = """examples:
   echo "a dog runs" | alchemy generate latest
   alchemy generate latest                                   # type sentences, Ctrl-D ends"""
 
-Question = tuple[str, dict[str, str]]  # the place that an error names, and what is asked there
 
-
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     add = parser.add_argument
     add("--input", default="-", metavar="FILE", help="a sentence a line; - is standard input (default)")
@@ -44,14 +46,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", type=int, default=64, metavar="N", help="sentences that are read together (default: 64)")
     add("--engine", choices=["torch", "ctranslate2"], default="torch", help="what writes the texts (default: torch)")
     add_precision(parser)
-    _add_shape(parser.add_argument_group("output"))
-    _add_search(parser.add_argument_group("search", "what the config says, unless it is told here"))
+    _add_shape(parser.add_argument_group("output").add_argument)
+    _add_search(parser.add_argument_group("search", "what the config says, unless it is told here").add_argument)
     add_overrides(parser)
     add_launch(parser)
 
 
-def _add_shape(group: Any) -> None:
-    add = group.add_argument
+def _add_shape(add: Callable[..., argparse.Action]) -> None:
     add("--scores", action="store_true", help="the score of each text in front of it, and a tab")
     about = "behind a tab pairs such as 0-0 1-2: a word of the source, and of the text"
     add("--alignments", action="store_const", const="words", default="", help=about)
@@ -60,8 +61,7 @@ def _add_shape(group: Any) -> None:
     add("--json", action="store_true", help="an object a line, with all texts, their scores and their tokens")
 
 
-def _add_search(group: Any) -> None:
-    add = group.add_argument
+def _add_search(add: Callable[..., argparse.Action]) -> None:
     add("--beam", type=int, metavar="N", help="hypotheses that are kept of each sentence")
     add("--nbest", type=int, metavar="N", help="texts of each sentence; the number of the line stands in front of each")
     add("--length-penalty", type=float, metavar="X", help="scores are divided by the length to this power")
@@ -83,46 +83,47 @@ def _add_search(group: Any) -> None:
     add("--unk-penalty", type=float, metavar="X", help="what an unknown word costs")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.target import open_target
-    from alchemy.launch.project import reach
 
-    read = [args.input, *([args.prefixes] if args.prefixes else [])]
-    check_files(read, args.output)
+    check_files([name for name in (args.input, args.prefixes) if name not in ("", "-")], args.output)
     _refuse_if_unclear(args)
     detokenized = detokenizer(args.detokenize)
-    reach(args.user_dir)
     target = open_target(args, quiet=True)
-    table = translation(target)
-    table["search"] = search = _search_of(args, plain(table.peek("search")))
+    table = texts_task(target)
+    table["search"] = search = _search_of(args, dict(table.peek("search") or {}))
     shape = _Shape(args.json, args.scores, bool(args.alignments), search.get("nbest", 1) != 1, detokenized)
-    table["limits"] = plain(table.peek("limits")) | given(args, LIMITS)
+    table["limits"] = dict(table.peek("limits") or {}) | _given(args, LIMITS)
     table["tokens"], table["alignments"] = args.json, args.alignments
     with (
         opened(target, args) as predictor,
-        joined(predictor, args),
+        _joined(predictor, args),
         engaged(predictor.run, target, args),
         output(args.output) as out,
     ):
         numbers = itertools.count(1)
-        for questions in asked(args.input, args.prefixes):
-            for row in counted(written(predictor, questions), bar=bool(args.output)):
-                out.write(shape.shown(row, next(numbers)))
+        for questions in _asked(args.input, args.prefixes):
+            rows = answered(predictor, questions, skip_blank=True)
+            for question, answer in counted(rows) if args.output else rows:
+                out.write(shape.shown(question.row | answer, next(numbers)))
             out.flush()
     return 0
 
 
 def _refuse_if_unclear(args: argparse.Namespace) -> None:
     """Options that do not go together are told before the model is loaded."""
-    alone = [name for name in ("prefixes", "ensemble") if getattr(args, name)]
-    if alone and args.engine != "torch":
-        raise AlchemyError(f"--{alone[0]} is for --engine torch, not {args.engine}", hint="leave out one of them")
+    if args.engine != "torch" and (args.prefixes or args.ensemble):
+        alone = "--prefixes" if args.prefixes else "--ensemble"
+        raise AlchemyError(f"{alone} is for --engine torch, not {args.engine}", hint="leave out one of them")
 
 
-def translation(target: Any) -> Any:
-    """The table of a task that writes texts; any other is refused."""
-    table: Any = target.document.peek("task")
-    if not str(table.peek("type", "")).endswith("Translation"):
+def texts_task(target: Trained) -> Table:
+    """The table of a task that writes texts; any other is refused, before it meets keys that it does not take."""
+    from alchemy.task import AlchemyTask
+
+    table: Table = target.document.peek("task")
+    kind = AlchemyTask.resolve_registered_module(table.peek("type"))
+    if not (issubclass(kind, AlchemyTask) and kind.writes_texts):
         hint = "`alchemy predict` answers for other tasks"
         raise AlchemyError(f"{table.peek('type')} writes no texts", section="task", hint=hint)
     return table
@@ -130,7 +131,7 @@ def translation(target: Any) -> Any:
 
 def _search_of(args: argparse.Namespace, there: dict[str, Any]) -> dict[str, Any]:
     """The table of the search: that of the config, with what the command line says."""
-    asked = given(args, SEARCH)
+    asked = _given(args, SEARCH)
     drawn, searched = ([f"--{key.replace('_', '-')}" for key in keys if key in asked] for keys in (DRAWN, SEARCHED))
     if searched and args.sample:
         raise AlchemyError(f"{searched[0]} is for a search, and texts are drawn", hint="--nbest says how many")
@@ -144,30 +145,16 @@ def _search_of(args: argparse.Namespace, there: dict[str, Any]) -> dict[str, Any
     return found
 
 
-def given(args: argparse.Namespace, keys: Iterable[str]) -> dict[str, Any]:
-    return {key: getattr(args, key) for key in keys if getattr(args, key) is not None}
+def _given(args: argparse.Namespace, keys: Iterable[str]) -> dict[str, Any]:
+    return {key: vars(args)[key] for key in keys if vars(args)[key] is not None}
 
 
-def plain(table: Any) -> dict[str, Any]:
-    return dict(table.items()) if table else {}
-
-
-# -- what is read
-def check_files(read: Iterable[str], write: str) -> None:
-    """Tells before a model is loaded, and before anything is written, what cannot be read, or would be lost."""
-    from alchemy.data.files import check_file
-
-    for name in read:
-        if name != "-" and is_same(check_file(name), write):
-            raise AlchemyError(f"{write} would be written while it is read", hint="give --output another name")
-
-
-def asked(name: str, prefixes: str) -> Iterator[Iterator[Question]]:
+def _asked(name: str, prefixes: str) -> Iterator[Iterator[Question]]:
     """What is asked, in blocks: each line, with what its text begins with where there are prefixes."""
     from alchemy.data.files import read_lines
 
     if not prefixes:
-        yield from (((where, {"text": line}) for where, line in lines) for lines in blocks(name))
+        yield from ((Question(where, {"text": line}) for where, line in lines) for lines in blocks(name))
         return
     begins = read_lines(prefixes)
     for lines in blocks(name):
@@ -179,76 +166,33 @@ def asked(name: str, prefixes: str) -> Iterator[Iterator[Question]]:
 def _begun(where: str, line: str, begin: tuple[int, str] | None, prefixes: str) -> Question:
     if begin is None:
         raise AlchemyError(f"{prefixes} has no line for it", where=where, hint="an empty one leaves a text free")
-    return where, {"text": line, "prefix": begin[1]}
+    return Question(where, {"text": line, "prefix": begin[1]})
 
 
-def blocks(name: str, about: str = "a sentence a line") -> Iterator[Iterator[tuple[str, str]]]:
-    """Lines with their places: all of a file, or of standard input those that are there, as soon as they are there."""
-    from alchemy.cli.questions import coming_lines, stdin
-    from alchemy.data.files import read_lines
-
-    if name != "-":
-        yield ((f"{name}:{number}", line) for number, line in read_lines(name))
-        return
-    if sys.stdin.isatty():
-        print(f"{about}, Ctrl-D ends", file=sys.stderr)
-    try:
-        yield from coming_lines(stdin())
-    except OSError as error:
-        raise AlchemyError(f"standard input cannot be read: {error.strerror}") from error
-
-
-# -- what is written
 @contextlib.contextmanager
-def joined(predictor: Any, args: argparse.Namespace) -> Iterator[None]:
+def _joined(predictor: Predictor, args: argparse.Namespace) -> Iterator[None]:
     """Lets the models of further records write together with the first."""
     from alchemy.cli.target import open_target
 
     with contextlib.ExitStack() as stack:
         for name in args.ensemble:
             target = open_target(argparse.Namespace(**vars(args) | {"target": name, "overrides": []}), quiet=True)
-            translation(target)
+            texts_task(target)
             other = stack.enter_context(opened(target, args))
-            for side in ("source", "target"):
-                _check_same(name, side, *(getattr(one.run.task, f"{side}_tokenizer") for one in (predictor, other)))
-            predictor.run.task.others.append(other.run.model)
+            first, task = (cast("Translation", one.run.task) for one in (predictor, other))
+            _check_same(name, "source", first.source_tokenizer, task.source_tokenizer)
+            _check_same(name, "target", first.target_tokenizer, task.target_tokenizer)
+            first.others.append(other.run.model)
         yield
 
 
-def _check_same(name: str, side: str, ours: Any, other: Any) -> None:
+def _check_same(name: str, side: str, ours: Tokenizer, other: Tokenizer) -> None:
     """An error where the ids of another model stand for other tokens."""
     if ours.digest == other.digest:
         return
     how = f"{other!r}, and that of the first {ours!r}" if repr(ours) != repr(other) else f"{other!r} with other tokens"
     hint = "models write together that were trained on corpora with the same vocabularies"
     raise AlchemyError(f"the tokenizer of the {side} of {name} is {how}", hint=hint)
-
-
-def written(predictor: Any, questions: Iterable[Question]) -> Iterator[dict[str, Any]]:
-    """What is asked with its answer, in order; a text without words is not asked about, and has none."""
-    from alchemy.pipeline.processors.samples import is_blank
-
-    waiting: deque[tuple[dict[str, str], bool]] = deque()
-
-    def with_words() -> Iterator[Question]:
-        for where, question in questions:
-            blank = any(is_blank(question[name]) for name in ("text", "pair") if name in question)
-            waiting.append((question, blank))
-            if not blank:
-                yield where, question
-
-    def blank() -> Iterator[dict[str, Any]]:
-        while waiting and waiting[0][1]:
-            yield dict(waiting.popleft()[0])
-
-    try:
-        for answer in predictor.answers(with_words()):
-            yield from blank()
-            yield waiting.popleft()[0] | answer
-    except AlchemyError:  # of one line: those before it have their answers
-        yield from blank()
-        raise
-    yield from blank()
 
 
 class _Shape(NamedTuple):
@@ -297,3 +241,6 @@ def output(name: str) -> Iterator[TextIO]:
             yield file
     except OSError as error:
         raise AlchemyError(f"{name} cannot be written: {error.strerror}") from error
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -6,10 +6,12 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from alchemy.cli.options import table
 from alchemy.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
+    from alchemy.result import RunResult
 
 
 def vet(documents: Sequence[Document], args: argparse.Namespace) -> list[Problem]:
@@ -27,7 +29,7 @@ def refuse_if_wrong(problems: Sequence[Problem]) -> None:
         raise ConfigError(list(problems))
 
 
-def start(documents: Sequence[Document], args: argparse.Namespace, **more: Any) -> tuple[list[Any], int]:
+def start(documents: Sequence[Document], args: argparse.Namespace, **more: Any) -> tuple[list[RunResult], int]:
     """Runs the documents; returns their results and the exit code."""
     from alchemy.runner import run
 
@@ -48,10 +50,10 @@ def start(documents: Sequence[Document], args: argparse.Namespace, **more: Any) 
             raise
         _show(error, debugger=args.pdb)
         return [], 1
-    return results, tell(documents, results)
+    return results, summarize(documents, results)
 
 
-def tell(documents: Sequence[Document], results: Sequence[Any]) -> int:
+def summarize(documents: Sequence[Document], results: Sequence[RunResult]) -> int:
     """Prints what came out, as a table where there are several, and gives the exit code."""
     from alchemy.launch.group import place
 
@@ -66,7 +68,7 @@ def tell(documents: Sequence[Document], results: Sequence[Any]) -> int:
     return max((code(result) for result in results), default=0)
 
 
-def code(result: Any) -> int:
+def code(result: RunResult) -> int:
     """128 + the signal that ended a run, as shells count; 1 when it failed."""
     if result.signal:
         return 128 + int(result.signal)
@@ -80,20 +82,9 @@ def labels(documents: Sequence[Document]) -> list[str]:
     return [name + seed if names.count(name) > 1 else name for name, seed in zip(names, seeds, strict=True)]
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
+def _numbers(values: object) -> str:
     """
-    >>> print(table([["a", "b"], ["long", "c"]]))
-    a     b
-    long  c
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def numbers(values: Any) -> str:
-    """
-    >>> numbers({"dev/f1": 0.912345, "confusion": [[1, 2]]})
+    >>> _numbers({"dev/f1": 0.912345, "confusion": [[1, 2]]})
     'dev/f1 0.9123'
     """
     if not isinstance(values, dict):
@@ -103,10 +94,10 @@ def numbers(values: Any) -> str:
     return "  ".join(f"{name} {value:.4g}" for name, value in plain)
 
 
-def _outcome(result: Any) -> list[str]:
+def _outcome(result: RunResult) -> list[str]:
     record = "" if result.record_dir is None else str(result.record_dir)
     failed = isinstance(result, BaseException)
-    return [result.status, record, result.reason.partition("\n")[0] if failed else numbers(result.ret)]
+    return [result.status, record, result.reason.partition("\n")[0] if failed else _numbers(result.ret)]
 
 
 def _show(error: BaseException, *, debugger: bool) -> None:

@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+from alchemy.cli.options import Command
 from alchemy.errors import AlchemyError
 
 EXAMPLES = """examples:
@@ -22,12 +23,12 @@ SPLITS = {"train": 900, "dev": 150, "test": 150}
 LABELS = ("red", "green", "blue")
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("project", metavar="PROJECT", help="the folder to write into; made where it is not there")
     parser.add_argument("--force", action="store_true", help="overwrite files of the same names; others are left alone")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     if not args.project.strip():
         raise AlchemyError(
             "the project has no name", hint="write 'alchemy new demo', or 'alchemy new .' for this folder"
@@ -76,3 +77,6 @@ def _quoted(path: str) -> str:
     import shlex
 
     return shlex.quote(path)
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -5,20 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-from collections.abc import Sequence
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from alchemy.cli import COMMANDS
 from alchemy.errors import AlchemyError, did_you_mean
-
-
-class Command(Protocol):
-    """What the module of a command holds; EXAMPLES ends its help."""
-
-    EXAMPLES: str
-
-    def arguments(self, parser: argparse.ArgumentParser) -> None: ...
-    def main(self, args: argparse.Namespace) -> int: ...
 
 
 class Parser(argparse.ArgumentParser):
@@ -31,7 +22,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise AlchemyError(f"{self.prog}: {message}", hint=f"see '{self.prog} --help'")
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: object) -> None:
         choices = list(action.choices or ())
         if choices and value not in choices:
             hint = did_you_mean(str(value), map(str, choices)) or f"one of {', '.join(map(str, choices))}"
@@ -41,30 +32,46 @@ class Parser(argparse.ArgumentParser):
     def options(self) -> list[str]:
         return [option for action in self._actions for option in action.option_strings]
 
-    def action(self) -> argparse._SubParsersAction[Parser] | None:
-        """The second-level commands, for those that have them."""
-        return next((row for row in self._actions if isinstance(row, argparse._SubParsersAction)), None)
+    def nested(self) -> dict[str, Parser]:
+        """The parsers of second-level commands, where there are any."""
+        return next((action.choices for action in self._actions if isinstance(action.choices, dict)), {})
+
+    def choices_after(self, word: str) -> list[str]:
+        """What may come behind an option, or as an argument; nothing where that is free."""
+        for action in self._actions:
+            due = word in action.option_strings if action.option_strings else not word.startswith("-")
+            if due and action.choices:
+                return [str(choice) for choice in action.choices]
+        return []
+
+
+class Command(NamedTuple):
+    """What the module of a command has as COMMAND: the arguments, what is done with them, and the end of the help."""
+
+    arguments: Callable[[Parser], None]
+    main: Callable[[argparse.Namespace], int]
+    examples: str
 
 
 def command(name: str) -> Command:
-    module: Any = importlib.import_module(f"alchemy.cli.{name}")
-    return module
+    found: Command = importlib.import_module(f"alchemy.cli.{name}").COMMAND
+    return found
 
 
-def build_parser(module: Command, name: str) -> Parser:
-    purpose = COMMANDS[name]
-    parser = Parser(prog=f"alchemy {name}", description=purpose[0].upper() + purpose[1:] + ".", epilog=module.EXAMPLES)
-    module.arguments(parser)
+def build_parser(name: str) -> Parser:
+    purpose, found = COMMANDS[name], command(name)
+    parser = Parser(prog=f"alchemy {name}", description=purpose[0].upper() + purpose[1:] + ".", epilog=found.examples)
+    found.arguments(parser)
     return parser
 
 
-def parse(module: Command, name: str, words: Sequence[str]) -> argparse.Namespace:
-    parser = build_parser(module, name)
-    nested = parser.action()
+def parse_command(name: str, words: Sequence[str]) -> argparse.Namespace:
+    parser = build_parser(name)
+    nested = parser.nested()
     # intermixed: `run a.toml --device 0 b.toml` means what it says
     args, extra = parser.parse_known_args(words) if nested else parser.parse_known_intermixed_args(words)
     if extra:
-        inner = nested.choices[words[0]] if nested and words[0] in nested.choices else parser
+        inner = nested.get(words[0], parser)
         unknown = next((word for word in extra if word.startswith("-")), extra[0])
         hint = did_you_mean(unknown.partition("=")[0], inner.options()) if unknown.startswith("-") else ""
         raise AlchemyError(f"{inner.prog} takes no {unknown!r}", hint=hint or f"see '{inner.prog} --help'")
@@ -79,6 +86,13 @@ def add_configs(parser: argparse.ArgumentParser, *, many: bool = True) -> None:
     else:
         parser.add_argument("cfg", metavar="CFG", help=text)
     add_overrides(parser)
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="CFG|RECORD", help="a record folder, its name, 'latest', or a config file")
+    parser.add_argument(
+        "--checkpoint", metavar="NAME", help="which weights of the record to use (default: best, else last)"
+    )
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
@@ -113,14 +127,14 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
 
 
 def add_user_dir(parser: argparse.ArgumentParser, text: str = "the package of your own parts") -> None:
-    parser.add_argument("--user-dir", action=Folder, default="src", metavar="DIR", help=f"{text} (default: src)")
+    parser.add_argument("--user-dir", action=_Folder, default="src", metavar="DIR", help=f"{text} (default: src)")
 
 
-class Folder(argparse.Action):
+class _Folder(argparse.Action):
     """An option that names a folder. One that is given must be there; the default may be absent."""
 
     def __call__(
-        self, parser: argparse.ArgumentParser, args: argparse.Namespace, value: Any, option: Any = None
+        self, parser: argparse.ArgumentParser, args: argparse.Namespace, value: Any, option: str | None = None
     ) -> None:
         if not os.path.isdir(value):
             what = "is not a folder" if os.path.exists(value) else "is not there"
@@ -161,8 +175,19 @@ def record_name(text: str) -> str:
     return text
 
 
-def print_json(value: Any) -> None:
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """
+    >>> print(table([["a", "b"], ["long", "c"]]))
+    a     b
+    long  c
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def print_json(value: object) -> None:
     """What a command answers to `--json`."""
     import json
 
-    print(json.dumps(value, ensure_ascii=False, indent=1))
+    print(json.dumps(value, ensure_ascii=False, indent=1, default=str))

@@ -7,7 +7,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from alchemy.cli.options import add_user_dir
+from alchemy.cli.options import Command, add_user_dir, print_json
 from alchemy.errors import AlchemyError, did_you_mean
 
 EXAMPLES = """examples:
@@ -16,21 +16,19 @@ EXAMPLES = """examples:
   alchemy parts data-pipe --json"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", nargs="?", default="", metavar="KIND", help="runner, plugin, task, model, sched, ...")
     add_user_dir(parser, "your own parts are listed too")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.config.source import KINDS, parts
 
     kind = _kind(args.kind, list(KINDS))
     found = [*_own_parts(args.user_dir, kind), *parts(kind)]
     if args.json:
-        import json
-
-        print(json.dumps([_row(part) for part in found], ensure_ascii=False, indent=1))
+        print_json([_row(part) for part in found])
         return 0
     for heading in [kind] if kind else KINDS:
         rows = [part for part in found if heading in _kinds(part)]
@@ -111,3 +109,6 @@ def _row(part: Any) -> dict[str, Any]:
 
 def _default(param: Any) -> str | None:
     return None if param.required else param.default
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

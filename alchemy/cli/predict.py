@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
+import itertools
+import json
 import sys
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import add_launch, add_overrides
-from alchemy.cli.test import add_target
+from alchemy.cli.options import Command, add_launch, add_overrides, add_target
+from alchemy.cli.questions import TEXTS, Question, answered, blocks, check_files, counted, opened
 from alchemy.errors import AlchemyError
-from alchemy.files import is_same
+
+if TYPE_CHECKING:
+    from alchemy.pipeline.output import PredictionFile
 
 FORMATS = ["jsonl", "csv"]
+ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
 
 EXAMPLES = """examples:
   alchemy predict latest --text "a fine day" --text "rain"
@@ -24,7 +29,7 @@ EXAMPLES = """examples:
   alchemy predict records/demo/2026-01-31_12-00-00.000000 --split dev --format csv --out dev.csv"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     add = parser.add_argument
     add("stdin", nargs="?", choices=["-"], metavar="-", help="answer each line that comes in, at once")
@@ -45,15 +50,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", type=int, default=32, metavar="N", help="texts that are answered together (default: 32)")
 
 
-def main(args: argparse.Namespace) -> int:
-    from alchemy.launch.project import reach
-
+def _main(args: argparse.Namespace) -> int:
     suffix = _choose_format(args.out, args.format)
-    reach(args.user_dir)
     if args.source == "-":
         args.source, args.stdin = None, "-"
     if args.text or args.source or args.stdin:
-        return answer(args, suffix)
+        return _answer(args, suffix)
     if args.pair or args.column:
         raise AlchemyError("there is nothing to ask", hint="give --text, or --file")
     return _predict_split(args, suffix)
@@ -76,14 +78,13 @@ def _predict_split(args: argparse.Namespace, suffix: str) -> int:
     return start_derived(target, derived, args, "predictions", run_task_fn=job)
 
 
-def refuse_if_unclear(args: argparse.Namespace, suffix: str) -> None:
+def _refuse_if_unclear(args: argparse.Namespace, suffix: str) -> None:
     """Options that do not go together are told before the model is loaded."""
     if sum(map(bool, (args.text, args.source, args.stdin, args.split))) > 1:
         raise AlchemyError("--text, --file, - and --split exclude each other", hint="ask about one of them at a time")
     if suffix == "csv" and not args.out:
         raise AlchemyError("csv is written to a file", hint="give --out FILE.csv, or leave out --format")
-    if args.source and args.out and is_same(args.source, args.out):
-        raise AlchemyError(f"{args.out} would be written while it is read", hint="give --out another name")
+    check_files([args.source] if args.source else [], args.out)
     if args.source and len(args.pair) > 1:
         raise AlchemyError(f"{len(args.pair)} --pair", hint="with --file it names the one column of the second texts")
     if (not args.source and args.column) or (args.stdin and args.pair):
@@ -91,83 +92,44 @@ def refuse_if_unclear(args: argparse.Namespace, suffix: str) -> None:
         raise AlchemyError("only a file has columns", hint=hint)
 
 
-def answer(args: argparse.Namespace, suffix: str) -> int:
+def _answer(args: argparse.Namespace, suffix: str) -> int:
     """Prints or writes what the model says about texts."""
-    from alchemy.cli.questions import answered, of_file, of_lines, of_texts, stdin
     from alchemy.cli.target import open_target
+    from alchemy.pipeline.output import PredictionFile
 
-    refuse_if_unclear(args, suffix)
+    _refuse_if_unclear(args, suffix)
     target = open_target(args, quiet=True)
-    blocks = of_lines(stdin()) if args.stdin else [of_file(args) if args.source else of_texts(args.text, args.pair)]
+    asked = _of_lines() if args.stdin else [_of_file(args) if args.source else _of_texts(args.text, args.pair)]
+    # a bar would stand between the lines that are printed on a terminal
     seen = bool(args.source) and (bool(args.out) or not sys.stdout.isatty())
-    with opened(target, args) as predictor, Answers(args.out) as out:
-        for questions in blocks:
-            out.write(counted(answered(predictor, questions), bar=seen))
+    file = PredictionFile(args.out) if args.out else None
+    with opened(target, args) as predictor:
+        for questions in asked:
+            rows = itertools.starmap(_with_answer, answered(predictor, questions))
+            _write(counted(rows) if seen else rows, file)
+    if file is not None:
+        print(f"{file.rows} answers are in {file.path}", file=sys.stderr)
     return 0
 
 
-@contextlib.contextmanager
-def opened(target: Any, args: argparse.Namespace) -> Iterator[Any]:
-    """The model of a record or a config; what it logs is told on standard error, if it is a warning."""
-    from alchemy.launch.device import alloc
-    from alchemy.plugins.logs import console_log
-    from alchemy.predictor import Predictor
-    from alchemy.progress import Terminal
+def _write(rows: Iterator[dict[str, Any]], file: PredictionFile | None) -> None:
+    """Adds rows to a file, or prints them, each as soon as it is there."""
+    from alchemy.pipeline.rows import to_json
 
-    device = alloc(args.device)[0]["device"]
-    with (
-        console_log(Terminal(stderr=True), "DEBUG" if args.debug else "WARNING"),
-        Predictor(target.document, weights=target.model_path, device=device, batch_size=args.batch_size) as predictor,
-    ):
-        yield predictor
-
-
-class Answers:
-    """Where answers go: a file, or line by line to standard output, each as soon as it is there."""
-
-    def __init__(self, out: str) -> None:
-        from alchemy.pipeline.predictions import PredictionFile
-
-        self.file = PredictionFile(out) if out else None
-
-    def __enter__(self) -> Answers:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        if self.file is not None and failure[0] is None:
-            print(f"{self.file.rows} answers are in {self.file.path}", file=sys.stderr)
-
-    def write(self, rows: Iterator[dict[str, Any]]) -> None:
-        from alchemy.pipeline.rows import to_json
-
-        if self.file is None:
-            for row in rows:
-                print(to_json(row), flush=True)
-            return
-        held: list[dict[str, Any]] = []
-        try:
-            for row in rows:
-                held.append(row)
-                if len(held) == 1024:
-                    self.file.write(held)
-                    held = []
-        finally:  # where a row is wrong, those before it are written
-            if held:
-                self.file.write(held)
-
-
-def counted(rows: Iterator[dict[str, Any]], bar: bool) -> Iterator[dict[str, Any]]:
-    """The rows, counted by a bar on standard error, unless it would stand between the lines that are printed."""
-    from alchemy.progress import Bar, Terminal
-
-    if not bar:
-        yield from rows
-        return
-    with Bar("rows", None, Terminal(stderr=True)) as progress:
+    if file is None:
         for row in rows:
-            yield row
-            progress.step()
-        progress.finish()
+            print(to_json(row), flush=True)
+        return
+    held: list[dict[str, Any]] = []
+    try:
+        for row in rows:
+            held.append(row)
+            if len(held) == 1024:
+                file.write(held)
+                held = []
+    finally:  # where a row is wrong, those before it are written
+        if held:
+            file.write(held)
 
 
 def _choose_format(out: str, asked: str | None) -> str:
@@ -180,3 +142,101 @@ def _choose_format(out: str, asked: str | None) -> str:
     if out and (ending not in FORMATS or asked not in (None, ending)):
         raise AlchemyError(f"{out} does not end in .{asked or 'jsonl or .csv'}", hint="its ending tells the format")
     return asked or ending or "jsonl"
+
+
+# -- what is asked
+def _of_texts(texts: list[str], pairs: list[str]) -> Iterator[Question]:
+    """The texts of the command line, each with its pair where there are pairs."""
+    if not pairs:
+        return (Question(f"--text {place}", {"text": text}, text) for place, text in enumerate(texts, 1))
+    if len(pairs) != len(texts):
+        raise AlchemyError(f"{len(texts)} --text and {len(pairs)} --pair", hint="give each text its pair")
+    both = enumerate(zip(texts, pairs), 1)
+    return (Question(f"--text {place}", dict(zip(TEXTS, two)), two) for place, two in both)
+
+
+def _of_file(args: argparse.Namespace) -> Iterator[Question]:
+    """The rows of a table, by the ending of its name, or the lines of a text; what is missing is told at once."""
+    from alchemy.data.files import COMPRESSED, check_file
+
+    path = check_file(args.source)
+    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    if plain.suffix.lower() not in ENDINGS:
+        hint = f"name it {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
+        raise AlchemyError(f"the ending of {path.name!r} does not say how it is written", hint=hint)
+    rows = _lines(path, args) if plain.suffix.lower() == ".txt" else _rows(path, args)
+    return _asked_of(path, rows, args)
+
+
+def _asked_of(path: Path, rows: Iterator[tuple[int, Any]], args: argparse.Namespace) -> Iterator[Question]:
+    line = 0
+    for line, row in rows:
+        where = f"{path}:{line}"
+        if isinstance(row, Exception):
+            raise AlchemyError(str(row), where=where) from row
+        yield Question(where, row, _item(row, args, where))
+    if not line:
+        raise AlchemyError(f"{path} has no rows", hint="is the file empty?")
+
+
+def _lines(path: Path, args: argparse.Namespace) -> Iterator[tuple[int, Any]]:
+    from alchemy.data.files import read_lines
+
+    if args.column or args.pair:
+        raise AlchemyError(f"{path} has lines, and no columns", hint="--column is for csv, tsv and jsonl")
+    return ((number, {"text": line}) for number, line in read_lines(path, encoding=args.encoding))
+
+
+def _rows(path: Path, args: argparse.Namespace) -> Iterator[tuple[int, Any]]:
+    from alchemy.pipeline.processors.tables import TableFormat, open_table
+
+    table = open_table(path, TableFormat(encoding=args.encoding))
+    if not table.keyed:  # objects differ, each is told by its line
+        for column in (args.column or "text", *args.pair):
+            table.cell(column)
+    names = table.names or ()
+    return ((line, dict(zip(names, row, strict=True)) if isinstance(row, list) else row) for line, row in table.rows)
+
+
+def _item(row: dict[str, Any], args: argparse.Namespace, where: str) -> dict[str, Any]:
+    """The fields that are asked about: all of the row, or those of the columns that were named."""
+    columns = {"text": args.column, "pair": next(iter(args.pair), "")}
+    named = {field: column for field, column in columns.items() if column}
+    absent = [column for column in named.values() if column not in row]
+    if absent:
+        raise AlchemyError(f"there is no column {absent[0]!r}", where=where, hint=f"it has {', '.join(row)}")
+    fields = {} if args.column else row
+    return {**fields, **{field: row[column] for field, column in named.items()}}
+
+
+def _of_lines() -> Iterator[Iterator[Question]]:
+    """What the lines of standard input ask, in blocks as they come in."""
+    return (itertools.starmap(_asked, lines) for lines in blocks("-", "a text a line"))
+
+
+def _asked(where: str, text: str) -> Question:
+    """A line that is a JSON object has the fields of a question; any other is a text."""
+    try:
+        row = json.loads(text) if text.startswith("{") else None
+    except ValueError:
+        row = None
+    return Question(where, {"text": text}, text) if row is None else Question(where, row)
+
+
+def _with_answer(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
+    """What was asked and what was answered; a column that the answer would replace is an error, not a loss."""
+    from alchemy.pipeline.rows import to_json
+
+    row = question.row
+    # the text that was asked about stands in the row already, under the name that it has there
+    added = {key: value for key, value in answer.items() if key in row or key not in TEXTS}
+    # other fields of a question may come back as they are, but `pred` is never one of them
+    same = row.keys() & added.keys() - {*TEXTS}
+    lost = [key for key in same if key == "pred" or to_json(row[key]) != to_json(added[key])]
+    if lost:
+        hint = "give what is there another name, or take it out"
+        raise AlchemyError(f"the answer has {min(lost)!r}, and so has the row", where=question.where, hint=hint)
+    return row | added
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

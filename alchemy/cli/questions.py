@@ -1,103 +1,124 @@
-"""What `predict` is asked about: texts of the command line, the rows of a file, or lines as they come in."""
+"""What `predict`, `generate` and `score` share: a model that is open, lines as they come in, and answers in order."""
 
 from __future__ import annotations
 
 import argparse
-import itertools
-import json
+import contextlib
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from io import BufferedReader
-from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from alchemy.errors import AlchemyError
+from alchemy.files import is_same
 
+if TYPE_CHECKING:
+    from alchemy.cli.target import Trained
+    from alchemy.predictor import Predictor
+
+T = TypeVar("T")
 TEXTS = ("text", "pair")
-ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
+Lines = Iterator[tuple[str, str]]  # the place of each, and its text
 
 
 class Question(NamedTuple):
-    """What is asked, the row that the answer is added to, and the place that an error names."""
+    """The place that an error names, the row that the answer is added to, and what is asked, if not the row."""
 
-    item: Any
-    row: dict[str, Any]
     where: str
+    row: dict[str, Any]
+    item: Any = None
 
 
-def of_texts(texts: list[str], pairs: list[str]) -> Iterator[Question]:
-    """The texts of the command line, each with its pair where there are pairs."""
-    if not pairs:
-        return (Question(text, {"text": text}, f"--text {place}") for place, text in enumerate(texts, 1))
-    if len(pairs) != len(texts):
-        raise AlchemyError(f"{len(texts)} --text and {len(pairs)} --pair", hint="give each text its pair")
-    both = enumerate(zip(texts, pairs), 1)
-    return (Question(two, dict(zip(("text", "pair"), two)), f"--text {place}") for place, two in both)
+# -- the model
+@contextlib.contextmanager
+def opened(target: Trained, args: argparse.Namespace, batch_size: int = 0) -> Iterator[Predictor]:
+    """The model of a record or a config; what it logs is told on standard error, if it is a warning."""
+    from alchemy.launch.device import alloc
+    from alchemy.plugins.logs import console_log
+    from alchemy.predictor import Predictor
+    from alchemy.progress import Terminal
+
+    options = {"device": alloc(args.device)[0]["device"], "batch_size": batch_size or args.batch_size}
+    with (
+        console_log(Terminal(stderr=True), "DEBUG" if args.debug else "WARNING"),
+        Predictor(target.document, weights=target.model_path, **options) as predictor,
+    ):
+        yield predictor
 
 
-def of_file(args: argparse.Namespace) -> Iterator[Question]:
-    """The rows of a table, by the ending of its name, or the lines of a text; what is missing is told at once."""
-    from alchemy.data.files import COMPRESSED, check_file
+def answered(
+    predictor: Predictor, questions: Iterable[Question], *, skip_blank: bool = False
+) -> Iterator[tuple[Question, dict[str, Any]]]:
+    """Each question with its answer, in order; with `skip_blank` a text without words is not asked about, and has none.
 
-    path = check_file(args.source)
-    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-    if plain.suffix.lower() not in ENDINGS:
-        hint = f"name it {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
-        raise AlchemyError(f"the ending of {path.name!r} does not say how it is written", hint=hint)
-    rows = _lines(path, args) if plain.suffix.lower() == ".txt" else _rows(path, args)
-    return _asked_of(path, rows, args)
+    At most a window of them is held. Where one is wrong, those before it have their answers.
+    """
+    from alchemy.pipeline.processors.samples import is_blank
+
+    waiting: deque[tuple[Question, bool]] = deque()
+
+    def asked() -> Iterator[tuple[str, Any]]:
+        for question in questions:
+            blank = skip_blank and any(is_blank(question.row[name]) for name in TEXTS if name in question.row)
+            waiting.append((question, blank))
+            if not blank:
+                yield question.where, question.row if question.item is None else question.item
+
+    def blank() -> Iterator[tuple[Question, dict[str, Any]]]:
+        while waiting and waiting[0][1]:
+            yield waiting.popleft()[0], {}
+
+    try:
+        for answer in predictor.answers(asked()):
+            yield from blank()
+            yield waiting.popleft()[0], answer
+    except AlchemyError:
+        yield from blank()
+        raise
+    yield from blank()
 
 
-def _asked_of(path: Path, rows: Iterator[tuple[int, Any]], args: argparse.Namespace) -> Iterator[Question]:
-    line = 0
-    for line, row in rows:
-        where = f"{path}:{line}"
-        if isinstance(row, Exception):
-            raise AlchemyError(str(row), where=where) from row
-        yield Question(_item(row, args, where), row, where)
-    if not line:
-        raise AlchemyError(f"{path} has no rows", hint="is the file empty?")
+def counted(rows: Iterable[T], what: str = "rows", total: int | None = None) -> Iterator[T]:
+    """The rows, counted by a bar on standard error."""
+    from alchemy.progress import Bar, Terminal
+
+    with Bar(what, total, Terminal(stderr=True)) as progress:
+        for row in rows:
+            yield row
+            progress.step()
+        progress.finish()
 
 
-def _lines(path: Path, args: argparse.Namespace) -> Iterator[tuple[int, Any]]:
+# -- files and lines
+def check_files(read: Iterable[str], write: str) -> None:
+    """Tells before a model is loaded, and before anything is written, what cannot be read, or would be lost."""
+    from alchemy.data.files import check_file
+
+    for name in read:
+        if is_same(check_file(name), write):
+            raise AlchemyError(f"{write} would be written while it is read", hint="give the output another name")
+
+
+def blocks(name: str, about: str = "a sentence a line") -> Iterator[Lines]:
+    """Lines with their places: all of a file, or of standard input those that are there, as soon as they are there."""
     from alchemy.data.files import read_lines
 
-    if args.column or args.pair:
-        raise AlchemyError(f"{path} has lines, and no columns", hint="--column is for csv, tsv and jsonl")
-    return ((number, {"text": line}) for number, line in read_lines(path, encoding=args.encoding))
+    if name != "-":
+        yield ((f"{name}:{number}", line) for number, line in read_lines(name))
+        return
+    if sys.stdin.isatty():
+        print(f"{about}, Ctrl-D ends", file=sys.stderr)
+    try:
+        yield from _coming_lines()
+    except OSError as error:
+        raise AlchemyError(f"standard input cannot be read: {error.strerror}") from error
 
 
-def _rows(path: Path, args: argparse.Namespace) -> Iterator[tuple[int, Any]]:
-    from alchemy.pipeline.processors.tables import Layout, open_table
-
-    table = open_table(path, Layout(encoding=args.encoding))
-    if not table.keyed:  # objects differ, each is told by its line
-        for column in (args.column or "text", *args.pair):
-            table.cell(column)
-    names = table.names or ()
-    return ((line, dict(zip(names, row, strict=True)) if isinstance(row, list) else row) for line, row in table.rows)
-
-
-def _item(row: dict[str, Any], args: argparse.Namespace, where: str) -> dict[str, Any]:
-    """The fields that are asked about: all of the row, or those of the columns that were named."""
-    columns = {"text": args.column, "pair": next(iter(args.pair), "")}
-    named = {field: column for field, column in columns.items() if column}
-    absent = [column for column in named.values() if column not in row]
-    if absent:
-        raise AlchemyError(f"there is no column {absent[0]!r}", where=where, hint=f"it has {', '.join(row)}")
-    fields = {} if args.column else row
-    return {**fields, **{field: row[column] for field, column in named.items()}}
-
-
-def of_lines(read: Callable[[int], bytes]) -> Iterator[Iterator[Question]]:
-    """What the lines ask, in blocks as they come in."""
-    return (itertools.starmap(_asked, lines) for lines in coming_lines(read))
-
-
-def coming_lines(read: Callable[[int], bytes]) -> Iterator[Iterator[tuple[str, str]]]:
-    """Places and lines, as soon as they are there: each time all those that have come in since the last."""
+def _coming_lines() -> Iterator[Lines]:
+    """The lines of standard input, each time all those that have come in since the last."""
     rest, number = b"", 0
+    read = cast(BufferedReader, sys.stdin.buffer).read1  # as much as there is, without waiting for more
     for block in iter(lambda: read(2**16), b""):
         *whole, rest = (rest + block).split(b"\n")
         yield map(_decoded, whole, range(number + 1, number + 1 + len(whole)))
@@ -113,46 +134,3 @@ def _decoded(line: bytes, number: int) -> tuple[str, str]:
     except UnicodeDecodeError as error:
         hint = "turn it into UTF-8 first: `iconv -f gb18030 -t utf-8`"
         raise AlchemyError(f"is not utf-8 text: {error.reason}", where=where, hint=hint) from error
-
-
-def _asked(where: str, text: str) -> Question:
-    """A line that is a JSON object has the fields of a question; any other is a text."""
-    try:
-        row = json.loads(text) if text.startswith("{") else None
-    except ValueError:
-        row = None
-    return Question(row, row, where) if row is not None else Question(text, {"text": text}, where)
-
-
-def answered(predictor: Any, questions: Iterable[Question]) -> Iterator[dict[str, Any]]:
-    """The row of each question with the answer added; at most a window of them is held."""
-    waiting: deque[Question] = deque()
-
-    def asked() -> Iterator[tuple[str, Any]]:
-        for question in questions:
-            waiting.append(question)
-            yield question.where, question.item
-
-    for answer in predictor.answers(asked()):
-        yield _row(waiting.popleft(), answer)
-
-
-def _row(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
-    """What was asked and what was answered; a column that the answer would replace is an error, not a loss."""
-    from alchemy.pipeline.rows import to_json
-
-    row = question.row
-    # the text that was asked about stands in the row already, under the name that it has there
-    added = {key: value for key, value in answer.items() if key in row or key not in TEXTS}
-    # other fields of a question may come back as they are, but `pred` is never one of them
-    same = row.keys() & added.keys() - {*TEXTS}
-    lost = [key for key in same if key == "pred" or to_json(row[key]) != to_json(added[key])]
-    if lost:
-        hint = "give what is there another name, or take it out"
-        raise AlchemyError(f"the answer has {min(lost)!r}, and so has the row", where=question.where, hint=hint)
-    return row | added
-
-
-def stdin() -> Callable[[int], bytes]:
-    """What reads standard input: as much as there is, without waiting for more."""
-    return cast(BufferedReader, sys.stdin.buffer).read1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import add_user_dir, device, record_name
+from alchemy.cli.options import Command, add_user_dir, device, record_name
 from alchemy.cli.verify import show, tell
 
 EXAMPLES = """examples:
@@ -13,7 +13,7 @@ EXAMPLES = """examples:
   alchemy replay RECORD --update 412 --json"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     text = "a record folder, its name, or 'latest'; nothing in it is changed"
     add("record", type=record_name, metavar="RECORD", help=text)
@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print JSON")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.launch.project import reach
     from alchemy.verify.replay import replay
 
@@ -33,3 +33,6 @@ def main(args: argparse.Namespace) -> int:
     found = replay(args.record, args.update, debug=args.debug, device=args.device, user_dir=args.user_dir, tell=tell)
     show(found.plain() if args.json else found)
     return int(found.same_samples is False)
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import add_user_dir, device, record_name
+from alchemy.cli.options import Command, add_user_dir, device, record_name
 
 EXAMPLES = """examples:
   alchemy resume records/train/2026-11-15_10-00-00.000000
@@ -13,7 +13,7 @@ EXAMPLES = """examples:
   alchemy run train.toml --resume auto                                 # the newest unfinished record, or a new one"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("record", type=record_name, metavar="RECORD", help="a record folder, its name, or 'latest'")
     add(
@@ -32,8 +32,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--raise", dest="raise_errors", action="store_true", help="end with the traceback if the run fails")
 
 
-def main(args: argparse.Namespace) -> int:
-    from alchemy.cli.launch import tell
+def _main(args: argparse.Namespace) -> int:
+    from alchemy.cli.launch import summarize
     from alchemy.launch.project import reach
     from alchemy.resuming import resume
 
@@ -47,4 +47,7 @@ def main(args: argparse.Namespace) -> int:
         debug=args.debug,
         raise_errors=args.raise_errors,
     )
-    return tell([result.cfg], [result])
+    return summarize([result.cfg], [result])
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

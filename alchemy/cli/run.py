@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from alchemy.cli.options import add_configs, add_launch, integers
+from alchemy.cli.options import Command, add_configs, add_launch, integers
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
+    from alchemy.result import RunResult
 
 EXAMPLES = """examples:
   alchemy run train.toml --desc "does warm-up help?"
@@ -21,7 +22,7 @@ EXAMPLES = """examples:
   alchemy run train.toml --fast-dev-run 2                  # a quick try, without a record"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_configs(parser)
     add = parser.add_argument
     add("--seeds", type=integers, default=[], metavar="1,2,3", help="run every config once with each of these seeds")
@@ -40,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--background", action="store_true", help="detach from the terminal and write to a log file")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.follow import follow, refuse_if_impossible
     from alchemy.cli.launch import refuse_if_wrong, start, vet
     from alchemy.cli.problems import report
@@ -55,7 +56,7 @@ def main(args: argparse.Namespace) -> int:
     )
     problems = vet(documents, args)
     refuse_if_wrong(problems)
-    verbs = [verb for verb in ("test", "predict") if getattr(args, verb)]
+    verbs = ["test"] * args.test + ["predict"] * args.predict
     refuse_if_impossible(verbs, documents)
     if args.resume and len(documents) != 1:
         hint = "name one config, one variant, one seed"
@@ -77,9 +78,9 @@ def main(args: argparse.Namespace) -> int:
     return max([code, *(follow(verb, results, args, **more) for verb in verbs)])
 
 
-def _go_on(document: Document, args: argparse.Namespace) -> tuple[list[Any], int] | None:
+def _go_on(document: Document, args: argparse.Namespace) -> tuple[list[RunResult], int] | None:
     """The result of the run that was taken up, and its exit code; None where none is unfinished: a new one begins."""
-    from alchemy.cli.launch import tell
+    from alchemy.cli.launch import summarize
     from alchemy.launch.group import place
     from alchemy.resuming import resume, unfinished
 
@@ -91,13 +92,13 @@ def _go_on(document: Document, args: argparse.Namespace) -> tuple[list[Any], int
         return None
     options = {"device": args.device, "user_dir": args.user_dir, "debug": args.debug}
     result = resume(record, raise_errors=args.raise_errors, strict=args.strict, **options)
-    return [result], tell([result.cfg], [result])
+    return [result], summarize([result.cfg], [result])
 
 
 def _refuse_nonsense(args: argparse.Namespace) -> None:
-    for name in ("fast_dev_run", "overfit"):
-        if getattr(args, name) < 0:
-            raise AlchemyError(f"--{name.replace('_', '-')} must not be negative", hint="0 is off")
+    for name, count in (("--fast-dev-run", args.fast_dev_run), ("--overfit", args.overfit)):
+        if count < 0:
+            raise AlchemyError(f"{name} must not be negative", hint="0 is off")
     if args.task_per_device < 1:
         raise AlchemyError("--task-per-device must be at least 1")
     if args.processes < 1:
@@ -130,8 +131,11 @@ def _detach(args: argparse.Namespace) -> int:
     from alchemy.cli import background
 
     words = [word for word in args.words if word != "--background"]
-    info = background.launch(["run", *words], folder=None if args.file else background.scratch())
+    info = background.launch_detached(["run", *words], folder=None if args.file else background.scratch())
     print(f"running in the background with pid {info['pid']}")
     print(f"log:  {info['log']}")
     print(f"stop: {'alchemy stop' if args.file else 'kill'} {info['pid']}")
     return 0
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -9,10 +9,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from alchemy.cli.generate import Question, blocks, check_files, output, translation, written
-from alchemy.cli.options import add_launch, add_overrides
-from alchemy.cli.predict import counted, opened
-from alchemy.cli.test import add_target
+from alchemy.cli.generate import output, texts_task
+from alchemy.cli.options import Command, add_launch, add_overrides, add_target
+from alchemy.cli.questions import TEXTS, Question, answered, blocks, check_files, counted, opened
 from alchemy.errors import AlchemyError
 
 EXAMPLES = """examples:
@@ -23,7 +22,7 @@ EXAMPLES = """examples:
   paste test.en test.de | alchemy score latest              # a source, a tab, a target"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     add = parser.add_argument
     add("--source", dest="sources", default="", metavar="FILE", help="sentences, one a line")
@@ -36,22 +35,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_launch(parser)
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.target import open_target
-    from alchemy.launch.project import reach
 
     if bool(args.sources) != bool(args.targets):
         hint = "without both, pairs are read from standard input: a source, a tab, a target"
         raise AlchemyError("--source and --target go together", hint=hint)
     check_files([name for name in (args.sources, args.targets) if name], args.output)
-    reach(args.user_dir)
     target = open_target(args, quiet=True)
-    translation(target)
+    texts_task(target)
     totals = _Totals()
     with opened(target, args) as predictor, output(args.output) as out:
-        for questions in pairs(args.sources, args.targets):
-            for row in counted(written(predictor, questions), bar=bool(args.output)):
-                out.write(shown(totals.taken(row), args.json, args.per_token))
+        for questions in _pairs(args.sources, args.targets):
+            rows = answered(predictor, questions, skip_blank=True)
+            for question, answer in counted(rows) if args.output else rows:
+                out.write(_shown(totals.taken(question.row | answer), args.json, args.per_token))
             out.flush()
         out.write(totals.as_json() if args.json else "")
     if not args.json:
@@ -59,7 +57,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def pairs(sources: str, targets: str) -> Iterator[Iterator[Question]]:
+def _pairs(sources: str, targets: str) -> Iterator[Iterator[Question]]:
     """What is asked, in blocks: the lines of two files side by side, or those of standard input."""
     if sources:
         yield _side_by_side(sources, targets)
@@ -76,7 +74,7 @@ def _side_by_side(sources: str, targets: str) -> Iterator[Question]:
             longer, shorter, (number, _) = (sources, targets, one) if other is None else (targets, sources, other)
             text = f"{shorter} ends before it, with {number - 1} lines"
             raise AlchemyError(text, where=f"{longer}:{number}", hint="both files need a line for each pair")
-        yield f"{sources}:{one[0]}", {"text": one[1], "pair": other[1]}
+        yield Question(f"{sources}:{one[0]}", {"text": one[1], "pair": other[1]})
 
 
 def _parted(where: str, line: str) -> Question:
@@ -84,10 +82,10 @@ def _parted(where: str, line: str) -> Question:
     if len(fields) != 2:
         text = f"the line has {len(fields) - 1} tabs, expected a source, one tab and a target"
         raise AlchemyError(text, where=where, hint="`paste test.en test.de` writes such lines")
-    return where, dict(zip(("text", "pair"), fields))
+    return Question(where, dict(zip(TEXTS, fields)))
 
 
-def shown(row: dict[str, Any], json: bool, per_token: bool) -> str:
+def _shown(row: dict[str, Any], json: bool, per_token: bool) -> str:
     from alchemy.pipeline.rows import to_json
 
     each = list(zip(row["tokens"], row["token_scores"], strict=True))
@@ -131,3 +129,6 @@ class _Totals:
     def __str__(self) -> str:
         left = f"; {len(self.empty)} without words, the first in line {self.empty[0]}" if self.empty else ""
         return f"{self.pairs} pairs, {self.tokens} tokens, log-probability {self.score:.4f}, ppl {self.ppl:.4f}{left}"
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

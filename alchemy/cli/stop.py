@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from alchemy.cli.options import record_name
+from alchemy.cli.options import Command, record_name
 
 EXAMPLES = """examples:
   alchemy stop latest
@@ -13,14 +13,14 @@ EXAMPLES = """examples:
   alchemy stop 4711                       # the number that 'alchemy run --background' printed"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     text = "a record folder, its name, 'latest', or the pid of a background run"
     add("record", type=record_name, metavar="RECORD", help=text)
     add("--wait", type=float, default=0.0, metavar="SECONDS", help="wait at most so long for the run to end")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.cli import background
     from alchemy.records import find, newest
     from alchemy.records.folder import is_alive, stop
@@ -38,3 +38,6 @@ def main(args: argparse.Namespace) -> int:
             return 1
         time.sleep(0.05)
     return 0
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

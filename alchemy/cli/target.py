@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from alchemy.config.tree import Document
 
 
-class Target(NamedTuple):
+class Trained(NamedTuple):
     """A config, and where it came out of a record also the weights to use."""
 
     document: Document
@@ -26,25 +26,30 @@ class Target(NamedTuple):
         return f"{verb} of {self.record}" if self.record else ""
 
 
-def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Target:
-    """Reads the config file, or the record, that `args.target` names; `quiet` says only what is wrong."""
+def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
+    """Makes the project importable, and reads the config or the record that `args.target` names.
+
+    `quiet` says only what is wrong.
+    """
     from alchemy.config.load import prepare_cfg
+    from alchemy.launch.project import reach
     from alchemy.records.kept import config_of, use_own
 
+    reach(args.user_dir)
     options = {"overrides": args.overrides, "allow_code": args.allow_code}
     if os.path.isfile(args.target.partition("#")[0]):
-        return Target(prepare_cfg(args.target, **options))
+        return Trained(prepare_cfg(args.target, **options))
     record = _find(args.target)
     document = prepare_cfg(config_of(record), **options)
     fields = use_own(document, record, args.overrides)
     if fields and not quiet:
         print(f"encoded with the tokenizers of {record}: {', '.join(fields)}", file=sys.stderr)
     if any(text.replace(" ", "").startswith("model.model_path=") for text in args.overrides):
-        return Target(document, None, record)
-    return Target(document, _weights(record, args.checkpoint), record)
+        return Trained(document, None, record)
+    return Trained(document, _weights(record, args.checkpoint), record)
 
 
-def start_derived(target: Target, derived: Derived, args: argparse.Namespace, verb: str, **more: Any) -> int:
+def start_derived(target: Trained, derived: Derived, args: argparse.Namespace, verb: str, **more: Any) -> int:
     """Checks and runs the config that was derived for a test or for predictions; returns the exit code."""
     from alchemy.cli.launch import refuse_if_wrong, start, vet
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import add_launch, add_overrides
+from alchemy.cli.options import Command, add_launch, add_overrides, add_target
 
 EXAMPLES = """examples:
   alchemy test records/demo/2026-01-31_12-00-00.000000
@@ -12,25 +12,19 @@ EXAMPLES = """examples:
   alchemy test train.toml --set model.model_path=checkpt/best"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     parser.add_argument("--drop", action="append", default=[], metavar="PIPE", help="leave out this eval pipe too")
     add_overrides(parser)
     add_launch(parser)
 
 
-def add_target(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="CFG|RECORD", help="a record folder, its name, 'latest', or a config file")
-    parser.add_argument(
-        "--checkpoint", metavar="NAME", help="which weights of the record to use (default: best, else last)"
-    )
-
-
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.derive import for_test
     from alchemy.cli.target import open_target, start_derived
-    from alchemy.launch.project import reach
 
-    reach(args.user_dir)
     target = open_target(args)
     return start_derived(target, for_test(target.document, target.model_path, args.drop), args, "test")
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import Parser, add_configs, add_user_dir, device, integers, print_json, record_name
+from alchemy.cli.options import Command, Parser, add_configs, add_user_dir, device, integers, print_json, record_name
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
@@ -29,7 +29,7 @@ ACTIONS = {
 }
 
 
-def arguments(parser: Parser) -> None:
+def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     parsers = {name: actions.add_parser(name, help=text, epilog=EXAMPLES) for name, text in ACTIONS.items()}
     ledger = actions.add_parser("ledger", help=LEDGER, epilog=EXAMPLES)
@@ -60,7 +60,7 @@ def add_trial(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     return _ledger(args) if args.action == "ledger" else _verify(args)
 
 
@@ -121,3 +121,6 @@ def show(found: object) -> None:
         print_json(found)
     else:
         print(found)
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

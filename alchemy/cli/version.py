@@ -7,22 +7,21 @@ import os
 import sys
 
 import alchemy
+from alchemy.cli.options import Command, print_json
 
 EXAMPLES = """examples:
   alchemy version
   alchemy version --json"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def main(args: argparse.Namespace) -> int:
+def _main(args: argparse.Namespace) -> int:
     versions = {"alchemy": alchemy.__version__, "python": sys.version.split()[0], "torch": installed("torch")}
     if args.json:
-        import json
-
-        print(json.dumps(versions))
+        print_json(versions)
     else:
         print("\n".join(f"{name} {version or 'is not installed'}" for name, version in versions.items()))
     return 0
@@ -36,3 +35,6 @@ def installed(package: str) -> str | None:
             if name.startswith(start) and name.endswith(end):
                 return name[len(start) : -len(end)]
     return None
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

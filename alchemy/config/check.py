@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from alchemy.annotations import misfits
 from alchemy.config.combos import check_combos
-from alchemy.config.keys import check_keys
+from alchemy.config.keys import UNREAD, check_keys
 from alchemy.config.paths import check_paths
-from alchemy.config.slots import Layout, Slot, collect, entries, entry, has, is_table, where
+from alchemy.config.slots import Layout, Slot, collect
 from alchemy.config.tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUNNER_NAMES, SECTIONS, SETTINGS, TOP_LEVEL
+from alchemy.config.tree import Document, Table
 from alchemy.errors import ConfigError, Problem, did_you_mean
 
 
-def check(doc: Any, *, strict: bool = False, roots: Sequence[str] = (".",)) -> list[Problem]:
+def check(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] = (".",)) -> list[Problem]:
     """All problems of a config, errors and warnings, sorted by file and line.
 
     Neither torch nor a module of the project is imported: signatures are read from source. `strict` makes errors
     of the warnings about keys that nobody knows.
     """
+    doc = doc if isinstance(doc, Document) else Document(doc)
     layout = collect(doc, roots)
     found = [
-        *getattr(doc, "notes", []),
+        *doc.notes,
         *layout.problems,
         *_top_level(layout, strict),
         *_needs(layout),
@@ -36,7 +38,7 @@ def check(doc: Any, *, strict: bool = False, roots: Sequence[str] = (".",)) -> l
     return sorted(dict.fromkeys(found), key=_line)
 
 
-def raise_if_wrong(doc: Any, *, strict: bool = False, roots: Sequence[str] = (".",)) -> list[Problem]:
+def raise_if_wrong(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] = (".",)) -> list[Problem]:
     """The warnings of a config; raises ConfigError with all its problems when one of them is an error."""
     problems = check(doc, strict=strict, roots=roots)
     errors = [problem for problem in problems if problem.error]
@@ -55,8 +57,8 @@ def _line(problem: Problem) -> tuple[str, int, str]:
 
 def _top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
     doc = layout.doc
-    for key, value in entries(doc):
-        place = where(doc, key)
+    for key, value in doc.items():
+        place = doc.where(key)
         if key in SETTINGS:
             for text, hint in misfits(key, value, SETTINGS[key]):
                 yield Problem(text, place, hint=hint)
@@ -70,19 +72,19 @@ def _top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
     yield from _settings(layout)
 
 
-def _unclaimed(key: str, value: Any, place: str, strict: bool) -> Problem:
-    what = f"the table [{key}]" if is_table(value) else f"the key {key!r}"
-    hint = did_you_mean(key, [*TOP_LEVEL, *RUN_SETTINGS]) or "remove it, or let a part of the project read it"
+def _unclaimed(key: str, value: object, place: str, strict: bool) -> Problem:
+    what = f"the table [{key}]" if isinstance(value, Table) else f"the key {key!r}"
+    hint = did_you_mean(key, [*TOP_LEVEL, *RUN_SETTINGS]) or UNREAD
     return Problem(f"nobody reads {what}", place, hint=hint, error=strict)
 
 
 def _settings(layout: Layout) -> Iterator[Problem]:
     doc = layout.doc
     logger = next((s for s in layout.inside("plugins") if s.is_a("FileLogger")), None)
-    tag = entry(doc, "tag", None)
+    tag = doc.get("tag")
     if logger is not None and (tag is None or (isinstance(tag, str) and not tag.strip())):
         text = "a record needs a 'tag': it is the title of its README and how runs are found again"
-        place = where(doc, "tag") if has(doc, "tag") else where(logger.table) or _whole(doc)
+        place = doc.where("tag") if "tag" in doc else logger.table.where() or _whole(doc)
         yield Problem(text, place, hint='add tag = "what this experiment is" at the top')
 
 
@@ -92,18 +94,18 @@ def _settings(layout: Layout) -> Iterator[Problem]:
 def _needs(layout: Layout) -> Iterator[Problem]:
     doc = layout.doc
     place = _whole(doc)
-    if not has(doc, "runner"):
+    if "runner" not in doc:
         hint = 'write runner = "alchemy.runner.Trainer" to say so'
         yield Problem("the config names no 'runner': it will be trained", place, hint=hint, error=False)
-    role = _role(layout.at("runner")) if has(doc, "runner") else "Trainer"
+    role = _role(layout.at("runner")) if "runner" in doc else "Trainer"
     if role is None:
         return
     sections, split = NEEDS[role]
     for section in sections:
-        if not has(doc, section):
-            near = did_you_mean(section, [k for k, _ in entries(doc) if k not in TOP_LEVEL])
+        if section not in doc:
+            near = did_you_mean(section, [k for k, _ in doc.items() if k not in TOP_LEVEL])
             yield Problem(f"{role} needs a table [{section}]", place, hint=near or f"add [{section}] with a type")
-    if has(doc, "task") and is_table(entry(doc, "task")):
+    if isinstance(doc.get("task"), Table):
         yield from _needs_split(layout, role, split)
 
 
@@ -113,7 +115,7 @@ def _needs_split(layout: Layout, role: str, split: str) -> Iterator[Problem]:
     task = layout.at("task")
     itself = task is not None and task.part is not None and not task.part.ours and "_datasets" in task.part.words
     near = did_you_mean(split, layout.splits)
-    place = where(task.table) if task else _whole(layout.doc)
+    place = task.table.where() if task else _whole(layout.doc)
     hint = near or f"add [task.datasets.{split}]"
     yield Problem(f"{role} needs the data set [task.datasets.{split}]", place, "task", hint, error=not itself)
 
@@ -124,18 +126,18 @@ def _role(slot: Slot | None) -> str | None:
     return next((role for role, names in RUNNER_NAMES.items() if slot.is_a(*names)), None)
 
 
-def _whole(doc: Any) -> str:
+def _whole(doc: Document) -> str:
     """Where something missing belongs: the file as a whole."""
-    return str(getattr(doc, "path", "") or where(doc))
+    return doc.path or doc.where()
 
 
 # -- variants
 
 
-def _variants(doc: Any) -> list[Problem]:
+def _variants(doc: Document) -> list[Problem]:
     """Variants of the file that come out equal: one of them was surely meant to differ."""
-    path = str(getattr(doc, "path", "")).partition("#")[0]
-    if not path or "variant" not in str(getattr(doc, "source", "")) or not os.path.isfile(path):
+    path = doc.path.partition("#")[0]
+    if not path or "variant" not in doc.source or not os.path.isfile(path):
         return []
     return _equal_variants(path, os.stat(path).st_mtime_ns)
 

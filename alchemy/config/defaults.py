@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from alchemy.config.slots import collect, has
+from alchemy.config.slots import collect
 from alchemy.config.tables import GIVEN
+from alchemy.config.tree import Document
 
 
-def defaults(doc: Any, roots: Sequence[str] = (".",)) -> Iterator[tuple[str, str, dict[str, str]]]:
+def defaults(doc: Document, roots: Sequence[str] = (".",)) -> Iterator[tuple[str, str, dict[str, str]]]:
     """`(section, part, {parameter: default})` of each part with typed parameters that leaves some to their defaults."""
     for slot in collect(doc, roots).slots:
         if slot.part is None or slot.part.old_style:
             continue
         hidden = {"type", "datapipe", *GIVEN.get(slot.kind, ())}
-        left = [param for param in slot.part.params if not param.required and not has(slot.table, param.name)]
+        left = [param for param in slot.part.params if not param.required and param.name not in slot.table]
         values = {param.name: param.default for param in left if param.name not in hidden}
         if values:
             yield slot.section, slot.name, values
 
 
-def rendered(doc: Any, roots: Sequence[str] = (".",)) -> str:
+def rendered(doc: Document, roots: Sequence[str] = (".",)) -> str:
     """One line a part: `optim AdamW: eps = 1e-08, amsgrad = False`."""
     rows = (
         (section, name, ", ".join(f"{k} = {v}" for k, v in values.items()))

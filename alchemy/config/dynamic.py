@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from alchemy.config.merge import has
 from alchemy.config.override import Refused, typed
 from alchemy.config.scan import Path
 from alchemy.config.seed import seed_of
-from alchemy.config.tree import Array, Document, Table, plain
+from alchemy.config.tree import Array, Document, Table
 from alchemy.config.values import dotted
 from alchemy.errors import Problem, did_you_mean
+from alchemy.registry import plain
 
 _NOT_GIVEN: Any = object()
 
@@ -118,8 +118,8 @@ def resolve(doc: Document, problems: list[Problem], *, drawn: bool) -> None:
     now = datetime.datetime.now()
     seed = seed_of(doc)
     for table, key, path, label in _recipes(doc):
-        recipe = table.peek(key) if isinstance(table, Table) else table[key]
-        if drawn == (recipe.peek("dyn") in SEEDLESS):
+        recipe = table[key]
+        if drawn == (recipe.get("dyn") in SEEDLESS):
             continue
         made = make(recipe, Source(seed, label, now), path)
         if isinstance(made, Problem):
@@ -141,8 +141,8 @@ class Made:
 
 def make(recipe: Table, source: Source, path: Path) -> Made | Problem:
     """The value that a recipe gives, or what is wrong with it."""
-    settings = {key: plain(value) for key, value in recipe.entries() if key != "dyn"}
-    name, where, section = recipe.peek("dyn"), recipe.where("dyn"), dotted(path)
+    settings = {key: plain(value) for key, value in recipe.items() if key != "dyn"}
+    name, where, section = recipe.get("dyn"), recipe.where("dyn"), dotted(path)
     function = RECIPES.get(name) if isinstance(name, str) else None
     if function is None:
         hint = did_you_mean(str(name), RECIPES) or f"there are {', '.join(RECIPES)}"
@@ -168,17 +168,17 @@ def _recipes(doc: Document) -> list[tuple[Table | Array, Any, Path, str]]:
     found: list[tuple[Table | Array, Any, Path, str]] = []
 
     def visit(node: Any, parent: Any, key: Any, path: Path, label: str) -> None:
-        if isinstance(node, Table) and has(node, "dyn"):
+        if isinstance(node, Table) and "dyn" in node:
             found.append((parent, key, path, label))
         elif isinstance(node, Table):
-            for name, item in node.entries():
+            for name, item in node.items():
                 if path or name != "sweep":
                     visit(item, node, name, (*path, name), f"{label}.{name}")
         elif isinstance(node, Array):
             for index, (name, item) in enumerate(zip(part_names(node), node, strict=True)):
                 visit(item, node, index, (*path, index), f"{label}.{name}")
 
-    for key, value in doc.entries():
+    for key, value in doc.items():
         if key != "sweep":
             visit(value, doc, key, (key,), key)
     return found
@@ -188,7 +188,7 @@ def part_names(array: Array) -> list[str]:
     """A name for each element that does not change when another is added: its type, numbered if there are several."""
     names: list[str] = []
     for index, item in enumerate(array):
-        kind = item.peek("type") if isinstance(item, Table) else None
+        kind = item.get("type") if isinstance(item, Table) else None
         name = kind.rpartition(".")[2] if isinstance(kind, str) else str(index)
         names.append(name if name not in names else f"{name}:{index}")
     return names

@@ -7,14 +7,15 @@ import sys
 from typing import Any
 
 from alchemy.config.dynamic import SEEDLESS, part_names
-from alchemy.config.merge import brief, find, has
+from alchemy.config.merge import brief, find
 from alchemy.config.scan import Path, split_key
 from alchemy.config.seed import seed_of
 from alchemy.config.tables import DEFAULT_TYPES
-from alchemy.config.tree import Array, Document, Origin, Table, plain
+from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.config.values import dotted
 from alchemy.config.write import same
 from alchemy.errors import AlchemyError, Problem, did_you_mean
+from alchemy.registry import plain
 
 _ABSENT: Any = object()
 
@@ -27,8 +28,8 @@ def explain(doc: Document, key: str) -> str:
     origin = doc.origin
     path: Path = ()
     for name in keys:
-        if isinstance(node, Table) and has(node, name):
-            origin, node = node.origins.get(name, node.origin), node.peek(name)
+        if isinstance(node, Table) and name in node:
+            origin, node = node.origin_of(name), node.get(name)
             path = (*path, name)
         elif isinstance(node, Array):
             index = find(node, name, path, "")
@@ -90,8 +91,8 @@ def _walk(doc: Document) -> dict[str, tuple[Any, Origin]]:
 
     def visit(node: Any, path: Path, origin: Origin) -> None:
         if isinstance(node, Table) and node:
-            for key, value in node.entries():
-                visit(value, (*path, key), node.origins.get(key, node.origin))
+            for key, value in node.items():
+                visit(value, (*path, key), node.origin_of(key))
         elif isinstance(node, Array) and any(isinstance(item, Table) for item in node):
             for name, item in zip(part_names(node), node, strict=True):
                 visit(item, (*path, name), item.origin if isinstance(item, Table) else origin)
@@ -103,7 +104,7 @@ def _walk(doc: Document) -> dict[str, tuple[Any, Origin]]:
 
 
 def _drawn(doc: Document) -> bool:
-    return has(doc, "seed") and doc.origins["seed"].kind == "drawn"
+    return "seed" in doc and doc.origins["seed"].kind == "drawn"
 
 
 def _from(origin: Origin | None) -> str:
@@ -133,7 +134,7 @@ def _default(node: Any, name: str, path: Path, *, last: bool) -> str:
     """What a key that no file sets stands at: the default of the part's own signature."""
     if not isinstance(node, Table):
         raise AlchemyError(f"{dotted(path)} is a value and has no key {name!r}")
-    kind = node.peek("type") or DEFAULT_TYPES.get(dotted(path))
+    kind = node.get("type") or DEFAULT_TYPES.get(dotted(path))
     if last and isinstance(kind, str):
         from alchemy.config.source import find as find_part
 

@@ -1,12 +1,13 @@
 """Config files of four formats, read as plain data and the line of every key.
 
-TOML is the first of them. JSON may hold `// comments` and a key "//" that is skipped; INI values are TOML values;
+TOML is the first of them. JSON may hold `// comments` and a key "//" that is skipped; INI is TOML with other comments;
 Python is executed, so it wants an explicit yes. What a format cannot spell: see `alchemy.config.values`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from typing import Any
 
@@ -101,7 +102,7 @@ def _json(text: str, name: str) -> Parsed:
     return Parsed(_without_remarks(data), layout.lines)
 
 
-def _without_remarks(value: Any) -> Any:
+def _without_remarks(value: object) -> Any:
     if isinstance(value, dict):
         return {key: _without_remarks(item) for key, item in value.items() if key != "//"}
     return [_without_remarks(item) for item in value] if isinstance(value, list) else value
@@ -114,9 +115,8 @@ def _toml(text: str, name: str) -> Parsed:
 
 
 def _ini(text: str, name: str) -> Parsed:
-    from alchemy.config.ini import parse_ini
-
-    return parse_ini(text, name)
+    """Sections are tables and values are TOML, so that only the comments and the colons are left to be translated."""
+    return _toml(re.sub(r"(?m)^([\w.-]+[ \t]*):", r"\1=", re.sub(r"(?m)^([ \t]*);", r"\1#", text)), name)
 
 
 def _python(text: str, name: str) -> Parsed:

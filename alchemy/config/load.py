@@ -15,7 +15,7 @@ from alchemy.config.merge import merge
 from alchemy.config.override import override
 from alchemy.config.scan import Path
 from alchemy.config.seed import settle_seed
-from alchemy.config.spelling import modern, rename, respell
+from alchemy.config.spelling import modern, rename, settle
 from alchemy.config.tree import CODE, Array, Document, Origin, Table, grow
 from alchemy.config.values import Parsed, decode, line_of
 from alchemy.errors import ConfigError, Problem, did_you_mean
@@ -41,16 +41,15 @@ def prepare_cfg(
     problems: list[Problem] = []
     doc = _document(source, variant, allow_code, problems)
     for text in overrides:
-        problem = override(doc, modern(text))
-        if problem is not None:
-            (problems if problem.error else doc.notes).append(problem)
-    doc.notes = [*respell(doc), *doc.notes]
+        problems += override(doc, modern(text))
+    settle(doc, problems)
     resolve(doc, problems, drawn=False)
     _raise(problems)
     settle_seed(doc, seed, problems)
     _raise(problems)
     resolve(doc, problems, drawn=True)
     _raise(problems)
+    doc.notes = problems
     return doc
 
 
@@ -89,8 +88,9 @@ def expand(
 
 
 def _raise(problems: list[Problem]) -> None:
-    if problems:
-        raise ConfigError(problems)
+    errors = [problem for problem in problems if problem.error]
+    if errors:
+        raise ConfigError(errors)
 
 
 # -- one file, or one mapping
@@ -128,7 +128,7 @@ def _again(doc: Document) -> Document:
 
 
 def _choose(body: Table, layer: _Layer, variant: str, name: str, problems: list[Problem]) -> dict[str, Any]:
-    delta = layer.variants.peek(variant)
+    delta = layer.variants.get(variant)
     if not isinstance(delta, Table):
         offer = f"there are {', '.join(layer.variants)}" if layer.variants else "the file has no [variant.NAME] tables"
         hint = (did_you_mean(variant, layer.variants) if variant else "") or offer
@@ -136,7 +136,7 @@ def _choose(body: Table, layer: _Layer, variant: str, name: str, problems: list[
         problems.append(Problem(message, name, hint=hint))
         return {}
     plain = delta.plain()
-    rename(delta)
+    rename(delta, problems)
     merge(body, delta, problems)
     return plain
 
@@ -164,7 +164,7 @@ def _layer(
         merge(body, lower.body, problems)
         if variant is not None:
             _choose(body, lower, variant, path, problems)
-    rename(table)
+    rename(table, problems)
     merge(body, table, problems)
     return _Layer(body, variants, parsed.source)
 
@@ -181,10 +181,10 @@ def _take_bases(table: Table, problems: list[Problem]) -> list[tuple[str, str]]:
 
 
 def _take_variants(table: Table, problems: list[Problem]) -> Table:
-    if not isinstance(table.peek("variant"), Table):
+    if not isinstance(table.get("variant"), Table):
         return Table()
     variants: Table = table.pop("variant")
-    for name, delta in variants.entries():
+    for name, delta in variants.items():
         if not isinstance(delta, Table):
             hint = f"write [variant.{name}] and its keys below"
             problems.append(Problem(f"variant.{name} must be a table", variants.where(name), hint=hint))

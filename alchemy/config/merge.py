@@ -11,32 +11,33 @@ from dataclasses import replace
 from typing import Any
 
 from alchemy.config.scan import Path
-from alchemy.config.tree import Array, Origin, Table, plain
+from alchemy.config.tree import Array, Origin, Table
 from alchemy.config.values import dotted
 from alchemy.errors import Problem, did_you_mean
+from alchemy.registry import plain
 
 
 def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) -> None:
     """Lays `delta` over `table`, in place; what cannot be done is added to `problems`."""
-    if delta.peek("delete") == "others":
-        for key in [key for key in table if not has(delta, key)]:
+    if delta.get("delete") == "others":
+        for key in [key for key in table if key not in delta]:
             del table[key]
-    for key, value in delta.entries():
+    for key, value in delta.items():
         if key == "delete" and value == "others":
             continue
-        old, origin, here = table.peek(key), delta.origins.get(key, delta.origin), (*path, key)
+        old, origin, here = table.get(key), delta.origin_of(key), (*path, key)
         if _is_deletion(value):
-            if has(table, key):
+            if key in table:
                 del table[key]
             else:
                 hint = did_you_mean(key, table)
                 problems.append(Problem(f"{dotted(here)} is not there to be deleted", str(origin), hint=hint))
-        elif isinstance(value, Table) and isinstance(old, Array) and not has(value, "dyn"):
+        elif isinstance(value, Table) and isinstance(old, Array) and "dyn" not in value:
             _patch(old, value, problems, here)
-        elif isinstance(value, Table) and not has(value, "dyn"):
+        elif isinstance(value, Table) and "dyn" not in value:
             if not isinstance(old, Table):
                 assign(table, key, Table(origin=origin), origin)
-            merge(table.peek(key), value, problems, here)
+            merge(table[key], value, problems, here)
         else:
             assign(table, key, value, origin)
 
@@ -44,11 +45,11 @@ def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) 
 def _patch(array: Array, delta: Table, problems: list[Problem], path: Path) -> None:
     """Changes, adds and deletes parts of a list."""
     doomed = []
-    for name, value in delta.entries():
-        origin, here = delta.origins.get(name, delta.origin), (*path, name)
+    for name, value in delta.items():
+        origin, here = delta.origin_of(name), (*path, name)
         index = find(array, name, path, str(origin))
         if isinstance(index, Problem):
-            if isinstance(value, Table) and has(value, "type"):
+            if isinstance(value, Table) and "type" in value:
                 array.append(value)
             else:
                 problems.append(index)
@@ -66,7 +67,7 @@ def find(array: Array, name: str, path: Path, where: str) -> int | Problem:
     """The index of the element that `name` stands for: its number, its `type`, or the last word of its `type`."""
     if name.isdecimal() and int(name) < len(array):
         return int(name)
-    full = [item.peek("type") if isinstance(item, Table) else None for item in array]
+    full = [item.get("type") if isinstance(item, Table) else None for item in array]
     known = [kind if isinstance(kind, str) else "" for kind in full]
     for names in (known, short := [kind.rpartition(".")[2] for kind in known]):
         if name and names.count(name) == 1:
@@ -80,19 +81,14 @@ def find(array: Array, name: str, path: Path, where: str) -> int | Problem:
 
 def assign(table: Table, key: str, value: Any, origin: Origin) -> None:
     """Sets a key so that its origin remembers what it overrode."""
-    if has(table, key):
-        before = table.origins.get(key, table.origin)
-        origin = replace(origin, overrode=replace(before, value_text=brief(table.peek(key))))
+    if key in table:
+        before = table.origin_of(key)
+        origin = replace(origin, overrode=replace(before, value_text=brief(table.get(key))))
     table.put(key, value, origin)
 
 
 def _is_deletion(value: Any) -> bool:
-    return isinstance(value, Table) and dict.__eq__(value, {"delete": True})
-
-
-def has(table: Table, key: str) -> bool:
-    """Whether a key is there; asking this way does not count as reading it."""
-    return dict.__contains__(table, key)
+    return isinstance(value, Table) and value == {"delete": True}
 
 
 def brief(value: Any, width: int = 60) -> str:

@@ -59,23 +59,20 @@ class Module:
 
     def own(self) -> list[str]:
         """The parts that a module offers, classes first: those it defines, and what it re-exports on purpose."""
-        shown = self.names.get("__all__")
-        listed = [n.value for n in ast.walk(shown) if isinstance(n, ast.Constant)] if isinstance(shown, ast.AST) else []
         aliased = {klass for rows in self.aliases.values() for _, klass in rows if klass not in self.aliases}
-        names = [n for n in self.public() if n not in aliased and (n in self.aliases or self._offers(n, listed))]
+        names = [n for n in self.public() if n not in aliased and (n in self.aliases or self._offers(n))]
         return sorted(names, key=lambda n: not n[:1].isupper())
 
-    def _offers(self, name: str, listed: Iterable[object]) -> bool:
-        binding = self.names[name]
-        if isinstance(binding, Import):  # a package is known by what it imports from its own modules
-            return name in listed or (
-                self.package and bool(binding.attr) and binding.module.startswith(f"{self.name}.")
-            )
-        return True
+    def _offers(self, name: str) -> bool:
+        binding, listed = self.names[name], self.names.get("__all__")
+        if not isinstance(binding, Import):
+            return True
+        if isinstance(listed, ast.List | ast.Tuple) and name in [ast.unparse(item).strip("'") for item in listed.elts]:
+            return True
+        return self.package and bool(binding.attr) and binding.module.startswith(f"{self.name}.")
 
-    def at(self, node: ast.AST | int) -> str:
+    def at(self, line: int) -> str:
         """`file:line`, relative to the working folder where that is shorter."""
-        line = node if isinstance(node, int) else getattr(node, "lineno", 1)
         return f"{shown(self.path)}:{line}"
 
 
@@ -100,11 +97,11 @@ def _folders(entries: tuple[str, ...]) -> tuple[str, ...]:
 
 def locate(name: str, roots: Sequence[str]) -> Place | None:
     """The place of a module, or None when there is none of that name."""
-    head, _, tail = name.rpartition(".")
-    if not head:
-        return _inside(_search_path(roots), tail) or _installed(tail)
-    parent = locate(head, roots)
-    return _inside(parent.folders, tail) if parent else None
+    top, *rest = name.split(".")
+    place = _inside(_search_path(roots), top) or _installed(top)
+    for piece in rest:
+        place = _inside(place.folders, piece) if place else None
+    return place
 
 
 def _inside(folders: Iterable[str], name: str) -> Place | None:
@@ -185,69 +182,56 @@ def _parse(module: Module) -> Module:
     except (OSError, ValueError, RecursionError, MemoryError) as e:
         module.error = (1, str(e))
     else:
-        for statement, sure in _statements(module.tree.body, sure=True):
-            _bind(module, statement, sure)
+        for statement in _statements(module.tree.body):
+            _bind(module, statement)
     return module
 
 
-def _statements(body: list[ast.stmt], sure: bool) -> Iterator[tuple[ast.stmt, bool]]:
-    """Every statement that can bind at module level; `sure` is False in the branches that are taken second."""
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Every statement that can bind at module level, in the order in which the first binding of a name counts."""
     for statement in body:
-        yield statement, sure
+        yield statement
         match statement:
-            case ast.If():
-                yield from _statements(statement.body, sure)
-                yield from _statements(statement.orelse, False)
+            case ast.If() | ast.With():
+                yield from _statements(statement.body)
+                yield from _statements(statement.orelse if isinstance(statement, ast.If) else [])
             case ast.Try():
-                yield from _statements(statement.body + statement.orelse + statement.finalbody, sure)
-                for handler in statement.handlers:
-                    yield from _statements(handler.body, False)
-            case ast.With():
-                yield from _statements(statement.body, sure)
+                handled = [item for handler in statement.handlers for item in handler.body]
+                yield from _statements([*statement.body, *statement.orelse, *statement.finalbody, *handled])
 
 
-def _bind(module: Module, statement: ast.stmt, sure: bool) -> None:
+def _bind(module: Module, statement: ast.stmt) -> None:
+    put = module.names.setdefault
     match statement:
         case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
-            _put(module, statement.name, statement, sure)
+            put(statement.name, statement)
             module.dynamic |= statement.name == "__getattr__"
             for decorator in statement.decorator_list:
                 _alias(module, decorator, statement.name)
         case ast.Import():
             for a in statement.names:
                 top = a.name.split(".")[0]
-                _put(module, a.asname or top, Import(a.name if a.asname else top), sure)
+                put(a.asname or top, Import(a.name if a.asname else top))
         case ast.ImportFrom():
-            _bind_from(module, statement, sure)
+            source = absolute(module, statement.module or "", statement.level)
+            for a in statement.names:
+                if a.name == "*":
+                    module.stars.append(source)
+                else:
+                    put(a.asname or a.name, Import(source, a.name))
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
-            _put(module, name, value, sure)
+            put(name, value)
             _registered_call(module, value)
-        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
-            for target, value in zip(names, values, strict=True):
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+            for target, value in zip(names, values, strict=False):
                 if isinstance(target, ast.Name):
-                    _put(module, target.id, value, sure)
+                    put(target.id, value)
         case ast.Assign(targets=[ast.Subscript(value=ast.Attribute(attr="modules"))]):
             module.dynamic = True
         case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-            _put(module, name, value, sure)
+            put(name, value)
         case ast.Expr(value=value):
             _registered_call(module, value)
-
-
-def _put(module: Module, name: str, binding: Binding, sure: bool) -> None:
-    if sure:
-        module.names[name] = binding
-    else:
-        module.names.setdefault(name, binding)
-
-
-def _bind_from(module: Module, statement: ast.ImportFrom, sure: bool) -> None:
-    source = absolute(module, statement.module or "", statement.level)
-    for a in statement.names:
-        if a.name == "*":
-            module.stars.append(source)
-        else:
-            _put(module, a.asname or a.name, Import(source, a.name), sure)
 
 
 def absolute(module: Module, name: str, level: int) -> str:

@@ -136,30 +136,18 @@ def _no_name(module_name: str, name: str, place: Place, module: Module | None, r
 
 
 def ancestors(start: Class, roots: tuple[str, ...]) -> list[Class]:
-    """The class and its ancestors in Python's own order of lookup."""
-    known: dict[str, Class] = {}
+    """The class and its ancestors, each before its own: Python's order of lookup in all but contrived cases."""
+    found: dict[str, Class] = {}
 
-    def order(klass: Class, path: tuple[str, ...]) -> list[str]:
-        known.setdefault(klass.dotted, klass)
-        if klass.dotted in path:
-            return []
-        bases = [b for b in _bases(klass, roots) if b.dotted != "builtins.object"]
-        lines = [order(base, (*path, klass.dotted)) for base in bases]
-        return [klass.dotted, *_merge([*lines, [b.dotted for b in bases]])]
+    def visit(klass: Class, path: tuple[str, ...]) -> None:
+        found.pop(klass.dotted, None)  # the last mention counts, so that it stands behind all that derive from it
+        found[klass.dotted] = klass
+        for base in _bases(klass, roots):
+            if base.dotted not in (*path, klass.dotted, "builtins.object"):
+                visit(base, (*path, klass.dotted))
 
-    return [known[dotted] for dotted in order(start, ())]
-
-
-def _merge(lines: list[list[str]]) -> list[str]:
-    """The C3 merge; where no order fits, the first that comes."""
-    merged: list[str] = []
-    lines = [line for line in lines if line]
-    while lines:
-        heads = [line[0] for line in lines]
-        head = next((h for h in heads if not any(h in line[1:] for line in lines)), heads[0])
-        merged.append(head)
-        lines = [rest for line in lines if (rest := [n for n in line if n != head])]
-    return merged
+    visit(start, ())
+    return list(found.values())
 
 
 def _bases(klass: Class, roots: tuple[str, ...]) -> Iterator[Class]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from alchemy.config.merge import assign, find, has
+from alchemy.config.merge import assign, find
 from alchemy.config.scan import Path, split_key
-from alchemy.config.tables import DEFAULT_TYPES, LATER, LOADER, NAMED_OPTIM, NOT_PASSED, SECTIONS, TOP_LEVEL, WRAPPER
+from alchemy.config.tables import DEFAULT_TYPES, LATER, NAMED_OPTIM, NOT_PASSED, SECTIONS, TOP_LEVEL
 from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.config.values import decode, dotted, literal
 from alchemy.errors import Problem, did_you_mean
+from alchemy.rules import LOADER
 
 # tables that may be opened from the command line though the file has none
 _TABLES = (*SECTIONS, *LATER)
@@ -36,8 +37,8 @@ class Refused(Exception):
         self.hint = hint
 
 
-def override(doc: Document, text: str) -> Problem | None:
-    """Applies one `key=value` to a document; a Problem says why not, or (as a warning) what is odd about it."""
+def override(doc: Document, text: str) -> list[Problem]:
+    """Applies one `key=value` to a document; tells why not, or (as a warning) what is odd about it."""
     where = f"--set {text}"
     try:
         keys, value = _split(text)
@@ -46,12 +47,12 @@ def override(doc: Document, text: str) -> Problem | None:
         if value is not None:
             return _set(doc, parent, keys, value, where)
         _delete(parent, keys)
-        return None
     except Refused as error:
-        return Problem(str(error), where, hint=error.hint)
+        return [Problem(str(error), where, hint=error.hint)]
+    return []
 
 
-def typed(text: str, old: Any) -> Any:
+def typed(text: str, old: object) -> Any:
     """The value that `text` means where `old` stands; Refused if it cannot stand there."""
     text, bare = text.strip(), False
     try:
@@ -102,7 +103,7 @@ def _split(text: str) -> tuple[list[str], str | None]:
 
 def _refuse_loading(doc: Document, key: str) -> None:
     """What decides which files and tables are read is no longer there to be changed."""
-    if key in _READ_BEFORE and not has(doc, key):  # a project may have a plain key of that name
+    if key in _READ_BEFORE and key not in doc:  # a project may have a plain key of that name
         raise Refused(f"{key} is read before overrides", _READ_BEFORE[key])
 
 
@@ -113,13 +114,13 @@ def _walk(doc: Document, keys: list[str]) -> Table | Array:
         path: Path = tuple(keys[:depth])
         if isinstance(node, Array):
             node = node[_index(node, key, path)]
-        elif isinstance(node, Table) and has(node, key):
-            node = node.peek(key)
+        elif isinstance(node, Table) and key in node:
+            node = node.get(key)
         elif isinstance(node, Table):
             if depth or key not in _TABLES:
                 raise _no_such(node, key, path)
             assign(node, key, Table(origin=COMMAND_LINE), COMMAND_LINE)
-            node = node.peek(key)
+            node = node.get(key)
         if not isinstance(node, Table | Array):
             raise Refused(f"{dotted((*path, key))} is a value and has no keys")
     return node
@@ -142,29 +143,29 @@ def _delete(parent: Table | Array, keys: list[str]) -> None:
     path: Path = tuple(keys[:-1])
     if isinstance(parent, Array):
         del parent[_index(parent, keys[-1], path)]
-    elif has(parent, keys[-1]):
+    elif keys[-1] in parent:
         del parent[keys[-1]]
     else:
         raise _no_such(parent, keys[-1], path)
 
 
-def _set(doc: Document, parent: Table | Array, keys: list[str], text: str, where: str) -> Problem | None:
+def _set(doc: Document, parent: Table | Array, keys: list[str], text: str, where: str) -> list[Problem]:
     key, path = keys[-1], tuple(keys)
     if isinstance(parent, Array):
         index = _index(parent, key, path[:-1])
         value = _fitting(text, parent[index], path)
         parent[index] = Table(value, origin=COMMAND_LINE) if isinstance(value, dict) else value
-        return None
-    old = parent.peek(key)
+        return []
+    old = parent.get(key)
     value = _fitting(text, old, path)
     if value == {"delete": True}:
         _delete(parent, keys)
-        return None
-    hint = "" if has(parent, key) else did_you_mean(key, [*parent, *(_TABLES if parent is doc else ())])
+        return []
+    hint = "" if key in parent else did_you_mean(key, [*parent, *(_TABLES if parent is doc else ())])
     assign(parent, key, value, COMMAND_LINE)
     if hint and not _is_known(parent, path):
-        return Problem(f"{dotted(path)} is a new key, it replaces nothing", where, hint=hint, error=False)
-    return None
+        return [Problem(f"{dotted(path)} is a new key, it replaces nothing", where, hint=hint, error=False)]
+    return []
 
 
 def _is_known(parent: Table, path: Path) -> bool:
@@ -179,19 +180,20 @@ def _is_known(parent: Table, path: Path) -> bool:
             return True
     if head[:2] == ["task", "datasets"] and len(head) == 3:
         return key in LOADER or key == "pipes"
-    kind = parent.peek("type") or DEFAULT_TYPES.get(section)
+    kind = parent.get("type") or DEFAULT_TYPES.get(section)
     part = find(kind) if isinstance(kind, str) else None
     if part is None:
         return False
     if head[:1] == ["optim"] and len(head) == 2 and key in NAMED_OPTIM:
         return True
-    wrapped = head[:1] == ["optim"] and part.module.startswith("torch.") and key in WRAPPER
-    return wrapped or key in part.known or (part.old_style and key in part.own_words)
+    wrapper = find("alchemy.optim.Wrapped") if head[:1] == ["optim"] and part.is_torch_optimizer else None
+    known = part.known | (wrapper.known if wrapper else frozenset())
+    return key in known or (part.old_style and key in part.own_words)
 
 
-def _fitting(text: str, old: Any, path: Path) -> Any:
+def _fitting(text: str, old: object, path: Path) -> Any:
     value = typed(text, old)
-    if isinstance(old, Table) and old and not isinstance(value, dict) and value is not None and not has(old, "dyn"):
+    if isinstance(old, Table) and old and not isinstance(value, dict) and value is not None and "dyn" not in old:
         raise Refused(f"{dotted(path)} is a table", f"set one of its keys: {', '.join(old)}")
     if isinstance(old, Array) and not isinstance(value, list | dict) and value is not None:
         name = dotted(path)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from alchemy.annotations import names_path
-from alchemy.config.slots import Layout, Slot, entries, entry, has
+from alchemy.config.slots import Layout, Slot
 from alchemy.errors import Problem, did_you_mean
 
 _NAMES = ("path", "paths", "file", "files", "datapipe")
@@ -26,7 +26,7 @@ def check_paths(layout: Layout) -> Iterator[Problem]:
         if slot.is_a("Backup"):
             yield from _backup(slot)
         elif not slot.is_a("FileLogger"):
-            for key, value in entries(slot.table):
+            for key, value in slot.table.items():
                 yield from _check_key(slot, key, value)
 
 
@@ -47,7 +47,7 @@ def _check_key(slot: Slot, key: str, value: Any) -> Iterator[Problem]:
 
 
 def _backup(slot: Slot) -> Iterator[Problem]:
-    paths = entry(slot.table, "paths", []) if has(slot.table, "paths") else []
+    paths = slot.table.get("paths", []) if "paths" in slot.table else []
     for path in paths if isinstance(paths, list) else []:
         # without a folder of that name the installed package is copied
         if isinstance(path, str) and path != "alchemy" and not exists(path):

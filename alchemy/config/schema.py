@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-from typing import Any
-
-from alchemy.annotations import annotated
+from alchemy.annotations import Schema, any_of, schema_of
 from alchemy.config.signature import Param, literal
 from alchemy.config.source import Part, parts
-from alchemy.config.tables import DEFAULT_TYPES, LATER, LISTS, LOADER, NOT_PASSED, SECTIONS, SETTINGS
+from alchemy.config.tables import DEFAULT_TYPES, LATER, LISTS, NOT_PASSED, SECTIONS, SETTINGS
+from alchemy.rules import LOADER
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
-Schema = dict[str, Any]
-
-_SIMPLE: dict[str, Schema] = {
-    "int": {"type": "integer"},
-    "float": {"type": "number"},
-    "str": {"type": "string"},
-    "bool": {"type": "boolean"},
-    "Path": {"type": "string"},
-    "None": {"type": "null"},
-    "list": {"type": "array"},
-    "List": {"type": "array"},
-    "Sequence": {"type": "array"},
-    "tuple": {"type": "array"},
-    "Tuple": {"type": "array"},
-    "dict": {"type": "object"},
-    "Dict": {"type": "object"},
-    "Mapping": {"type": "object"},
-}
 # kinds that stand inside other tables
 INNER = {"data pipe", "collate", "column", "tokenizer", "encoder", "head", "network", "search"}
 
@@ -37,11 +17,11 @@ INNER = {"data pipe", "collate", "column", "tokenizer", "encoder", "head", "netw
 def schema() -> Schema:
     """One schema for whole config files; parts of a project are allowed with any keys."""
     known = parts()
-    properties: Schema = {key: _of_annotation(text) for key, text in SETTINGS.items()}
+    properties: Schema = {key: schema_of(text) for key, text in SETTINGS.items()}
     properties["runner"] = {"type": "string", "examples": [p.path for p in known if "runner" in p.kinds]}
     for section, (kind, _) in SECTIONS.items():
         properties[section] = {"$ref": f"#/$defs/{_slug(kind)}"} if kind else _lists(section)
-    properties["optim"] = _any([properties["optim"], _several("optim")])
+    properties["optim"] = any_of(properties["optim"], _several("optim"))
     for path, kind in LISTS.items():
         if "." not in path:
             properties[path] = _list_of(kind)
@@ -131,60 +111,17 @@ def _list_of(kind: str) -> Schema:
 
 
 def _dataset() -> Schema:
-    properties = {key: _of_annotation(text) for key, text in LOADER.items()}
+    properties = {key: schema_of(text) for key, text in LOADER.items()}
     properties["pipes"] = _list_of("data pipe")
     return {"type": "object", "properties": properties}
 
 
 def _param(param: Param) -> Schema:
-    found = dict(_of_annotation(param.annotation))
+    found = dict(schema_of(param.annotation))
     default = None if param.required else literal(param.default)
     if default is not None:
         found["default"] = list(default) if isinstance(default, tuple) else default
     return found
-
-
-def _of_annotation(annotation: str) -> Schema:
-    try:
-        return _of(ast.parse(annotation, mode="eval").body) if annotation else {}
-    except (SyntaxError, ValueError):
-        return {}
-
-
-def _of(node: ast.expr) -> Schema:
-    """The schema of an annotation; an empty one, which allows everything, for what JSON cannot say."""
-    match node:
-        case ast.Constant(value=None):
-            return {"type": "null"}
-        case ast.BinOp(op=ast.BitOr(), left=left, right=right):
-            return _any([_of(left), _of(right)])
-        case ast.Subscript() if (found := annotated(node))[0] is not node:
-            return {**_of(found[0]), **{key: value for limit in found[1] for key, value in limit.schema.items()}}
-        case ast.Subscript(value=ast.Name(id=outer) | ast.Attribute(attr=outer), slice=inner):
-            return _of_subscript(outer, inner.elts if isinstance(inner, ast.Tuple) else [inner])
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return dict(_SIMPLE.get(name, {}))
-    return {}
-
-
-def _of_subscript(outer: str, items: list[ast.expr]) -> Schema:
-    if outer == "Literal":
-        return {"enum": [item.value for item in items if isinstance(item, ast.Constant)]}
-    if outer == "Optional":
-        return _any([_of(items[0]), {"type": "null"}])
-    if outer == "Union":
-        return _any([_of(item) for item in items])
-    base = dict(_SIMPLE.get(outer, {}))
-    if base.get("type") == "array" and outer not in ("tuple", "Tuple"):
-        base["items"] = _of(items[0])
-    if base.get("type") == "object" and len(items) == 2:
-        base["additionalProperties"] = _of(items[1])
-    return base
-
-
-def _any(options: list[Schema]) -> Schema:
-    flat = [inner for option in options for inner in option.get("anyOf", [option])]
-    return {} if {} in flat else {"anyOf": flat}
 
 
 def _slug(kind: str) -> str:

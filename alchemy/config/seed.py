@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TypeGuard
 
-from alchemy.config.merge import assign, brief, has
+from alchemy.config.merge import assign, brief
 from alchemy.config.override import COMMAND_LINE
 from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.errors import Problem
@@ -19,34 +19,34 @@ def settle_seed(doc: Document, seed: int | None, problems: list[Problem]) -> Non
         assign(doc, "seed", seed, COMMAND_LINE)
     plugin = _seeding(doc)
     holder: Table = doc
-    if not has(doc, "seed"):
-        if plugin is None or not has(plugin, "seed"):
+    if "seed" not in doc:
+        if plugin is None or "seed" not in plugin:
             doc.put("seed", int.from_bytes(os.urandom(4), "big") >> 1, Origin(kind="drawn"))
             return
         holder = plugin
-    if not _is_seed(holder.peek("seed")):
-        message = f"seed is {brief(holder.peek('seed'))}, not a whole number from 0 to 2**63 - 1"
+    if not _is_seed(holder.get("seed")):
+        message = f"seed is {brief(holder.get('seed'))}, not a whole number from 0 to 2**63 - 1"
         hint = "leave it out to have one drawn and recorded"
         problems.append(Problem(message, holder.where("seed"), "" if holder is doc else "plugins", hint=hint))
-    elif holder is doc and plugin is not None and has(plugin, "seed") and doc.origins["seed"].kind == "command line":
+    elif holder is doc and plugin is not None and "seed" in plugin and doc.origins["seed"].kind == "command line":
         # a seed asked for on the command line is meant for everything
-        assign(plugin, "seed", doc.peek("seed"), COMMAND_LINE)
+        assign(plugin, "seed", doc.get("seed"), COMMAND_LINE)
 
 
 def seed_of(doc: Document) -> int:
     """The seed of a settled document: its own, else the Seeding plugin's."""
     plugin = _seeding(doc)
-    seed = doc.peek("seed") if has(doc, "seed") or plugin is None else plugin.peek("seed")
+    seed = doc.get("seed") if "seed" in doc or plugin is None else plugin.get("seed")
     return seed if _is_seed(seed) else 0
 
 
 def _seeding(doc: Document) -> Table | None:
-    plugins = doc.peek("plugins")
+    plugins = doc.get("plugins")
     for plugin in plugins if isinstance(plugins, Array) else ():
-        if isinstance(plugin, Table) and str(plugin.peek("type")).rpartition(".")[2] == "Seeding":
+        if isinstance(plugin, Table) and str(plugin.get("type")).rpartition(".")[2] == "Seeding":
             return plugin
     return None
 
 
-def _is_seed(value: Any) -> bool:
+def _is_seed(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,8 +41,8 @@ def parameters_of(node: ast.ClassDef | Function, module: Module) -> tuple[list[P
     if function is not None:
         params, takes_kwargs = function_parameters(function, module, bound=True)
         return params, takes_kwargs, True
-    if any(_is_dataclass(d) for d in node.decorator_list) or any(map(_is_named_tuple, node.bases)):
-        return list(_fields(node, module)), False, True
+    if is_dataclass(node) or any(map(_is_named_tuple, node.bases)):
+        return [param for param in fields_of(node, module).values() if param is not None], False, True
     if any(isinstance(item, ast.Assign) and _names_init(item) for item in node.body):
         return [], True, True
     return [], False, False
@@ -120,9 +119,11 @@ def _is_overload(node: Function) -> bool:
     return any(ast.unparse(d).endswith("overload") for d in node.decorator_list)
 
 
-def _is_dataclass(decorator: ast.expr) -> bool:
-    target = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return ast.unparse(target).rpartition(".")[2] == "dataclass"
+def is_dataclass(node: ast.ClassDef) -> bool:
+    """Whether the constructor of a class is made of its fields and those of its ancestors."""
+    targets = [decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in node.decorator_list]
+    named = any(ast.unparse(target).rpartition(".")[2] == "dataclass" for target in targets)
+    return named and _constructor(node) is None
 
 
 def _is_named_tuple(base: ast.expr) -> bool:
@@ -133,12 +134,15 @@ def _names_init(item: ast.Assign) -> bool:
     return any(isinstance(t, ast.Name) and t.id in ("__init__", "__new__") for t in item.targets)
 
 
-def _fields(node: ast.ClassDef, module: Module) -> Iterator[Param]:
+def fields_of(node: ast.ClassDef, module: Module) -> dict[str, Param | None]:
+    """The fields of a dataclass or a named tuple; None for one that the constructor does not take."""
+    found: dict[str, Param | None] = {}
     for item in node.body:
         match item:
             case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=value):
-                if "ClassVar" not in ast.unparse(annotation) and not _no_init(value):
-                    yield _param(name, annotation, _field_default(value), module)
+                if "ClassVar" not in ast.unparse(annotation):
+                    found[name] = None if _no_init(value) else _param(name, annotation, _field_default(value), module)
+    return found
 
 
 def _no_init(value: ast.expr | None) -> bool:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import ast
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from alchemy.config.modules import locate, read
 from alchemy.config.signature import literal
-from alchemy.config.source import KINDS, Gap, Part, look, project_words
+from alchemy.config.source import KINDS, Gap, Part, find, look, project_words
 from alchemy.config.tables import (
+    BUILT_BY_LOADER,
     DEFAULT_TYPES,
     INNER_TYPES,
     LISTS,
     NAMES_CODE,
     NOT_PASSED,
-    OWN_TYPES,
     SAMPLERS,
     SECTIONS,
 )
+from alchemy.config.tree import Array, Document, Table
 from alchemy.errors import Problem
 
 
@@ -29,14 +31,19 @@ class Slot:
     """One table with a `type`: what kind of part it wants, and the part that was found for it."""
 
     section: str
-    table: Any
+    table: Table
     kind: str = ""
     part: Part | None = None
     parent: Slot | None = None
 
     @property
     def name(self) -> str:
-        return self.part.name if self.part else str(entry(self.table, "type", "")).rpartition(".")[2]
+        return self.part.name if self.part else str(self.table.get("type", "")).rpartition(".")[2]
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is known to be a part of alchemy."""
+        return self.part is not None and self.part.ours
 
     @property
     def order(self) -> int:
@@ -44,16 +51,26 @@ class Slot:
         last = self.section.rpartition(".")[2]
         return int(last) if last.isdigit() else 0
 
+    @property
+    def built_by_loader(self) -> bool:
+        """Whether it is a sampler or the like, in the table of a split."""
+        key = self.section.removeprefix(f"{self.parent.section}.").partition(".")[0] if self.parent else ""
+        return self.parent is not None and self.parent.is_split and key in BUILT_BY_LOADER
+
+    @property
+    def is_split(self) -> bool:
+        return self.section.startswith("task.datasets.") and self.kind == "" and self.parent is None
+
     def is_a(self, *names: str) -> bool:
         return self.part.is_a(*names) if self.part else self.name in names
 
     def problem(self, message: str, key: str = "", *, hint: str = "", error: bool = True) -> Problem:
-        return Problem(message, where=where(self.table, key), section=self.section, hint=hint, error=error)
+        return Problem(message, where=self.table.where(key), section=self.section, hint=hint, error=error)
 
     def value(self, key: str) -> Any:
         """What the part will get for `key`: the config's value, or the default that its source shows."""
-        if has(self.table, key):
-            return entry(self.table, key)
+        if key in self.table:
+            return self.table[key]
         param = self.part.param(key) if self.part else None
         return None if param is None or param.required else literal(param.default)
 
@@ -62,7 +79,7 @@ class Slot:
 class Layout:
     """All parts of a config, and what was wrong with how they are written down."""
 
-    doc: Any
+    doc: Document
     roots: tuple[str, ...]
     slots: list[Slot] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -79,152 +96,170 @@ class Layout:
         return [s for s in self.slots if s.kind == kind and s.parent is None]
 
     @property
-    def splits(self) -> dict[str, Any]:
-        task = entry(self.doc, "task", None)
-        datasets = entry(task, "datasets", None) if is_table(task) else None
-        return {k: v for k, v in entries(datasets) if is_table(v)} if is_table(datasets) else {}
+    def splits(self) -> dict[str, Table]:
+        datasets = self.doc.table("task").table("datasets")
+        return {split: table for split, table in datasets.items() if isinstance(table, Table)}
+
+    def own_method(self, section: str, name: str) -> ast.FunctionDef | None:
+        """A method of the part at `section` that the project has written itself."""
+        slot = self.at(section)
+        found = slot.part.method(name) if slot and slot.part else None
+        return found[1] if found and not found[0].dotted.startswith("alchemy.") else None
 
     @cached_property
     def words(self) -> frozenset[str]:
         """Every word in the source of the project's own parts and of the modules that they import."""
         found: set[str] = set()
-        for name in {s.part.module for s in self.slots if s.part and not _foreign(s.part)}:
-            place = locate(name, self.roots)
-            module = read(name, place) if place else None
-            if module is not None:
-                found |= project_words(module, self.roots)
+        for name in {s.part.module for s in self.slots if s.part}:
+            if name.split(".")[0] not in ("alchemy", "torch", "transformers", "torchvision", "timm"):
+                found |= project_words(name, self.roots)
         return frozenset(found)
 
 
-def collect(doc: Any, roots: Sequence[str]) -> Layout:
+def collect(doc: Document, roots: Sequence[str]) -> Layout:
     """Finds every part that the config names."""
     layout = Layout(doc, tuple(roots))
-    runner = entry(doc, "runner", None)
-    if isinstance(runner, str):
-        _add(layout, Slot("runner", {"type": runner}, "runner"), where(doc, "runner"))
+    if isinstance(doc.get("runner"), str):
+        _add(layout, Slot("runner", Table({"type": doc["runner"]}, origin=doc.origin_of("runner")), "runner"))
     for section, (kind, needs_type) in SECTIONS.items():
-        table = entry(doc, section, None)
-        if is_table(table):
-            if section == "optim" and (is_several(table) or _is_mixed(table)):
-                _collect_several(layout, section, table, kind)
-            elif needs_type or (kind and has(table, "type") and not _own_word(layout, section, table)):
+        table = doc.get(section)
+        if isinstance(table, Table):
+            if section == "optim" and _names_several(table):
+                _add_several(layout, section, table, kind)
+            elif needs_type or (kind and "type" in table and not _own_word(layout, section, table)):
                 _add(layout, Slot(section, table, kind))
         elif table is not None:
-            _wrong(layout, f"[{section}] must be a table", where(doc, section), section)
+            layout.problems.append(Problem(f"[{section}] must be a table", doc.where(section), section))
     for section, kind in LISTS.items():
-        _collect_list(layout, doc, section, kind)
-    task = entry(doc, "task", None)
-    datasets = entry(task, "datasets", None) if is_table(task) else None
-    for split, table in entries(datasets) if is_table(datasets) else ():
-        if not is_table(table):
-            _wrong(layout, f"the split {split!r} must be a table", where(datasets, split), f"task.datasets.{split}")
-        elif has(table, "pipes"):
-            _collect_list(layout, table, f"task.datasets.{split}.pipes", "data pipe")
-    for split, table in layout.splits.items():
-        slots = Slot(f"task.datasets.{split}", table)
-        _nested(layout, slots, skip=("pipes",))
-        _named_code(layout, slots)
-    for slot in list(layout.slots):
-        if slot.parent is None:
-            _nested(layout, slot, skip=NOT_PASSED.get(slot.section, ()))
-            _owned(layout, slot)
-        _named_code(layout, slot)
+        head = section.rpartition(".")[0]
+        _add_list(layout, doc.table(head) if head else doc, section, kind)
+    datasets = doc.table("task").table("datasets")
+    for split, table in datasets.items():
+        section = f"task.datasets.{split}"
+        if isinstance(table, Table):
+            _add_list(layout, table, f"{section}.pipes", "data pipe")
+        else:
+            layout.problems.append(Problem(f"the split {split!r} must be a table", datasets.where(split), section))
+    splits = [Slot(f"task.datasets.{split}", table) for split, table in layout.splits.items()]
+    for slot in [*splits, *layout.slots]:
+        _add_nested(layout, slot)
+    for slot in [*splits, *layout.slots]:
+        _add_untyped(layout, slot)
+        layout.problems += _named_code(layout, slot)
     return layout
 
 
-def is_several(table: Any) -> bool:
+def is_several(table: dict[str, Any]) -> bool:
     """Whether [optim] holds several optimisers, each in a table with a name of its own."""
-    return bool(table) and not has(table, "type") and all(is_table(inner) for _, inner in entries(table))
+    return bool(table) and "type" not in table and all(isinstance(inner, dict) for inner in table.values())
 
 
-def _is_mixed(table: Any) -> bool:
-    """Whether it holds several optimisers, and beside them what was meant for each."""
-    return not has(table, "type") and any(is_table(inner) and has(inner, "type") for _, inner in entries(table))
+def _names_several(table: Table) -> bool:
+    """Whether it does, or is meant to: beside them it may hold what was meant for each."""
+    some = any(isinstance(inner, Table) and "type" in inner for inner in table.values())
+    return is_several(table) or (some and "type" not in table)
 
 
-def _collect_several(layout: Layout, section: str, table: Any, kind: str) -> None:
-    for name, inner in entries(table):
-        if is_table(inner):
-            _add(layout, Slot(f"{section}.{name}", inner, kind), where(table, name))
+def _add_several(layout: Layout, section: str, table: Table, kind: str) -> None:
+    for name, inner in table.items():
+        if isinstance(inner, Table):
+            _add(layout, Slot(f"{section}.{name}", inner, kind))
         else:
             text = f"beside the tables [{section}.NAME], [{section}] holds nothing else: move {name!r} into them"
-            _wrong(layout, text, where(table, name), section)
+            layout.problems.append(Problem(text, table.where(name), section))
 
 
-def _own_word(layout: Layout, section: str, table: Any) -> bool:
+def _own_word(layout: Layout, section: str, table: Table) -> bool:
     """Whether an old-style model reads the table itself and names its loss in a word of its own: `type = "ce"`."""
     model = layout.at("model")
-    if section != "criterion" or model is None or "." in str(entry(table, "type")):
+    if section != "criterion" or model is None or "." in str(table["type"]):
         return False
     return model.part is None or model.part.old_style
 
 
-def _collect_list(layout: Layout, owner: Any, section: str, kind: str) -> None:
-    head, _, key = section.rpartition(".")
-    if head in SECTIONS:
-        owner = entry(owner, head, None)
-    if not is_table(owner) or not has(owner, key):
-        return
-    items = entry(owner, key)
+def _add_list(layout: Layout, owner: Table, section: str, kind: str) -> None:
+    key = section.rpartition(".")[2]
+    items = owner.get(key, [])
     if not isinstance(items, list):
-        _wrong(layout, f"{key!r} must be a list of tables", where(owner, key), section, '[{ type = "..." }, ...]')
+        text, hint = f"{key!r} must be a list of tables", '[{ type = "..." }, ...]'
+        layout.problems.append(Problem(text, owner.where(key), section, hint))
         return
     for i, item in enumerate(items):
-        if is_table(item):
-            _add(layout, Slot(f"{section}.{i}", item, kind), where(item) or where(owner, key))
+        if isinstance(item, Table):
+            _add(layout, Slot(f"{section}.{i}", item, kind))
         else:
-            text = f"{_article(kind)} must be a table, not {item!r}"
-            _wrong(layout, text, where(owner, key), f"{section}.{i}", f'write {{ type = "{item}" }}')
+            text, hint = f"{_article(kind)} must be a table, not {item!r}", f'write {{ type = "{item}" }}'
+            layout.problems.append(Problem(text, owner.where(key), f"{section}.{i}", hint))
 
 
-def _nested(layout: Layout, parent: Slot, skip: tuple[str, ...]) -> None:
+def _add(layout: Layout, slot: Slot) -> None:
+    """Looks the part of a slot up, and notes what is wrong with its `type`."""
+    layout.slots.append(slot)
+    dotted = slot.table.get("type", DEFAULT_TYPES.get(slot.section))
+    listed = f"`alchemy parts {shlex.quote(slot.kind)}` lists what"
+    if dotted is None and "type" not in slot.table:
+        hint = f'write type = "package.module.Class"; {listed} there is'
+        layout.problems.append(slot.problem(f"{_article(slot.kind)} needs a 'type'", "type", hint=hint))
+    elif not isinstance(dotted, str):
+        hint = "write it like 'package.module.Class'"
+        layout.problems.append(slot.problem(f"'type' must be a text, not {dotted!r}", "type", hint=hint))
+    else:
+        found = look(dotted, layout.roots, base=KINDS[slot.kind][0].rpartition(".")[2])
+        if isinstance(found, Gap):
+            layout.problems += _gap_problem(found, dotted, slot)
+            return
+        slot.part = found
+        wrong = _wrong_kind(found, slot.kind)
+        if wrong:
+            layout.problems.append(slot.problem(f"{dotted!r} is {wrong}", "type", hint=f"{listed} fits here"))
+
+
+def _add_nested(layout: Layout, parent: Slot) -> None:
     """Parts inside the table of a part, such as a collate or an encoder; what they mean is the parent's business."""
-    for section, table in _inner_tables(parent.table, parent.section, skip=skip):
-        dotted = entry(table, "type", None)
+    skip = ("pipes",) if parent.is_split else NOT_PASSED.get(parent.section, ())
+    for section, table in _inner_tables(parent.table, parent.section, skip):
+        dotted = table.get("type")
         if isinstance(dotted, str) and "." in dotted:
-            found = look(dotted, layout.roots)
+            slot, found = Slot(section, table, parent=parent), look(dotted, layout.roots)
             if isinstance(found, Part):
-                layout.slots.append(Slot(section, table, "", found, parent))
-                _untyped(layout, layout.slots[-1])
-            elif found.reason != "unreadable":
-                sure = parent.kind == "" or (parent.part is not None and not parent.part.old_style)
-                layout.problems.append(_gap_problem(found, dotted, section, where(table, "type"), error=sure))
+                slot.part = found
+                layout.slots.append(slot)
+            else:
+                sure = parent.is_split or (parent.part is not None and not parent.part.old_style)
+                layout.problems += _gap_problem(found, dotted, slot, error=sure)
 
 
-def _untyped(layout: Layout, slot: Slot) -> None:
+def _inner_tables(value: Table | Array, section: str, skip: tuple[str, ...] = ()) -> Iterator[tuple[str, Table]]:
+    for key, item in value.items() if isinstance(value, Table) else enumerate(value):
+        if isinstance(item, Table | Array) and key not in skip:
+            path = f"{section}.{key}"
+            if isinstance(item, Table) and "type" in item:
+                yield path, item
+            yield from _inner_tables(item, path)
+
+
+def _add_untyped(layout: Layout, slot: Slot) -> None:
     """Tables that need not say their type, since the part around them knows it."""
-    for (path, key), default in INNER_TYPES.items():
-        found, inner = look(default, layout.roots), entry(slot.table, key, None)
-        if entry(slot.table, "type") == path and isinstance(found, Part) and is_table(inner):
-            rows = [(name, table) for name, table in entries(inner) if is_table(table) and not has(table, "type")]
-            layout.slots += [Slot(f"{slot.section}.{key}.{name}", table, "", found, slot) for name, table in rows]
-
-
-def _owned(layout: Layout, slot: Slot) -> None:
-    """Tables without a type that are the arguments of a class which only the part around them builds."""
     line = (f"{slot.part.module}.{slot.part.name}", *slot.part.bases) if slot.part else ()
-    for (path, key), default in OWN_TYPES.items():
-        inner = entry(slot.table, key, None)
-        if path in line and is_table(inner):
-            found = look(default, layout.roots)
-            if isinstance(found, Part):
-                layout.slots.append(Slot(f"{slot.section}.{key}", inner, "", found, slot))
+    for (path, key), (default, each) in INNER_TYPES.items():
+        inner = slot.table.table(key)
+        tables = {f"{key}.{name}": item for name, item in inner.items()} if each else {key: slot.table.get(key)}
+        for name, table in tables.items() if path in line else ():
+            if isinstance(table, Table) and "type" not in table:
+                layout.slots.append(Slot(f"{slot.section}.{name}", table, "", find(default, layout.roots), slot))
 
 
-def _named_code(layout: Layout, slot: Slot) -> None:
+def _named_code(layout: Layout, slot: Slot) -> Iterator[Problem]:
     """Functions and classes that a table names by their import path alone: `fn = "src.text.split"`."""
-    for key in NAMES_CODE:
-        dotted = entry(slot.table, key, None)
-        ours = slot.part.ours if slot.part else slot.kind == ""
-        if isinstance(dotted, str) and ours:
-            found = look(dotted, layout.roots)
-            if isinstance(found, Gap) and found.reason not in ("unreadable", "syntax"):
-                why = "it is not an import path" if found.reason == "form" else found.message
-                _wrong(layout, f"{key} = {dotted!r}: {why}", where(slot.table, key), slot.section, found.hint)
-            elif key in SAMPLERS and _is_function(found, dotted):
-                hint = "name a class, such as torch.utils.data.RandomSampler"
-                text = f"{key} = {dotted!r} is a function, and cannot be iterated over"
-                _wrong(layout, text, where(slot.table, key), slot.section, hint)
+    for key in NAMES_CODE if slot.ours or slot.is_split else ():
+        dotted = slot.table.get(key)
+        found = look(dotted, layout.roots) if isinstance(dotted, str) else None
+        if isinstance(found, Gap) and found.reason not in ("unreadable", "syntax"):
+            why = "it is not an import path" if found.reason == "form" else found.message
+            yield slot.problem(f"{key} = {dotted!r}: {why}", key, hint=found.hint)
+        elif found is not None and key in SAMPLERS and _is_function(found, str(dotted)):
+            hint = "name a class, such as torch.utils.data.RandomSampler"
+            yield slot.problem(f"{key} = {dotted!r} is a function, and cannot be iterated over", key, hint=hint)
 
 
 def _is_function(found: Part | Gap, dotted: str) -> bool:
@@ -232,98 +267,26 @@ def _is_function(found: Part | Gap, dotted: str) -> bool:
     return found.function if isinstance(found, Part) else dotted.split(".")[0] in sys.stdlib_module_names
 
 
-def _inner_tables(value: Any, section: str, skip: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    rows = entries(value) if is_table(value) else enumerate(value)
-    for key, item in rows:
-        if isinstance(item, dict | list) and key not in skip:
-            path = f"{section}.{key}"
-            if isinstance(item, dict) and has(item, "type"):
-                yield path, item
-            yield from _inner_tables(item, path)
-
-
-def _add(layout: Layout, slot: Slot, fallback: str = "") -> None:
-    """Looks the part of a slot up, and notes what is wrong with its `type`."""
-    layout.slots.append(slot)
-    place = where(slot.table, "type") or where(slot.table) or fallback
-    if not has(slot.table, "type") and slot.section not in DEFAULT_TYPES:
-        hint = f'write type = "package.module.Class"; `alchemy parts {_slug(slot.kind)}` lists what there is'
-        _wrong(layout, f"{_article(slot.kind)} needs a 'type'", place, slot.section, hint)
-        return
-    dotted = entry(slot.table, "type", DEFAULT_TYPES.get(slot.section))
-    if not isinstance(dotted, str):
-        hint = "write it like 'package.module.Class'"
-        _wrong(layout, f"'type' must be a text, not {dotted!r}", place, slot.section, hint)
-        return
-    found = look(dotted, layout.roots, base=KINDS[slot.kind][0].rpartition(".")[2])
-    if isinstance(found, Gap):
-        if found.reason != "unreadable":
-            layout.problems.append(_gap_problem(found, dotted, slot.section, place))
-        return
-    slot.part = found
-    wrong = _wrong_kind(found, slot.kind)
-    if wrong:
-        hint = f"`alchemy parts {_slug(slot.kind)}` lists what fits here"
-        _wrong(layout, f"{dotted!r} is {wrong}", place, slot.section, hint)
-
-
 def _wrong_kind(part: Part, kind: str) -> str:
     """What a part is in place of what was wanted; nothing when it fits or its ancestors do not tell."""
-    if kind in part.kinds or not part.complete:
+    foreign = {"optim": part.is_torch_optimizer, "model": part.is_plain_model, "loss": not part.kinds}
+    if kind in part.kinds or not part.complete or foreign.get(kind):
         return ""
-    if kind == "optim" and part.module.startswith("torch.") and not part.is_torch_optimizer:
+    if kind == "optim" and part.module.startswith("torch."):
         return "not an optimiser"
-    if kind == "loss" and not part.kinds:
-        return ""  # any callable or nn.Module
-    if (kind == "optim" and part.is_torch_optimizer) or (kind == "model" and part.is_plain_model):
-        return ""
-    if part.kinds:
-        return f"{_article(' and '.join(sorted(part.kinds)))}, not {_article(kind)}"
-    return f"not {_article(kind)}"
+    known = f"{_article(' and '.join(sorted(part.kinds)))}, " if part.kinds else ""
+    return f"{known}not {_article(kind)}"
 
 
 def _article(word: str) -> str:
     return f"an {word}" if word[0] in "aeiou" else f"a {word}"
 
 
-def _slug(kind: str) -> str:
-    return f"'{kind}'" if " " in kind else kind
-
-
-def _gap_problem(gap: Gap, dotted: str, section: str, place: str, *, error: bool = True) -> Problem:
+def _gap_problem(gap: Gap, dotted: str, slot: Slot, *, error: bool = True) -> list[Problem]:
+    place = slot.table.where("type")
+    if gap.reason == "unreadable":
+        return []
     if gap.reason == "syntax":
-        return Problem(gap.message, gap.where, section, f"type = {dotted!r} at {place} needs it", error)
+        return [Problem(gap.message, gap.where, slot.section, f"type = {dotted!r} at {place} needs it", error)]
     message = gap.message if gap.reason == "form" else f"unknown type {dotted!r}: {gap.message}"
-    return Problem(message, place, section, gap.hint, error)
-
-
-def _wrong(layout: Layout, message: str, place: str, section: str, hint: str = "") -> None:
-    layout.problems.append(Problem(message, place, section, hint))
-
-
-def _foreign(part: Part) -> bool:
-    return part.ours or part.module.split(".")[0] in ("torch", "transformers", "torchvision", "timm")
-
-
-# -- reading a tree without counting as a reader
-
-
-def is_table(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def has(table: Any, key: str) -> bool:
-    return dict.__contains__(table, key)
-
-
-def entry(table: Any, key: str, default: Any = None) -> Any:
-    return dict.get(table, key, default)
-
-
-def entries(table: Any) -> list[tuple[str, Any]]:
-    return list(dict.items(table))
-
-
-def where(table: Any, key: str = "") -> str:
-    find = getattr(table, "where", None)
-    return str(find(key)) if callable(find) else ""
+    return [Problem(message, place, slot.section, gap.hint, error)]

@@ -11,7 +11,7 @@ from typing import Any
 
 from alchemy.config.modules import Module, absolute, locate, read
 from alchemy.config.names import PLAIN_BASES, Class, Gap, ancestors, lookup
-from alchemy.config.signature import Param, literal, parameters_of, words_in
+from alchemy.config.signature import Param, fields_of, is_dataclass, literal, parameters_of, words_in
 from alchemy.config.tables import DEFAULT_TYPES, GIVEN, MODULES
 from alchemy.registry import is_registered
 
@@ -159,7 +159,7 @@ class Part:
 
 def find(dotted: str, roots: Sequence[str] = (".",)) -> Part | None:
     """The part that a `type` names, or None when it cannot be found or read; `look` says why."""
-    found = look(dotted, roots)
+    found = look(dotted, roots) if dotted else None
     return found if isinstance(found, Part) else None
 
 
@@ -197,7 +197,7 @@ def _part(found: Class, dotted: str, roots: tuple[str, ...]) -> Part | Gap:
         readable=readable,
         function=not isinstance(node, ast.ClassDef),
         doc=ast.get_docstring(node) or "",
-        where=module.at(node),
+        where=module.at(node.lineno),
         path=dotted,
         bases=tuple(c.dotted for c in line[1:]),
         registered=tuple(b.rpartition(".")[2] for rows in module.aliases.values() for b, c in rows if c == name),
@@ -214,8 +214,19 @@ def _constructor(line: list[Class]) -> tuple[list[Param], bool, bool]:
             return [], True, False
         params, takes_kwargs, has_one = _own_parameters(klass)
         if has_one:
+            if isinstance(klass.node, ast.ClassDef) and is_dataclass(klass.node):
+                params = _dataclass_fields(line)
             return params, takes_kwargs, True
     return [], False, True
+
+
+def _dataclass_fields(line: list[Class]) -> list[Param]:
+    """Its own, then those of the ancestors that are dataclasses too; the nearest says what a name is."""
+    found: dict[str, Param | None] = {}
+    for klass in line:
+        if isinstance(klass.node, ast.ClassDef) and klass.module is not None and is_dataclass(klass.node):
+            found = {**found, **{n: p for n, p in fields_of(klass.node, klass.module).items() if n not in found}}
+    return [param for param in found.values() if param is not None]
 
 
 def _own_parameters(klass: Class) -> tuple[list[Param], bool, bool]:
@@ -227,21 +238,20 @@ def _own_parameters(klass: Class) -> tuple[list[Param], bool, bool]:
 # -- the project around a part, and the parts that alchemy has
 
 
-def project_words(module: Module, roots: Sequence[str], limit: int = 60) -> frozenset[str]:
+def project_words(name: str, roots: Sequence[str], limit: int = 60) -> set[str]:
     """The words of a project's module and of the modules of the same package that it imports, in turn."""
-    top = module.name.split(".")[0]
-    queue, seen, words = [module], {module.name}, set()
-    while queue and len(seen) < limit:
-        here = queue.pop(0)
-        words |= words_in(here.tree)
-        for node in ast.walk(here.tree):
-            for name in _imports(here, node):
-                place = locate(name, roots) if name.split(".")[0] == top and name not in seen else None
-                seen.add(name)
-                nearby = read(name, place) if place else None
-                if nearby is not None and nearby.error is None:
-                    queue.append(nearby)
-    return frozenset(words)
+    top = name.split(".")[0]
+    queue, words = [name], set()
+    for name in queue:  # which grows on the way
+        place = locate(name, roots)
+        module = read(name, place) if place else None
+        if module is None or module.error is not None:
+            continue
+        words |= words_in(module.tree)
+        named = [found for node in ast.walk(module.tree) for found in _imports(module, node)]
+        new = [found for found in dict.fromkeys(named) if found.split(".")[0] == top and found not in queue]
+        queue += new[: limit - len(queue)]
+    return words
 
 
 def _imports(module: Module, node: ast.AST) -> list[str]:

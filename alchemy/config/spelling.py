@@ -3,125 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from alchemy.config.merge import brief, has
+from alchemy.config.merge import brief
 from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.errors import Problem
 
-
-@dataclass(frozen=True)
-class Old:
-    """A key that was renamed. `section` is a table or a list of parts; "" is the top level."""
-
-    section: str
-    old: str
-    new: str
-
-
-OLD_SPELLINGS = (
-    Old("sched", "lr_warmup_steps", "num_warmup_steps"),
-    Old("plugins", "use_determininstic_algorithms", "use_deterministic_algorithms"),
+# section (a table, or a list of parts), old name, new name
+_OLD = (
+    ("sched", "lr_warmup_steps", "num_warmup_steps"),
+    ("plugins", "use_determininstic_algorithms", "use_deterministic_algorithms"),
 )
 
 # keys that do nothing at the top level
-MISPLACED = {
+_MISPLACED = {
     "use_determininstic_algorithms": "write use_deterministic_algorithms in the table of alchemy.plugins.Seeding",
     "use_deterministic_algorithms": "write it in the table of alchemy.plugins.Seeding",
 }
 
 
-def rename(layer: Table) -> None:
+def rename(layer: Table, notes: list[Problem]) -> None:
     """Gives the old spellings of one layer their new names, so that what a later layer says goes before it."""
-    for row in OLD_SPELLINGS:
-        for table in _tables(layer.peek(row.section), row.section):
-            if has(table, row.old) and not has(table, row.new):
-                _rename(table, row)
+    for section, old, new in _OLD:
+        for place, table in _tables(layer.get(section), section):
+            if old not in table or (new in table and _is_own(table)):
+                continue
+            use = f"{new!r} is given too, and used" if new in table else f"its value {brief(table[old])} is used"
+            message, hint = f"{old!r} is the old spelling of {new!r}; {use}", f"rename it to {new!r}"
+            notes.append(Problem(message, table.where(old), place, hint, error=False))
+            _rename(table, old, new)
 
 
-def respell(doc: Document) -> list[Problem]:
-    """Settles the old spellings of a whole config, and tells of each."""
-    notes = []
-    rename(doc)
-    for row in OLD_SPELLINGS:
-        found = doc.peek(row.section)
-        for index, table in enumerate(_tables(found, row.section)):
-            section = f"{row.section}.{index}" if isinstance(found, Array) else row.section
-            notes += [_note(row, place, section, use) for place, use in _settle(table, row)]
-    for key, hint in MISPLACED.items():
-        if has(doc, key):
+def settle(doc: Document, notes: list[Problem]) -> None:
+    """A project's own part may read the old name itself: there it stays beside the new one."""
+    rename(doc, notes)
+    for section, old, new in _OLD:
+        for _, table in _tables(doc.get(section), section):
+            if new in table and _is_own(table) and any(o.spelt == old for o in _story(table.origin_of(new))):
+                table.put(old, table[new], table.origin_of(new))
+    for key, hint in _MISPLACED.items():
+        if key in doc:
             notes.append(Problem(f"{key!r} does nothing here", doc.where(key), hint=hint, error=False))
-    return notes
 
 
 def modern(override: str) -> str:
     """An override with its key in the spelling of today: `sched.lr_warmup_steps=5` sets `sched.num_warmup_steps`."""
     key, equals, value = override.partition("=")
     names = key.strip().split(".")
-    for row in OLD_SPELLINGS:
-        if names[0].removeprefix("~") == row.section and names[-1] == row.old:
-            return ".".join([*names[:-1], row.new]) + equals + value
+    for section, old, new in _OLD:
+        if names[0].removeprefix("~") == section and names[-1] == old:
+            return ".".join([*names[:-1], new]) + equals + value
     return override
 
 
-def _tables(found: Any, section: str) -> list[Table]:
+def _tables(found: object, section: str) -> Iterator[tuple[str, Table]]:
     """The tables of a section: itself, or its parts, which a delta gives by name."""
     if isinstance(found, Table) and section != "plugins":
-        return [found]
-    items = [item for _, item in found.entries()] if isinstance(found, Table) else found
-    if not isinstance(items, list):
-        return []
-    # an empty table in place of what is none keeps the numbers of the others
-    return [item if isinstance(item, Table) else Table() for item in items]
+        yield section, found
+    elif isinstance(found, Table | Array):
+        for name, item in found.items() if isinstance(found, Table) else enumerate(found):
+            if isinstance(item, Table):
+                yield f"{section}.{name}", item
 
 
-def _rename(table: Table, row: Old) -> None:
+def _is_own(table: Table) -> bool:
+    kind = table.get("type")
+    return isinstance(kind, str) and not kind.startswith("alchemy.")
+
+
+def _rename(table: Table, old: str, new: str) -> None:
     """In its place, so that the order of the keys stays."""
-    entries = [(key, item, table.origins.get(key, table.origin)) for key, item in table.entries()]
+    rows = [(key, item, table.origin_of(key)) for key, item in table.items() if key != old or new not in table]
     table.clear()
-    for key, item, origin in entries:
-        if key == row.old:
-            key, origin = row.new, replace(origin, spelt=row.old)
-        table.put(key, item, origin)
-
-
-def _settle(table: Table, row: Old) -> list[tuple[str, str]]:
-    """Where the old name was used in a table, and what becomes of it there."""
-    if not has(table, row.new):
-        return []
-    value, top = table.peek(row.new), table.origins.get(row.new, table.origin)
-    story = list(_story(top))
-    places = [(str(o), _use(value, row, last=o is top)) for o in story if o.spelt == row.old]
-    kind = table.peek("type")
-    # a project's own part may read the old name itself, so there it is kept beside the new one
-    keep = isinstance(kind, str) and not kind.startswith("alchemy.")
-    if has(table, row.old):
-        places.append((table.where(row.old), _use(value, row, last=table.peek(row.old) == value)))
-        if not keep:
-            del table[row.old]
-    if any(origin.spelt == row.old for origin in story):
-        table.origins[row.new] = _told(top)
-        if keep:
-            table.put(row.old, value, _told(top))
-    return places
+    for key, item, origin in rows:
+        table.put(*((new, item, replace(origin, spelt=old)) if key == old else (key, item, origin)))
 
 
 def _story(origin: Origin | None) -> Iterator[Origin]:
     while origin is not None:
         yield origin
         origin = origin.overrode
-
-
-def _told(origin: Origin) -> Origin:
-    """An origin that no longer asks for a warning, for a config that is prepared again."""
-    return replace(origin, spelt="", overrode=_told(origin.overrode) if origin.overrode else None)
-
-
-def _use(value: Any, row: Old, *, last: bool) -> str:
-    return f"its value {brief(value)} is used" if last else f"{row.new!r} is given too, and used"
-
-
-def _note(row: Old, where: str, section: str, use: str) -> Problem:
-    message = f"{row.old!r} is the old spelling of {row.new!r}; {use}"
-    return Problem(message, where, section, hint=f"rename it to {row.new!r}", error=False)

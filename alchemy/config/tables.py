@@ -85,43 +85,16 @@ GIVEN = {
     "network": ("source_size", "target_size"),
 }
 
-# what the loader takes: torch's arguments and our own, with the annotation to check against
-LOADER = {
-    "batch_size": "Annotated[int, Ge(1)] | None",
-    "shuffle": "bool | None",
-    "sampler": "",
-    "batch_sampler": "",
-    "num_workers": "Annotated[int, Ge(0)]",
-    "collate_fn": "",
-    "pin_memory": "bool",
-    "drop_last": "bool",
-    "timeout": "Annotated[float, Ge(0)]",
-    "worker_init_fn": "",
-    "multiprocessing_context": "str | None",
-    "generator": "",
-    "prefetch_factor": "Annotated[int, Ge(1)] | None",
-    "persistent_workers": "bool",
-    "pin_memory_device": "str",
-    "in_order": "bool",
-    "per_device": "bool",
-    "max_tokens": "Annotated[int, Ge(1)] | None",
-    "max_sentences": "Annotated[int, Ge(1)] | None",
-    "required_batch_size_multiple": "Annotated[int, Ge(1)]",
-    "tokens_of": "str",
-    "length_of": "str | list[str]",
-    "max_length": "Annotated[int, Ge(1)] | None",
-    "too_long": "Literal['error', 'skip', 'truncate']",
-    "sort_by_length": "bool",
+# keys of a part, and of those derived from it, whose table is of this type; True: each table in it that names no other
+INNER_TYPES = {
+    ("alchemy.data.collate.Pad", "fields"): ("alchemy.data.columns.Padded", True),
+    ("alchemy.tasks.translation.Translation", "limits"): ("alchemy.generate.Limits", False),
 }
 
-# tables inside a key of a part that are of this type, unless they name another
-INNER_TYPES = {("alchemy.data.collate.Pad", "fields"): "alchemy.data.columns.Padded"}
-
-# keys of a part, and of those derived from it, whose table is of this type
-OWN_TYPES = {("alchemy.tasks.translation.Translation", "limits"): "alchemy.generate.Limits"}
-
 # keys whose text is the import path of a function or class
-NAMES_CODE = ("fn", "collate_fn", "sampler", "batch_sampler", "worker_init_fn")
+BUILT_BY_LOADER = ("collate_fn", "sampler", "batch_sampler", "worker_init_fn")
+NAMES_CODE = ("fn", *BUILT_BY_LOADER)
+GIVEN_BY_LOADER = ("data_source", "dataset", "generator", "seed")  # to what it builds, where the table does not
 SAMPLERS = ("sampler", "batch_sampler")  # of these, the ones that must be iterated over
 
 # what one of several optimisers, `[optim.<name>]`, takes beside its own keys, with the annotation to check against
@@ -136,9 +109,6 @@ RATES = {
     "eps": "Annotated[float, Ge(0), Finite()] | list",
     "betas": "list[Annotated[float, Ge(0), Lt(1)]]",
 }
-
-# what alchemy's wrapper around `torch.optim.X` takes beside the keys of the optimiser itself
-WRAPPER = ("max_grad_norm", "clip_value", "no_decay")
 
 # keys that a project's code may read from a table by convention, whatever its part takes
 BY_CONVENTION = {

@@ -54,7 +54,7 @@ def _problem(message: str, layout: Layout, name: str) -> Problem:
         line = layout.statement
     where, rest = f"{name}:{line}", layout.text[offset:].split("\n")[0].strip()
     if message.startswith("Invalid value"):
-        return bad_value(rest, where)
+        return _bad_value(rest, where)
     for start, sentence, hint in _SENTENCES:
         if message.startswith(start):
             return Problem(sentence.format(rest=repr(rest[:40])), where, hint=hint)
@@ -69,11 +69,11 @@ _FIXES = {
 }
 
 
-def bad_value(text: str, where: str, section: str = "") -> Problem:
+def _bad_value(text: str, where: str) -> Problem:
     """The problem with what stands where a TOML value should."""
     word = re.split(r"[,\]}#]", text)[0].strip()[:60]
     if text.startswith(("[", "{")):
-        return Problem("the list or table is not closed, or lacks a comma", where, section)
+        return Problem("the list or table is not closed, or lacks a comma", where)
     if not word:
-        return Problem("a value is missing", where, section, hint='empty text is ""')
-    return Problem(f"{word!r} is not a value", where, section, hint=_FIXES.get(word, f'quote text: "{word}"'))
+        return Problem("a value is missing", where, hint='empty text is ""')
+    return Problem(f"{word!r} is not a value", where, hint=_FIXES.get(word, f'quote text: "{word}"'))

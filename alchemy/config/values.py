@@ -10,7 +10,8 @@ import datetime
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Never
+from operator import methodcaller
+from typing import Any, Never, Protocol, runtime_checkable
 
 from alchemy.config.scan import BARE_KEY, DEEPEST, Path, scan_toml
 from alchemy.errors import ConfigError, Problem
@@ -90,7 +91,7 @@ def literal(text: str) -> Any:
 
 
 def decode(
-    value: Any, name: str = "", lines: Mapping[Path, int] | None = None, path: Path = (), *, spelt: bool = True
+    value: object, name: str = "", lines: Mapping[Path, int] | None = None, path: Path = (), *, spelt: bool = True
 ) -> Any:
     """Plain data out of what a format or a program gave; with `spelt`, what a table spells is put in its place."""
     where = _at(name, lines or {}, path)
@@ -112,12 +113,24 @@ def decode(
     return fail(f"{dotted(path)} is a {type(value).__name__}, which no config can hold", where=where, hint=plain)
 
 
-def _scalar(value: Any) -> Any:
+def unwrapped(value: object) -> object:
+    """What an item of tomlkit stands for; any other value is itself."""
+    return methodcaller("unwrap")(value) if type(value).__module__.startswith("tomlkit") else value
+
+
+@runtime_checkable
+class _Number(Protocol):
+    """A number of numpy or torch."""
+
+    ndim: int
+
+    def item(self) -> object: ...
+
+
+def _scalar(value: object) -> object:
     """A scalar without its wrapping: tomlkit's items, numpy's numbers, enumerations, paths."""
-    module = type(value).__module__.partition(".")[0]
-    if module == "tomlkit":
-        return value.unwrap()
-    if module in ("numpy", "torch") and getattr(value, "ndim", None) == 0:
+    value = unwrapped(value)
+    if isinstance(value, _Number) and value.ndim == 0:
         return value.item()
     if isinstance(value, os.PathLike):
         return os.fspath(value)
@@ -142,7 +155,7 @@ def _spelt(table: Mapping[str, Any], where: str) -> Any:
         fail(f"{table['toml']!r} is not a TOML value", where=where, hint='write it like { toml = "1979-05-27" }')
 
 
-def _text(text: Any, where: str) -> str:
+def _text(text: object, where: str) -> str:
     if not isinstance(text, str):
         fail(f"the key {text!r} is not text", where=where, hint=f'write "{text}"')
     try:

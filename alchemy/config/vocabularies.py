@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from alchemy.config.slots import Layout, Slot, entry
+from alchemy.config.slots import Layout, Slot
 from alchemy.errors import AlchemyError
 
 SIDES = ("source", "target")
@@ -20,7 +20,7 @@ def network_sizes(slot: Slot, layout: Layout) -> dict[str, int]:
     model = slot.parent
     if model is None or slot.part is None or "network" not in slot.part.kinds:
         return {}
-    sizes = {side: entry(model.table, f"{side}_size", 0) or _size(side, layout) for side in SIDES}
+    sizes = {side: model.table.get(f"{side}_size", 0) or _size(side, layout) for side in SIDES}
     return {f"{side}_size": size for side, size in sizes.items() if isinstance(size, int) and size}
 
 
@@ -28,11 +28,11 @@ def _size(side: str, layout: Layout) -> int:
     task = layout.at("task")
     if task is None or not task.is_a("Translation"):
         return 0
-    told = entry(task.table, f"{side}_tokenizer", None)
+    told = task.table.get(f"{side}_tokenizer")
     if told is not None:
         return _of_tokenizer(told) if isinstance(told, str) else 0
     pipes = [pipe for split in layout.splits for pipe in layout.inside(f"task.datasets.{split}.pipes")]
-    paths = [path for pipe in pipes if isinstance(path := entry(pipe.table, side, None), str)]
+    paths = [path for pipe in pipes if isinstance(path := pipe.table.get(side), str)]
     return int(_read(Path(f"{paths[0]}{CORPUS}")).get("vocabulary", 0)) if paths else 0
 
 

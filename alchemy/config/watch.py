@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from alchemy.config.slots import Layout, Slot, entry, has, is_table
+from alchemy.config.slots import Layout, Slot
+from alchemy.config.tree import Table
 from alchemy.errors import Problem, did_you_mean
 
 SPLITS = ("train", "dev", "test")  # where the splits of the task are not known
@@ -15,7 +16,7 @@ LOGGED = "train"  # its numbers come from the log of the training, not from an e
 
 def watched_splits(layout: Layout) -> Iterator[Problem]:
     """A number of a split that is never scored: it would be waited for in vain."""
-    if not is_table(entry(layout.doc, "sched", None)):
+    if not isinstance(layout.doc.get("sched"), Table):
         return
     for slot in [*layout.of_kind("stop rule"), *layout.of_kind("checkpoint")]:
         monitor = slot.value("monitor")
@@ -66,6 +67,6 @@ def homeless_checkpoints(layout: Layout) -> Iterator[Problem]:
     """Checkpoints are kept in the record."""
     for slot in layout.of_kind("checkpoint"):
         makes = any(plugin.is_a("FileLogger") for plugin in layout.inside("plugins"))
-        if not makes and slot.value("enabled") is not False and has(layout.doc, "sched"):
+        if not makes and slot.value("enabled") is not False and "sched" in layout.doc:
             hint = "add alchemy.plugins.FileLogger to the plugins"
             yield slot.problem("there is no record to keep checkpoints in", hint=hint, error=False)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import re
 import traceback
-from collections.abc import Iterator, Mapping
-from types import FrameType, TracebackType
+from collections.abc import Mapping
+from types import FrameType, FunctionType, TracebackType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from alchemy.data.chain import title, walk
+from alchemy.data.chain import Link, title, walk
 from alchemy.errors import AlchemyError, innermost, origin_of
 
 WIDTH = 120
+_places: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()  # `(file:line, section)` of pipes in a config
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
 _WORKER = re.compile(r"^Caught (\S+) in (?:DataLoader worker process|pin memory thread)")
 
@@ -48,13 +50,14 @@ def blamed(error: BaseException, dataset: Any = None, *, verb: str = "failed") -
 
 def put_place(pipe: Any, where: str, section: str) -> None:
     """Lets a pipe know where the config describes it."""
-    with contextlib.suppress(AttributeError):  # a class with slots
-        pipe._place = (where, section)
+    with contextlib.suppress(TypeError):  # a class with slots, or one that cannot be hashed
+        _places[pipe] = (where, section)
 
 
 def _place_of(pipe: Any) -> tuple[str, str]:
-    """`(file:line, section)` of a pipe that a config describes."""
-    return getattr(pipe, "__dict__", {}).get("_place", ("", ""))
+    with contextlib.suppress(TypeError):
+        return _places.get(pipe, ("", ""))
+    return "", ""
 
 
 def _text(pipe: Any, verb: str, origin: str, error: str) -> str:
@@ -73,7 +76,7 @@ def _pipe_of(trace: TracebackType | None) -> tuple[Any, FrameType | None]:
 
 
 def _is_pipe(value: Any) -> bool:
-    return isinstance(value, Dataset) or hasattr(value, "datapipe")
+    return isinstance(value, Dataset | Link)
 
 
 def _sample(frame: FrameType) -> str:
@@ -104,9 +107,6 @@ def _is_in(pipe: Any, file: str, line: int, name: str) -> bool:
     """Whether a line of a file belongs to the method `name` of a pipe."""
     if not _is_pipe(pipe):
         return False
-    codes = [getattr(vars(kind).get(name), "__code__", None) for kind in type(pipe).__mro__]
-    return any(code.co_filename == file and line in _lines(code) for code in codes if code is not None)
-
-
-def _lines(code: Any) -> Iterator[int]:
-    return (line for _, _, line in code.co_lines() if line is not None)
+    methods = [vars(kind).get(name) for kind in type(pipe).__mro__]
+    codes = [method.__code__ for method in methods if isinstance(method, FunctionType)]
+    return any(code.co_filename == file and line in (row[2] for row in code.co_lines()) for code in codes)

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 from loguru import logger
 
+from alchemy.data.chain import link_of
+from alchemy.data.collate import CollateFn
 from alchemy.data.lengths import Lengths, lengths_of, memory_of
 from alchemy.data.order import Order
 from alchemy.errors import AlchemyError
+from alchemy.rules import BUDGET_OPTIONS, BUDGETS
 
-OPTIONS = (
-    "max_tokens",
-    "max_sentences",
-    "required_batch_size_multiple",
-    "tokens_of",
-    "length_of",
-    "max_length",
-    "too_long",
-    "sort_by_length",
-)
+OPTIONS = (*BUDGETS, *BUDGET_OPTIONS)
 
 
 class Cuts:
@@ -185,10 +179,7 @@ def _fitting(
 
 def asked(options: dict[str, Any]) -> dict[str, Any]:
     """Takes what speaks of a budget out of the options of a loader; nothing where none is asked for."""
-    given = {key: value for key in OPTIONS if (value := options.pop(key, None)) is not None}
-    if given:
-        _check(given, options)
-    return given
+    return {key: value for key in OPTIONS if (value := options.pop(key, None)) is not None}
 
 
 def budgeted(dataset: Any, given: Mapping[str, Any], *, shuffle: bool, collate: Any = None) -> Budget:
@@ -199,35 +190,18 @@ def budgeted(dataset: Any, given: Mapping[str, Any], *, shuffle: bool, collate: 
     if truncate and not isinstance(dataset, Cuts):
         hint = 'cut them with a pipe of your own, or set too_long = "skip"'
         raise AlchemyError('too_long = "truncate" is for corpora that are read in place', hint=hint)
-    multiple = _multiples_of(dataset if hasattr(dataset, "collate") else collate, lengths)
+    link = link_of(dataset)
+    own = isinstance(collate, CollateFn)
+    multiple = {name: collate.multiple_of(name) if own else link.multiple for name in lengths}
     if isinstance(dataset, Cuts):
         told = (wanted.get(name) for name in ("max_tokens", "max_length", "tokens_of"))
         dataset.limits = limits_of(lengths, multiple, *told) if truncate else {}
     memory, key = memory_of(dataset), (Budget, *sorted(wanted.items()), *multiple.items(), shuffle)
     columns, known = memory.get(key, ((), None))
     if known is None or not all(map(np.array_equal, columns, lengths.values())):  # of data that changes by epochs
-        where = getattr(dataset, "where", None)  # a project may mean something else by it
-        where = where if callable(where) else "sample {}".format
-        known = Budget(lengths, shuffle=shuffle, multiple=multiple, where=where, **wanted)
+        known = Budget(lengths, shuffle=shuffle, multiple=multiple, where=link.where, **wanted)
         memory[key] = list(lengths.values()), known
     return known
-
-
-def _multiples_of(maker: Any, fields: Sequence[str] | Mapping[str, Any]) -> dict[str, int]:
-    """To which multiples of tokens a collate function, or a data set that makes its batches itself, pads fields."""
-    common, columns = getattr(maker, "multiple", 1), getattr(maker, "fields", {})
-    columns = columns if isinstance(columns, Mapping) else {}
-    return {name: _multiple(columns[name]) if name in columns else _whole(common) for name in fields}
-
-
-def _multiple(column: Any) -> int:
-    # rows that are all of one width are padded to a multiple of it
-    return _whole(getattr(column, "max_length" if getattr(column, "fixed", False) else "multiple", 1))
-
-
-def _whole(value: Any) -> int:
-    """What a project means by a multiple, if it means one of ours."""
-    return value if type(value) is int and value > 0 else 1
 
 
 def limits_of(
@@ -246,32 +220,5 @@ def _limit_of(max_tokens: int | None, max_length: int | None, multiple: int) -> 
     return min((number for number in (whole, max_length) if number), default=None)
 
 
-def _check(given: dict[str, Any], options: dict[str, Any]) -> None:
-    for name in ("max_tokens", "max_sentences", "required_batch_size_multiple", "max_length"):
-        value = given.get(name, 1)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise AlchemyError(f"{name} must be a whole number of at least 1, not {value!r}")
-    _check_names(given)
-    if given.get("too_long", "error") not in ("error", "skip", "truncate"):
-        raise AlchemyError(f"too_long must be 'error', 'skip' or 'truncate', not {given['too_long']!r}")
-    if "max_tokens" not in given and "max_sentences" not in given:
-        raise AlchemyError(f"{next(iter(given))} needs a budget", hint="give max_tokens, or max_sentences")
-    if given.get("too_long") == "truncate" and not given.keys() & {"max_tokens", "max_length"}:
-        raise AlchemyError('too_long = "truncate" needs to know at what length', hint="give max_length")
-    clash = [key for key in ("batch_size", "batch_sampler", "sampler", "drop_last") if options.get(key)]
-    if clash:
-        hint = "remove one or the other; max_sentences limits the samples of a batch"
-        raise AlchemyError(f"{_asks(given)} excludes {', '.join(clash)}", hint=hint)
-
-
 def _asks(given: Mapping[str, Any]) -> str:
     return "max_tokens" if "max_tokens" in given else "max_sentences"
-
-
-def _check_names(given: Mapping[str, Any]) -> None:
-    if not isinstance(given.get("tokens_of", ""), str):
-        raise AlchemyError(f"tokens_of must be the name of a field, not {given['tokens_of']!r}")
-    fields = given.get("length_of", "x")
-    listed = [fields] if isinstance(fields, str) else fields
-    if not isinstance(listed, list) or not listed or not all(isinstance(name, str) and name for name in listed):
-        raise AlchemyError(f"length_of must be the name of a field, or a list of names, not {fields!r}")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from alchemy.constraints import PositiveInt
+from alchemy.data.chain import link_of
 from alchemy.data.columns import Column, Padded
 from alchemy.data.rows import LISTS, join, shown
 from alchemy.errors import AlchemyError, did_you_mean
@@ -23,6 +24,10 @@ class CollateFn(Registrable):
 
     def __call__(self, batch: list[Any]) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define __call__(self, batch)")
+
+    def multiple_of(self, field: str) -> int:
+        """The same of a single field."""
+        return self.multiple
 
 
 @CollateFn.register("Default")
@@ -68,8 +73,7 @@ class Pad(CollateFn):
         dataset: Any = None,
     ) -> None:
         super().__init__()
-        told = getattr(dataset, "padding", None)
-        self.padding = told() if callable(told) and value is None else {}
+        self.padding = link_of(dataset).padding() if value is None else {}
         self.common: dict[str, Any] = {"value": 0 if value is None else value, "multiple": multiple, "left": left}
         self.lengths = lengths
         tables = _merged(values or {}, fields or {})
@@ -90,6 +94,9 @@ class Pad(CollateFn):
         if self.lengths:
             self._add_lengths(out, columns)
         return out
+
+    def multiple_of(self, field: str) -> int:
+        return self.fields[field].multiple if field in self.fields else self.multiple
 
     def _check_fields(self, columns: Mapping[str, Any]) -> None:
         absent = [name for name in self.fields if name not in columns]

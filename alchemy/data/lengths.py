@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 
 from alchemy.data.blame import blamed
-from alchemy.data.chain import title
+from alchemy.data.chain import link_of, title
 from alchemy.errors import AlchemyError
 from alchemy.progress import Bar
 from alchemy.seeds import at_sample, reseed, sample_has_drawn, unchanged_generators
@@ -43,12 +43,8 @@ def memory_of(dataset: Any) -> dict[Any, Any]:
         return {}
 
 
-def _told(dataset: Any) -> Lengths | None:
-    told = getattr(dataset, "lengths", None)
-    told = told() if callable(told) else told
-    if not isinstance(told, Mapping):
-        return None
-    columns = {name: np.asarray(column) for name, column in told.items()}
+def _told(dataset: Any) -> Lengths:
+    columns = {name: np.asarray(column) for name, column in link_of(dataset).lengths().items()}
     for name, column in columns.items():
         whole = column.dtype.kind in "iu" and column.shape == (len(dataset),)
         if not whole or column.min(initial=0) < 0:

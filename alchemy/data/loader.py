@@ -17,7 +17,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_
 from alchemy.data.arguments import check_arguments
 from alchemy.data.blame import blamed
 from alchemy.data.budget import asked, budgeted
-from alchemy.data.chain import acting_as, counts_its_share, seed_chain, share_out, title, walk
+from alchemy.data.chain import Link, acting_as, counts_its_share, link_of, members, seed_chain, share_out, title, walk
 from alchemy.data.collate import Pad
 from alchemy.data.device import batch_to_device
 from alchemy.data.digest import content_digest
@@ -188,7 +188,7 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = WHOLE, **kwarg
 
 def _choose_collate(dataset: Any, options: dict[str, Any], budget: Mapping[str, Any]) -> None:
     """Samples of a budget differ in length, and are padded; a data set that makes its batches itself does so."""
-    own = getattr(dataset, "collate", None)
+    own = link_of(dataset).collate
     if own is None:
         if budget:
             options.setdefault("collate_fn", Pad(dataset=dataset))
@@ -263,9 +263,9 @@ def _from_worker(error: AlchemyError) -> AlchemyError:
 
 
 def _nothing(loader: Loader) -> AlchemyError:
-    chain = [pipe for pipe in reversed(list(walk(loader.dataset))) if hasattr(pipe, "datapipe")]
+    chain: list[Any] = [pipe for pipe in walk(loader.dataset) if isinstance(pipe, Link)][::-1]
     batches = loader if loader.deal is None else loader.deal.batches
-    if any(getattr(part, "drop_last", False) for part in (batches, *chain)):
+    if any(members(part).get("drop_last") for part in (batches, *chain)):
         hint = "fewer samples than batch_size, and drop_last drops them"
     else:
         hint = "`alchemy data peek` shows what flows between the pipes"
@@ -284,7 +284,7 @@ def _unpicklable(loader: Loader, error: Exception) -> AlchemyError:
     """Names the pipe and the member that cannot travel to a worker."""
     hint = "build it in __iter__ instead of the constructor, or set num_workers = 0"
     for pipe in [*walk(loader.dataset), loader.collate_fn, loader.worker_init_fn]:
-        for name, value in getattr(pipe, "__dict__", {"": pipe}).items():
+        for name, value in members(pipe).items():
             if name in ("datapipe", "datapipes", "dataset", "datasets"):
                 continue
             try:

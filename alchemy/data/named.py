@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Mapping
@@ -64,15 +65,12 @@ def _with_arguments(function: Any, arguments: Mapping[str, Any], *, what: str) -
 
 
 def _find(dotted: Any, what: str) -> Any:
+    with contextlib.suppress(AlchemyError):  # an alias of a registered part is no attribute of its module
+        return Registrable.resolve_registered_module(dotted)
     try:
-        target = resolve(dotted)
+        return resolve(dotted)
     except AlchemyError as error:
-        # an alias of a registered part is no attribute of its module
-        found = Registrable._lookup([str(dotted).rpartition(".")[0]], str(dotted).rpartition(".")[2])
-        if found is None:
-            raise AlchemyError(f"{what}: {error.problem.message}", hint=error.problem.hint) from error
-        return found
-    return target
+        raise AlchemyError(f"{what}: {error.problem.message}", hint=error.problem.hint) from error
 
 
 def _inner(value: Any, what: str, given: Mapping[str, Any] | None) -> Any:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from alchemy.data.blame import blamed
-from alchemy.data.chain import seed_chain, title
+from alchemy.data.chain import has_index, link_of, members, seed_chain, title
 from alchemy.data.rows import cut, shown
 from alchemy.errors import AlchemyError
 from alchemy.registry import parameters
@@ -47,8 +48,8 @@ def peek(dataset: Any, n: int = 3, *, seed: int = 0, collate_fn: Any = None) -> 
     if n < 1:
         raise AlchemyError(f"the number of samples must be at least 1, not {n}")
     chain = [dataset]
-    while _is_pipe(getattr(chain[-1], "datapipe", None)):
-        chain.append(chain[-1].datapipe)
+    while isinstance(above := link_of(chain[-1]).datapipe, Dataset):  # a list of files is a setting, not a stage
+        chain.append(above)
     stages: list[Stage] = []
     for pipe in reversed(chain):
         seed_chain(dataset, seed)
@@ -94,7 +95,7 @@ def describe(item: Any, depth: int = 0) -> str:
 
 
 def _stage(pipe: Any, n: int) -> Stage:
-    stage = Stage(title(pipe), _params(pipe), takes=getattr(pipe, "takes", None), gives=getattr(pipe, "gives", None))
+    stage = Stage(title(pipe), _params(pipe), takes=link_of(pipe).takes, gives=link_of(pipe).gives)
     with contextlib.suppress(TypeError, NotImplementedError):
         stage.length = len(pipe)
     try:
@@ -114,15 +115,15 @@ def _told(error: Exception) -> str:
 
 def _items(pipe: Any) -> Iterator[Any]:
     """Samples of iterable data, or of any data set with an index (which need not raise IndexError at its end)."""
-    if hasattr(pipe, "__iter__"):
-        yield from pipe
-    else:
+    if has_index(pipe):
         for index in range(len(pipe)):
             yield pipe[index]
+    else:
+        yield from pipe
 
 
 def _collated(collate_fn: Any, items: list[Any]) -> Stage:
-    name = getattr(collate_fn, "__qualname__", None) or type(collate_fn).__qualname__
+    name = (collate_fn if isinstance(collate_fn, FunctionType) else type(collate_fn)).__qualname__
     stage = Stage(f"collate_fn {name}")
     batches = items if items and isinstance(items[0], list | tuple) else [items]
     try:
@@ -134,13 +135,8 @@ def _collated(collate_fn: Any, items: list[Any]) -> Stage:
 
 def _params(pipe: Any) -> dict[str, Any]:
     """The settings of a pipe: the parameters of its constructor that it keeps under their own names."""
-    names = parameters(type(pipe))[0]
-    return {name: getattr(pipe, name) for name in names if hasattr(pipe, name) and not _is_pipe(getattr(pipe, name))}
-
-
-def _is_pipe(value: Any) -> bool:
-    """A plain list of files is a setting of the first pipe, not a stage."""
-    return isinstance(value, Dataset)
+    kept, names = members(pipe), parameters(type(pipe))[0]
+    return {name: kept[name] for name in names if name in kept and not isinstance(kept[name], Dataset)}
 
 
 def shortened(item: Any) -> str:
@@ -149,7 +145,7 @@ def shortened(item: Any) -> str:
 
 
 def _short(value: Any, width: int) -> str:
-    if callable(value) and hasattr(value, "__qualname__"):
+    if isinstance(value, type | FunctionType | BuiltinFunctionType):
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, Tensor | np.ndarray):
         return shown(value.tolist(), width)

@@ -7,18 +7,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from alchemy.errors import AlchemyError
-from alchemy.export.spec import held, layout_of, library
+from alchemy.export.spec import import_ctranslate2, places_of
 from alchemy.generate import BeamSearch, Hypothesis, Writer
 from alchemy.models.translator import Walk
 from alchemy.nn.rows import Rows
-from alchemy.nn.seq2seq import Network
+from alchemy.nn.transformer import Transformer
 
-Precision = Literal["float32", "int8"]
 NO_PENALTY = 1e-30  # as good as 0, which would let CTranslate2 end a search before as many texts have ended as we want
 RATED = 64  # texts that are scored together
 
@@ -33,14 +32,14 @@ class Engine:
     """
 
     def __init__(
-        self, folder: Path, network: Network, writer: Writer, precision: Precision, *, told: bool = False
+        self, folder: Path, network: Transformer, writer: Writer, precision: str, *, told: bool = False
     ) -> None:
-        self.network, self.writer, self.told = held(network), writer, told
-        self.search, self.places = supported(writer, self.network.out.out_features), layout_of(self.network).places
+        self.network, self.writer, self.told = network, writer, told
+        self.search, self.places = supported(writer, network.out.out_features), places_of(network)
         special = writer.special
         self.never = [[str(token)] for token in {special.begin, special.pad} - {None, special.eos}]
         self.device = self.network.out.weight.device
-        self.translator = opened(folder, self.device, precision)
+        self.translator = _opened(folder, self.device, precision)
 
     def __call__(self, rows: Rows) -> list[list[Hypothesis]]:
         found = self._rated(rows, self.found(rows)) if self.told else self.found(rows)
@@ -64,9 +63,9 @@ class Engine:
         fits = [place for place, source in enumerate(sources) if len(source) <= self.places]
         found: list[list[Hypothesis]] = [[] for _ in sources]
         for place, result in zip(fits, self._translated([sources[place] for place in fits], cut)):
-            found[place] = hypotheses(result)
+            found[place] = _hypotheses(result)
         asked = zip(found, most_B.tolist(), limits.least(rows.lengths_B).tolist())
-        return [texts if within(texts, most, least) else [] for texts, most, least in asked]
+        return [texts if _within(texts, most, least) else [] for texts, most, least in asked]
 
     def _translated(self, sources: list[list[str]], cut: int) -> list[Any]:
         return self.translator.translate_batch(
@@ -99,9 +98,9 @@ class Engine:
         return [sorted(islice(rated, len(texts)), key=lambda text: -text.score) for texts in found]
 
 
-def opened(folder: Path, device: torch.device, precision: Precision) -> Any:
+def _opened(folder: Path, device: torch.device, precision: str) -> Any:
     try:
-        return library().Translator(
+        return import_ctranslate2().Translator(
             str(folder),
             device=device.type,
             device_index=device.index or 0,
@@ -136,7 +135,7 @@ def _lacking(what: str) -> AlchemyError:
     return AlchemyError(f"CTranslate2 does not know {what}", hint="leave it out, or write texts with --engine torch")
 
 
-def within(texts: Sequence[Hypothesis], most: int, least: int) -> bool:
+def _within(texts: Sequence[Hypothesis], most: int, least: int) -> bool:
     """Whether a search that knows nothing of limits has met none: all texts are as long as they may be, or less.
 
     The search was over when the longest of them ended. Where it went on for longer than the limits let it, it had
@@ -152,6 +151,6 @@ def tokens_of(rows: Rows) -> list[list[str]]:
     return [list(map(str, row[:length])) for row, length in pairs]
 
 
-def hypotheses(result: Any) -> list[Hypothesis]:
+def _hypotheses(result: Any) -> list[Hypothesis]:
     pairs = zip(result.hypotheses, result.scores, strict=True)
     return [Hypothesis(list(map(int, tokens)), [], score) for tokens, score in pairs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -13,14 +14,14 @@ from torch import Tensor, nn
 from alchemy.errors import AlchemyError
 from alchemy.generate import Special
 from alchemy.nn.positions import Learned, NoPlaces, Sinusoidal, waves
-from alchemy.nn.seq2seq import Network
-from alchemy.nn.transformer import FeedForward, Transformer
+from alchemy.nn.transformer import DecoderLayer, FeedForward, Transformer
 
+FORMAT = 1  # of what a network becomes
 PLACES = 2048  # tokens of a row that sines and cosines are written out for
 ACTIVATIONS = {F.relu: "RELU", F.gelu: "GELU", F.silu: "SWISH"}
 
 
-class Layout(NamedTuple):
+class _Layout(NamedTuple):
     """What the weights do not tell."""
 
     heads: int
@@ -31,7 +32,7 @@ class Layout(NamedTuple):
     places: int  # tokens that a row may have
 
 
-def library() -> Any:
+def import_ctranslate2() -> Any:
     """The package, imported when it is used."""
     try:
         return importlib.import_module("ctranslate2")
@@ -40,7 +41,7 @@ def library() -> Any:
         raise AlchemyError("the engine ctranslate2 needs the package ctranslate2", hint=hint) from error
 
 
-def held(network: Network) -> Transformer:
+def held(network: nn.Module) -> Transformer:
     """The network, if it is one that CTranslate2 can hold."""
     hint = "it holds Transformers with sinusoidal or learned places; write texts with --engine torch"
     if not isinstance(network, Transformer):
@@ -50,21 +51,35 @@ def held(network: Network) -> Transformer:
     return network
 
 
-def layout_of(network: Transformer) -> Layout:
+def _layout_of(network: Transformer) -> _Layout:
     layer: Any = network.encoder[0]
-    return Layout(
+    return _Layout(
         heads=layer.attend.heads,
         activation=ACTIVATIONS[layer.think.act],
         gated=layer.think.gated,
         norm_first=layer.around[0].norm_first,
         epsilon=layer.around[0].norm.eps,
-        places=network.longest or PLACES,
+        places=places_of(network),
     )
+
+
+def places_of(network: Transformer) -> int:
+    """How many tokens a row may have."""
+    return network.longest or PLACES
+
+
+def digest(network: Transformer, special: Special) -> str:
+    """A hash of all that decides a model of CTranslate2."""
+    found = hashlib.sha256(repr((FORMAT, tuple(_layout_of(network)), tuple(special))).encode())
+    for name, tensor in network.state_dict().items():
+        found.update(f"{name} {tuple(tensor.shape)}".encode())
+        found.update(_array(tensor).tobytes())
+    return found.hexdigest()
 
 
 def spec_of(network: Transformer, special: Special) -> Any:
     """The network with tokens that are called by their numbers, since words may be spelt alike."""
-    specs, layout = importlib.import_module(f"{library().__name__}.specs"), layout_of(network)
+    specs, layout = importlib.import_module(f"{import_ctranslate2().__name__}.specs"), _layout_of(network)
     spec = specs.TransformerSpec.from_config(
         (len(network.encoder), len(network.decoder)),
         layout.heads,
@@ -82,10 +97,10 @@ def spec_of(network: Transformer, special: Special) -> Any:
     return spec
 
 
-def _fill(spec: Any, network: Transformer, layout: Layout) -> None:
-    spec.encoder.embeddings[0].weight = array(network.source_table.weight)
-    spec.decoder.embeddings.weight = array(network.target_table.weight)
-    spec.decoder.projection.weight = array(network.out.weight)
+def _fill(spec: Any, network: Transformer, layout: _Layout) -> None:
+    spec.encoder.embeddings[0].weight = _array(network.source_table.weight)
+    spec.decoder.embeddings.weight = _array(network.target_table.weight)
+    spec.decoder.projection.weight = _array(network.out.weight)
     for side, places in ((spec.encoder, network.source_places), (spec.decoder, network.target_places)):
         side.position_encodings.encodings = _places(places, network.out.in_features, layout.places)
     if layout.norm_first:
@@ -98,11 +113,11 @@ def _fill(spec: Any, network: Transformer, layout: Layout) -> None:
 
 def _layer(part: Any, layer: Any) -> None:
     """A layer of either side; only that of the decoder looks at the source."""
-    look = getattr(layer, "look", None)
-    _attention(part.self_attention, layer.around[0].norm, (layer.attend.inner, layer.attend.out))
-    if look is not None:
-        _attention(part.attention, layer.around[1].norm, (look.query, look.key_value, look.out))
-    _norm(part.ffn.layer_norm, layer.around[-1].norm)
+    norms = [around.norm for around in layer.around]
+    _attention(part.self_attention, norms[0], (layer.attend.inner, layer.attend.out))
+    if isinstance(layer, DecoderLayer):
+        _attention(part.attention, norms[1], (layer.look.query, layer.look.key_value, layer.look.out))
+    _norm(part.ffn.layer_norm, norms[-1])
     _feed_forward(part.ffn, layer.think)
 
 
@@ -121,17 +136,17 @@ def _feed_forward(part: Any, think: FeedForward) -> None:
 
 
 def _linear(part: Any, weight: Tensor, bias: Tensor) -> None:
-    part.weight, part.bias = array(weight), array(bias)
+    part.weight, part.bias = _array(weight), _array(bias)
 
 
 def _norm(part: Any, norm: Any) -> None:
-    part.gamma, part.beta = array(norm.weight), array(norm.bias)
+    part.gamma, part.beta = _array(norm.weight), _array(norm.bias)
 
 
 def _places(places: NoPlaces, dim: int, length: int) -> np.ndarray:
-    return array(places.table_TD if isinstance(places, Learned) else waves(length, dim))
+    return _array(places.table_TD if isinstance(places, Learned) else waves(length, dim))
 
 
-def array(tensor: Tensor) -> np.ndarray:
+def _array(tensor: Tensor) -> np.ndarray:
     """A copy: CTranslate2 rounds numbers to int8 where they stand, which must not be in the network."""
     return tensor.detach().float().cpu().numpy().copy()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from alchemy.generate.beam import BeamSearch
-from alchemy.generate.ensemble import Ensemble
-from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps
+from alchemy.generate.hypothesis import Ensemble, Hypothesis, Search, Special, Steps
 from alchemy.generate.sample import Sampling
 from alchemy.generate.writer import Limits, Writer
 

@@ -13,26 +13,26 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from alchemy.constraints import FiniteFloat, PositiveInt
-from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, logs_, not_numbers
-from alchemy.generate.rules import NEVER, Rule, obey
+from alchemy.generate.hypothesis import Search, Searching, Special, not_numbers
+from alchemy.generate.rules import NEVER
 
 BLOCK = 64  # tokens that are looked at together
 
 
-class Candidates(NamedTuple):
+class _Candidates(NamedTuple):
     """The best ways to go on with the hypotheses of a group, best first: with which, by which token, to which sum."""
 
     parent_BC: Tensor
     token_BC: Tensor
     sum_BC: Tensor
 
-    def at(self, place_BK: Tensor) -> Candidates:
-        return Candidates(*(part.gather(1, place_BK) for part in self))
+    def at(self, place_BK: Tensor) -> _Candidates:
+        return _Candidates(*(part.gather(1, place_BK) for part in self))
 
-    def filled(self, count: int) -> Candidates:
+    def filled(self, count: int) -> _Candidates:
         """So many at least; those that there are not have no chance."""
         short = (0, max(0, count - self.sum_BC.shape[1]))
-        return Candidates(
+        return _Candidates(
             F.pad(self.parent_BC, short), F.pad(self.token_BC, short), F.pad(self.sum_BC, short, value=NEVER)
         )
 
@@ -60,43 +60,21 @@ class BeamSearch(Search):
         self.beam, self.nbest, self.length_penalty, self.exact = beam, nbest, length_penalty, exact
         self.groups, self.diversity = groups, diversity
 
-    def __call__(
-        self, steps: Steps, most_B: Tensor, special: Special, rules: Sequence[Rule], numbers: Sequence[int] = ()
-    ) -> list[list[Hypothesis]]:
-        search = Running(self, most_B, special)
-        while len(search.left_B):
-            logs_NV = logs_(steps.scores(search.last_N))
-            obey(rules, logs_NV, search.written.tokens_NT, search.sentence_N)
-            rows_BR = search.advance(logs_NV)
-            del logs_NV  # the next ones take its memory, which the processor still has at hand
-            if len(rows_BR):
-                steps.select(rows_BR)
-        return [sorted(texts, key=lambda text: -text.score)[: self.nbest] for texts in search.texts]
+    def begin(self, most_B: Tensor, special: Special, numbers: Sequence[int] = ()) -> Running:
+        return Running(self, most_B, special)
 
 
-class Running:
-    """A search that is under way. It begins with one row for each sentence, from which all its hypotheses come."""
+class Running(Searching):
+    """A beam search that is under way."""
 
     def __init__(self, how: BeamSearch, most_B: Tensor, special: Special) -> None:
-        self.how, self.most_B, self.special = how, most_B, special
-        self.width = how.beam // how.groups
         sentences, device = len(most_B), most_B.device
+        super().__init__(sentences, special, device)
+        self.how, self.most_B = how, most_B
+        self.width = how.beam // how.groups
         self.ended = [[0] * how.groups for _ in range(sentences)]  # how many texts, in each group
-        self.texts: list[list[Hypothesis]] = [[] for _ in range(sentences)]
-        self.left_B = torch.arange(sentences, device=device)  # the sentences that are not done
-        self.written = Written(sentences, device)
-        self.last_N = torch.full((sentences,), special.begin, device=device)
         self.first_G = torch.zeros(how.groups, dtype=torch.long, device=device)  # of a sentence's rows, in each group
         self.sum_BGK = torch.zeros(sentences, how.groups, 1, device=device)
-
-    @property
-    def rows(self) -> int:
-        """How many rows a sentence has."""
-        return len(self.last_N) // len(self.left_B)
-
-    @property
-    def sentence_N(self) -> Tensor:
-        return self.left_B.repeat_interleave(self.rows)
 
     def advance(self, logs_NV: Tensor) -> Tensor:
         """Goes on by a token with the best hypotheses; gives the rows that they come from, for sentences that go on."""
@@ -114,14 +92,14 @@ class Running:
                 charge_BV.scatter_add_(1, going[-1].token_BC, torch.full_like(going[-1].sum_BC, self.how.diversity))
         return self._go_on(*(torch.stack(part, dim=1) for part in zip(*going)))
 
-    def _candidates(self, logs_BKV: Tensor, sum_BK: Tensor, charge_BV: Tensor | None) -> Candidates:
+    def _candidates(self, logs_BKV: Tensor, sum_BK: Tensor, charge_BV: Tensor | None) -> _Candidates:
         wanted_BKV = logs_BKV if charge_BV is None else logs_BKV - charge_BV[:, None]
         place_BC = best_places(wanted_BKV, sum_BK, 2 * self.width)
         parent_BC = place_BC // logs_BKV.shape[-1]
         sum_BC = logs_BKV.flatten(1).gather(1, place_BC) + sum_BK.gather(1, parent_BC)
-        return Candidates(parent_BC, place_BC % logs_BKV.shape[-1], sum_BC).filled(2 * self.width)
+        return _Candidates(parent_BC, place_BC % logs_BKV.shape[-1], sum_BC).filled(2 * self.width)
 
-    def _keep(self, found: Candidates, ends_BC: Tensor, group: int) -> None:
+    def _keep(self, found: _Candidates, ends_BC: Tensor, group: int) -> None:
         """Takes the texts that ended, of those that would have been kept."""
         place_E, which_E = ends_BC[:, : self.width].nonzero(as_tuple=True)
         if not len(place_E):

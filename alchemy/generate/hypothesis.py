@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from alchemy.errors import AlchemyError
-from alchemy.generate.rules import Rule
+from alchemy.generate.rules import Rule, obey
 from alchemy.registry import Registrable
 
 ROOM = 32  # tokens that there is room for at first; it is doubled when they are there
@@ -38,6 +39,23 @@ def logs_(scores_NV: Tensor) -> Tensor:
     if scores_NV.device.type != "cpu" or scores_NV.dtype.itemsize < 4:
         return logs(scores_NV)
     return torch.log_softmax(scores_NV, -1, out=scores_NV)
+
+
+class Ensemble:
+    """The steps of several models at once: the probabilities of a token are the mean of theirs."""
+
+    def __init__(self, members: Sequence[Steps]) -> None:
+        self.members = members
+
+    def scores(self, last_N: Tensor) -> Tensor:
+        if len(self.members) == 1:
+            return self.members[0].scores(last_N)
+        each = [logs(member.scores(last_N)) for member in self.members]
+        return torch.stack(each).logsumexp(0) - math.log(len(each))
+
+    def select(self, rows_BR: Tensor) -> None:
+        for member in self.members:
+            member.select(rows_BR)
 
 
 def not_numbers() -> AlchemyError:
@@ -90,15 +108,52 @@ class Written:
         return [Hypothesis([*row, end], part, score) for row, part, score in zip(tokens, each, scores)]
 
 
+class Searching:
+    """Texts that are being written. A sentence begins with one row, from which all its texts come."""
+
+    def __init__(self, sentences: int, special: Special, device: torch.device) -> None:
+        self.special = special
+        self.texts: list[list[Hypothesis]] = [[] for _ in range(sentences)]  # those that ended
+        self.left_B = torch.arange(sentences, device=device)  # the sentences that are not done
+        self.written = Written(sentences, device)
+        self.last_N = torch.full((sentences,), special.begin, device=device)
+
+    @property
+    def rows(self) -> int:
+        """How many rows a sentence has."""
+        return len(self.last_N) // len(self.left_B)
+
+    @property
+    def sentence_N(self) -> Tensor:
+        return self.left_B.repeat_interleave(self.rows)
+
+    def advance(self, logs_NV: Tensor) -> Tensor:
+        """Goes on by a token, given those that may come; gives the rows of the sentences that go on, [B, R]."""
+        raise NotImplementedError
+
+
 class Search(Registrable):
     """A way to write texts, given the steps of a decoder."""
 
+    nbest: int  # how many texts of each sentence are wanted
+
+    def begin(self, most_B: Tensor, special: Special, numbers: Sequence[int]) -> Searching:
+        raise NotImplementedError(f"{type(self).__name__} must define begin(most_B, special, numbers) -> Searching")
+
     def __call__(
-        self, steps: Steps, most_B: Tensor, special: Special, rules: Sequence[Rule], numbers: Sequence[int]
+        self, steps: Steps, most_B: Tensor, special: Special, rules: Sequence[Rule], numbers: Sequence[int] = ()
     ) -> list[list[Hypothesis]]:
         """The texts of each sentence, best first.
 
         `most_B` is how many tokens each may have, its end not counted; a rule among `rules` must see to it. `numbers`
         tell sentences apart, and random numbers are drawn by them.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define __call__(steps, ..) -> texts of each sentence")
+        search = self.begin(most_B, special, numbers)
+        while len(search.left_B):
+            logs_NV = logs_(steps.scores(search.last_N))
+            obey(rules, logs_NV, search.written.tokens_NT, search.sentence_N)
+            rows_BR = search.advance(logs_NV)
+            del logs_NV  # the next ones take its memory, which the processor still has at hand
+            if len(rows_BR):
+                steps.select(rows_BR)
+        return [sorted(texts, key=lambda text: -text.score)[: self.nbest] for texts in search.texts]

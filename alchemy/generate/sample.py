@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from alchemy.constraints import FiniteFloat, Gt, Le, NonNegativeFloat, NonNegativeInt, PositiveInt
-from alchemy.generate.hypothesis import Hypothesis, Search, Special, Steps, Written, logs_, not_numbers
-from alchemy.generate.rules import NEVER, Rule, obey
+from alchemy.generate.hypothesis import Search, Searching, Special, not_numbers
+from alchemy.generate.rules import NEVER
 from alchemy.seeds import derive
 
 
@@ -39,17 +39,8 @@ class Sampling(Search):
         self.nbest, self.temperature, self.top_k, self.top_p = nbest, temperature, top_k, top_p
         self.typical, self.length_penalty, self.seed = typical, length_penalty, seed
 
-    def __call__(
-        self, steps: Steps, most_B: Tensor, special: Special, rules: Sequence[Rule], numbers: Sequence[int] = ()
-    ) -> list[list[Hypothesis]]:
-        search = Drawing(self, most_B, special, list(numbers or range(len(most_B))))
-        while len(search.left_B):
-            logs_NV = logs_(steps.scores(search.last_N))
-            obey(rules, logs_NV, search.written.tokens_NT, search.sentence_N)
-            rows_BM = search.advance(logs_NV)
-            if len(rows_BM):
-                steps.select(rows_BM)
-        return [sorted(texts, key=lambda text: -text.score) for texts in search.texts]
+    def begin(self, most_B: Tensor, special: Special, numbers: Sequence[int] = ()) -> _Drawing:
+        return _Drawing(self, len(most_B), special, most_B.device, numbers or range(len(most_B)))
 
     def kept(self, scores_NV: Tensor) -> Tensor:
         """The scores from which tokens are drawn, at the temperature; those that are left out are never drawn."""
@@ -66,16 +57,14 @@ class Sampling(Search):
         return scores_NV
 
 
-class Drawing:
-    """Texts that are being drawn. Each sentence begins with one row, from which all its texts come."""
+class _Drawing(Searching):
+    """Texts that are being drawn."""
 
-    def __init__(self, how: Sampling, most_B: Tensor, special: Special, numbers: Sequence[int]) -> None:
-        self.how, self.special = how, special
-        sentences, device = len(most_B), most_B.device
-        self.texts: list[list[Hypothesis]] = [[] for _ in most_B]
-        self.left_B = torch.arange(sentences, device=device)
-        self.written = Written(sentences, device)
-        self.last_N = torch.full((sentences,), special.begin, device=device)
+    def __init__(
+        self, how: Sampling, sentences: int, special: Special, device: torch.device, numbers: Sequence[int]
+    ) -> None:
+        super().__init__(sentences, special, device)
+        self.how = how
         self.from_BM = self.left_B[:, None].expand(-1, how.nbest)  # the row that each text comes from
         self.open_BM = torch.ones_like(self.from_BM, dtype=torch.bool)  # the texts that have not ended
         self.sum_BM = torch.zeros_like(self.from_BM, dtype=torch.float)
@@ -85,10 +74,6 @@ class Drawing:
             for number in numbers
             for text in range(how.nbest)
         ]
-
-    @property
-    def sentence_N(self) -> Tensor:
-        return self.left_B.repeat_interleave(len(self.last_N) // len(self.left_B))
 
     def advance(self, logs_NV: Tensor) -> Tensor:
         """Writes a token in each text; gives the rows of the sentences that go on."""

@@ -8,7 +8,7 @@ import functools
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 from alchemy.absent import Alone, ProcessGroup
 from alchemy.errors import AlchemyError, in_words
 from alchemy.launch.device import alloc_cuda
+
+if TYPE_CHECKING:
+    from alchemy.optim import AlchemyOptimizer
 
 NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 BUCKET_BYTES = 2**25  # gradients travel in pieces: a copy of all of them at once would double their memory
@@ -47,7 +50,7 @@ class Processes:
     def __init__(self, local_rank: int, store: dist.Store | None = None) -> None:
         self.rank, self.size, self.local_rank = dist.get_rank(), dist.get_world_size(), local_rank
         self.is_main = self.rank == 0
-        self._wrapped: Any = None
+        self._wrapped: nn.Module | None = None
         self._shared: frozenset[int] = frozenset()  # the parameters that DDP takes care of
         self.store = store  # of a group that is ours
         self._device = torch.device("cuda", local_rank) if "nccl" in dist.get_backend() else torch.device("cpu")
@@ -60,12 +63,12 @@ class Processes:
     def any(self, flag: bool) -> bool:
         return self.sum([bool(flag)])[0] > 0
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value: object) -> list[Any]:
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
 
-    def broadcast(self, value: Any) -> Any:
+    def broadcast(self, value: object) -> Any:
         values = [value if self.is_main else None]
         dist.broadcast_object_list(values, src=0, device=self._device)
         return values[0]
@@ -85,14 +88,14 @@ class Processes:
         self._wrapped = wrapped
         return wrapped
 
-    def unshared(self, module: Any, optim: Any) -> list[nn.Parameter]:
+    def unshared(self, module: nn.Module, optim: AlchemyOptimizer) -> list[nn.Parameter]:
         """The parameters whose gradients DDP does not send: not in the module, or frozen when it was wrapped."""
         shared = self._shared if module is self._wrapped else frozenset()
         return [param for param in optim.params if id(param) not in shared]
 
-    def no_sync(self, module: Any) -> contextlib.AbstractContextManager[Any]:
+    def no_sync(self, module: nn.Module) -> contextlib.AbstractContextManager[None]:
         """Inside, gradients stay in this process; DDP decides in `forward`, so that belongs inside too."""
-        return getattr(module, "no_sync", contextlib.nullcontext)()
+        return module.no_sync() if isinstance(module, DistributedDataParallel) else contextlib.nullcontext()
 
     @torch.no_grad()
     def average_grads(self, params: Iterable[nn.Parameter]) -> None:
@@ -103,12 +106,12 @@ class Processes:
         found = torch.tensor([_kind(param.grad) for param in trained], dtype=torch.uint8, device=self._device)
         dist.all_reduce(found, op=dist.ReduceOp.MAX)
         kinds = found.tolist()
-        if SPARSE in kinds:  # every rank sees it, so none is left waiting
-            shape = list(trained[kinds.index(SPARSE)].shape)
+        if _SPARSE in kinds:  # every rank sees it, so none is left waiting
+            shape = list(trained[kinds.index(_SPARSE)].shape)
             hint = "build the embedding with sparse=False"
             raise AlchemyError(f"the sparse gradient of a parameter {shape} cannot be averaged over ranks", hint=hint)
         # cut by type and size: the same way on every rank, since all of them list the same parameters
-        for bucket in _take_tensors([param for param, kind in zip(trained, kinds) if kind == DENSE], BUCKET_BYTES):
+        for bucket in _take_tensors([param for param, kind in zip(trained, kinds) if kind == _DENSE], BUCKET_BYTES):
             self._average(bucket)
 
     def _average(self, bucket: list[nn.Parameter]) -> None:
@@ -122,16 +125,16 @@ class Processes:
 
 
 Group = Alone | Processes
-NONE, DENSE, SPARSE = range(3)
+_NONE, _DENSE, _SPARSE = range(3)
 
 
 def _kind(grad: Tensor | None) -> int:
     if grad is None:
-        return NONE
-    return SPARSE if grad.is_sparse else DENSE
+        return _NONE
+    return _SPARSE if grad.is_sparse else _DENSE
 
 
-class Place(NamedTuple):
+class _Place(NamedTuple):
     """Where this process stands among those that torchrun has started."""
 
     rank: int
@@ -139,19 +142,19 @@ class Place(NamedTuple):
     local_rank: int
 
 
-def place() -> Place:
+def place() -> _Place:
     """What the environment says; alone where it says nothing, an error where it says half of it."""
     given = {name: os.environ[name] for name in NEEDED if os.environ.get(name)}
     if given.get("WORLD_SIZE") == "1" or not {"WORLD_SIZE", "RANK"} & given.keys():
-        return Place(0, 1, 0)
+        return _Place(0, 1, 0)
     hint = "start it with torchrun --nproc-per-node N, or unset them to run alone"
     missing = [name for name in NEEDED if name not in given]
     if missing:
         raise AlchemyError(f"{', '.join(given)} set without {', '.join(missing)}", hint=hint)
     try:
-        found = Place(*(int(given[name]) for name in NEEDED[:3]))
+        found = _Place(*(int(given[name]) for name in NEEDED[:3]))
     except ValueError:
-        found = Place(-1, 0, 0)
+        found = _Place(-1, 0, 0)
     if not 0 <= found.rank < found.size:
         shown = ", ".join(f"{name}={given[name]}" for name in NEEDED[:3])
         raise AlchemyError(f"{shown}: RANK is to be a number from 0 to WORLD_SIZE - 1", hint=hint)
@@ -193,7 +196,7 @@ def open_group(device_type: str = "cpu", timeout: float = 600) -> Iterator[Group
     dist.destroy_process_group()
 
 
-def _join(here: Place, device_type: str, timeout: datetime.timedelta) -> dist.Store:
+def _join(here: _Place, device_type: str, timeout: datetime.timedelta) -> dist.Store:
     # a store outlives its group, and that of torchrun the processes: each opening has names of its own, or a second
     # one would find the addresses of the first
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -225,7 +228,7 @@ def _tell(store: dist.Store, rank: int, error: BaseException) -> None:
 
 def first_failure(group: ProcessGroup) -> str:
     """`rank 1: ValueError: ..` of the process that failed before this one's connection to it broke; else nothing."""
-    store = getattr(group, "store", None)
+    store = group.store if isinstance(group, Processes) else None
     with contextlib.suppress(RuntimeError):  # the store has gone with its process
         if store is not None and store.check(["failed"]):
             return str(store.get("failed").decode())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from torch import Tensor
 
-from alchemy.absent import Updater
+from alchemy.absent import Stateful, Updater
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.legacy.backward import BackwardHandler, DefaultBackwardHandler
@@ -24,28 +24,29 @@ from alchemy.update import GradientUpdater, StepResult
 UPDATER = "alchemy.update.GradientUpdater"  # what [backward] is without a type
 
 
-def adapt(run: Run, task: Any, model: Any) -> None:
+def adapt(run: Run, task: AlchemyTask, model: AlchemyModel) -> None:
     """Lets an old model answer a task of today, and a model of today an old task; others stay as they are."""
-    if _is_old(model, task):
+    kind = type(task)
+    if _is_old(model, kind):
         old = _OldModel(run, model)
-        task.run_model = old.run_model
-        if type(task).train_step is AlchemyTask.train_step:
-            task.train_step = old.train_step
-    elif _overrides(task, "step") or _overrides(task, "eval_step"):
-        model.forward = _CalledAsBefore(run, model.forward)
+        task.run_model = old.run_model  # type: ignore[method-assign]
+        if kind.train_step is AlchemyTask.train_step:
+            task.train_step = old.train_step  # type: ignore[method-assign]
+    elif _is_own(kind.step) or _is_own(kind.eval_step):
+        model.forward = _CalledAsBefore(run, model.forward)  # type: ignore[method-assign]
     else:
         _check_forward(model)
-    if _overrides(task, "eval_step"):
-        task.eval_step = _OldEvalStep(task.eval_step)
+    if _is_own(kind.eval_step):
+        task.eval_step = _OldEvalStep(task.eval_step)  # type: ignore[method-assign]
 
 
 class _OldEvalStep:
     """`eval_step` of a task that may return only a text, or only the outputs."""
 
-    def __init__(self, eval_step: Any) -> None:
+    def __init__(self, eval_step: Callable[..., Any]) -> None:
         self.eval_step = eval_step
 
-    def __call__(self, batch: Any, *args: Any, **kwargs: Any) -> tuple[str, Any]:
+    def __call__(self, batch: object, *args: object, **kwargs: object) -> tuple[str, Any]:
         answer = self.eval_step(batch, *args, **kwargs)
         if isinstance(answer, tuple) and len(answer) == 2:
             return answer
@@ -59,7 +60,7 @@ def adopt(run: Run, model: AlchemyModel) -> None:
     run.updater = build_updater(run, model)
 
 
-def _check_forward(model: Any) -> None:
+def _check_forward(model: AlchemyModel) -> None:
     """Raises where `forward` cannot be called with a batch; a task with its own steps may call it as it likes."""
     signature = inspect.signature(model.forward)
     try:
@@ -69,54 +70,57 @@ def _check_forward(model: Any) -> None:
         raise AlchemyError(text, section="model", hint="define forward(self, batch)") from error
 
 
-def _is_old(model: Any, task: object) -> bool:
+def _is_old(model: AlchemyModel, task: type[AlchemyTask]) -> bool:
     """Whether `forward` is told whether a loss is wanted, and trains on it."""
     names = inspect.signature(model.forward).parameters
     if "needs_loss" in names:
         return True
     takes_any = any(row.kind is inspect.Parameter.VAR_KEYWORD for row in names.values())
-    has_loss = getattr(type(model), "loss", AlchemyModel.loss) is not AlchemyModel.loss
-    return takes_any and not has_loss and not _overrides(task, "loss") and not _overrides(task, "train_step")
+    has_loss = type(model).loss is not AlchemyModel.loss
+    return takes_any and not has_loss and not _is_own(task.loss) and not _is_own(task.train_step)
 
 
-def _overrides(task: object, name: str) -> bool:
-    """Whether a project has its own version of a step; those of alchemy call models as they are today."""
-    return not getattr(type(task), name).__module__.startswith("alchemy.")
+def _is_own(step: Callable[..., object]) -> bool:
+    """Whether a step of a task is a project's own; those of alchemy call models as they are today."""
+    return not step.__module__.startswith("alchemy.")
 
 
 class _OldModel:
     """The steps of a task over a model whose `forward` calls `self.backward.backward(..)`."""
 
-    def __init__(self, run: Run, model: Any) -> None:
+    def __init__(self, run: Run, model: AlchemyModel) -> None:
         self.run, self.model = run, model
         self._calls = 0
 
-    def train_step(self, batch: Any, updater: object) -> MutableMapping[str, Any]:
-        batch = self.run.task.to_device(batch)
-        outputs: MutableMapping[str, Any] = self.model.forward(batch, needs_loss=True, requires_grad=True)
+    def train_step(self, batch: object, updater: object) -> MutableMapping[str, Any]:
+        outputs = self._forward(self.run.task.to_device(batch), needs_loss=True, requires_grad=True)
         loss = checked_loss(self.model, outputs)
         if isinstance(loss, Tensor) and loss.requires_grad:  # what a handler returns has no graph
-            self._check_trained(self.model)
+            self._check_trained()
         return outputs
 
-    def run_model(self, batch: Any, needs_loss: bool) -> MutableMapping[str, Any]:
-        outputs: MutableMapping[str, Any] = self.model.forward(batch, needs_loss=needs_loss, requires_grad=False)
+    def run_model(self, batch: object, needs_loss: bool) -> MutableMapping[str, Any]:
+        outputs = self._forward(batch, needs_loss=needs_loss, requires_grad=False)
         if needs_loss:
             checked_loss(self.model, outputs)
             log_loss(self.run, outputs)
         return outputs
 
-    def _check_trained(self, model: Any) -> None:
+    def _forward(self, batch: object, **options: bool) -> MutableMapping[str, Any]:
+        forward: Callable[..., MutableMapping[str, Any]] = self.model.forward  # type: ignore[assignment]
+        return forward(batch, **options)
+
+    def _check_trained(self) -> None:
         """Raises where `forward` returned a loss without having handed it to the backward handler."""
-        calls = getattr(model.backward, "calls", None)
-        if calls is None:  # a handler of the project's own
+        handler = self.model.backward
+        if not isinstance(handler, DefaultBackwardHandler):  # one of the project's own
             return
-        before, self._calls = self._calls, calls
+        before, self._calls = self._calls, handler.calls
         # a model may also train itself: then there are gradients, or updates
-        idle = not self.run.train_sched.num_updates and all(p.grad is None for p in model.parameters())
-        if calls == before and idle:
+        idle = not self.run.train_sched.num_updates and all(p.grad is None for p in self.model.parameters())
+        if handler.calls == before and idle:
             raise AlchemyError(
-                f"{type(model).__name__}.forward did not call self.backward.backward: nothing would be learnt",
+                f"{type(self.model).__name__}.forward did not call self.backward.backward: nothing would be learnt",
                 section="model",
                 hint="define forward(self, batch) and loss(self, outputs, batch), and the loop trains it",
             )
@@ -125,13 +129,13 @@ class _OldModel:
 class _CalledAsBefore:
     """`forward` of a model of today, for tasks that call it with `needs_loss` and `requires_grad`."""
 
-    def __init__(self, run: Run, forward: Any) -> None:
+    def __init__(self, run: Run, forward: Callable[[Any], Mapping[str, Any]]) -> None:
         self.run, self.forward = run, forward
 
     def __call__(
-        self, batch: Any, needs_loss: bool | None = None, requires_grad: bool = False, **kwargs: Any
+        self, batch: object, needs_loss: bool | None = None, requires_grad: bool = False, **kwargs: object
     ) -> Mapping[str, Any]:
-        outputs: Mapping[str, Any] = self.forward(batch)
+        outputs = self.forward(batch)
         if not needs_loss:
             return outputs
         loss = loss_of(self.run.model, outputs, batch)
@@ -162,7 +166,7 @@ def checked_loss(model: object, outputs: object) -> Any:
 
 
 # -- handlers
-def build_updater(run: Run, model: Any) -> Updater:
+def build_updater(run: Run, model: AlchemyModel) -> Updater:
     """The updater of `[backward]`; a handler of the project's own keeps the update to itself."""
     if run.table("backward").get("type", UPDATER) == UPDATER and not model.has_handler:
         updater: GradientUpdater = construct(GradientUpdater, run.table("backward"), section="backward")
@@ -187,7 +191,7 @@ class _HandlerUpdater:
 
     @property
     def period(self) -> int:
-        return int(getattr(self.handler, "period", 1))
+        return int(self.handler.period)
 
     @period.setter
     def period(self, steps: int) -> None:
@@ -203,10 +207,10 @@ class _HandlerUpdater:
 
     @property
     def is_open(self) -> bool:
-        return bool(getattr(self.handler, "is_open", False))
+        return self.handler.is_open
 
     @property
-    def position(self) -> Any:
+    def position(self) -> object:
         return self.run.update
 
     @property
@@ -238,9 +242,7 @@ class _HandlerUpdater:
         return StepResult(False, None)
 
     def flush(self) -> None:
-        flush = getattr(self.handler, "flush", None)
-        if flush is not None:
-            flush()
+        self.handler.flush()
 
     def drop_window(self) -> None:
         pass
@@ -250,9 +252,8 @@ class _HandlerUpdater:
         yield
 
     def state_dict(self) -> dict[str, Any]:
-        own = getattr(self.handler, "state_dict", None)
-        return {} if own is None else {"handler": own()}
+        return {"handler": self.handler.state_dict()} if isinstance(self.handler, Stateful) else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if "handler" in state:
-            self.handler.load_state_dict(state["handler"])  # type: ignore[attr-defined]
+        if "handler" in state and isinstance(self.handler, Stateful):
+            self.handler.load_state_dict(state["handler"])

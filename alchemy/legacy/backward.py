@@ -9,19 +9,24 @@ import torch
 from loguru import logger
 from torch import Tensor
 
-from alchemy.absent import NoUpdater
+from alchemy.absent import NoUpdater, Updater
 from alchemy.constraints import PositiveInt
 from alchemy.context import Run, current_run
 from alchemy.nn.reduce import by_name, differentiable, mean, weighted_sum
 from alchemy.observe import Loss
-from alchemy.registry import Registrable, build, construct, filled_from
+from alchemy.registry import Registrable, build, construct
 from alchemy.update import GradientUpdater
 
 
 class BackwardHandler(Registrable):
-    """Turns losses into gradients and gradients into updates. A subclass defines `backward`."""
+    """Turns losses into gradients and gradients into updates. A subclass defines `backward`.
+
+    One that accumulates says in `period` over how many steps, in `is_open` whether gradients wait, and makes the last
+    update of an epoch in `flush`.
+    """
 
     period: int = 1
+    is_open: bool = False
 
     def __init__(self) -> None:
         self.run: Run = current_run()
@@ -35,6 +40,9 @@ class BackwardHandler(Registrable):
     ) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define backward(losses, weights, requires_grad, names)")
 
+    def flush(self) -> None:
+        """Called at the end of an epoch."""
+
 
 @BackwardHandler.register("Default")
 class DefaultBackwardHandler(BackwardHandler):
@@ -44,7 +52,6 @@ class DefaultBackwardHandler(BackwardHandler):
     several optimisers that a loss is for.
     """
 
-    @filled_from(lambda: current_run().table("backward"))
     def __init__(
         self,
         *,
@@ -61,7 +68,7 @@ class DefaultBackwardHandler(BackwardHandler):
         return GradientUpdater(**self._cut, nonfinite=self.nonfinite)  # type: ignore[arg-type]
 
     @property
-    def _updater(self) -> Any:
+    def _updater(self) -> Updater:
         """That of the run; a runner of a project may have made none."""
         if isinstance(self.run.updater, NoUpdater):
             self.run.updater = self.make_updater()
@@ -70,24 +77,20 @@ class DefaultBackwardHandler(BackwardHandler):
     @property
     def period(self) -> int:  # type: ignore[override]
         """Steps of an update."""
-        period: int = self._updater.period
-        return period
+        return self._updater.period
 
     @property
     def updates(self) -> int:
-        updates: int = self._updater.updates
-        return updates
+        return self._updater.updates
 
     @property
-    def is_open(self) -> bool:
-        is_open: bool = self._updater.is_open
-        return is_open
+    def is_open(self) -> bool:  # type: ignore[override]
+        return self._updater.is_open
 
     @property
     def real(self) -> bool:
         """False while a batch is computed only because other processes have one."""
-        real: bool = self._updater.real
-        return real
+        return not isinstance(self._updater, GradientUpdater) or self._updater.real
 
     def flush(self) -> None:
         """Makes the update of a window that is not full."""

@@ -7,24 +7,54 @@ Totals may be 0-d tensors: they are kept where they are and read only when someb
 from __future__ import annotations
 
 import contextlib
+import math
+import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from alchemy.absent import Alone
+from alchemy.absent import Alone, ProcessGroup
 from alchemy.errors import AlchemyError
-from alchemy.metrics.fields import KINDS, number_of, value_of
 
 PLAIN = frozenset((float, int))  # what needs no device to be read
-Gather = Callable[[Any], list[Any]]  # hands a value to all processes and returns those of all, in the order of ranks
+Gather = Callable[[object], list[Any]]  # hands a value to all processes and returns those of all, in the order of ranks
 
 
-def alone(value: Any) -> list[Any]:
+def _larger(one: float, other: float) -> float:
+    """Not `max`: a NaN must be seen, wherever it stands."""
+    return other if other > one or other != other else one
+
+
+def _smaller(one: float, other: float) -> float:
+    return other if other < one or other != other else one
+
+
+def _newer(one: float, other: float) -> float:
+    return other
+
+
+# how two numbers of a kind are joined
+KINDS: dict[str, Callable[[float, float], float]] = {
+    "mean": operator.add, "sum": operator.add, "rate": operator.add, "max": _larger, "min": _smaller, "last": _newer,
+}  # fmt: skip
+
+
+def alone(value: object) -> list[Any]:
     """What gathering comes to with a single process."""
     return [value]
 
 
-def declare(kinds: dict[str, str], name: str, kind: str) -> None:
+def _number_of(name: str, value: Any) -> float:
+    """The number that was logged, read from its device."""
+    try:
+        # item(): a tensor that still has its graph warns when it is made a float directly
+        return float(value.item() if hasattr(value, "item") else value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        text = f"the metric {name!r} must be a single number, not {type(value).__name__} {str(value)[:60]!r}"
+        raise AlchemyError(text, hint="log the sum of what it holds, and the count as the weight") from error
+
+
+def _declare(kinds: dict[str, str], name: str, kind: str) -> None:
     """One name cannot be two kinds of number."""
     known = kinds.setdefault(name, kind)
     if known != kind:
@@ -76,9 +106,9 @@ class Scope:
         sums, kinds = self._sums, self._kinds
         for name, total, weight in rows:
             if type(total) not in PLAIN:
-                total = number_of(name, total)
+                total = _number_of(name, total)
             if type(weight) not in PLAIN:
-                weight = number_of(name, weight)
+                weight = _number_of(name, weight)
             before = sums.get(name)
             if before is None:
                 sums[name] = 0.0 + total, 0.0 + weight
@@ -87,15 +117,12 @@ class Scope:
 
     def values(self) -> dict[str, float]:
         """What every name comes to; NaN where the weight is zero."""
-        kinds, seconds = self._kinds, self.seconds
-        return {
-            name: total / weight if weight and kinds[name] == "mean" else value_of(kinds[name], total, weight, seconds)
-            for name, (total, weight) in self._read().items()
-        }
-
-    def means(self) -> dict[str, float]:
-        """Of the values, those that are means."""
-        return {name: value for name, value in self.values().items() if self._kinds[name] == "mean"}
+        found, seconds = {}, self.seconds
+        for name, (total, weight) in self._read().items():
+            kind = self._kinds[name]
+            divisor = weight if kind == "mean" else seconds if kind == "rate" else 1.0
+            found[name] = total / divisor if divisor else math.nan
+        return found
 
     def mean(self, name: str, default: float | None = None) -> float | None:
         """Total over weight, or `default` when nothing was logged."""
@@ -108,7 +135,7 @@ class Scope:
         time of the slowest, a `last` is that of the last rank which has one.
         """
         states = () if gather is alone else gather(self.state_dict())
-        return merged(states).values() if len(states) > 1 else self.values()
+        return _merged(states).values() if len(states) > 1 else self.values()
 
     def __contains__(self, name: object) -> bool:
         return name in self._sums or any(name == row[0] for row in self.rows)
@@ -119,7 +146,7 @@ class Scope:
         rows = [(name, *sums) for name, sums in inner._read().items()]
         if inner._kinds is not self._kinds:
             for name, _, _ in rows:
-                declare(self._kinds, name, inner._kinds[name])
+                _declare(self._kinds, name, inner._kinds[name])
         self._add(iter(rows))
 
     def state_dict(self) -> dict[str, Any]:
@@ -131,7 +158,7 @@ class Scope:
         self.clear()
         self._begin -= state["seconds"]
         for name, (kind, total, weight) in state["fields"].items():
-            declare(self._kinds, name, kind)
+            _declare(self._kinds, name, kind)
             self._sums[name] = total, weight
 
 
@@ -139,7 +166,7 @@ class Stack:
     """The open scopes of a run, innermost last."""
 
     def __init__(self) -> None:
-        self.group: Any = Alone()  # of the processes that train together; the runner puts the real one
+        self.group: ProcessGroup = Alone()  # of the processes that train together; the runner puts the real one
         self._kinds: dict[str, str] = {}
         self._open: list[Scope] = [Scope("run", root=True, kinds=self._kinds)]
         self._restored: dict[tuple[str, ...], Mapping[str, Any]] = {}  # by the names from the outermost scope inwards
@@ -148,34 +175,34 @@ class Stack:
     def current(self) -> Scope:
         return self._open[-1]
 
-    def log(self, name: str, total: Any, weight: Any = 1) -> None:
+    def log(self, name: str, total: object, weight: object = 1) -> None:
         """Adds a total that stands for `weight` tokens or samples to the innermost scope; their ratio is the mean.
 
         The scopes around it get it when that closes.
         """
         if self._kinds.get(name) != "mean":
-            declare(self._kinds, name, "mean")
+            _declare(self._kinds, name, "mean")
         self._open[-1].rows.append((name, total, weight))
 
-    def _log(self, kind: str, name: str, value: Any) -> None:
-        declare(self._kinds, name, kind)
+    def _log(self, kind: str, name: str, value: object) -> None:
+        _declare(self._kinds, name, kind)
         self._open[-1].rows.append((name, value, 1))
 
-    def sum(self, name: str, value: Any) -> None:
+    def sum(self, name: str, value: object) -> None:
         """A number that is told as the sum of all that was logged."""
         self._log("sum", name, value)
 
-    def rate(self, name: str, value: Any) -> None:
+    def rate(self, name: str, value: object) -> None:
         """What is done a second: `rate("tokens", 512)` gives `time/tokens_per_s`."""
         self._log("rate", f"time/{name}_per_s", value)
 
-    def max(self, name: str, value: Any) -> None:
+    def max(self, name: str, value: object) -> None:
         self._log("max", name, value)
 
-    def min(self, name: str, value: Any) -> None:
+    def min(self, name: str, value: object) -> None:
         self._log("min", name, value)
 
-    def last(self, name: str, value: Any) -> None:
+    def last(self, name: str, value: object) -> None:
         """A number of which only the newest counts."""
         self._log("last", name, value)
 
@@ -241,7 +268,7 @@ class Stack:
         if len(ranks) == self.group.size:
             scopes = ranks[self.group.rank]
         else:  # with another number of processes the main one goes on with the numbers of all
-            scopes = [merged(parts).state_dict() for parts in zip(*ranks)]
+            scopes = [_merged(parts).state_dict() for parts in zip(*ranks)]
             if not self.group.is_main:
                 scopes = [scope | {"fields": {}} for scope in scopes]
         self._open[0].load_state_dict(scopes[0])
@@ -251,7 +278,7 @@ class Stack:
             self._kinds |= {name: kind for name, (kind, _, _) in scope["fields"].items()}
 
 
-def merged(states: Sequence[Mapping[str, Any]]) -> Scope:
+def _merged(states: Sequence[Mapping[str, Any]]) -> Scope:
     """One scope of those that several processes have of the same name."""
     whole = Scope(states[0]["name"])
     whole.pause(-max(state["seconds"] for state in states))

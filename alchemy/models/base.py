@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -12,10 +12,33 @@ from alchemy.errors import AlchemyError
 from alchemy.model import AlchemyModel
 from alchemy.models.encoders import Encoder
 from alchemy.models.heads import Head
+from alchemy.models.reading import Whole
 from alchemy.nn.losses import Loss, build_loss
 from alchemy.nn.rows import Rows
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.registry import build
+from alchemy.text import Tokenizer
+
+
+@runtime_checkable
+class _Tokenizing(Protocol):
+    """A task that says how its texts become ids."""
+
+    tokenizer: Tokenizer
+
+
+@runtime_checkable
+class _Reading(Protocol):
+    """A task that says whether long texts are read at once, or in windows."""
+
+    reading: Whole
+
+
+@runtime_checkable
+class _Labelling(Protocol):
+    """A task that knows its labels."""
+
+    labels: Sequence[str]
 
 
 class TextModel(AlchemyModel):
@@ -30,7 +53,9 @@ class TextModel(AlchemyModel):
     def __init__(self, *, ids: str, tokenizer: Any, reads: Sequence[str] = ()) -> None:
         super().__init__()
         self.ids, self.reads = ids, (ids, *reads)  # in training
-        self.tokenizer = getattr(self.run.task, "tokenizer", None) if tokenizer is None else tokenizer_of(tokenizer)
+        task = self.run.task
+        own = task.tokenizer if isinstance(task, _Tokenizing) else None
+        self.tokenizer: Tokenizer | None = own if tokenizer is None else tokenizer_of(tokenizer)
 
     # -- for the constructor of a model
     def encoder_of(self, table: Mapping[str, Any], *, by_token: bool = False) -> Encoder:
@@ -40,7 +65,8 @@ class TextModel(AlchemyModel):
         """
         given = {} if self.tokenizer is None else {"tokenizer": self.tokenizer}
         encoder: Encoder = build(Encoder, table, given=given, section="model.encoder")
-        encoder.reading = getattr(self.run.task, "reading", encoder.reading)
+        if isinstance(self.run.task, _Reading):
+            encoder.reading = self.run.task.reading
         if (by_token or encoder.reading.by_token) and not encoder.by_token:
             what = f"{type(self).__name__} needs a vector of each token, which {type(encoder).__name__} does not give"
             raise AlchemyError(what, section="model.encoder", hint="alchemy.models.encoders.Recurrent does")
@@ -52,7 +78,7 @@ class TextModel(AlchemyModel):
 
     def classes_of(self, told: int) -> int:
         """How many classes there are: as told, else as many as the task has labels."""
-        found = told or len(getattr(self.run.task, "labels", ()))
+        found = told or (len(self.run.task.labels) if isinstance(self.run.task, _Labelling) else 0)
         if not found:
             hint = "give classes = 2, or a task that knows its labels, as those of alchemy.tasks do"
             raise AlchemyError("the model does not know how many classes there are", section="model", hint=hint)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -22,7 +22,14 @@ LOSSES: dict[str, type[Loss]] = {"single": CrossEntropy, "multi": BCE, "regressi
 TARGETS = {"single": "label_id", "multi": "label_hot", "regression": "label"}
 
 
-class Net(nn.Module):
+@runtime_checkable
+class _OfKind(Protocol):
+    """A task that says what it predicts: one class, several, or a number."""
+
+    kind: str
+
+
+class _Net(nn.Module):
     """An encoder, a head over it, and a score for each class."""
 
     def __init__(self, encoder: Encoder, head: Head, classes: int, dropout: float) -> None:
@@ -59,18 +66,18 @@ class TextClassifier(TextModel):
         tokenizer: Any = None,
     ) -> None:
         super().__init__(ids=ids, tokenizer=tokenizer)
-        self.kind = kind or getattr(self.run.task, "kind", "single")
+        self.kind = kind or (self.run.task.kind if isinstance(self.run.task, _OfKind) else "single")
         self.label = label or TARGETS[self.kind]
         self.reads += (self.label,)
         made = self.encoder_of(encoder)
         self.classes = 1 if self.kind == "regression" else self.classes_of(classes)
-        self.model = Net(made, self.head_of(head, made), self.classes, dropout)
+        self.model = _Net(made, self.head_of(head, made), self.classes, dropout)
         self.criterion = self.loss_for(LOSSES[self.kind]())
 
-    def forward(self, batch: Any) -> Mapping[str, Any]:
+    def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         logits_BC = self.model(self.rows(batch))
         return {"logits": logits_BC[:, 0] if self.kind == "regression" else logits_BC}
 
-    def loss(self, outputs: Mapping[str, Any], batch: Any) -> tuple[Tensor, float | Tensor]:
+    def loss(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, float | Tensor]:
         found: tuple[Tensor, float | Tensor] = self.criterion(outputs["logits"], self.field(batch, self.label))
         return found

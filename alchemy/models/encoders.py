@@ -16,8 +16,7 @@ from alchemy.models.reading import Whole
 from alchemy.models.vectors import read_vectors
 from alchemy.nn.dropout import Dropout
 from alchemy.nn.positions import waves
-from alchemy.nn.recurrent import BiRNN
-from alchemy.nn.rows import Rows, States
+from alchemy.nn.rows import BiRNN, Rows, States
 from alchemy.registry import Registrable
 from alchemy.text import Tokenizer
 
@@ -48,19 +47,18 @@ class Encoder(nn.Module, Registrable):
         return self.reading(self, rows)
 
 
-class Lookup(nn.Module):
+class _Lookup(nn.Module):
     """The vectors of ids: random, or read from a file of word vectors; zero at padding."""
 
     def __init__(
         self,
         tokenizer: Tokenizer,
-        *,
         dim: int,
-        vectors: str = "",
-        frozen: bool = False,
-        dropout: Fraction = 0.0,
-        word_dropout: Fraction = 0.0,
-        bigrams: NonNegativeInt = 0,
+        vectors: str,
+        frozen: bool,
+        dropout: float,
+        word_dropout: float,
+        bigrams: int,
     ) -> None:
         super().__init__()
         self.table = nn.Embedding(tokenizer.size, dim)
@@ -109,15 +107,7 @@ class Embedding(Encoder):
     ) -> None:
         super().__init__()
         self.width = dim
-        self.embed = Lookup(
-            tokenizer,
-            dim=dim,
-            vectors=vectors,
-            frozen=frozen,
-            dropout=dropout,
-            word_dropout=word_dropout,
-            bigrams=bigrams,
-        )
+        self.embed = _Lookup(tokenizer, dim, vectors, frozen, dropout, word_dropout, bigrams)
 
     def forward(self, rows: Rows) -> States:
         return States(self.embed(rows), rows.real_BT)
@@ -142,15 +132,7 @@ class Recurrent(Encoder):
         bigrams: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
-        self.embed = Lookup(
-            tokenizer,
-            dim=dim,
-            vectors=vectors,
-            frozen=frozen,
-            dropout=dropout,
-            word_dropout=word_dropout,
-            bigrams=bigrams,
-        )
+        self.embed = _Lookup(tokenizer, dim, vectors, frozen, dropout, word_dropout, bigrams)
         self.rnn = BiRNN(kind, dim, hidden, layers=layers, dropout=dropout)
         self.dropout = Dropout(dropout)
         self.width = self.rnn.width
@@ -181,9 +163,7 @@ class Transformer(Encoder):
     ) -> None:
         super().__init__()
         self.width, self.longest = dim, max_length
-        self.embed = Lookup(
-            tokenizer, dim=dim, vectors=vectors, frozen=frozen, dropout=0.0, word_dropout=word_dropout, bigrams=bigrams
-        )
+        self.embed = _Lookup(tokenizer, dim, vectors, frozen, 0.0, word_dropout, bigrams)
         self.places_TD: Tensor
         self.register_buffer("places_TD", waves(max_length, dim), persistent=False)
         self.dropout = Dropout(dropout)

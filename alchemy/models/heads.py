@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from alchemy.constraints import Fraction, NonNegativeInt, NotEmpty, PositiveInt
 from alchemy.nn.dropout import Dropout
-from alchemy.nn.recurrent import BiRNN
-from alchemy.nn.rows import States, at, max_of, mean_of
+from alchemy.nn.rows import BiRNN, States, at, max_of, mean_of
 from alchemy.registry import Registrable
 
 

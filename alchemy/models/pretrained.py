@@ -52,7 +52,7 @@ class Pretrained(Encoder):
         if tokenizer is not None and 2 * tokenizer.size < config.vocab_size:
             text = "the tokenizer has {} ids, and {} knows {}: is it that of another model?"
             logger.warning(text, tokenizer.size, path, config.vocab_size)
-        keep(config, path)
+        _keep(config, path)
         self.kind: str = config.model_type
         self.inner = _model(transformers, Path(path).expanduser(), config, weights)
         self.width = config.hidden_size
@@ -107,7 +107,7 @@ class Pretrained(Encoder):
         self.inner.save_pretrained(folder)
 
 
-def keep(config: Any, path: str) -> None:
+def _keep(config: Any, path: str) -> None:
     """Puts the architecture into the record of the current run: with it and a checkpoint the folder is not needed."""
     record = sym_tbl().record_dir
     if record is not None:

@@ -32,7 +32,7 @@ class Whole:
         return takes
 
 
-class Window(NamedTuple):
+class _Window(NamedTuple):
     """Which places of a row a window shows, and how much each of its vectors counts for its place."""
 
     place_W: Tensor
@@ -70,12 +70,12 @@ class InWindows(Whole):
         row_N = torch.tensor([row for row, _ in cut]).to(rows.ids_BT.device)
         place_NW = pad_sequence([window.place_W for _, window in cut], True, NOWHERE).to(rows.ids_BT.device)
         share_NW = pad_sequence([window.share_W for _, window in cut], True).to(rows.ids_BT.device)
-        return join(encode(shown(rows, row_N, place_NW)), rows, row_N, place_NW, share_NW)
+        return _join(encode(_shown(rows, row_N, place_NW)), rows, row_N, place_NW, share_NW)
 
-    def windows(self, length: int) -> Iterator[Window]:
+    def windows(self, length: int) -> Iterator[_Window]:
         """The windows of a row of so many real tokens."""
         if length <= self.size:
-            yield Window(torch.arange(length), torch.ones(length))
+            yield _Window(torch.arange(length), torch.ones(length))
             return
         behind = length - self.tail
         cuts = spans(behind - self.head, self.room, self.overlap)
@@ -84,16 +84,16 @@ class InWindows(Whole):
             place_W = torch.cat([torch.arange(self.head), torch.arange(start, end), torch.arange(behind, length)])
             special_W = (place_W < self.head) | (place_W >= behind)
             own_W = (first <= place_W) & (place_W < last)
-            yield Window(place_W, torch.where(special_W, 1 / len(cuts), own_W.float()))
+            yield _Window(place_W, torch.where(special_W, 1 / len(cuts), own_W.float()))
 
 
-def shown(rows: Rows, row_N: Tensor, place_NW: Tensor) -> Rows:
+def _shown(rows: Rows, row_N: Tensor, place_NW: Tensor) -> Rows:
     """What windows show of rows; their real tokens stand in front, as those of the rows do."""
     at = (row_N[:, None], place_NW.clamp_min(0))
     return Rows(rows.ids_BT[at], place_NW != NOWHERE, None if rows.segments_BT is None else rows.segments_BT[at])
 
 
-def join(seen: States, rows: Rows, row_N: Tensor, place_NW: Tensor, share_NW: Tensor) -> States:
+def _join(seen: States, rows: Rows, row_N: Tensor, place_NW: Tensor, share_NW: Tensor) -> States:
     """The vectors of windows at the places of their tokens, as if the rows had been read at once."""
     texts, length = rows.ids_BT.shape
     part_NWD = seen.states_BTD * share_NW[..., None].to(seen.states_BTD.dtype)

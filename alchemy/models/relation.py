@@ -20,7 +20,7 @@ from alchemy.nn.losses import CrossEntropy
 from alchemy.nn.rows import Rows, in_front, mean_of
 
 
-class Net(nn.Module):
+class _Net(nn.Module):
     """R-BERT (Wu and He 2019): the text and the mean of each marked thing, each through a layer of its own."""
 
     def __init__(self, encoder: Encoder, head: Head, marks: int, classes: int, dropout: float) -> None:
@@ -60,12 +60,12 @@ class RelationClassifier(TextModel):
         super().__init__(ids=ids, tokenizer=tokenizer, reads=(*marks, label))
         self.label, self.marks = label, marks
         made = self.encoder_of(encoder, by_token=True)
-        self.model = Net(made, self.head_of(head, made), len(marks), self.classes_of(classes), dropout)
+        self.model = _Net(made, self.head_of(head, made), len(marks), self.classes_of(classes), dropout)
         self.criterion = self.loss_for(CrossEntropy())
 
-    def forward(self, batch: Any) -> Mapping[str, Any]:
+    def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"logits": self.model(self.rows(batch), *(self.field(batch, name) for name in self.marks))}
 
-    def loss(self, outputs: Mapping[str, Any], batch: Any) -> tuple[Tensor, float | Tensor]:
+    def loss(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, float | Tensor]:
         found: tuple[Tensor, float | Tensor] = self.criterion(outputs["logits"], self.field(batch, self.label))
         return found

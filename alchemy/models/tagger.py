@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,14 @@ from alchemy.nn.rows import Rows, in_front
 IGNORED = -100
 
 
-class Net(nn.Module):
+@runtime_checkable
+class _Ruled(Protocol):
+    """A task that says which tags may follow each other, as CRF takes it."""
+
+    def rules(self) -> dict[str, Any]: ...
+
+
+class _Net(nn.Module):
     """An encoder and scores of tags; where there is a chain of tags, the module holds it, so that it is trained."""
 
     def __init__(self, encoder: Encoder, classes: int, dropout: float, crf: CRF | None) -> None:
@@ -75,12 +82,12 @@ class Tagger(TextModel):
             raise AlchemyError("a chain of tags is its own loss, and [criterion] would not be used", hint=hint)
         self.words, self.label = words, label
         tags = self.classes_of(classes)
-        allowed = getattr(self.run.task, "rules", None) if rules else None
-        chain = CRF(tags, **(allowed() if allowed else {})) if decoder == "crf" else None
-        self.model = Net(self.encoder_of(encoder, by_token=True), tags, dropout, chain)
+        allowed = self.run.task.rules() if rules and isinstance(self.run.task, _Ruled) else {}
+        chain = CRF(tags, **allowed) if decoder == "crf" else None
+        self.model = _Net(self.encoder_of(encoder, by_token=True), tags, dropout, chain)
         self.criterion = self.loss_for(CrossEntropy(ignore_index=IGNORED))
 
-    def forward(self, batch: Any) -> Mapping[str, Any]:
+    def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         first_BT, tags_BT = _first_of(self.field(batch, self.words)), batch.get(self.label)
         # the loss of a chain is computed in here too: DDP sees only parameters that its module has used
         scores_BWC, real_BW, chained_B = self.model(self.rows(batch), first_BT, tags_BT)
@@ -89,7 +96,7 @@ class Tagger(TextModel):
             outputs["tags"] = self._tags(scores_BWC, real_BW, first_BT)
         return outputs
 
-    def loss(self, outputs: Mapping[str, Any], batch: Any) -> tuple[Tensor, float | Tensor]:
+    def loss(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, float | Tensor]:
         tags_BT, first_BT = self.field(batch, self.label), _first_of(self.field(batch, self.words))
         if outputs["chain_loss"] is not None:
             return outputs["chain_loss"].sum(), first_BT.any(1).sum()

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -19,8 +19,15 @@ from alchemy.nn.losses import CrossEntropy, build_loss
 from alchemy.nn.rows import Rows, in_front
 from alchemy.nn.seq2seq import Network
 from alchemy.registry import build
+from alchemy.text import Tokenizer
 
-IGNORED = -100  # unless the loss says what it looks away from
+
+@runtime_checkable
+class _Translating(Protocol):
+    """A task that knows both vocabularies."""
+
+    source_tokenizer: Tokenizer
+    target_tokenizer: Tokenizer
 
 
 class Walk:
@@ -57,31 +64,29 @@ class Translator(AlchemyModel):
     ) -> None:
         super().__init__()
         self.source, self.target, self.before = source, target, before
-        sizes = {
-            "source_size": source_size or self._size("source_tokenizer"),
-            "target_size": target_size or self._size("target_tokenizer"),
-        }
+        task = self.run.task
+        if isinstance(task, _Translating):
+            source_size, target_size = (
+                source_size or task.source_tokenizer.size,
+                target_size or task.target_tokenizer.size,
+            )
+        if not (source_size and target_size):
+            hint = "give source_size and target_size, or a task that knows them, as alchemy.tasks.Translation does"
+            raise AlchemyError("the model does not know how many tokens there are", section="model", hint=hint)
+        sizes = {"source_size": source_size, "target_size": target_size}
         self.model = build(Network, network, given=sizes, section="model.network")
         self.criterion = build_loss(self.criterion_cfg) if self.criterion_cfg else CrossEntropy()
 
-    def _size(self, name: str) -> int:
-        tokenizer = getattr(self.run.task, name, None)
-        if tokenizer is None:
-            hint = "give source_size and target_size, or a task that knows them, as alchemy.tasks.Translation does"
-            raise AlchemyError("the model does not know how many tokens there are", section="model", hint=hint)
-        size: int = tokenizer.size
-        return size
-
-    def forward(self, batch: Any) -> Mapping[str, Any]:
+    def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         """The scores of each token of the target, given those before it; texts are written by `walk`."""
         return {"logits": self.model(self.rows(batch), batch[self.before])}
 
-    def loss(self, outputs: Mapping[str, Any], batch: Any) -> tuple[Tensor, float | Tensor]:
-        gold_BT = torch.where(self.real(batch), batch[self.target], getattr(self.criterion, "ignore_index", IGNORED))
+    def loss(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, float | Tensor]:
+        gold_BT = torch.where(self.real(batch), batch[self.target], self.criterion.ignore_index)
         found: tuple[Tensor, float | Tensor] = self.criterion(outputs["logits"].flatten(0, 1), gold_BT.flatten())
         return found
 
-    def log_prob(self, outputs: Mapping[str, Any], batch: Any) -> Tensor:
+    def log_prob(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> Tensor:
         """The log-probability of all targets of a batch; the loss may be smoothed or weighted."""
         return _logs_of(outputs["logits"], batch[self.target])[self.real(batch)].sum()
 

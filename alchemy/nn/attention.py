@@ -5,40 +5,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
+from alchemy.nn.cache import KeyValues, LayerCache
 from alchemy.nn.linear import Linear
 
 FEW = 16  # queries of a step of a search
-
-
-class KeyValues(NamedTuple):
-    """What is attended to."""
-
-    keys_BHSK: Tensor
-    values_BHSK: Tensor
-
-
-class Step(Protocol):
-    """Where the tokens of a step of a search stand in their texts, and which tokens each of them sees."""
-
-    place_Q: Tensor
-    mask_B1QE: Tensor
-
-
-class Past(Protocol):
-    """The keys and values of the tokens so far."""
-
-    @property
-    def family(self) -> Step: ...
-
-    def add(self, now: KeyValues) -> KeyValues:
-        """Those of all tokens, with those of this step behind them."""
 
 
 class SelfAttention(nn.Module):
@@ -51,16 +26,16 @@ class SelfAttention(nn.Module):
         self.turn_K: Tensor | None
         self.register_buffer("turn_K", _frequencies(dim // heads) if rotary else None, persistent=False)
 
-    def forward(self, states_BTD: Tensor, *, real_B11S: Tensor | None = None, past: Past | None = None) -> Tensor:
+    def forward(self, states_BTD: Tensor, *, real_B11S: Tensor | None = None, past: LayerCache | None = None) -> Tensor:
         """With a `real_B11S` every token sees all real ones; without it itself and those before it, past ones too."""
-        query, key, value = (split(part, self.heads) for part in self.inner(states_BTD).chunk(3, dim=-1))
+        query, key, value = (_split(part, self.heads) for part in self.inner(states_BTD).chunk(3, dim=-1))
         if self.turn_K is not None:
             place_T = torch.arange(query.shape[2], device=query.device) if past is None else past.family.place_Q
-            query, key = turned(query, self.turn_K, place_T), turned(key, self.turn_K, place_T)
+            query, key = _turned(query, self.turn_K, place_T), _turned(key, self.turn_K, place_T)
         seen, mask = KeyValues(key, value), real_B11S
         if past is not None:
             seen, mask = past.add(seen), past.family.mask_B1QE
-        return self.out(joined(attend(query, seen, mask, causal=mask is None, dropout=self.dropout * self.training)))
+        return self.out(_joined(_attend(query, seen, mask, causal=mask is None, dropout=self.dropout * self.training)))
 
 
 class CrossAttention(nn.Module):
@@ -72,22 +47,22 @@ class CrossAttention(nn.Module):
         self.query, self.key_value, self.out = Linear(dim, dim), Linear(dim, 2 * dim), Linear(dim, dim)
 
     def look(self, states_BSD: Tensor) -> KeyValues:
-        return KeyValues(*(split(part, self.heads) for part in self.key_value(states_BSD).chunk(2, dim=-1)))
+        return KeyValues(*(_split(part, self.heads) for part in self.key_value(states_BSD).chunk(2, dim=-1)))
 
     def forward(self, states_BTD: Tensor, seen: KeyValues, real_B11S: Tensor | None) -> Tensor:
-        query_BHTK = split(self.query(states_BTD), self.heads)
-        return self.out(joined(attend(query_BHTK, seen, real_B11S, dropout=self.dropout * self.training)))
+        query_BHTK = _split(self.query(states_BTD), self.heads)
+        return self.out(_joined(_attend(query_BHTK, seen, real_B11S, dropout=self.dropout * self.training)))
 
     def weights(self, states_BTD: Tensor, seen: KeyValues, real_B11S: Tensor | None) -> Tensor:
         """How much each token looks at each of the others, the mean of the heads: [B, T, S]."""
-        query_BHTK = split(self.query(states_BTD), self.heads)
+        query_BHTK = _split(self.query(states_BTD), self.heads)
         scores_BHTS = query_BHTK @ seen.keys_BHSK.mT * query_BHTK.shape[-1] ** -0.5
         if real_B11S is not None:
             scores_BHTS = scores_BHTS.masked_fill(~real_B11S, -torch.inf)
         return scores_BHTS.softmax(-1).mean(1)
 
 
-def attend(
+def _attend(
     query_BHTK: Tensor, seen: KeyValues, mask: Tensor | None, *, causal: bool = False, dropout: float = 0.0
 ) -> Tensor:
     """What the queries see, weighted; a mask tells what they may see."""
@@ -106,12 +81,12 @@ def _heads_of(dim: int, heads: int) -> int:
     return heads
 
 
-def split(states_BTD: Tensor, heads: int) -> Tensor:
+def _split(states_BTD: Tensor, heads: int) -> Tensor:
     """The share of each head, by heads."""
     return states_BTD.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-def joined(states_BHTK: Tensor) -> Tensor:
+def _joined(states_BHTK: Tensor) -> Tensor:
     return states_BHTK.transpose(1, 2).flatten(-2)
 
 
@@ -122,7 +97,7 @@ def _frequencies(features: int) -> Tensor:
     return 10_000 ** -(torch.arange(0, features, 2) / features)
 
 
-def turned(states_BHTK: Tensor, turn_K: Tensor, place_T: Tensor) -> Tensor:
+def _turned(states_BHTK: Tensor, turn_K: Tensor, place_T: Tensor) -> Tensor:
     """Pairs of features, turned by the place of their token (Su et al. 2021)."""
     angle_TK = place_T[:, None].to(turn_K.dtype) * turn_K
     cos_TK, sin_TK = angle_TK.cos().to(states_BHTK.dtype), angle_TK.sin().to(states_BHTK.dtype)

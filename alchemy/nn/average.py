@@ -21,7 +21,7 @@ class Shadow:
         self.weights: dict[str, Tensor] = {}
         self._frozen = dict(self.params)
         self._pairs: list[tuple[Tensor, nn.Parameter]] = []
-        self._depth = 0
+        self._applied = False
 
     def is_of(self, named: Named) -> bool:
         """Whether these are still the parameters that it follows."""
@@ -46,26 +46,23 @@ class Shadow:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """The parameters hold the averages while this lasts; storages stay where they are."""
-        self._depth += 1
-        undo: list[tuple[Tensor, Tensor | None, nn.Parameter]] = []
+        """The parameters hold the averages while this lasts, and their own values wait in a copy."""
+        if self._applied:
+            yield
+            return
+        params = [param for _, param in self._pairs]
+        held = [param.detach().clone() for param in params]
+        self._applied = True
         try:
-            if self._depth == 1:
-                for weight, param in self._pairs:
-                    undo.append((weight, _exchange(weight, param), param))
+            _copy([weight for weight, _ in self._pairs], params)
             yield
         finally:
-            for weight, held, param in undo:
-                _put_back(weight, held, param)
-            self._depth -= 1
+            _copy(held, params)
+            self._applied = False
 
     def state(self) -> dict[str, Tensor]:
-        """The averages by name, also while they are applied."""
-        if not self._depth:
-            return dict(self.weights)
-        # an average in the type of its parameter has changed places with it
-        swapped = {n: w.dtype == self.params[n].dtype for n, w in self.weights.items()}
-        return {name: self.params[name].detach() if swapped[name] else w for name, w in self.weights.items()}
+        """The averages by name."""
+        return dict(self.weights)
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         for name, weight in weights.items():
@@ -85,19 +82,6 @@ def _as(param: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @torch.no_grad()
-def _exchange(weight: Tensor, param: nn.Parameter) -> Tensor | None:
-    """Puts the average in place of the weight, which goes where the average was; or is returned, if it is shorter."""
-    held = param.detach().clone()
-    param.copy_(weight)
-    if held.dtype != weight.dtype:
-        return held
-    weight.copy_(held)
-    return None
-
-
-@torch.no_grad()
-def _put_back(weight: Tensor, held: Tensor | None, param: nn.Parameter) -> None:
-    if held is None:
-        _exchange(weight, param)
-    else:
-        param.copy_(held)
+def _copy(values: list[Tensor], params: list[nn.Parameter]) -> None:
+    for value, param in zip(values, params, strict=True):
+        param.copy_(value)

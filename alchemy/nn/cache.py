@@ -5,16 +5,23 @@ So choosing hypotheses moves no keys: they are written once, and read once for a
 """
 
 # B sentences, R hypotheses of each, T tokens of a step, Q = R T of all hypotheses, E tokens so far, C room for them,
-# H heads, K features of a head
+# H heads, K features of a head, S tokens that are attended to
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from alchemy.nn.attention import KeyValues
-
 ROOM = 64  # tokens of a sentence that there is room for at first
+
+
+class KeyValues(NamedTuple):
+    """What is attended to."""
+
+    keys_BHSK: Tensor
+    values_BHSK: Tensor
 
 
 class Family:

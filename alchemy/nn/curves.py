@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 
 def constant(t: int, *, warmup: int = 0) -> float:
@@ -67,3 +71,62 @@ def noam(t: int, *, model_size: int, warmup: int, factor: float = 1.0) -> float:
     number = t + 1
     rise = number * warmup**-1.5 if warmup else math.inf
     return factor * model_size**-0.5 * min(number**-0.5, rise)
+
+
+class NoamScheduler(LRScheduler):
+    """The Noam curve for code that drives an optimiser itself: one rate for all groups.
+
+    `self.lr_sched = NoamScheduler(optimizer, model_size=512, num_warmup_steps=4000)`.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        model_size: int,
+        num_warmup_steps: int = 0,
+        factor: float = 1.0,
+        last_epoch: int = -1,
+        verbose: bool = False,
+    ) -> None:
+        # before super().__init__, which computes the first rate; `verbose` is gone from torch and accepted still
+        self.model_size, self.num_warmup_steps, self.factor = model_size, num_warmup_steps, factor
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:  # type: ignore[override]
+        rate = noam(self.last_epoch, model_size=self.model_size, warmup=self.num_warmup_steps, factor=self.factor)
+        return [rate for _ in self.optimizer.param_groups]
+
+
+class BadScores:
+    """Counts bad scores as torch's ReduceLROnPlateau does: `see(score)` is True when patience has run out."""
+
+    def __init__(self, *, mode: str, patience: int, threshold: float, threshold_mode: str, cooldown: int) -> None:
+        self.mode, self.patience, self.threshold = mode, patience, threshold
+        self.threshold_mode, self.cooldown = threshold_mode, cooldown
+        self.best = math.inf if mode == "min" else -math.inf
+        self.bad = self.cooling = 0
+
+    def see(self, score: float) -> bool:
+        if self._better(score):
+            self.best, self.bad = score, 0
+        else:
+            self.bad += 1
+        if self.cooling:
+            self.cooling -= 1
+            self.bad = 0
+        if self.bad <= self.patience:
+            return False
+        self.bad, self.cooling = 0, self.cooldown
+        return True
+
+    def _better(self, score: float) -> bool:
+        sign = -1 if self.mode == "min" else 1
+        margin = self.threshold * abs(self.best) if self.threshold_mode == "rel" else self.threshold
+        return sign * score > sign * self.best + (0.0 if math.isinf(self.best) else margin)
+
+    def state_dict(self) -> dict[str, Any]:
+        # as text: infinity has no spelling in JSON
+        return {"best": repr(self.best), "bad": self.bad, "cooling": self.cooling}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.best, self.bad, self.cooling = float(state["best"]), int(state["bad"]), int(state["cooling"])

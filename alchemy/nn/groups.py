@@ -124,7 +124,7 @@ def hidden(root: nn.Module) -> list[tuple[str, int]]:
     return found
 
 
-def _inside(value: Any, depth: int = 0) -> Iterator[nn.Parameter]:
+def _inside(value: object, depth: int = 0) -> Iterator[nn.Parameter]:
     if isinstance(value, nn.Parameter):
         yield value
     elif isinstance(value, nn.Module):
@@ -150,7 +150,7 @@ def plain_values(groups: Iterable[Group]) -> None:
 
 def unwrapped(value: Any) -> Any:
     """A setting as plain Python: tomlkit's subclasses of float and the like would end up in a saved state."""
-    if type(value).__module__.startswith("tomlkit") and hasattr(value, "unwrap"):
+    if type(value).__module__.startswith("tomlkit"):
         return value.unwrap()
     if isinstance(value, list | tuple):
         return (tuple if isinstance(value, tuple) else list)(unwrapped(item) for item in value)

@@ -39,6 +39,8 @@ class Loss(nn.Module, Registrable):
     Sums, not means: micro-batches and ranks differ in size, and the backward handler divides once, by the whole count.
     """
 
+    ignore_index: int = -100  # the target that counts for nothing
+
     def __init__(self) -> None:  # without it the **kwargs of nn.Module would be taken for keys of the config
         super().__init__()
 
@@ -162,15 +164,18 @@ class Focal(Loss):
         return losses.sum()
 
 
-class Foreign(Loss):
+class _Foreign(Loss):
     """A loss of torch, or any callable that takes `(logits, target)`, as one of ours."""
 
     def __init__(self, function: Callable[..., Tensor], *, summed: bool, by_row: bool = False, **options: Any) -> None:
         super().__init__()
         self.function = function  # registered as a submodule where it is one, so that its parameters are trained
         self.summed, self.by_row, self.options = summed, by_row, options
+        settings = vars(function) if isinstance(function, nn.Module) else options
+        self.ignores = "ignore_index" in settings
+        self.ignore_index = settings.get("ignore_index", self.ignore_index)
 
-    def forward(self, logits: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Count]:
+    def forward(self, logits: Tensor, target: Tensor, *args: object, **kwargs: object) -> tuple[Tensor, Count]:
         value = self.function(logits, target, *args, **self.options, **kwargs)
         if isinstance(value, tuple):
             return value
@@ -180,17 +185,16 @@ class Foreign(Loss):
     def _count(self, logits: Tensor, target: Tensor) -> Count:
         if self.by_row:
             return int(target.shape[0])
-        options = vars(self.function) if isinstance(self.function, nn.Module) else self.options
-        if "ignore_index" not in options:
+        if not self.ignores:
             return target.numel()
         weight = getattr(self.function, "weight", self.options.get("weight"))
-        return _class_count(logits, target, options["ignore_index"], weight)
+        return _class_count(logits, target, self.ignore_index, weight)
 
 
 class _NoLoss(Loss):
     """What there is without a `[criterion]`, as in a test: an error only for those who ask for a loss."""
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         hint = 'add [criterion] with type = "alchemy.nn.losses.CrossEntropy", say'
         raise AlchemyError("a loss is asked for, and the config has no [criterion]", section="criterion", hint=hint)
 
@@ -224,7 +228,7 @@ def _foreign(found: Callable[..., Any], table: Mapping[str, Any]) -> Loss:
     forced = {"reduction": "sum"} if summed else {}
     if isinstance(found, type):
         made = construct(found, _tensors(table), drop=("type", "reduction"), given=forced, section="criterion")
-        return Foreign(made, summed=summed, by_row=found.__name__ in BY_ROW)
+        return _Foreign(made, summed=summed, by_row=found.__name__ in BY_ROW)
     options = {key: value for key, value in _tensors(table).items() if key not in ("type", "reduction")}
     unknown = [key for key in options if key not in names]
     if unknown:
@@ -232,7 +236,7 @@ def _foreign(found: Callable[..., Any], table: Mapping[str, Any]) -> Loss:
         raise AlchemyError(f"{table['type']} takes no {unknown[0]!r}", section="criterion", hint=hint)
     if "ignore_index" in names and "ignore_index" not in options:
         options["ignore_index"] = inspect.signature(found).parameters["ignore_index"].default
-    return Foreign(found, summed=summed, **{**options, **forced})
+    return _Foreign(found, summed=summed, **{**options, **forced})
 
 
 def _tensors(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from alchemy.constraints import Fraction, Ge, MultipleOf, PositiveInt
 from alchemy.nn.dropout import Dropout
 from alchemy.nn.linear import Linear
-from alchemy.nn.recurrent import BiRNN
-from alchemy.nn.rows import Rows, mean_of
+from alchemy.nn.rows import BiRNN, Rows, mean_of
 from alchemy.nn.seq2seq import Network, Source
 
 

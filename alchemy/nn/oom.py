@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ def explain_oom(error: BaseException, shapes: str, why_whole: str = "") -> RunFa
     return RunFailed(f"{text} ({why_whole})" if why_whole else text, hint=REMEDIES)
 
 
-def halves(batch: Any) -> tuple[Any, Any] | None:
+def halves(batch: object) -> tuple[Any, Any] | None:
     """The two halves of a batch; None where it has one sample, or where it is not plain how to cut it.
 
     Tensors, arrays and lists are cut along the samples; texts, fractions and objects go to both. Where sizes disagree,
@@ -55,13 +55,13 @@ class _Unclear(Exception):
     """It cannot be told what a half of this value is."""
 
 
-def _count(batch: Any) -> int | None:
+def _count(batch: object) -> int | None:
     """How many samples there are, where everything in the batch agrees on it."""
     sizes = set(_sizes(batch))
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _sizes(value: Any) -> Iterator[int]:
+def _sizes(value: object) -> Iterator[int]:
     if _is_array(value) or _is_samples(value):
         yield len(value)
     elif isinstance(value, Mapping):
@@ -72,16 +72,16 @@ def _sizes(value: Any) -> Iterator[int]:
             yield from _sizes(item)
 
 
-def _is_array(value: Any) -> bool:
+def _is_array(value: object) -> TypeGuard[Tensor | np.ndarray]:
     return isinstance(value, Tensor | np.ndarray) and value.ndim > 0
 
 
-def _is_samples(value: Any) -> bool:
+def _is_samples(value: object) -> TypeGuard[list[Any]]:
     """A list of texts or dicts is one of samples; a list of tensors is one of columns, as torch collates them."""
     return isinstance(value, list) and not any(map(_is_array, value))
 
 
-def _is_unclear(value: Any) -> bool:
+def _is_unclear(value: object) -> bool:
     """Equal tensors in a list may be samples too; a whole number may be that of the tokens."""
     if isinstance(value, list):
         return len({(tuple(item.shape), str(item.dtype)) for item in value if _is_array(item)}) == 1 < len(value)
@@ -90,7 +90,7 @@ def _is_unclear(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _cut(value: Any, rows: slice) -> Any:
+def _cut(value: object, rows: slice) -> Any:
     if _is_array(value) or _is_samples(value):
         return value[rows]
     if _is_unclear(value):
@@ -133,7 +133,7 @@ def gradients_kept(params: Sequence[nn.Parameter]) -> Iterator[None]:
         param.grad = grad
 
 
-def merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_halves(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the halves of a step gave as the answer of the whole: sums and counts, and the loss of all of it."""
     names = [name for name in ("loss_sum", "count", "tokens") if all(name in part for part in parts)]
     total = {name: sum(part[name] for part in parts) for name in names}

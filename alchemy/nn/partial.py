@@ -12,7 +12,7 @@ SHOWN = 8
 
 
 @dataclass
-class Report:
+class LoadReport:
     """What a warm start took. `reshaped` are names whose shapes differ, as `name: saved [2], here [3]`."""
 
     loaded: list[str] = field(default_factory=list)
@@ -33,9 +33,9 @@ class Report:
         return "\n".join(lines)
 
 
-def load_partial(module: nn.Module, tensors: Mapping[str, Tensor]) -> Report:
+def load_partial(module: nn.Module, tensors: Mapping[str, Tensor]) -> LoadReport:
     """Copies into `module` the tensors whose names and shapes fit, and says what became of the others."""
-    report = Report()
+    report = LoadReport()
     own = module.state_dict()
     for name, target in own.items():
         if not isinstance(target, Tensor):
@@ -53,7 +53,7 @@ def load_partial(module: nn.Module, tensors: Mapping[str, Tensor]) -> Report:
     return report
 
 
-def _drop_tied(report: Report, own: Mapping[str, Tensor]) -> None:
+def _drop_tied(report: LoadReport, own: Mapping[str, Tensor]) -> None:
     """A name that is missing in the file may be the second one of a tensor that is there."""
     filled = {own[name].data_ptr() for name in report.loaded}
     report.missing = [name for name in report.missing if own[name].data_ptr() not in filled or not own[name].numel()]

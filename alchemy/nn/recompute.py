@@ -55,7 +55,7 @@ def _wrap(module: nn.Module) -> None:
         module.forward = functools.partial(_forward, module, module.forward)
 
 
-def _forward(module: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _forward(module: nn.Module, forward: Callable[..., Any], *args: object, **kwargs: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*args, **kwargs)
     norms = [part for part in module.modules() if isinstance(part, _NormBase) and part.track_running_stats]
@@ -68,11 +68,11 @@ def _forward(module: nn.Module, forward: Callable[..., Any], *args: Any, **kwarg
 @contextlib.contextmanager
 def _same_statistics(norms: Sequence[nn.Module]) -> Iterator[None]:
     """The second forward is no new batch: running statistics are counted once."""
-    buffers = [dict(norm._buffers) for norm in norms]
+    buffers = [(norm, name, buffer) for norm in norms for name, buffer in norm.named_buffers(recurse=False)]
     try:
-        for norm in norms:
-            norm._buffers.update({name: None if b is None else b.clone() for name, b in norm._buffers.items()})
+        for norm, name, buffer in buffers:
+            setattr(norm, name, buffer.clone())
         yield
     finally:
-        for norm, before in zip(norms, buffers, strict=True):
-            norm._buffers.update(before)
+        for norm, name, buffer in buffers:
+            setattr(norm, name, buffer)

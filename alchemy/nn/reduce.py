@@ -55,7 +55,7 @@ class Start:
         return start
 
 
-def differentiable(loss: Any) -> Tensor:
+def differentiable(loss: object) -> Tensor:
     """The loss as a scalar with a graph behind it, or an error that says what it is instead."""
     if not isinstance(loss, Tensor):
         problem, hint = f"the loss is a {type(loss).__name__}", "hand over the tensor itself, before item() or float()"

@@ -1,13 +1,14 @@
-"""Rows of different lengths in one tensor, and what is said of their tokens."""
+"""Rows of different lengths in one tensor, what is said of their tokens, and a recurrent network over them."""
 
 # B batch, T tokens, D features
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 
 class Rows(NamedTuple):
@@ -64,3 +65,31 @@ def max_of(states_BTD: Tensor, real_BT: Tensor) -> Tensor:
 def at(states_BTD: Tensor, place_B: Tensor) -> Tensor:
     """The vector of one token of each row."""
     return states_BTD[torch.arange(len(place_B), device=place_B.device), place_B]
+
+
+class BiRNN(nn.Module):
+    """An LSTM or a GRU that reads each row from its first token to its last, and back; padding is never read."""
+
+    def __init__(
+        self, kind: Literal["lstm", "gru"], width: int, hidden: int, *, layers: int = 1, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.width = 2 * hidden
+        self.rnn = (nn.LSTM if kind == "lstm" else nn.GRU)(
+            width,
+            hidden,
+            num_layers=layers,
+            bidirectional=True,
+            batch_first=True,
+            dropout=dropout if layers > 1 else 0.0,  # between layers: torch warns where there is no between
+        )
+
+    def forward(self, states_BTD: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+        """The states of all tokens, zero at padding, and the last ones of both directions side by side."""
+        # torch wants the lengths on the CPU, and waits for them where they are not
+        packed = pack_padded_sequence(states_BTD, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
+        out: PackedSequence
+        out, last = self.rnn(packed)
+        states, _ = pad_packed_sequence(out, batch_first=True, total_length=states_BTD.shape[1])
+        hidden_LBH = last[0] if isinstance(last, tuple) else last
+        return states, torch.cat((hidden_LBH[-2], hidden_LBH[-1]), dim=-1)

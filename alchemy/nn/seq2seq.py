@@ -41,7 +41,7 @@ class Network(nn.Module, Registrable):
     def encode(self, rows: Rows) -> Source:
         raise NotImplementedError(f"{type(self).__name__} must define encode(rows) -> Source")
 
-    def begin(self, source: Source) -> Any:
+    def begin(self, source: Source) -> _Decoding:
         """The state of a search, which begins with one hypothesis for each source."""
         raise NotImplementedError(f"{type(self).__name__} must define begin(source) -> state with select(rows)")
 

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alchemy.constraints import Fraction, PositiveInt
-from alchemy.nn.attention import CrossAttention, KeyValues, SelfAttention
-from alchemy.nn.cache import Family, LayerCache
+from alchemy.nn.attention import CrossAttention, SelfAttention
+from alchemy.nn.cache import Family, KeyValues, LayerCache
 from alchemy.nn.dropout import Dropout
 from alchemy.nn.linear import Linear
 from alchemy.nn.positions import Learned, NoPlaces, Sinusoidal
@@ -40,7 +40,7 @@ class _Shape(NamedTuple):
     rotary: bool
 
 
-class Residual(nn.Module):
+class _Residual(nn.Module):
     """A sublayer beside the way straight through; the norm stands in front of it, or behind both."""
 
     def __init__(self, shape: _Shape) -> None:
@@ -79,14 +79,14 @@ class FeedForward(nn.Module):
         return made_BTD
 
 
-class EncoderLayer(nn.Module):
+class _EncoderLayer(nn.Module):
     """Every token of the source looks at all others, then each thinks by itself."""
 
     def __init__(self, shape: _Shape) -> None:
         super().__init__()
         self.attend = SelfAttention(shape.dim, shape.heads, dropout=shape.attention_dropout, rotary=shape.rotary)
         self.think = FeedForward(shape)
-        self.around = nn.ModuleList(Residual(shape) for _ in range(2))
+        self.around = nn.ModuleList(_Residual(shape) for _ in range(2))
 
     def forward(self, states_BTD: Tensor, real_B11T: Tensor) -> Tensor:
         states_BTD = self.around[0](states_BTD, lambda states: self.attend(states, real_B11S=real_B11T))
@@ -102,7 +102,7 @@ class DecoderLayer(nn.Module):
         self.attend = SelfAttention(shape.dim, shape.heads, dropout=shape.attention_dropout, rotary=shape.rotary)
         self.look = CrossAttention(shape.dim, shape.heads, dropout=shape.attention_dropout)
         self.think = FeedForward(shape)
-        self.around = nn.ModuleList(Residual(shape) for _ in range(3))
+        self.around = nn.ModuleList(_Residual(shape) for _ in range(3))
 
     def forward(
         self, states_BTD: Tensor, source: KeyValues, real_B11S: Tensor | None, past: LayerCache | None
@@ -115,7 +115,7 @@ class DecoderLayer(nn.Module):
     def weights(self, states_BTD: Tensor, source: KeyValues, real_B11S: Tensor | None) -> Tensor:
         """How much each token looks at each one of the source."""
         states_BTD = self.around[0](states_BTD, self.attend)
-        return self.look.weights(cast(Residual, self.around[1]).given(states_BTD), source, real_B11S)
+        return self.look.weights(cast(_Residual, self.around[1]).given(states_BTD), source, real_B11S)
 
 
 class Cached:
@@ -194,7 +194,7 @@ class Transformer(Network):
         self.target_table = nn.Embedding(target_size, dim)
         self.out = Linear(dim, target_size, bias=False)
         self.source_places, self.target_places = (_places_of(places, dim, max_positions) for _ in range(2))
-        self.encoder = nn.ModuleList(EncoderLayer(shape) for _ in range(encoder_layers))
+        self.encoder = nn.ModuleList(_EncoderLayer(shape) for _ in range(encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(decoder_layers))
         # behind layers that begin with a norm the last one has none
         self.encoder_norm, self.decoder_norm = (nn.LayerNorm(dim) if norm_first else nn.Identity() for _ in range(2))

@@ -1,22 +1,24 @@
 """The optimiser as a part: which parameters, with which settings, clipped how."""
 
-from __future__ import annotations
+# annotations are evaluated here: optimisers in other modules inherit these fields with their types
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, ClassVar
 
 import torch
 from loguru import logger
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from alchemy.constraints import Ge
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.nn.clip import clip_factor, norm_of, scalar_like, scale_grads
 from alchemy.nn.groups import Group, as_groups, hidden, matches, plain_values, split_decay, undecayed, unwrapped
-from alchemy.registry import Registrable, filled_from, parameters
+from alchemy.registry import Registrable, parameters, where_of
 
 # keys of [optim] that are ours, whatever class of torch does the work
 OURS = ("max_grad_norm", "clip_value", "no_decay")
@@ -25,42 +27,46 @@ OURS = ("max_grad_norm", "clip_value", "no_decay")
 being_built: ContextVar[str] = ContextVar("alchemy_optim", default="")
 
 
-def _own_table(run: Run, name: str) -> Any:
-    """`[optim]`, or `[optim.NAME]` of one of several."""
-    table = run.table("optim")
+def own_table(run: Run, name: str | None = None) -> Any:
+    """`[optim]`, or `[optim.NAME]` of one of several: of the one that is being built, unless it has a `name`."""
+    table, name = run.table("optim"), being_built.get() if name is None else name
     return table[name] if name else table
 
 
-filled = filled_from(lambda: _own_table(current_run(), being_built.get()))
-
-
+@dataclass(kw_only=True, eq=False)
 class AlchemyOptimizer(Registrable):
-    """Wraps a torch optimiser. A subclass calls `super().__init__()` and sets `self.optimizer`."""
+    """Wraps a torch optimiser; a norm or value of 0 does not clip.
 
-    name = ""  # of one of several: NAME in [optim.NAME]
-    _optimizer: Optimizer
+    A subclass names its `torch_class`, with the arguments of that as fields of a dataclass; or it calls
+    `super().__init__()` and sets `self.optimizer`.
+    """
 
-    @filled
-    def __init__(
-        self,
-        *,
-        max_grad_norm: float | None = None,
-        clip_value: float | None = None,
-        no_decay: bool | Sequence[str] = False,
-    ) -> None:
+    torch_class: ClassVar[type[Optimizer] | None] = None
+
+    max_grad_norm: Annotated[float, Ge(0)] | None = None
+    clip_value: Annotated[float, Ge(0)] | None = None
+    no_decay: bool | Sequence[str] = False
+
+    def __post_init__(self) -> None:
         self.run: Run = current_run()
-        self.name = being_built.get()
-        self.max_grad_norm, self.clip_value = max_grad_norm, clip_value
-        self.no_decay = no_decay
+        self.name = being_built.get()  # of one of several: NAME in [optim.NAME]
+        self._optimizer: Optimizer
         self.grad_norm: Tensor | None = None  # of the last update, before clipping; stays on its device
         self._measured = False  # whether `grad_norm` is that of the gradients as they are now
         self._reported: set[str] = set()
+        if self.torch_class is not None:
+            self.make(self.torch_class, **self._options(self.torch_class))
+
+    def _options(self, kind: type[Optimizer]) -> dict[str, Any]:
+        """Those of its fields that the class of torch takes."""
+        taken = [field.name for field in fields(self) if field.name in parameters(kind)[0]]
+        return {name: tuple(value) if isinstance(value := vars(self)[name], list) else value for name in taken}
 
     # -- what it holds
     @property
     def cfg(self) -> Any:
         """The table `[optim]`, or `[optim.NAME]`."""
-        return _own_table(self.run, self.name)
+        return own_table(self.run, self.name)
 
     @property
     def section(self) -> str:
@@ -74,8 +80,7 @@ class AlchemyOptimizer(Registrable):
     def optimizer(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
         plain_values(optimizer.param_groups)
-        defaults = getattr(optimizer, "defaults", {})
-        defaults.update({key: unwrapped(value) for key, value in defaults.items()})
+        optimizer.defaults.update({key: unwrapped(value) for key, value in optimizer.defaults.items()})
 
     @property
     def param_groups(self) -> list[Group]:
@@ -187,7 +192,7 @@ class AlchemyOptimizer(Registrable):
             near = did_you_mean(empty[0], [*tops, *(f"{top}.*" for top in tops)]) if empty else ""
             raise AlchemyError(
                 f"params = {empty[0] if empty else patterns!r} names no parameter of {type(self.run.model).__name__}",
-                where=self.cfg.where("params") if hasattr(self.cfg, "where") else "",
+                where=where_of(self.cfg, "params"),
                 section=self.section,
                 hint=near or f"it has {', '.join(tops)}",
             )
@@ -202,8 +207,7 @@ class AlchemyOptimizer(Registrable):
             if key not in known and not takes_any:
                 hint = did_you_mean(key, known)
                 raise AlchemyError(f"{kind.__name__} takes no {key!r}", section=self.section, hint=hint)
-        for key in OURS:
-            setattr(self, key, kwargs.get(key, getattr(self, key)))
+        vars(self).update({key: kwargs[key] for key in OURS if key in kwargs})
         options = {**self._optimizer.defaults, **kwargs}
         options = {key: value for key, value in options.items() if key in names and key not in OURS}
         self.optimizer = kind(self.groups({**self.cfg, **kwargs}), **options)

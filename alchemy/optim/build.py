@@ -15,7 +15,7 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.optim.base import OURS, AlchemyOptimizer, being_built
 from alchemy.optim.parts import Wrapped
 from alchemy.optim.several import Optimizers
-from alchemy.registry import build, construct, parameters, resolve, where_of
+from alchemy.registry import construct, parameters, placed, resolve, where_of
 
 
 def build_optimizer(run: Run) -> AlchemyOptimizer:
@@ -49,29 +49,25 @@ def _build_named(run: Run, name: str) -> AlchemyOptimizer:
 
 def _build(run: Run, table: Mapping[str, Any], section: str) -> AlchemyOptimizer:
     """One optimiser; a class of torch is wrapped."""
-    kind = _torch_kind(table["type"])
-    if kind is not None:
-        drop = _left_to_model(run, table, {*parameters(kind)[0], *OURS}, section)
-        wrapped: AlchemyOptimizer = construct(Wrapped, table, drop=drop, section=section)
-        return wrapped
-    try:
-        names, takes_any = parameters(AlchemyOptimizer.resolve_registered_module(table["type"]))
-    except AlchemyError:  # build says it again, with the line
-        names, takes_any = {}, True
+    cls = _class_of(table, section)
+    names, takes_any = parameters(cls)
+    if issubclass(cls, Optimizer):
+        cls, names, takes_any = Wrapped, {**names, **dict.fromkeys(OURS, False)}, False
     drop = _left_to_model(run, table, names, section) if names and not takes_any else set()
-    optim: AlchemyOptimizer = build(AlchemyOptimizer, table, drop=drop, section=section)
+    optim: AlchemyOptimizer = construct(cls, table, drop=drop, section=section)
     return optim
 
 
-def _torch_kind(name: str) -> type[Optimizer] | None:
-    """The torch optimiser of that name; nothing when it is a part, or when the registry is to say what is wrong."""
+def _class_of(table: Mapping[str, Any], section: str) -> type:
+    """The optimiser that `type` names, one of torch's among them; raises what the registry says of other names."""
     try:
-        AlchemyOptimizer.resolve_registered_module(name)
-    except AlchemyError:
+        return AlchemyOptimizer.resolve_registered_module(table["type"])
+    except AlchemyError as error:
         with contextlib.suppress(AlchemyError):
-            found = resolve(name)
-            return found if isinstance(found, type) and issubclass(found, Optimizer) else None
-    return None
+            found = resolve(table["type"])
+            if isinstance(found, type) and issubclass(found, Optimizer):
+                return found
+        raise placed(error, where_of(table, "type"), section) from error
 
 
 def _has_hook(run: Run) -> bool:

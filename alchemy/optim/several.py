@@ -25,7 +25,7 @@ class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
     """
 
     def __init__(self, parts: Mapping[str, AlchemyOptimizer]) -> None:
-        super().__init__(max_grad_norm=None, no_decay=False)
+        super().__init__()
         self._parts = dict(parts)
         self.check_owners()
         self.report_missing()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 from torch.utils.data import Dataset, IterableDataset
@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, IterableDataset
 from alchemy.config.fields import fits
 from alchemy.context import Run, current_run, find_run
 from alchemy.data.blame import blamed, put_place
-from alchemy.data.chain import seed_chain, sources
+from alchemy.data.chain import Link, link_of, seed_chain
 from alchemy.errors import AlchemyError
 from alchemy.registry import Registrable, construct, placed, where_of
 
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-class DataPipeline(Registrable):
+class DataPipeline(Registrable, Link):
     """A link of a chain that data flows through; it reads from `self.datapipe`, the link before it.
 
     Pipes travel to loader workers: keep nothing in them that cannot be pickled, and no run.
@@ -48,22 +48,13 @@ class DataPipeline(Registrable):
     that shares out the data, `begins` one that reads files and no other pipe.
     """
 
-    takes: ClassVar[Mapping[str, str] | None] = None
-    gives: ClassVar[Mapping[str, str] | None] = None
-    keeps: ClassVar[bool] = False
-    maps: ClassVar[bool] = False
-    begins: ClassVar[bool] = False
-    splits: ClassVar[bool] = False
+    maps: bool = False
+    begins: bool = False
 
     def __init__(self, datapipe: Any = None, **kwargs: Any) -> None:
         super().__init__()
         self.datapipe = datapipe
         _say_unused(self, kwargs)
-
-    def padding(self) -> dict[str, int]:
-        """What rows of a field are filled up with, as far as the pipes know it: those before, unless one says more."""
-        answers = [getattr(source, "padding", None) for source in reversed(sources(self))]
-        return {name: value for ask in answers if callable(ask) for name, value in ask().items()}
 
 
 class ItrDataPipeline(DataPipeline, IterableDataset[Any]):
@@ -154,10 +145,9 @@ class EndStepPipeline(SchedPipeline):
     """Called after a training step with the model's `outputs`."""
 
 
-def where_in(dataset: Any, number: int) -> str:
+def where_in(dataset: object, number: int) -> str:
     """File and line of a sample of a data set, if it can tell; else its number."""
-    ask = getattr(dataset, "where", None)
-    return ask(number) if callable(ask) else f"sample {number}"
+    return link_of(dataset).where(number)
 
 
 def where_before(self: Any, index: int) -> str:
@@ -183,7 +173,7 @@ def build_datapipes(pipes: Sequence[Mapping[str, Any]], *, section: str = "", se
         built = _build_pipe(table, built, first=number == 0, section=name)
         put_place(built, where_of(table), name)
         seed_chain(built, seed)
-        fields = _flow(built, fields, table, name)
+        fields = _flow(link_of(built), fields, table, name)
     return built
 
 
@@ -236,14 +226,14 @@ def _build_pipe(table: Mapping[str, Any], before: Any, *, first: bool, section: 
         # a pipe that reads while it is built is not to blame for those before it
         culprit = blamed(cause, verb="could not be built")
         raise error if culprit is None else placed(culprit, where_of(table), section) from cause
-    if not first and getattr(pipe, "datapipe", None) is None:
+    if not first and link_of(pipe).datapipe is None:
         pipe.datapipe = before  # its constructor took no argument, or forgot to hand it on
     return pipe
 
 
-def _flow(pipe: Any, fields: Mapping[str, str] | None, table: Any, section: str) -> Mapping[str, str] | None:
+def _flow(pipe: Link, fields: Mapping[str, str] | None, table: Any, section: str) -> Mapping[str, str] | None:
     """The fields that leave a pipe, as far as they are declared; an error where it takes what it is not given."""
-    for name, kind in (getattr(pipe, "takes", None) or {}).items() if fields is not None else ():
+    for name, kind in (pipe.takes or {}).items() if fields is not None else ():
         have = (fields or {}).get(name)
         if have is None or not fits(kind, have):
             lack = f"the field {name!r}" if have is None else f"{name!r} as {kind}"
@@ -251,8 +241,7 @@ def _flow(pipe: Any, fields: Mapping[str, str] | None, table: Any, section: str)
             raise AlchemyError(
                 f"{table['type']} takes {lack}, but it is given {there}", where=where_of(table), section=section
             )
-    gives: Mapping[str, str] | None = getattr(pipe, "gives", None)
-    return gives if gives is not None or not getattr(pipe, "keeps", False) else fields
+    return pipe.gives if pipe.gives is not None or not pipe.keeps else fields
 
 
 def _say_unused(part: object, kwargs: Mapping[str, Any]) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from loguru import logger
-from torch.utils.data import IterableDataset
 
 from alchemy.context import sym_tbl
-from alchemy.data.cache.entries import Damaged, cache_folder, entries, keep, look, nearest, read_entry, short, told_size
+from alchemy.data.cache.entries import cache_folder, entries, keep, look, nearest, read_entry, short, told_size
 from alchemy.data.cache.hashes import Hashes
 from alchemy.data.cache.key import Key, differences
 from alchemy.data.cache.store import Gone, Stored, Unkept, Unwritable
-from alchemy.data.chain import splits_by_worker, title
+from alchemy.data.chain import has_index, link_of, splitter_of, title
 from alchemy.data.digest import content_digest
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before
@@ -47,11 +46,12 @@ class Cache(LstDataPipeline):
         views: bool = False,
     ) -> None:
         super().__init__(datapipe)
-        if splits_by_worker(datapipe):
+        if splitter_of(datapipe) is not None:
             hint = "put SplitByWorker behind the cache"
             raise AlchemyError("Cache stands behind a pipe that splits the data among workers", hint=hint)
         self.overwrite_cache, self.also, self.strict, self.views = overwrite_cache, also or [], strict, views
         self.samples = self._found()
+        self.digest = self.samples.digest if isinstance(self.samples, Stored) else None  # None: they are not kept
         if not len(self.samples):
             hint = "is the file empty, or a filter too strict?"
             raise AlchemyError(f"Cache: {title(datapipe)} yields nothing", hint=hint)
@@ -62,16 +62,8 @@ class Cache(LstDataPipeline):
     def __len__(self) -> int:
         return len(self.samples)
 
-    @property
-    def digest(self) -> str | None:
-        """What a resume knows the samples by; None where they are not kept."""
-        return self.samples.digest if isinstance(self.samples, Stored) else None
-
-    def lengths(self) -> dict[str, np.ndarray]:
-        """How long the fields of numbers are, as far as that is known without reading."""
-        told = getattr(self.samples, "lengths", dict)
-        lengths: dict[str, np.ndarray] = told() if callable(told) else told
-        return lengths
+    def lengths(self) -> Mapping[str, np.ndarray]:
+        return link_of(self.samples).lengths()
 
     def _found(self) -> Sequence[Any]:
         """The samples, kept where that is possible; else a list as it is, and those of a stream in memory."""
@@ -87,7 +79,7 @@ class Cache(LstDataPipeline):
         finally:
             if not no_file:
                 hashes.save()
-        return list(self._made()) if _is_stream(self.datapipe) else self.datapipe
+        return self.datapipe if has_index(self.datapipe) else list(self._made())
 
     def _read(self, key: Key) -> Stored:
         entry = None if self.overwrite_cache else read_entry(cache_folder() / key.hash)
@@ -129,19 +121,15 @@ class Cache(LstDataPipeline):
             raise Unkept(f"{changed[0]} changed while it was read")
 
 
-def _is_stream(datapipe: Any) -> bool:
-    return isinstance(datapipe, IterableDataset) or not hasattr(datapipe, "__getitem__")
-
-
 def _each(datapipe: Any) -> Iterator[Any]:
-    return iter(datapipe) if _is_stream(datapipe) else (datapipe[index] for index in range(len(datapipe)))
+    return (datapipe[index] for index in range(len(datapipe))) if has_index(datapipe) else iter(datapipe)
 
 
 def _say_why(key: Key) -> None:
     """Logs why the samples are made."""
     there, name = look(cache_folder() / key.hash, "changed"), short(key.hash)
-    if isinstance(there, Damaged):
-        logger.warning("cache {}: it is damaged: {}; the samples are made again", name, there.why)
+    if there is not None and there.damage:
+        logger.warning("cache {}: it is damaged: {}; the samples are made again", name, there.damage)
     elif there is not None:
         logger.info("cache {}: it is made again, as overwrite_cache says", name)
     elif (near := nearest(key.chain, key.facts, entries(cache_folder()))) is None:

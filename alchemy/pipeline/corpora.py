@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,22 +11,23 @@ from torch import Tensor
 
 from alchemy.constraints import NotEmpty, PositiveInt
 from alchemy.data.budget import Cuts
+from alchemy.data.chain import Link
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.tokenizers import keep
+from alchemy.pipeline.tokenizers import keep_tokenizer
 
 __all__ = ["Mapped", "Parallel"]
 
 
-class _Source(LstDataPipeline, Cuts):
+class _Source(Cuts, Link):
     """Corpora side by side, sentence by sentence; a loader that asks for a batch of them gets padded rows at once."""
 
-    begins = True
+    begins: ClassVar[bool] = True
 
-    def __init__(self, corpora: dict[str, Corpus], *, left: Sequence[str], multiple: int, pad: int | None) -> None:
-        super().__init__()
+    def open(self, corpora: dict[str, Corpus], *, left: Sequence[str], multiple: int, pad: int | None) -> None:
+        """What a constructor does with its arguments."""
         self.corpora, self.left, self.multiple = corpora, left, multiple
         own = {name: corpus.manifest.pad if pad is None else pad for name, corpus in corpora.items()}
         lacking = [str(corpora[name].path) for name, value in own.items() if value is None]
@@ -34,10 +35,11 @@ class _Source(LstDataPipeline, Cuts):
             hint = "say what rows are filled up with: pad = 0, if the model looks at the lengths"
             raise AlchemyError(f"the tokenizer of {lacking[0]} has no token for padding", hint=hint)
         self.pads: dict[str, Any] = own
+        self.digest = hash_text(" ".join(corpus.manifest.digest for corpus in corpora.values()))
         for name, corpus in corpora.items():
             tokenizer = corpus.tokenizer
             if tokenizer is not None:
-                keep(tokenizer, name, str(corpus.path))
+                keep_tokenizer(tokenizer, name, str(corpus.path))
 
     def __len__(self) -> int:
         return len(next(iter(self.corpora.values())))
@@ -51,11 +53,6 @@ class _Source(LstDataPipeline, Cuts):
         """Nothing is read sentence by sentence: `collate` reads all of a batch in one go."""
         # plain numbers: those of the loader seed the random numbers of each sample, and nobody draws any here
         return list.copy(indices) if isinstance(indices, list) else indices
-
-    @property
-    def digest(self) -> str:
-        """What a resume knows the data by: another one gives other samples under the same numbers."""
-        return hash_text(" ".join(corpus.manifest.digest for corpus in self.corpora.values()))
 
     def lengths(self) -> dict[str, np.ndarray]:
         return {name: corpus.lengths for name, corpus in self.corpora.items()}
@@ -81,7 +78,7 @@ class _Source(LstDataPipeline, Cuts):
 
 
 @DataPipeline.register()
-class Mapped(_Source):
+class Mapped(_Source, LstDataPipeline):
     """The sentences of one corpus: `field`, rows padded on the right, or with `left` in front, and `field_lengths`."""
 
     def __init__(
@@ -93,11 +90,12 @@ class Mapped(_Source):
         multiple: PositiveInt = 1,
         pad: int | None = None,
     ) -> None:
-        super().__init__({field: Corpus(path)}, left=(field,) if left else (), multiple=multiple, pad=pad)
+        super().__init__()
+        self.open({field: Corpus(path)}, left=(field,) if left else (), multiple=multiple, pad=pad)
 
 
 @DataPipeline.register()
-class Parallel(_Source):
+class Parallel(_Source, LstDataPipeline):
     """Two corpora, sentence by sentence: `source`, `target`, their lengths, and what a decoder is given to predict it.
 
     `prev_output_tokens` is the target moved by one, with the end of the sentence before in front.
@@ -107,7 +105,8 @@ class Parallel(_Source):
         self, source: str, target: str, *, left_source: bool = False, multiple: PositiveInt = 1, pad: int | None = None
     ) -> None:
         corpora = {"source": Corpus(source), "target": Corpus(target)}
-        super().__init__(corpora, left=("source",) if left_source else (), multiple=multiple, pad=pad)
+        super().__init__()
+        self.open(corpora, left=("source",) if left_source else (), multiple=multiple, pad=pad)
         one, other = map(len, corpora.values())
         if one != other:
             raise AlchemyError(

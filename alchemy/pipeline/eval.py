@@ -6,25 +6,39 @@ look at one split only, `dev` unless told otherwise, so that a test never overwr
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal
 
 from alchemy.checkpoint.monitor import Monitor
 from alchemy.checkpoint.policy import Watch
 from alchemy.constraints import NonNegativeFloat, NonNegativeInt
-from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
+from alchemy.metrics import scores
 from alchemy.metrics.numbers import numbers_in
 from alchemy.pipeline import EvalPipeline
-from alchemy.pipeline.rows import step_name, to_json
+from alchemy.pipeline.rows import record_file, to_json
 
-__all__ = ["Accuracy", "EarlyStop", "LogBest", "LogTensorboard", "SaveBest", "SaveExamples"]
+SCORES: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
+    "accuracy": scores.accuracy,
+    "mcc": lambda gold, said: scores.ClassScores(gold, said).scores()["mcc"],
+    "mse": lambda gold, said: scores.number_scores(gold, said)["mse"],
+    "mae": lambda gold, said: scores.number_scores(gold, said)["mae"],
+    "pearson": lambda gold, said: scores.number_scores(gold, said)["pearson"],
+    "spearman": lambda gold, said: scores.number_scores(gold, said)["spearman"],
+    "bleu": scores.bleu,
+    "chrf": scores.chrf,
+}
 
 
-@EvalPipeline.register()
-class Accuracy(EvalPipeline):
-    """The share of collected rows whose `pred` equals their `label`; the rows go on to later pipes as `preds`."""
+class _Score(EvalPipeline):
+    """A score of all rows of an evaluation: of their `pred`, given their `label`.
+
+    The rows are those that alchemy.pipeline.output.Collect has collected as `varname`, else those that the task or a
+    pipe before it hands on under that name. They go on to later pipes as `preds`.
+    """
+
+    key: ClassVar[str]  # of SCORES, and its name unless another is told
 
     def __init__(
         self,
@@ -32,31 +46,145 @@ class Accuracy(EvalPipeline):
         *,
         pred: str = "pred",
         label: str = "label",
-        name: str = "accuracy",
+        name: str = "",
         enabled: bool = True,
     ) -> None:
         super().__init__()
-        self.varname, self.pred, self.label, self.name, self.enabled = varname, pred, label, name, enabled
+        self.varname, self.pred, self.label, self.enabled = varname, pred, label, enabled
+        self.name = name or self.key
 
-    def begin_eval(self, split: str, **kwargs: Any) -> None:
+    def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
+        return SCORES[self.key](gold, said)
+
+    def begin_eval(self, split: str, **kwargs: object) -> None:
         self.run.symbols.try_pop_global(self.varname)  # an evaluation that failed may have left its rows
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         if not self.enabled:
             return kwargs
-        rows = self.run.symbols.try_pop_global(self.varname)
+        own, rows = type(self).__name__, self.run.symbols.try_pop_global(self.varname) or kwargs.get(self.varname)
         if not rows:
             hint = f"put alchemy.pipeline.output.Collect with varname = {self.varname!r} among the outputpipes"
-            raise AlchemyError(f"Accuracy: nothing was collected as {self.varname!r}", hint=hint)
+            raise AlchemyError(f"{own}: nothing was collected as {self.varname!r}", hint=hint)
         missing = [key for key in (self.pred, self.label) if not isinstance(rows[0], dict) or key not in rows[0]]
         if missing:
             there = list(rows[0]) if isinstance(rows[0], dict) else type(rows[0]).__name__
-            raise AlchemyError(f"Accuracy: the rows in {self.varname!r} have no {missing[0]!r}; they have {there}")
-        right = sum(row[self.pred] == row[self.label] for row in rows)
-        return {**kwargs, self.name: right / len(rows), "preds": rows}
+            raise AlchemyError(f"{own}: the rows in {self.varname!r} have no {missing[0]!r}; they have {there}")
+        gold, said = [row[self.label] for row in rows], [row[self.pred] for row in rows]
+        try:
+            value = self.score(gold, said)
+        except AlchemyError:
+            raise
+        except Exception as error:  # a library says in its own words that these are no labels, numbers or texts
+            text = f"{own} cannot compare {self.pred!r} with {self.label!r}, such as {said[0]!r} with {gold[0]!r}"
+            raise AlchemyError(f"{text}: {error}") from error
+        return {**kwargs, self.varname: rows, self.name: value, "preds": rows}
 
 
-class Monitoring(EvalPipeline):
+@EvalPipeline.register()
+class Accuracy(_Score):
+    """The share of collected rows whose `pred` equals their `label`; the rows go on to later pipes as `preds`."""
+
+    key = "accuracy"
+
+
+@EvalPipeline.register()
+class F1(_Score):
+    """The mean F1 of the labels that occur, as `<average>_f1`; a row has one label, or a list of several."""
+
+    def __init__(
+        self,
+        varname: str = "preds",
+        *,
+        average: Literal["macro", "micro", "weighted"] = "macro",
+        pred: str = "pred",
+        label: str = "label",
+        name: str = "",
+        enabled: bool = True,
+    ) -> None:
+        super().__init__(varname, pred=pred, label=label, name=name or f"{average}_f1", enabled=enabled)
+        self.average = average
+
+    def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
+        several = isinstance(gold[0], list | tuple | set)
+        found = (scores.LabelScores if several else scores.ClassScores)(gold, said).scores()
+        return found[f"{self.average}_f1"]
+
+
+@EvalPipeline.register()
+class SpanF1(_Score):
+    """F1 of whole spans, for rows of tags in a `scheme`, as `span_f1`."""
+
+    def __init__(
+        self,
+        varname: str = "preds",
+        *,
+        scheme: Literal["BIO", "IOB1", "BIOES", "BMES", "BILOU"] = "BIO",
+        pred: str = "pred",
+        label: str = "tags",
+        name: str = "span_f1",
+        enabled: bool = True,
+    ) -> None:
+        from alchemy.pipeline.processors.schemes import Scheme  # with all processors, which other scores do without
+
+        super().__init__(varname, pred=pred, label=label, name=name, enabled=enabled)
+        self.scheme = Scheme(scheme, begins=True)
+
+    def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
+        tags = ([self.scheme.in_bioes(row) for row in rows] for rows in (gold, said))
+        return scores.SpanScores(*tags).scores()["f1"]
+
+
+@EvalPipeline.register()
+class MCC(_Score):
+    """Matthews' correlation, for rows of one label."""
+
+    key = "mcc"
+
+
+@EvalPipeline.register()
+class MSE(_Score):
+    """The mean squared error, for rows of one number."""
+
+    key = "mse"
+
+
+@EvalPipeline.register()
+class MAE(_Score):
+    """The mean absolute error, for rows of one number."""
+
+    key = "mae"
+
+
+@EvalPipeline.register()
+class Pearson(_Score):
+    """The linear correlation, for rows of one number."""
+
+    key = "pearson"
+
+
+@EvalPipeline.register()
+class Spearman(_Score):
+    """The correlation of ranks, for rows of one number."""
+
+    key = "spearman"
+
+
+@EvalPipeline.register()
+class BLEU(_Score):
+    """BLEU of the corpus, for rows of one text."""
+
+    key = "bleu"
+
+
+@EvalPipeline.register()
+class ChrF(_Score):
+    """chrF of the corpus, for rows of one text."""
+
+    key = "chrf"
+
+
+class _Monitoring(EvalPipeline):
     """A pipe about one score of a split; whatever it adds to the run is done there, and the scores pass through."""
 
     def __init__(self, monitor: str, mode: str, min_delta: float, split: str, enabled: bool) -> None:
@@ -71,7 +199,7 @@ class Monitoring(EvalPipeline):
 
 
 @EvalPipeline.register()
-class LogBest(Monitoring):
+class LogBest(_Monitoring):
     """Names the score that the log and the record show the best of; `[checkpoint] monitor` does so, too."""
 
     def __init__(
@@ -88,7 +216,7 @@ class LogBest(Monitoring):
 
 
 @EvalPipeline.register()
-class SaveBest(Monitoring):
+class SaveBest(_Monitoring):
     """Keeps the checkpoint of the best score, as `[checkpoint] monitor` does, and its weights as `checkpt/<name>`.
 
     The weights are links to the files of the checkpoint, or what the model's own `save` writes. `<name>_info.json` has
@@ -111,7 +239,7 @@ class SaveBest(Monitoring):
 
 
 @EvalPipeline.register()
-class EarlyStop(Monitoring):
+class EarlyStop(_Monitoring):
     """Adds the rule `alchemy.stop.Patience` to those of `[stop]`; a patience of 0 or less adds none."""
 
     def __init__(
@@ -154,15 +282,12 @@ class SaveExamples(EvalPipeline):
         self.pred, self.label, self.step_tag, self.enabled = pred, label, step_tag, enabled
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
-        folder, sched = self.run.record_dir, self.run.train_sched
-        if not self.enabled or folder is None:
+        path = record_file(self.run, f"results/{split}_{self.filename}", self.step_tag) if self.enabled else None
+        if path is None:
             return kwargs
         if self.rows not in kwargs:
             raise AlchemyError(f"SaveExamples: no pipe before it gave {self.rows!r}", hint="put Accuracy before it")
         chosen = [row for row in kwargs[self.rows] if not self.only_wrong or row[self.pred] != row[self.label]]
-        step = sched.cur_step if sched is not None and self.step_tag else None
-        path = step_name(Path(folder) / "results" / f"{split}_{self.filename}", step)
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, "".join(to_json(row) + "\n" for row in chosen[: self.limit or None]))
         return kwargs
 
@@ -181,13 +306,7 @@ class LogTensorboard(EvalPipeline):
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         writer = self.run.symbols.try_get_global(self.varname)
         if self.enabled and writer is not None:
-            step = place(self.run).get("step", 0)
             for name, value in numbers_in(kwargs).items():
-                writer.add_scalar("/".join(part for part in (self.prefix, split, name) if part), value, step)
+                tag = "/".join(part for part in (self.prefix, split, name) if part)
+                writer.add_scalar(tag, value, self.run.where.step)
         return kwargs
-
-
-def place(run: Run) -> dict[str, int]:
-    """Where the training stands; empty when nothing is trained."""
-    sched = run.train_sched
-    return {} if sched is None else {"epoch": sched.cur_epoch, "step": sched.cur_step, "update": run.update}

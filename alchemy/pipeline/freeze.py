@@ -45,7 +45,7 @@ class Freeze(BeginStepPipeline):
         """Whether the parameters are frozen after `update` updates."""
         return self.start <= update and (self.until is None or update < self.until)
 
-    def __call__(self, batch: Any = None, **kwargs: Any) -> dict[str, Any]:
+    def __call__(self, batch: object = None, **kwargs: object) -> dict[str, Any]:
         update = self.run.train_sched.num_updates
         if self.is_on(update) is not self._on:
             self._on = not self._on

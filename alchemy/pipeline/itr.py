@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from alchemy.constraints import NonNegativeInt, PositiveInt
-from alchemy.data.chain import Order, reader_share, title, walk
+from alchemy.data.chain import Order, reader_share, splitter_of, title, walk
 from alchemy.data.named import function_named
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, build_datapipes
@@ -59,6 +59,8 @@ class BucketBatch(ItrDataPipeline):
     The batches of a buffer come in an order that is a function of (seed, epoch).
     """
 
+    order: Order
+
     def __init__(
         self,
         datapipe: Any,
@@ -101,6 +103,7 @@ class Shuffle(ItrDataPipeline):
     """
 
     keeps = True
+    order: Order
 
     def __init__(self, datapipe: Any, buffer_size: PositiveInt = 1000) -> None:
         super().__init__(datapipe)
@@ -204,9 +207,8 @@ class Take(ItrDataPipeline):
 
     def __init__(self, datapipe: Any, n: PositiveInt) -> None:
         super().__init__(datapipe)
-        above = list(walk(datapipe))
-        filters = [place for place, pipe in enumerate(above) if isinstance(pipe, Filter)]
-        if filters and any(getattr(pipe, "splits", False) is True for pipe in above[filters[0] :]):
+        filters = (pipe for pipe in walk(datapipe) if isinstance(pipe, Filter))
+        if splitter_of(next(filters, None)) is not None:
             hint = "put Take before SplitByWorker"
             raise AlchemyError(
                 "Take behind Filter behind SplitByWorker: no worker knows what the others keep", hint=hint
@@ -234,13 +236,10 @@ class Concat(ItrDataPipeline):
             raise AlchemyError("Concat has nothing to join", hint="give 'pipes', a list of chains")
 
     def __iter__(self) -> Iterator[Any]:
-        return itertools.chain.from_iterable(self._sources())
+        return itertools.chain.from_iterable(self.sources())
 
     def __len__(self) -> int:
-        return sum(length_of(self, source) for source in self._sources())
-
-    def _sources(self) -> list[Any]:
-        return self.datapipes if self.datapipe is None else [self.datapipe, *self.datapipes]
+        return sum(length_of(self, source) for source in self.sources())
 
 
 @DataPipeline.register()
@@ -279,7 +278,7 @@ def length_of(pipe: Any, source: Any = None) -> int:
 
 def _share_of(total: int, pipe: Any) -> int:
     """The part of `total` samples that reach `pipe` in this worker, where a pipe before it has split the data."""
-    splitter = next((above for above in walk(pipe.datapipe) if getattr(above, "splits", False) is True), None)
+    splitter = splitter_of(pipe.datapipe)
     reader, readers = (0, 1) if splitter is None else reader_share(splitter)
     return max(0, -(-(total - reader) // readers))
 

@@ -10,7 +10,7 @@ import numpy as np
 from alchemy.errors import AlchemyError
 
 
-def token_spans(spans: Any, places: Sequence[tuple[int, int]], row: Sequence[int], length: int) -> list[list[Any]]:
+def token_spans(spans: object, places: Sequence[tuple[int, int]], row: Sequence[int], length: int) -> list[list[Any]]:
     """`[start, end, ..]` in characters of a text as the same in places of a row: of all tokens with a character in it.
 
     `places` are the characters `[start, end)` of each token, `row` tells where in the row the tokens stand that were
@@ -24,7 +24,7 @@ def token_spans(spans: Any, places: Sequence[tuple[int, int]], row: Sequence[int
     starts, ends = np.array(places, np.int64).reshape(-1, 2).T
     made = []
     for span in spans:
-        start, end, *more = checked(span, length)
+        start, end, *more = _checked(span, length)
         inside = np.flatnonzero((starts < end) & (ends > start))
         if not len(inside):
             hint = "does it mark blanks, or what the tokenizer leaves out?"
@@ -36,7 +36,7 @@ def token_spans(spans: Any, places: Sequence[tuple[int, int]], row: Sequence[int
     return made
 
 
-def checked(span: Any, length: int) -> Sequence[Any]:
+def _checked(span: Any, length: int) -> Sequence[Any]:
     """A span that lies in a text of some length."""
     whole = isinstance(span, list | tuple) and len(span) >= 2 and {type(place) for place in span[:2]} == {int}
     if not whole or not 0 <= span[0] < span[1] <= length:

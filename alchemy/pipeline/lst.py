@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import numpy as np
 from loguru import logger
-from torch.utils.data import IterableDataset
 
 from alchemy.constraints import Gt, Lt, NonNegativeInt, NotEmpty, PositiveInt
-from alchemy.data.chain import title
+from alchemy.data.chain import has_index, title
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before, where_in
 from alchemy.pipeline.itr import field_of, function_of, length_of, mapped
@@ -161,7 +160,7 @@ class HoldOut(LstDataPipeline):
 
 
 def check_list(datapipe: Any, what: str) -> Sequence[Any]:
-    if isinstance(datapipe, IterableDataset) or not hasattr(datapipe, "__getitem__"):
+    if not has_index(datapipe):
         raise AlchemyError(
             f"lst.{what} needs data with an index, not {title(datapipe)}",
             hint=f"put alchemy.pipeline.lst.ItrToLst before it, or use alchemy.pipeline.itr.{what}",

@@ -18,11 +18,16 @@ from alchemy.data.files import COMPRESSED, expand, open_bytes, open_text, read_l
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline
 
+Rows = Iterable[tuple[int, Any]]  # each with its line; a BadRow stands for one that is not well formed
 LONGEST = 2**31 - 1  # characters of a csv cell: Python's own limit is 131,072, less than a long document has
 
 
 class BadRow(Exception):
-    """A row that is not what its format promises."""
+    """A row that is not what its format promises; `below` counts the lines from its first to the one that is wrong."""
+
+    def __init__(self, text: str, below: int = 0) -> None:
+        super().__init__(text)
+        self.below = below
 
 
 @DataPipeline.register("TxtOpener")
@@ -30,8 +35,7 @@ class LineOpener(ItrDataPipeline):
     """The lines of text files, without their ends."""
 
     def __init__(self, datapipe: FileNames, *, encoding: str = "utf-8", skip_empty: bool = False) -> None:
-        super().__init__(datapipe)
-        _check_sources(datapipe)
+        super().__init__(_checked(datapipe))
         self.encoding, self.skip_empty = encoding, skip_empty
 
     def __iter__(self) -> Iterator[str]:
@@ -51,13 +55,12 @@ class JsonlOpener(ItrDataPipeline):
     def __init__(
         self, datapipe: FileNames, *, encoding: str = "utf-8", bad: Literal["error", "skip"] = "error"
     ) -> None:
-        super().__init__(datapipe)
-        _check_sources(datapipe)
+        super().__init__(_checked(datapipe))
         self.encoding, self.bad = encoding, bad
 
     def __iter__(self) -> Iterator[Any]:
         for path in paths(self.datapipe):
-            yield from good(path, json_rows(path, self.encoding), self.bad)
+            yield from (value for _, value in good_rows(path, json_rows(path, self.encoding), self.bad))
 
 
 @DataPipeline.register()
@@ -75,15 +78,15 @@ class CsvOpener(ItrDataPipeline):
         encoding: str = "utf-8",
         bad: Literal["error", "skip"] = "error",
     ) -> None:
-        super().__init__(datapipe)
-        _check_sources(datapipe)
+        super().__init__(_checked(datapipe))
         self.delimiter, self.quote, self.header, self.fields = delimiter, quote, header, fields
         self.encoding, self.bad = encoding, bad
 
     def __iter__(self) -> Iterator[Any]:
         for path in paths(self.datapipe):
             rows = csv_rows(path, self.delimiter, self.quote, self.encoding)
-            yield from good(path, _name_fields(path, rows, self.header, self.fields), self.bad)
+            named = _name_fields(path, rows, self.header, self.fields)
+            yield from (row for _, row in good_rows(path, named, self.bad))
 
 
 @DataPipeline.register()
@@ -100,14 +103,14 @@ class TsvOpener(ItrDataPipeline):
         encoding: str = "utf-8",
         bad: Literal["error", "skip"] = "error",
     ) -> None:
-        super().__init__(datapipe)
-        _check_sources(datapipe)
+        super().__init__(_checked(datapipe))
         self.quote, self.header, self.fields, self.encoding, self.bad = quote, header, fields, encoding, bad
 
     def __iter__(self) -> Iterator[Any]:
         for path in paths(self.datapipe):
             rows = csv_rows(path, "\t", self.quote, self.encoding)
-            yield from good(path, _name_fields(path, rows, self.header, self.fields), self.bad)
+            named = _name_fields(path, rows, self.header, self.fields)
+            yield from (row for _, row in good_rows(path, named, self.bad))
 
 
 @DataPipeline.register()
@@ -115,8 +118,7 @@ class ParquetOpener(ItrDataPipeline):
     """The rows of parquet files as dicts; `columns` reads only some of them."""
 
     def __init__(self, datapipe: FileNames, *, columns: list[str] | None = None) -> None:
-        super().__init__(datapipe)
-        _check_sources(datapipe)
+        super().__init__(_checked(datapipe))
         self.columns = columns
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -145,19 +147,19 @@ def paths(source: Any) -> Iterator[Path]:
         yield from expand(name)
 
 
-def _check_sources(source: Any) -> None:
-    """Looks for the files before training starts, where their names are known already."""
+def _checked(source: Any) -> Any:
+    """A source whose files are there, as far as their names are known before training starts."""
     if isinstance(source, str | Path | list | tuple | LstDataPipeline):
-        for _ in paths(source):
-            pass
+        list(paths(source))
+    return source
 
 
-def good(path: Path, rows: Iterable[tuple[int, Any]], bad: str) -> Iterator[Any]:
+def good_rows(path: Path, rows: Rows, bad: str) -> Iterator[tuple[int, Any]]:
     """The rows that are well formed; the others are an error with file and line, or counted and left out."""
     skipped: list[int] = []
     for line, row in rows:
         if not isinstance(row, BadRow):
-            yield row
+            yield line, row
         elif bad == "skip":
             skipped.append(line)
         else:
@@ -166,9 +168,7 @@ def good(path: Path, rows: Iterable[tuple[int, Any]], bad: str) -> Iterator[Any]
         logger.warning("{}: {} bad rows were skipped, the first at line {}", path, len(skipped), skipped[0])
 
 
-def _name_fields(
-    path: Path, rows: Iterator[tuple[int, Any]], header: bool, fields: list[str] | None
-) -> Iterator[tuple[int, Any]]:
+def _name_fields(path: Path, rows: Rows, header: bool, fields: list[str] | None) -> Iterator[tuple[int, Any]]:
     """Rows of cells as dicts; a row with too many or too few cells is bad, and without names all are."""
     names = _check_names(fields or [], "fields") or None
     for line, row in rows:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from loguru import logger
 
+from alchemy.context import Run
 from alchemy.errors import AlchemyError
+from alchemy.metrics.stack import Scope
 from alchemy.pipeline import OutputPipeline
-from alchemy.pipeline.predictions import PredictionFile, check_format
-from alchemy.pipeline.rows import cells_of, rows_of, step_name, to_json
+from alchemy.pipeline.rows import cells_of, jsonable, record_file, rows_of, to_json
 
-__all__ = ["Classify", "Collect", "PredictionFile", "SaveAppend", "WritePredictions"]
+FORMATS = (".jsonl", ".csv")
 
 
 @OutputPipeline.register()
@@ -35,7 +37,7 @@ class Classify(OutputPipeline):
         super().__init__()
         self.logits, self.label, self.keep, self.names = logits, label, keep or [], names or []
 
-    def __call__(self, outputs: Any, inputs: Any) -> list[dict[str, Any]]:
+    def __call__(self, outputs: object, inputs: object) -> list[dict[str, Any]]:
         if not isinstance(outputs, Mapping) or self.logits not in outputs:
             there = ", ".join(map(str, outputs)) if isinstance(outputs, Mapping) else f"a {type(outputs).__name__}"
             raise AlchemyError(f"Classify: the model gave no {self.logits!r}; it gave {there}")
@@ -63,7 +65,7 @@ class Collect(OutputPipeline):
         super().__init__()
         self.varname = varname
 
-    def __call__(self, outputs: Any, inputs: Any) -> Any:
+    def __call__(self, outputs: object, inputs: object) -> object:
         rows = self.run.symbols.try_get_global(self.varname)
         if rows is None:
             self.run.symbols.set_global(self.varname, rows := [])
@@ -82,12 +84,9 @@ class SaveAppend(OutputPipeline):
         super().__init__()
         self.filename, self.step_tag = filename, step_tag
 
-    def __call__(self, outputs: Any, inputs: Any) -> Any:
-        folder, sched = self.run.record_dir, self.run.train_sched
-        if folder is not None:
-            step = sched.cur_step if sched is not None and self.step_tag else None
-            path = step_name(Path(folder) / self.filename, step)
-            path.parent.mkdir(parents=True, exist_ok=True)
+    def __call__(self, outputs: object, inputs: object) -> object:
+        path = record_file(self.run, self.filename, self.step_tag)
+        if path is not None:
             with path.open("a", encoding="utf-8") as file:
                 file.writelines(to_json(row) + "\n" for row in rows_of(outputs, "SaveAppend"))
         return outputs
@@ -100,22 +99,97 @@ class WritePredictions(OutputPipeline):
     A new pass over the data replaces the file. Without a record nothing is written, and a warning says so.
     """
 
-    writes_predictions = True
-
     def __init__(self, *, filename: str = "predictions.jsonl") -> None:
         super().__init__()
-        self.filename = str(check_format(filename))
+        self.filename = str(_check_format(filename))
         self._file = PredictionFile(None)
-        self._pass: Any = None  # the evaluation whose rows the file holds
+        self._pass: Scope | None = None  # the evaluation whose rows the file holds
 
-    def __call__(self, outputs: Any, inputs: Any) -> Any:
-        run = self.run
-        scope = run.metrics.current  # an evaluation opens one of its own
+    def __call__(self, outputs: object, inputs: object) -> object:
+        scope = self.run.metrics.current  # an evaluation opens one of its own
         if scope is not self._pass:
-            self._pass = scope
-            folder = run.record_dir
-            self._file = PredictionFile(None if folder is None else Path(folder) / "results" / self.filename)
-            if folder is None:
-                logger.warning("predictions are not written: the run has no record")
-        self._file.write(outputs, inputs)
+            self._pass, self._file = scope, PredictionFile.in_record(self.run, self.filename)
+        self._file.write(outputs)
         return outputs
+
+
+class PredictionFile:
+    """Takes batches of outputs and writes their rows; the first batch replaces what the file held.
+
+    `path = None` writes nothing and only counts.
+    """
+
+    def __init__(self, path: str | Path | None) -> None:
+        self.path = None if path is None else _check_format(path)
+        self.rows = 0
+        self._fields: list[str] = []
+        self._started = False
+
+    @classmethod
+    def of(cls, run: Run) -> PredictionFile:
+        """The file for a run: the global `predict_out`, else `results/predictions.jsonl` (or .csv) of its record."""
+        if not run.group.is_main:
+            return cls(None)
+        out = run.symbols.try_get_global("predict_out")
+        if out:
+            return cls(out)
+        if any(isinstance(pipe, WritePredictions) for pipe in run.task.outputpipes):
+            return cls(None)  # a pipe of the config does it already
+        return cls.in_record(run, f"predictions.{run.symbols.try_get_global('predict_format') or 'jsonl'}")
+
+    @classmethod
+    def in_record(cls, run: Run, name: str) -> PredictionFile:
+        if run.record_dir is None:
+            logger.warning("predictions are not written: the run has no record")
+        return cls(None if run.record_dir is None else Path(run.record_dir, "results", name))
+
+    def __enter__(self) -> PredictionFile:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self.path is not None and self._started:
+            logger.info("{} predictions are in {}", self.rows, self.path)
+
+    def write(self, outputs: object) -> None:
+        """Adds the rows of a batch; they are on the disk when it returns."""
+        rows = rows_of(outputs, "the file of predictions")
+        self.rows += len(rows)
+        if self.path is None:
+            return
+        fresh, self._started = not self._started, True
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("w" if fresh else "a", encoding="utf-8", newline="") as file:
+                if self.path.suffix == ".jsonl":
+                    file.writelines(to_json(row) + "\n" for row in rows)
+                else:
+                    self._write_csv(file, rows, fresh)
+        except OSError as error:
+            raise AlchemyError(f"{str(self.path)!r} cannot be written: {error.strerror or error}") from error
+
+    def _write_csv(self, file: TextIO, rows: list[Any], fresh: bool) -> None:
+        rows = [row if isinstance(row, Mapping) else {"value": row} for row in rows]
+        if fresh:
+            self._fields = list(rows[0]) if rows else []
+        writer = csv.DictWriter(file, self._fields, lineterminator="\n")
+        if fresh:
+            writer.writeheader()
+        for row in rows:
+            odd = set(row) ^ set(self._fields)
+            if odd:
+                hint = "write them as jsonl, where rows may differ"
+                raise AlchemyError(f"{self.path}: rows differ in the fields {sorted(odd)}", hint=hint)
+            writer.writerow({name: _cell(value) for name, value in row.items()})
+
+
+def _check_format(path: str | Path) -> Path:
+    path = Path(path)
+    if path.suffix not in FORMATS:
+        raise AlchemyError(f"predictions are written as {' or '.join(FORMATS)}, not as {path.name!r}")
+    return path
+
+
+def _cell(value: object) -> object:
+    """Numbers and texts as they are; anything nested as JSON, which reads back."""
+    value = value if isinstance(value, str | int | float | list | dict | None) else jsonable(value)
+    return to_json(value) if isinstance(value, list | dict) else value

@@ -6,31 +6,28 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from loguru import logger
+from rich.cells import cell_len, set_cell_size
 
 from alchemy.constraints import NonNegativeInt
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
 from alchemy.metrics.numbers import numbers_in
 from alchemy.pipeline import EvalPipeline
-from alchemy.pipeline.eval import place
-from alchemy.pipeline.findings import KINDS, Answers, Findings, kind_of
-from alchemy.pipeline.pictures import draw_confusion, draw_numbers
-from alchemy.pipeline.predictions import PredictionFile
-from alchemy.pipeline.rows import to_json
-from alchemy.pipeline.tables import aligned
+from alchemy.pipeline.findings import KINDS, Analysis, Answered, kind_of
+from alchemy.pipeline.output import PredictionFile
+from alchemy.pipeline.rows import record_file, to_json
 from alchemy.records.labels import labels_file, read_names
 
 PIECES = ("report", "confusion", "picture", "hardest")
 GOLD = ("label", "labels", "tags")
 LINES = 12  # of a table in the log
-
-Files = dict[str, dict[str, Callable[[], str | bytes]]]  # of each piece, by the end of their names
 
 
 @EvalPipeline.register()
@@ -65,101 +62,88 @@ class Report(EvalPipeline):
         self.rows, self.pred, self.label, self.kind = rows, pred, label, kind
         self.names, self.scheme, self.other, self.enabled = names, scheme, other, enabled
         self._warned: set[str] = set()
-        self._drawings: dict[str, Callable[[], None]] = {}
+        self._drawings: dict[Path, Callable[[], bytes]] = {}
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         if self.enabled and self.run.group.is_main and (not self.splits or split in self.splits):
-            self._do(self._steps(split, kwargs))
+            rows, name = kwargs.get(self.rows) or [], f"{split}_predictions.{self.predictions}"
+            with self._tell_failure(f"report of {split!r}"):
+                self._report(split, rows, numbers_in(kwargs))
+            with self._tell_failure(name):
+                if self.predictions and (path := record_file(self.run, f"results/{name}")) is not None:
+                    PredictionFile(path).write(rows)
         return kwargs
 
-    def _do(self, steps: Iterable[tuple[str, Callable[[], object]]]) -> None:
-        for name, do in steps:
-            try:
-                do()
-            except OSError as error:  # as the disk is full for all of them
-                self._warn("", f"the report could not be written: {error}")
-                return
-            except Exception as error:
-                self._warn(name, f"there is no {name}: {error}")
+    @contextmanager
+    def _tell_failure(self, name: str) -> Iterator[None]:
+        """What fails inside is told in a warning, once; all that a full disk refuses is one failure."""
+        try:
+            yield
+        except Exception as error:
+            disk = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
+            told = "the report could not be written" if disk else f"there is no {name}"
+            if told not in self._warned:
+                self._warned.add(told)
+                logger.warning("{}: {}", told, error)
 
-    def _steps(self, split: str, kwargs: dict[str, Any]) -> Iterator[tuple[str, Callable[[], object]]]:
-        """What is to be done for an evaluation, each with its name."""
-        rows, folder = kwargs.get(self.rows) or [], self.run.record_dir
-        found: list[Findings] = []
-        yield f"report of {split!r}", lambda: found.extend(self._findings(rows))
-        for shown in found:
-            told = {"split": split, "rows": len(rows), **place(self.run), "scores": numbers_in(kwargs), **shown.tables}
-            yield f"table of {split!r}", partial(logger.info, "{}", _in_words(told, LINES))
-            if folder is not None:
-                yield from self._files(Path(folder) / "results", told, contents(told, shown, self.limit))
-        if folder is not None and self.predictions:
-            name = f"{split}_predictions.{self.predictions}"
-            yield name, partial(PredictionFile(Path(folder) / "results" / name).write, rows)
+    def _report(self, split: str, rows: list[Any], scores: dict[str, float]) -> None:
+        found, run = self._analysis(rows), self.run
+        if found is None:
+            return
+        sched = run.train_sched
+        place = {} if sched is None else {"epoch": sched.cur_epoch, "step": sched.cur_step, "update": run.update}
+        told = {"split": split, "rows": len(rows), **place, "scores": scores, **found.tables}
+        logger.info("{}", _in_words(told, LINES))
+        if "report" in self.pieces:
+            self._write(f"{split}_report.json", json.dumps(_finite(told), indent=1, ensure_ascii=False) + "\n")
+            self._write(f"{split}_report.txt", _in_words(told) + "\n")
+        if "confusion" in self.pieces and found.grid:
+            self._write(f"{split}_confusion.csv", _in_csv(found.grid))
+        if "picture" in self.pieces and found.draw is not None:
+            self._draw_later(f"{split}_{found.picture}.png", partial(found.draw, f"{split}_confusion.csv"))
+        if "hardest" in self.pieces:
+            hardest = found.hardest[: self.limit or None]
+            self._write(f"{split}_hardest.jsonl", "".join(to_json(row) + "\n" for row in hardest))
 
-    def _files(self, folder: Path, told: Mapping[str, Any], made: Files) -> Iterator[tuple[str, Callable[[], object]]]:
-        for piece in self.pieces:
-            for end, make in made[piece].items():
-                name = f"{told['split']}_{end}"
-                put = partial(write, folder / name, make)
-                yield name, partial(self._draw_later, name, put) if piece == "picture" else put
+    def _write(self, name: str, text: str) -> None:
+        path = record_file(self.run, f"results/{name}")
+        if path is not None:
+            write_atomic(path, text)
 
-    def _draw_later(self, name: str, draw: Callable[[], None]) -> None:
+    def _draw_later(self, name: str, draw: Callable[[], bytes]) -> None:
         """To draw takes longer than many an evaluation: only the picture of the last one is drawn, as the run ends."""
-        if not self._drawings:
-            self.run.exits.callback(lambda: self._do(self._drawings.items()))
-        self._drawings[name] = draw
+        path = record_file(self.run, f"results/{name}")
+        if path is not None:
+            if not self._drawings:
+                self.run.exits.callback(self._draw)
+            self._drawings[path] = draw
 
-    def _findings(self, rows: list[Any]) -> Iterator[Findings]:
+    def _draw(self) -> None:
+        for path, draw in self._drawings.items():
+            with self._tell_failure(path.name):
+                write_atomic(path, draw())
+
+    def _analysis(self, rows: list[Any]) -> Analysis | None:
         """What the rows show; nothing where they do not have the truth."""
         if not rows or not isinstance(rows[0], Mapping) or self.pred not in rows[0]:
             hint = "put Accuracy before it, and Collect among the outputpipes"
             raise AlchemyError(f"no pipe before Report gave {self.rows!r}, rows with {self.pred!r}", hint=hint)
         gold = self.label or next((name for name in GOLD if name in rows[0]), "")
         known = [row for row in rows if gold in row]
-        if known:
-            kind, task = self.kind or kind_of(gold, known[0][self.pred]), self.run.task
-            scheme = self.scheme or getattr(getattr(task, "scheme", None), "name", "BIO")
-            other = self.other or getattr(task, "other", "")
-            yield KINDS[kind](Answers(known, gold, self.pred, self._labels(), scheme, other))
+        if not known:
+            return None
+        kind, task = self.kind or kind_of(gold, known[0][self.pred]), self.run.task
+        told = {} if task is None else task.report_options()
+        scheme, other = self.scheme or told.get("scheme", "BIO"), self.other or told.get("other", "")
+        return KINDS[kind](Answered(known, gold, self.pred, self._labels(), scheme, other))
 
     def _labels(self) -> list[str]:
         """The names of the labels, in their order: told, those of the task, or those that the record keeps."""
-        found = self.names or getattr(self.run.task, "labels", None)
-        file = labels_file(self.run.record_dir or "", "label_id")
-        if found is None and self.run.record_dir is not None and file.is_file():
-            found = read_names(file)
-        return [name for name in found or () if isinstance(name, str)]
-
-    def _warn(self, name: str, text: str) -> None:
-        if name not in self._warned:
-            self._warned.add(name)
-            logger.warning("{}", text)
-
-
-def contents(told: Mapping[str, Any], found: Findings, limit: int) -> Files:
-    """The files of each piece, and how their content is made."""
-    grid = found.grid
-    pictures: dict[str, Callable[[], str | bytes]] = {}
-    # kept until the run ends: they hold on to no rows
-    if found.counts is not None:
-        legend = f"{told['split']}_confusion.csv"
-        pictures["confusion.png"] = partial(draw_confusion, found.names, found.counts, legend)
-    if found.points is not None:
-        pictures["numbers.png"] = partial(draw_numbers, *found.points)
-    return {
-        "report": {
-            "report.json": lambda: json.dumps(finite(told), indent=1, ensure_ascii=False) + "\n",
-            "report.txt": lambda: _in_words(told) + "\n",
-        },
-        "confusion": {"confusion.csv": lambda: _in_csv(grid)} if grid else {},
-        "picture": pictures,
-        "hardest": {"hardest.jsonl": lambda: "".join(to_json(row) + "\n" for row in found.hardest[: limit or None])},
-    }
-
-
-def write(path: Path, make: Callable[[], str | bytes]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, make())
+        found = self.names or (self.run.task.labels if self.run.task is not None else ())
+        if not found and self.run.record_dir is not None:
+            file = labels_file(self.run.record_dir, "label_id")
+            found = read_names(file) if file.is_file() else ()
+        return [name for name in found if isinstance(name, str)]
 
 
 def _in_words(told: Mapping[str, Any], most: int = 0) -> str:
@@ -169,8 +153,28 @@ def _in_words(told: Mapping[str, Any], most: int = 0) -> str:
     tables = [(name, value) for name, value in told.items() if isinstance(value, dict) and value and name != "scores"]
     lines = [f"{told['split']}: {told['rows']} rows{place}", *([scores] if scores else [])]
     for name, table in tables:
-        lines += ["", *aligned(name, table, most)]
+        lines += ["", *_aligned(name, table, most)]
     return "\n".join(lines)
+
+
+def _aligned(title: str, table: Mapping[str, Mapping[str, float]], most: int = 0) -> list[str]:
+    """The lines of a table, one for each name; of a long one the `most` with the lowest F1 (0: all of them).
+
+    >>> print("\\n".join(_aligned("classes", {"体育": {"f1": 0.5, "support": 12}, "b": {"f1": 1.0, "support": 3}})))
+    classes      f1  support
+    体育     0.5000       12
+    b        1.0000        3
+    """
+    rows = list(table.items())
+    if most and len(rows) > most:
+        rows = sorted(rows, key=lambda row: row[1].get("f1", 0.0))[:most]
+        title = f"{title}, the lowest {most} of {len(table)}"
+    cells = [[f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values()] for _, row in rows]
+    lines = [[title, *rows[0][1]], *([name, *line] for (name, _), line in zip(rows, cells))]
+    sizes = [max(map(cell_len, column)) for column in zip(*lines)]
+    return [
+        "  ".join([set_cell_size(first, sizes[0]), *map(str.rjust, rest, sizes[1:])]).rstrip() for first, *rest in lines
+    ]
 
 
 def _in_csv(grid: list[list[Any]]) -> str:
@@ -179,8 +183,8 @@ def _in_csv(grid: list[list[Any]]) -> str:
     return file.getvalue()
 
 
-def finite(value: Any) -> Any:
+def _finite(value: Any) -> Any:
     """What JSON has no word for, as null."""
     if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from alchemy.context import Run
 from alchemy.errors import AlchemyError
 
 
-def rows_of(outputs: Any, what: str = "an output pipe") -> list[Any]:
+def rows_of(outputs: object, what: str = "an output pipe") -> list[Any]:
     """A list as it is; of a dict of columns one dict for each sample, leaving out what has no samples (the loss)."""
     if isinstance(outputs, list | tuple):
         return list(outputs)
@@ -40,12 +41,12 @@ def cells_of(column: Any) -> list[Any]:
     return list(column)
 
 
-def to_json(row: Any) -> str:
+def to_json(row: object) -> str:
     """One line of JSON; tensors and numpy values are written as numbers and lists."""
-    return json.dumps(row, ensure_ascii=False, default=plain)
+    return json.dumps(row, ensure_ascii=False, default=jsonable)
 
 
-def plain(value: Any) -> Any:
+def jsonable(value: object) -> object:
     """What `json` does not know, in terms that it does."""
     if isinstance(value, Tensor):
         return value.detach().cpu().tolist()
@@ -58,13 +59,41 @@ def plain(value: Any) -> Any:
     return list(value) if isinstance(value, range) else str(value)
 
 
-def step_name(filename: str | Path, step: int | None) -> Path:
-    """`preds.jsonl` as `preds_step12.jsonl`; without a step as it is."""
-    path = Path(filename)
-    return path if step is None else path.with_name(f"{path.stem}_step{step}{path.suffix}")
+def record_file(run: Run, name: str, step_tag: bool = False) -> Path | None:
+    """A file of the record, in a training `preds.jsonl` as `preds_step12.jsonl` if wanted; without a record None."""
+    if run.record_dir is None:
+        return None
+    path = Path(run.record_dir, name)
+    if step_tag and run.train_sched is not None:
+        path = path.with_name(f"{path.stem}_step{run.train_sched.cur_step}{path.suffix}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
-def _is_column(value: Any) -> bool:
+class OrderedRows:
+    """Rows that come batch by batch, of samples in any order. Outside an evaluation nothing is kept."""
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, Any]] | None = None
+        self._samples: list[int] = []
+
+    def begin(self) -> None:
+        self._rows, self._samples = [], []
+
+    def add(self, rows: list[dict[str, Any]], samples: Sequence[int] | None) -> None:
+        """The rows of a batch, and the numbers of its samples, where somebody knows them."""
+        if self._rows is not None:
+            self._rows += rows
+            self._samples += samples or ()
+
+    def end(self) -> list[dict[str, Any]]:
+        rows, self._rows = self._rows or [], None
+        if len(self._samples) != len(rows):  # of a stream nobody knows the numbers, and they come in order
+            return rows
+        return [row for _, row in sorted(zip(self._samples, rows), key=lambda pair: pair[0])]
+
+
+def _is_column(value: object) -> bool:
     if isinstance(value, Tensor | np.ndarray):
         return value.ndim > 0
     return isinstance(value, list | tuple)

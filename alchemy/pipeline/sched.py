@@ -24,59 +24,64 @@ __all__ = [
 ]
 
 
-@SchedPipeline.register("InitEvalBEPipeline")
-class EvalAtStartBEPipeline(BeginEpochPipeline):
-    """Evaluates once, before the first step."""
+class _Evaluating(SchedPipeline):
+    """Evaluates a split, at a time that a subclass chooses."""
 
     def __init__(self, split: str = "dev", needs_loss: bool = True) -> None:
         super().__init__()
         self.split, self.needs_loss = split, needs_loss
 
-    def __call__(self, **kwargs: Any) -> dict[str, Any]:
+    def evaluate(self, when: str) -> None:
+        sched = self.run.train_sched
+        logger.info("evaluation of {} {}, epoch {}, step {}", self.split, when, sched.cur_epoch, sched.cur_step)
+        evaluate(self.split, needs_loss=self.needs_loss)
+
+
+@SchedPipeline.register("InitEvalBEPipeline")
+class EvalAtStartBEPipeline(_Evaluating, BeginEpochPipeline):
+    """Evaluates once, before the first step."""
+
+    def __call__(self, **kwargs: object) -> dict[str, Any]:
         if self.run.train_sched.cur_step < 0:
-            _evaluate(self.run, self.split, self.needs_loss, "at the start")
+            self.evaluate("at the start")
         return kwargs
 
 
 @SchedPipeline.register("EndEvalEEPipeline")
-class EvalAtFinishEEPipeline(EndEpochPipeline):
+class EvalAtFinishEEPipeline(_Evaluating, EndEpochPipeline):
     """Evaluates once, after the last epoch."""
 
-    def __init__(self, split: str = "dev", needs_loss: bool = True) -> None:
-        super().__init__()
-        self.split, self.needs_loss = split, needs_loss
-
-    def __call__(self, **kwargs: Any) -> dict[str, Any]:
+    def __call__(self, **kwargs: object) -> dict[str, Any]:
         if is_last_epoch(self.run):
-            _evaluate(self.run, self.split, self.needs_loss, "at the end")
+            self.evaluate("at the end")
         return kwargs
 
 
 @SchedPipeline.register("EvalStepESPipeline")
-class EvalESPipeline(EndStepPipeline):
+class EvalESPipeline(_Evaluating, EndStepPipeline):
     """Evaluates every `period` steps."""
 
     def __init__(self, period: PositiveInt, split: str = "dev", needs_loss: bool = True) -> None:
-        super().__init__()
-        self.period, self.split, self.needs_loss = period, split, needs_loss
+        super().__init__(split, needs_loss)
+        self.period = period
 
-    def __call__(self, outputs: Any = None, **kwargs: Any) -> dict[str, Any]:
+    def __call__(self, outputs: object = None, **kwargs: object) -> dict[str, Any]:
         if (self.run.train_sched.cur_step + 1) % self.period == 0:
-            _evaluate(self.run, self.split, self.needs_loss, f"every {self.period} steps")
+            self.evaluate(f"every {self.period} steps")
         return kwargs
 
 
 @SchedPipeline.register("EvalEpochEEPipeline")
-class EvalEEPipeline(EndEpochPipeline):
+class EvalEEPipeline(_Evaluating, EndEpochPipeline):
     """Evaluates every `period` epochs."""
 
     def __init__(self, period: PositiveInt = 1, split: str = "dev", needs_loss: bool = True) -> None:
-        super().__init__()
-        self.period, self.split, self.needs_loss = period, split, needs_loss
+        super().__init__(split, needs_loss)
+        self.period = period
 
-    def __call__(self, **kwargs: Any) -> dict[str, Any]:
+    def __call__(self, **kwargs: object) -> dict[str, Any]:
         if (self.run.train_sched.cur_epoch + 1) % self.period == 0:
-            _evaluate(self.run, self.split, self.needs_loss, f"every {self.period} epochs")
+            self.evaluate(f"every {self.period} epochs")
         return kwargs
 
 
@@ -93,7 +98,7 @@ class SetRequiresGradBSPipeline(BeginStepPipeline):
         self.kwargs = {key: value for key, value in kwargs.items() if key != "type"}
         self.done = False
 
-    def __call__(self, batch: Any = None, **kwargs: Any) -> dict[str, Any]:
+    def __call__(self, batch: object = None, **kwargs: object) -> dict[str, Any]:
         if not self.done and self.run.train_sched.cur_step >= self.step:
             for pipe in (*self._before(), self):
                 pipe.apply()
@@ -101,7 +106,7 @@ class SetRequiresGradBSPipeline(BeginStepPipeline):
 
     def _before(self) -> list[SetRequiresGradBSPipeline]:
         """Those of earlier steps; after a resume they are due as well, and may stand further down in the list."""
-        pipes = getattr(self.run.train_sched, "pipes", ())
+        pipes = self.run.train_sched.pipes
         before = [pipe for pipe in pipes if isinstance(pipe, SetRequiresGradBSPipeline) and pipe.step < self.step]
         return sorted(before, key=lambda pipe: pipe.step)
 
@@ -123,13 +128,7 @@ EvalEpochEEPipeline = EvalEEPipeline
 def is_last_epoch(run: Run) -> bool:
     """Whether no epoch follows: the schedule is through, or somebody has asked the run to stop."""
     sched = run.train_sched
-    epochs = getattr(sched, "epochs", None) or run.table("sched").get("epochs")
-    if run.stop_request.reason is not None or run.limits.max_batches or getattr(sched, "finished", False):
+    epochs = sched.epochs or run.table("sched").get("epochs")
+    if run.stop_request.reason is not None or run.limits.max_batches or sched.finished:
         return True
     return epochs is not None and sched.cur_epoch + 1 >= epochs
-
-
-def _evaluate(run: Run, split: str, needs_loss: bool, when: str) -> None:
-    sched = run.train_sched
-    logger.info("evaluation of {} {}, epoch {}, step {}", split, when, sched.cur_epoch, sched.cur_step)
-    evaluate(split, needs_loss=needs_loss)

@@ -12,7 +12,7 @@ from alchemy.text import Tokenizer
 from alchemy.text.base import ROLES
 
 
-class Slot(NamedTuple):
+class _Slot(NamedTuple):
     """One word of a template: a text (`$A`, `$B`) or the id of a token, and the segment it belongs to."""
 
     text: str
@@ -20,7 +20,7 @@ class Slot(NamedTuple):
     segment: int
 
 
-class Row(NamedTuple):
+class _Row(NamedTuple):
     """What a template makes: ids, their segments, and which of them are of the first text."""
 
     ids: np.ndarray
@@ -29,19 +29,26 @@ class Row(NamedTuple):
 
 
 class Template:
-    """Puts special tokens around texts; `cuts` are the ways to shorten them that the pipe knows, `refuse` first."""
+    """Puts special tokens around texts; `cuts` are the ways to shorten them that an error offers."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: str, *, pair: bool, max_length: int, long: str, cuts: Sequence[str]
+        self,
+        tokenizer: Tokenizer,
+        template: str,
+        *,
+        pair: bool = False,
+        max_length: int = 0,
+        long: str = "refuse",
+        cuts: Sequence[str] = ("longest_first", "only_first", "only_second"),
     ) -> None:
-        self.max_length, self.long, self.cuts = max_length, long, tuple(cuts)
+        self.max_length, self.long, self.cuts = max_length, long, cuts
         self.slots = [_slot(word, tokenizer) for word in (template or ("$A $B:1" if pair else "$A")).split()]
         self._check(pair)
         self.room = max_length - sum(slot.token is not None for slot in self.slots)
         if max_length and self.room < 1:
             raise AlchemyError(f"max_length = {max_length} leaves no room for a text between the special tokens")
 
-    def __call__(self, rows: dict[str, list[int]]) -> Row:
+    def __call__(self, rows: dict[str, list[int]]) -> _Row:
         """Puts the ids of `$A`, and of `$B`, in their places."""
         if self.max_length and sum(map(len, rows.values())) > self.room:
             self._cut(rows)
@@ -49,7 +56,9 @@ class Template:
         ids = np.array([token for part in parts for token in part], np.int64)
         lengths = list(map(len, parts))
         segments = np.repeat([slot.segment for slot in self.slots], lengths)
-        return Row(ids, segments, np.repeat([slot.text == "$A" and slot.token is None for slot in self.slots], lengths))
+        return _Row(
+            ids, segments, np.repeat([slot.text == "$A" and slot.token is None for slot in self.slots], lengths)
+        )
 
     @property
     def around(self) -> tuple[int, int]:
@@ -62,19 +71,18 @@ class Template:
         first, second = (len(rows.get(key, ())) for key in ("$A", "$B"))
         excess = first + second - self.room
         if self.long == "refuse":
-            cuts = [cut for cut in self.cuts[1:] if "$B" in rows or cut != "only_second"]
+            cuts = [cut for cut in self.cuts if "$B" in rows or cut != "only_second"]
             raise AlchemyError(
                 f"a text has {self.max_length + excess} tokens, more than max_length = {self.max_length}",
                 hint=f"set long to {' or '.join(map(repr, cuts))}, or a larger max_length",
             )
-        lost = shares(first, second, excess) if self.long == "longest_first" else (excess, excess)
-        for key, count in zip(("$A", "$B"), lost):
-            if (self.long, key) in (("only_first", "$B"), ("only_second", "$A")) or key not in rows:
-                continue
-            if count > len(rows[key]):
-                text = f"a text has {excess} tokens too many, and {key} only {len(rows[key])}: {self.long} cannot do"
+        lost = {"only_first": (excess, 0), "only_second": (0, excess)}.get(self.long) or shares(first, second, excess)
+        for key, size, count in zip(("$A", "$B"), (first, second), lost):
+            if count > size:
+                text = f"a text has {excess} tokens too many, and {key} only {size}: {self.long} cannot do"
                 raise AlchemyError(text, hint='set long = "longest_first"')
-            rows[key] = rows[key][: len(rows[key]) - count]
+            if count:
+                rows[key] = rows[key][: size - count]
 
     def _check(self, pair: bool) -> None:
         words = [slot.text for slot in self.slots if slot.token is None]
@@ -95,12 +103,12 @@ def shares(first: int, second: int, excess: int) -> tuple[int, int]:
     return (longer + rest // 2, rest - rest // 2) if first > second else (rest - rest // 2, longer + rest // 2)
 
 
-def _slot(word: str, tokenizer: Tokenizer) -> Slot:
+def _slot(word: str, tokenizer: Tokenizer) -> _Slot:
     name, colon, segment = word.rpartition(":")
     if not (colon and name and segment.isascii() and segment.isdecimal() and len(segment) < 10):
         name, segment = word, "0"
     if name in ("$A", "$B"):
-        return Slot(name, None, int(segment))
+        return _Slot(name, None, int(segment))
     token = getattr(tokenizer, name) if name in ROLES else tokenizer.id_of(name)
     if token is None:
         there = ", ".join(role for role in ROLES if getattr(tokenizer, role) is not None)
@@ -108,4 +116,4 @@ def _slot(word: str, tokenizer: Tokenizer) -> Slot:
             f"the template names {name!r}, which {type(tokenizer).__name__} does not have",
             hint=f"write a token as the tokenizer spells it, or one of {there}; the text is $A",
         )
-    return Slot(name, token, int(segment))
+    return _Slot(name, token, int(segment))

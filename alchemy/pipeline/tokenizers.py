@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -17,7 +18,7 @@ from alchemy.registry import build
 from alchemy.text import Tokenizer, load_tokenizer
 
 
-class Kept(NamedTuple):
+class _Kept(NamedTuple):
     """The tokenizer of a field, and where it was first met."""
 
     digest: str
@@ -25,10 +26,10 @@ class Kept(NamedTuple):
     error: type[AlchemyError] = AlchemyError  # what another one in its place is
 
 
-_kept: WeakKeyDictionary[Run, dict[str, Kept]] = WeakKeyDictionary()  # by field; also of runs without a record
+_kept: WeakKeyDictionary[Run, dict[str, _Kept]] = WeakKeyDictionary()  # by field; also of runs without a record
 
 
-def tokenizer_of(spec: Any) -> Tokenizer:
+def tokenizer_of(spec: str | Path | Mapping[str, Any] | Tokenizer) -> Tokenizer:
     """The tokenizer that a config means: a folder, or a table with a `type`."""
     if isinstance(spec, Tokenizer):
         return spec
@@ -38,14 +39,14 @@ def tokenizer_of(spec: Any) -> Tokenizer:
     return tokenizer
 
 
-def known_as(tokenizer: Tokenizer) -> str:
+def tokenizer_digest(tokenizer: Tokenizer) -> str:
     """What a resume knows a tokenizer by: with another one the same weights would be given other ids."""
     with contextlib.suppress(NotImplementedError):  # a project's own, which cannot tell
         return tokenizer.digest
     return ""
 
 
-def keep(tokenizer: Tokenizer, field: str, origin: str = "") -> None:
+def keep_tokenizer(tokenizer: Tokenizer, field: str, origin: str = "") -> None:
     """Puts a copy into the record of the current run, with which ids of its model can be read for ever.
 
     All splits of a run, and what goes on with it, must have the same one under a field. `origin` names it in an error.
@@ -53,7 +54,10 @@ def keep(tokenizer: Tokenizer, field: str, origin: str = "") -> None:
     run = find_run()
     if run is None:
         return
-    digest, home = known_as(tokenizer), run.record_dir or run.resume_from  # only the first process has the former
+    digest, home = (
+        tokenizer_digest(tokenizer),
+        run.record_dir or run.resume_from,
+    )  # only the first process has the former
     if not digest:
         logger.warning("{} cannot be saved in the record: it defines no options() and contents()", title(tokenizer))
         return
@@ -61,13 +65,13 @@ def keep(tokenizer: Tokenizer, field: str, origin: str = "") -> None:
     there = home is not None and tokenizer_folder(home, field).exists()
     if home is not None and there and field not in fields:  # of the run that is resumed
         folder = tokenizer_folder(home, field)
-        fields[field] = Kept(load_tokenizer(folder).digest, str(folder), Refused)
-    _check_same(fields.setdefault(field, Kept(digest, origin or repr(tokenizer))), digest, field, origin)
+        fields[field] = _Kept(load_tokenizer(folder).digest, str(folder), Refused)
+    _check_same(fields.setdefault(field, _Kept(digest, origin or repr(tokenizer))), digest, field, origin)
     if run.record_dir is not None and not there:
         tokenizer.save(tokenizer_folder(run.record_dir, field))
 
 
-def _check_same(first: Kept, digest: str, field: str, origin: str) -> None:
+def _check_same(first: _Kept, digest: str, field: str, origin: str) -> None:
     if first.digest != digest:
         raise first.error(
             f"{origin or 'a second tokenizer'} gives {field!r} other ids than {first.origin}: "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from alchemy.constraints import NonNegativeInt, PositiveInt
 from alchemy.data.chain import title
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline, where_in
-from alchemy.pipeline.encode import Made, Texts, Wordwise, checked, declare, joined, numbered
+from alchemy.pipeline.encode import FieldMaker, MadeField, Texts, Wordwise, numbered, with_index
 from alchemy.pipeline.itr import field_of
 
 __all__ = ["Windows", "WindowsStream"]
@@ -20,7 +20,7 @@ __all__ = ["Windows", "WindowsStream"]
 OF, START, OWNED = "window_of", "window_start", "owned"
 
 
-class Span(NamedTuple):
+class _Span(NamedTuple):
     """The tokens `[start, end)` of a text that a window shows, and those of them, `[first, last)`, that are its own."""
 
     start: int
@@ -29,57 +29,58 @@ class Span(NamedTuple):
     last: int
 
 
-def spans(length: int, room: int, overlap: int) -> list[Span]:
+def spans(length: int, room: int, overlap: int) -> list[_Span]:
     """The windows of a text; a token is owned by the one where it is farthest from a cut, the earlier of two.
 
     >>> spans(5, room=4, overlap=2)
-    [Span(start=0, end=4, first=0, last=3), Span(start=1, end=5, first=3, last=5)]
+    [_Span(start=0, end=4, first=0, last=3), _Span(start=1, end=5, first=3, last=5)]
     """
     final = max(0, length - room)  # the last window is as long as the others, so that its tokens have more around them
     starts = [*range(0, final, room - overlap), final]
     # halfway between the cut at the end of a window and the one at the beginning of the next
     bounds = [0, *((start + room + following + 1) // 2 for start, following in itertools.pairwise(starts)), length]
-    return [Span(start, min(start + room, length), *bounds[k : k + 2]) for k, start in enumerate(starts)]
+    return [_Span(start, min(start + room, length), *bounds[k : k + 2]) for k, start in enumerate(starts)]
 
 
-class Cutting(DataPipeline):
+class _Cutting(FieldMaker, DataPipeline):
     """What both forms of Windows do to a sample."""
 
     def __init__(self, datapipe: Any, *, max_length: PositiveInt, overlap: NonNegativeInt) -> None:
-        super().__init__(checked(self, datapipe))
+        super().__init__(with_index(self, datapipe))
         self.max_length, self.overlap = max_length, overlap
-        self.encode = encoder_of(self)
+        self.encode = _encoder_of(self)
         self.head, self.tail = self.encode.places.around
         self.room = max_length - self.head - self.tail
         if self.room <= overlap:
             text = f"max_length = {max_length} has room for {max(0, self.room)} tokens of a text: overlap = {overlap}"
             raise AlchemyError(f"{text} leaves nothing new", hint="set a larger max_length, or a smaller overlap")
         takes = {made.parameter: (made.name, made.kind) for made in self.encode.makes}
-        makes = [Made("window_of", OF, None), Made("window_start", START, None), Made("owned", OWNED, 0)]
-        declare(self, takes=takes, makes=makes)
+        makes = [MadeField("window_of", OF, None), MadeField("window_start", START, None), MadeField("owned", OWNED, 0)]
+        self.declare(takes, makes)
 
     def padding(self) -> dict[str, int]:
-        return super().padding() | {OWNED: 0}
+        return super().padding() | self.pads()
 
-    def spans_of(self, sample: Any) -> list[Span]:
+    def spans_of(self, sample: Mapping[str, Any]) -> list[_Span]:
         length = len(field_of(sample, self.encode.to, self)) - self.head - self.tail
         return spans(length, self.room, self.overlap)
 
-    def window(self, sample: Any, number: int, span: Span) -> dict[str, Any]:
+    def window(self, sample: Mapping[str, Any], number: int, span: _Span) -> dict[str, Any]:
         """What a window shows of a sample: its special tokens, and the part of the text between them."""
         length = len(sample[self.encode.to])
         shown_T = np.r_[: self.head, self.head + span.start : self.head + span.end, length - self.tail : length]
         place_T = shown_T - self.head
         owned_T = (span.first <= place_T) & (place_T < span.last)
         parts = {made.name: np.asarray(field_of(sample, made.name, self))[shown_T] for made in self.encode.makes}
-        for name in getattr(self.encode, "align", {}).values():
-            parts[name] = np.where(owned_T, parts[name], self.encode.ignore)
+        if isinstance(self.encode, Wordwise):
+            for name in self.encode.align.values():
+                parts[name] = np.where(owned_T, parts[name], self.encode.ignore)
         made = {OF: number, START: span.start, OWNED: owned_T.astype(np.int64)}
-        return joined(self, sample, made) | parts
+        return self.extended(sample, made) | parts
 
 
 @DataPipeline.register()
-class Windows(Cutting, LstDataPipeline):
+class Windows(_Cutting, LstDataPipeline):
     """Samples of at most `max_length` tokens: a long text becomes several, which share `overlap` tokens.
 
     Stands behind Encode or EncodeWords, and reads all samples when it is built: their lengths tell how many it gives.
@@ -108,27 +109,27 @@ class Windows(Cutting, LstDataPipeline):
 
 
 @DataPipeline.register()
-class WindowsStream(Cutting, ItrDataPipeline):
+class WindowsStream(_Cutting, ItrDataPipeline):
     """Windows for a stream."""
 
     def __iter__(self) -> Iterator[Any]:
-        for number, sample in numbered(self):
+        for number, sample in numbered(self.datapipe):
             for span in self.spans_of(sample):
                 yield self.window(sample, number, span)
 
 
-def encoder_of(pipe: Any) -> Any:
+def _encoder_of(pipe: DataPipeline) -> Texts | Wordwise:
     """The pipe that made the rows which are cut in windows; between them nothing changes a sample."""
     name, link = type(pipe).__name__, pipe.datapipe
-    while getattr(link, "keeps", False):
+    while isinstance(link, DataPipeline) and link.keeps:
         link = link.datapipe
     if not isinstance(link, Texts | Wordwise):
         text = f"{name} needs alchemy.pipeline.encode.Encode or EncodeWords before it, not {title(link)}"
         raise AlchemyError(text, hint="other pipes belong before Encode, or behind the windows")
-    for other in ("pair", "spans"):
-        if getattr(link, other, None):
-            text = f"{name} cuts one text and what is said of single tokens, and {title(link)} has {other}"
-            raise AlchemyError(text, hint="set `long` there, or carry tags over with EncodeWords")
+    if isinstance(link, Texts) and (link.pair or link.spans):
+        text = f"{name} cuts one text and what is said of single tokens, and {title(link)} has "
+        hint = "set `long` there, or carry tags over with EncodeWords"
+        raise AlchemyError(text + ("pair" if link.pair else "spans"), hint=hint)
     if link.max_length:
         text = f"{title(link)} has max_length = {link.max_length}: what it cuts off, or refuses, is in no window"
         raise AlchemyError(text, hint=f"give max_length to {name} only")

@@ -130,5 +130,5 @@ def _tables(value: object) -> Iterator[Table]:
     """A table and all those inside it."""
     if isinstance(value, Table):
         yield value
-    for inner in value.entries() if isinstance(value, Table) else enumerate(value) if isinstance(value, list) else ():
+    for inner in value.items() if isinstance(value, Table) else enumerate(value) if isinstance(value, list) else ():
         yield from _tables(inner[1])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from alchemy.constraints import FiniteFloat, NonNegativeFloat, PositiveFloat, PositiveInt
+from alchemy.constraints import FiniteFloat, NonNegativeFloat, PositiveInt
 from alchemy.errors import AlchemyError
 from alchemy.nn import curves
-from alchemy.nn.noam import NoamScheduler
-from alchemy.sched.base import AlchemyTrainScheduler, build_sched, filled
+from alchemy.nn.curves import NoamScheduler
+from alchemy.sched.base import AlchemyTrainScheduler, build_sched
 from alchemy.sched.parts import (
     Constant,
     Cosine,
@@ -20,6 +21,9 @@ from alchemy.sched.parts import (
     Polynomial,
     Step,
 )
+
+if TYPE_CHECKING:
+    from alchemy.model import AlchemyModel
 
 __all__ = [
     "AlchemyTrainScheduler",
@@ -40,25 +44,16 @@ __all__ = [
 
 # here, so that a config may name it by its old name too, while code that imports that name gets the scheduler of torch
 @AlchemyTrainScheduler.register("NoamScheduler")
+@dataclass(kw_only=True, eq=False)
 class Noam(AlchemyTrainScheduler):
     """The rate of "Attention is all you need", in place of the optimiser's.
 
     `model_size` is the hidden size that the model's `config` gives, unless it is set.
     """
 
-    @filled
-    def __init__(
-        self,
-        *,
-        epochs: PositiveFloat | None = None,
-        num_training_steps: PositiveInt | None = None,
-        num_warmup_steps: NonNegativeFloat = 0,
-        factor: FiniteFloat = 1.0,
-        model_size: PositiveInt | None = None,
-        unit: Literal["step", "epoch"] = "step",
-    ) -> None:
-        self.num_warmup_steps, self.factor, self.model_size = num_warmup_steps, factor, model_size
-        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+    num_warmup_steps: NonNegativeFloat = 0
+    factor: FiniteFloat = 1.0
+    model_size: PositiveInt | None = None
 
     def settle(self) -> None:
         self._warmup = self.warmup(self.num_warmup_steps)
@@ -68,10 +63,10 @@ class Noam(AlchemyTrainScheduler):
         return curves.noam(t, model_size=self._size, warmup=self._warmup, factor=self.factor)
 
 
-def _hidden_size(model: Any) -> int:
-    for owner in (model, getattr(model, "module", None)):
-        config = getattr(owner, "config", None)
-        for name in ("hidden_size", "d_model"):
-            if getattr(config, name, None):
-                return int(getattr(config, name))
+def _hidden_size(model: AlchemyModel) -> int:
+    """That of a `config` as transformers has it, the model's own or its module's."""
+    configs = [getattr(owner, "config", None) for owner in (model, model.module)]
+    sizes = [getattr(config, name, None) for config in configs for name in ("hidden_size", "d_model")]
+    if size := next(filter(None, sizes), None):
+        return int(size)
     raise AlchemyError("Noam must know the hidden size of the model", section="sched", hint="set model_size")

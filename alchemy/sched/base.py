@@ -1,60 +1,65 @@
 """The contract of a schedule: the steps it counts, the pipes it calls, the learning rate it writes."""
 
-from __future__ import annotations
+# annotations are evaluated here: schedules in other modules inherit these fields with their types
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
-from torch import Tensor
-
+from alchemy.absent import Stateful
 from alchemy.constraints import PositiveFloat, PositiveInt
 from alchemy.context import Run, current_run
 from alchemy.data.order import Place
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.loop import loader_of
 from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipeline, EndStepPipeline, SchedPipeline
-from alchemy.registry import Registrable, build, filled_from, parameters
+from alchemy.registry import Registrable, build, parameters
+from alchemy.sched.calls import PipeCalls
 
+# saved with the names that they have as attributes
 COUNTERS = ("cur_step", "cur_step_this_epoch", "cur_epoch", "epochs_done", "num_updates", "lr_start")
 
-filled = filled_from(lambda: current_run().table("sched"))
+
+class TorchSchedule(Protocol):
+    """What an older schedule sets as `lr_sched`: a scheduler of torch, or one that is called like it."""
+
+    def step(self) -> None: ...
 
 
+@dataclass(kw_only=True, eq=False)
 class AlchemyTrainScheduler(Registrable):
     """Counts, calls the pipes, and writes the learning rate. Alone it keeps the rate constant.
 
-    A new schedule stores its keywords as attributes of the same names, calls `super().__init__` last, and defines
-    `lr_at`. An old one calls `super().__init__()` and sets `self.lr_sched` to a scheduler of torch.
+    A schedule is a dataclass whose fields are its keywords, and defines `lr_at`. One with a constructor of its own
+    stores its keywords as attributes of the same names and calls `super().__init__` last. An old one calls
+    `super().__init__()` and sets `self.lr_sched` to a scheduler of torch.
     """
 
-    num_updates = 0
-    lr_sched: Any = None
-    # (moment, number) of the pipe that is running; a state that was saved in there goes on with that pipe
-    pending: tuple[str, int] | None = None
-    outputs: Any = None  # of the step whose end pipes are pending
-    cut_short = False  # whether the end of an epoch was made before all of it was read
-    passed: Any = None  # what the pipes before the pending one have left for it
+    epochs: PositiveFloat | None = None
+    num_training_steps: PositiveInt | None = None
+    unit: Literal["step", "epoch"] = "step"
 
-    @filled
-    def __init__(
-        self,
-        *,
-        epochs: PositiveFloat | None = None,
-        num_training_steps: PositiveInt | None = None,
-        unit: Literal["step", "epoch"] = "step",
-    ) -> None:
+    def __post_init__(self) -> None:
         self.run: Run = current_run()
-        self.epochs, self.unit = epochs, unit
-        self._num_training_steps = num_training_steps
         self.cur_epoch = self.cur_step = self.cur_step_this_epoch = -1
         self.num_updates = self.epochs_done = 0
+        self.cut_short = False  # whether the end of an epoch was made before all of it was read
+        # a schedule of an older project may have set it before it called ours
+        self.lr_sched: TorchSchedule | None = vars(self).get("lr_sched")
         self.lr_start = 0  # the update, or epoch, at which the curve begins
         self._changed: dict[str, Any] = {}  # settings that a reset has given
         self._curve_length: int | None = None  # updates of the curve, where a reset has given it one of its own
         self._part_end: int | None = None  # the last update of a training whose last epoch is cut short
-        self._add_pipes(self.cfg.get("pipes") or [])
+        tables = self.cfg.get("pipes") or []
+        self.pipes = [build(SchedPipeline, table, section=f"sched.pipes.{i}") for i, table in enumerate(tables)]
+        # a list for each moment, made once: pipes of other moments cost nothing there
+        self.begin_epoch_pipes = [pipe for pipe in self.pipes if isinstance(pipe, BeginEpochPipeline)]
+        self.end_epoch_pipes = [pipe for pipe in self.pipes if isinstance(pipe, EndEpochPipeline)]
+        self.begin_step_pipes = [pipe for pipe in self.pipes if isinstance(pipe, BeginStepPipeline)]
+        self.end_step_pipes = [pipe for pipe in self.pipes if isinstance(pipe, EndStepPipeline)]
+        self._calls = PipeCalls()
         self.settle()
         self.write_lr()
 
@@ -63,15 +68,7 @@ class AlchemyTrainScheduler(Registrable):
         """The table `[sched]`."""
         return self.run.table("sched")
 
-    # -- pipes
-    def _add_pipes(self, tables: Sequence[Mapping[str, Any]]) -> None:
-        self.pipes = [build(SchedPipeline, table, section=f"sched.pipes.{i}") for i, table in enumerate(tables)]
-        # a list for each moment, made once: pipes of other moments cost nothing there
-        self.begin_epoch_pipes = [pipe for pipe in self.pipes if isinstance(pipe, BeginEpochPipeline)]
-        self.end_epoch_pipes = [pipe for pipe in self.pipes if isinstance(pipe, EndEpochPipeline)]
-        self.begin_step_pipes = [pipe for pipe in self.pipes if isinstance(pipe, BeginStepPipeline)]
-        self.end_step_pipes = [pipe for pipe in self.pipes if isinstance(pipe, EndStepPipeline)]
-
+    # -- epochs and steps
     def __iter__(self) -> Iterator[int]:
         """The epochs from the one that comes next; the pipes at the beginning of each run here."""
         self._check_end()
@@ -82,11 +79,10 @@ class AlchemyTrainScheduler(Registrable):
                 return
             if not inside:
                 self.cur_epoch, self.cur_step_this_epoch = epoch, -1
-            report = getattr(self.run.optim, "report_missing", None)
-            if report is not None:
-                report()
+            if self.run.optim is not None:
+                self.run.optim.report_missing()
             if not inside or self.is_pending("begin_epoch"):
-                self._thread("begin_epoch", self.begin_epoch_pipes, (), {})
+                self._calls.run("begin_epoch", self.begin_epoch_pipes)
             inside = False
             yield epoch
 
@@ -95,17 +91,17 @@ class AlchemyTrainScheduler(Registrable):
         self.cur_step_this_epoch += 1
         self.cut_short = False
         if self.begin_step_pipes:
-            self._thread("begin_step", self.begin_step_pipes, (batch,), kwargs)
+            self._calls.run("begin_step", self.begin_step_pipes, batch, **kwargs)
         return self.cur_step, self.cur_step_this_epoch
 
     def end_train_step(self, outputs: Any, **kwargs: Any) -> None:
         if self.end_step_pipes:
-            self.outputs = outputs
-            self._thread("end_step", self.end_step_pipes, (outputs,), kwargs)
-            self.outputs = None
+            self._calls.outputs = outputs
+            self._calls.run("end_step", self.end_step_pipes, outputs, **kwargs)
+            self._calls.outputs = None
 
     def end_train_epoch(self, **kwargs: Any) -> None:
-        self._thread("end_epoch", self.end_epoch_pipes, (), kwargs)
+        self._calls.run("end_epoch", self.end_epoch_pipes, **kwargs)
         self.run.listen()
         self.epochs_done += 1
         if self.unit == "epoch":
@@ -120,34 +116,28 @@ class AlchemyTrainScheduler(Registrable):
 
     def is_pending(self, moment: str) -> bool:
         """Whether the pipes of a moment were left in the middle, by a signal during an evaluation."""
-        return self.pending is not None and self.pending[0] == moment
+        return self._calls.pending is not None and self._calls.pending[0] == moment
+
+    @property
+    def outputs(self) -> Any:
+        """Those of the step whose end pipes are pending."""
+        return self._calls.outputs
 
     @property
     def resumable(self) -> bool:
-        """Whether a state that is saved now can be gone on with: a pipe that is pending needs what it was given."""
-        return self.pending is None or (self.pending[0] != "begin_step" and _is_plain([self.outputs, self.passed]))
-
-    def _thread(self, moment: str, pipes: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        first = 0
-        if self.pending is not None and self.pending[0] == moment:
-            first, kwargs = self.pending[1], dict(self.passed)
-        for number in range(first, len(pipes)):
-            self.pending, self.passed = (moment, number), kwargs
-            answer = pipes[number](*args, **kwargs)
-            # a pipe that returns nothing has changed nothing
-            kwargs = kwargs if answer is None else answer
-        self.pending = self.passed = None
+        """Whether a state that is saved now can be resumed."""
+        return self._calls.resumable
 
     # -- how long
     def _check_end(self) -> None:
         """Says it when nothing ends the training, and works out where a part of an epoch ends."""
         stop = self.run.table("stop")
-        if self.epochs is None and self._num_training_steps is None and not (stop.get("any") or stop.get("all")):
+        if self.epochs is None and self.num_training_steps is None and not (stop.get("any") or stop.get("all")):
             hint = "set epochs or num_training_steps"
             raise AlchemyError("the table does not say how long to train", section="sched", hint=hint)
         if self.epochs is not None and self.epochs % 1:
             self._part_end = self._updates_in(self.epochs)
-            if self._part_end is None and self._num_training_steps is None:
+            if self._part_end is None and self.num_training_steps is None:
                 hint = "set num_training_steps, or end the pipes with alchemy.pipeline.itr.WithLength"
                 raise AlchemyError(f"epochs is {self.epochs}, of data of unknown length", section="sched", hint=hint)
 
@@ -156,7 +146,7 @@ class AlchemyTrainScheduler(Registrable):
         """The update that ends the training, where updates or a part of an epoch do; the first of them counts."""
         if self._curve_length is not None:  # of a reset: the curve is so long, and the training where no epochs say it
             return self.lr_start + self._curve_length if self.epochs is None else self._part_end
-        return min(filter(None, (self._num_training_steps, self._part_end)), default=None)
+        return min(filter(None, (self.num_training_steps, self._part_end)), default=None)
 
     @property
     def finished(self) -> bool:
@@ -164,15 +154,11 @@ class AlchemyTrainScheduler(Registrable):
         return end is not None and self.num_updates >= end
 
     @property
-    def num_training_steps(self) -> int | None:
+    def total_updates(self) -> int | None:
         """Updates in the whole training; None where the data cannot tell their number."""
-        if self._num_training_steps is not None or self.epochs is None:
-            return self._num_training_steps
+        if self.num_training_steps is not None or self.epochs is None:
+            return self.num_training_steps
         return self._updates_in(self.epochs)
-
-    @num_training_steps.setter
-    def num_training_steps(self, number: int | None) -> None:
-        self._num_training_steps = number
 
     def _updates_in(self, epochs: float) -> int | None:
         steps = _steps_per_epoch(self.run)
@@ -184,7 +170,7 @@ class AlchemyTrainScheduler(Registrable):
         """The length of the curve in its unit, from where it begins."""
         if self.unit == "step" and self._curve_length is not None:
             return self._curve_length
-        total = self.epochs if self.unit == "epoch" else self.num_training_steps
+        total = self.epochs if self.unit == "epoch" else self.total_updates
         if total is None:
             hint = "set num_training_steps, or end the pipes with alchemy.pipeline.itr.WithLength"
             raise AlchemyError(
@@ -203,8 +189,14 @@ class AlchemyTrainScheduler(Registrable):
         """The rate after `t` updates (or epochs) of a group that was made with the rate `base`."""
         return base
 
+    def settle(self) -> None:
+        """Works out what the curve needs beside its keywords, before the first rate and after a reset."""
+
+    def after_eval(self, results: Mapping[str, Any]) -> None:
+        """Called with the numbers of every evaluation."""
+
     def step_lr(self) -> None:
-        """Called by the backward handler after every update."""
+        """Called after every update."""
         self.num_updates += 1
         if self.unit == "step":
             self._next_lr()
@@ -213,6 +205,11 @@ class AlchemyTrainScheduler(Registrable):
             self.run.stop_together(
                 f"{self.epochs} epochs are over" if part else f"{self.last_update:,} updates are made"
             )
+
+    def _change(self, settings: Mapping[str, Any]) -> None:
+        for key, value in settings.items():
+            setattr(self, key, value)
+        self._changed |= settings
 
     def _next_lr(self) -> None:
         if self.lr_sched is not None:
@@ -238,44 +235,35 @@ class AlchemyTrainScheduler(Registrable):
                 f"{type(self).__name__} sets lr_sched itself", hint="define reset_lr_sched(self, **kwargs) in it"
             )
         names = {name for kind in type(self).__mro__ if issubclass(kind, Registrable) for name in parameters(kind)[0]}
-        for key, value in kwargs.items():
+        for key in kwargs:
             if key not in names:
                 hint = did_you_mean(key, names)
                 raise AlchemyError(f"{type(self).__name__} takes no {key!r}", section="sched", hint=hint)
-            setattr(self, key, value)
-        self._changed |= kwargs
+        self._change(kwargs)
         self.lr_start = self.epochs_done if self.unit == "epoch" else self.num_updates
         self._curve_length = kwargs.get("num_training_steps")
         self.settle()
         self.write_lr()
 
-    def settle(self) -> None:
-        """Works out what the curve needs beside its keywords, before the first rate and after a reset."""
-
-    def after_eval(self, results: Mapping[str, Any]) -> None:
-        """Called with the numbers of every evaluation."""
-
     # -- state
     def state_dict(self) -> dict[str, Any]:
-        pipes = {str(i): pipe.state_dict() for i, pipe in enumerate(self.pipes) if hasattr(pipe, "state_dict")}
-        state: dict[str, Any] = {name: getattr(self, name) for name in COUNTERS}
-        if hasattr(self.lr_sched, "state_dict"):
+        state: dict[str, Any] = {name: vars(self)[name] for name in COUNTERS}
+        if isinstance(self.lr_sched, Stateful):
             state["lr_sched"] = self.lr_sched.state_dict()
         state |= {"cut_short": self.cut_short, "changed": self._changed, "curve_length": self._curve_length}
-        return {**state, "pipes": pipes, "pending": self.pending, "outputs": self.outputs, "passed": self.passed}
+        pipes = {str(i): pipe.state_dict() for i, pipe in enumerate(self.pipes) if isinstance(pipe, Stateful)}
+        return {**state, "pipes": pipes, **self._calls.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for name in COUNTERS:
-            setattr(self, name, state[name])
+        vars(self).update({name: state[name] for name in COUNTERS})
         for i, pipe_state in state["pipes"].items():
             self.pipes[int(i)].load_state_dict(pipe_state)
-        if "lr_sched" in state and self.lr_sched is not None:
+        if "lr_sched" in state and isinstance(self.lr_sched, Stateful):
             self.lr_sched.load_state_dict(state["lr_sched"])
         self.cut_short = state.get("cut_short", False)
-        for key, value in state.get("changed", {}).items():
-            setattr(self, key, value)
-        self._changed, self._curve_length = dict(state.get("changed", {})), state.get("curve_length")
-        self.pending, self.outputs, self.passed = state["pending"], state["outputs"], state["passed"]
+        self._curve_length = state.get("curve_length")
+        self._change(state.get("changed", {}))
+        self._calls.load_state_dict(state)
         self.settle()
         self.write_lr()
 
@@ -288,15 +276,6 @@ def build_sched(run: Run) -> AlchemyTrainScheduler:
         raise AlchemyError("training needs a table [sched]", section="sched", hint=hint)
     sched: AlchemyTrainScheduler = build(AlchemyTrainScheduler, table, drop=("pipes",), section="sched")
     return sched
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a checkpoint can hold a value: numbers, texts, tensors, and what is made of them."""
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _is_plain(inner) for key, inner in value.items())
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return isinstance(value, str | int | float | bool | Tensor | None)
 
 
 def _steps_per_epoch(run: Run) -> int | None:

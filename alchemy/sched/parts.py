@@ -1,36 +1,26 @@
 """The schedules that follow a curve or a score."""
 
-# keywords are stored first and super().__init__ comes last: it writes the first rate
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from loguru import logger
 
-from alchemy.constraints import FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from alchemy.constraints import FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.nn import curves
-from alchemy.nn.plateau import Plateau as Patience
-from alchemy.sched.base import AlchemyTrainScheduler, filled
+from alchemy.nn.curves import BadScores as Patience
+from alchemy.sched.base import AlchemyTrainScheduler
 
 
 @AlchemyTrainScheduler.register()
+@dataclass(kw_only=True, eq=False)
 class Constant(AlchemyTrainScheduler):
     """The rate as it is, after a warm-up if there is one."""
 
-    @filled
-    def __init__(
-        self,
-        *,
-        epochs: PositiveFloat | None = None,
-        num_training_steps: PositiveInt | None = None,
-        num_warmup_steps: NonNegativeFloat = 0,
-        unit: Literal["step", "epoch"] = "step",
-    ) -> None:
-        self.num_warmup_steps = num_warmup_steps
-        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+    num_warmup_steps: NonNegativeFloat = 0
 
     def settle(self) -> None:
         self._warmup = self.warmup(self.num_warmup_steps)
@@ -40,23 +30,14 @@ class Constant(AlchemyTrainScheduler):
 
 
 @AlchemyTrainScheduler.register()
+@dataclass(kw_only=True, eq=False)
 class LineWarmup(AlchemyTrainScheduler):
     """A line up over the warm-up, then a line down to nothing at the end of training."""
 
-    _told: tuple[int, int] | None = None  # the lengths that were said to be odd: a resume settles them again
-
-    @filled
-    def __init__(
-        self,
-        *,
-        epochs: PositiveFloat | None = None,
-        num_training_steps: PositiveInt | None = None,
-        num_warmup_steps: NonNegativeFloat = 0,
-        factor: FiniteFloat = 1.0,
-        unit: Literal["step", "epoch"] = "step",
-    ) -> None:
-        self.num_warmup_steps, self.factor = num_warmup_steps, factor
-        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+    num_warmup_steps: NonNegativeFloat = 0
+    factor: FiniteFloat = 1.0
+    # the lengths that were said to be odd: a resume settles them again
+    _told: tuple[int, int] | None = field(default=None, init=False)
 
     def settle(self) -> None:
         self._total, self._warmup = self.horizon(), self.warmup(self.num_warmup_steps)
@@ -74,68 +55,42 @@ class LineWarmup(AlchemyTrainScheduler):
 
 
 @AlchemyTrainScheduler.register()
+@dataclass(kw_only=True, eq=False)
 class Step(AlchemyTrainScheduler):
     """Times `gamma` every `step_size`."""
 
-    @filled
-    def __init__(
-        self,
-        *,
-        step_size: PositiveInt,
-        gamma: FiniteFloat = 0.1,
-        epochs: PositiveFloat | None = None,
-        num_training_steps: PositiveInt | None = None,
-        unit: Literal["step", "epoch"] = "step",
-    ) -> None:
-        self.step_size, self.gamma = step_size, gamma
-        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+    step_size: PositiveInt
+    gamma: FiniteFloat = 0.1
 
     def lr_at(self, base: float, t: int) -> float:
         return base * curves.step(t, step_size=self.step_size, gamma=self.gamma)
 
 
 @AlchemyTrainScheduler.register()
+@dataclass(kw_only=True, eq=False)
 class MultiStep(AlchemyTrainScheduler):
     """Times `gamma` at every milestone."""
 
-    @filled
-    def __init__(
-        self,
-        *,
-        milestones: Sequence[NonNegativeInt],
-        gamma: FiniteFloat = 0.1,
-        epochs: PositiveFloat | None = None,
-        num_training_steps: PositiveInt | None = None,
-        unit: Literal["step", "epoch"] = "step",
-    ) -> None:
-        self.milestones, self.gamma = sorted(milestones), gamma
-        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+    milestones: Sequence[NonNegativeInt]
+    gamma: FiniteFloat = 0.1
 
     def lr_at(self, base: float, t: int) -> float:
         return base * curves.multi_step(t, milestones=self.milestones, gamma=self.gamma)
 
 
 @AlchemyTrainScheduler.register()
+@dataclass(kw_only=True, eq=False)
 class Exponential(AlchemyTrainScheduler):
     """Times `gamma` every time."""
 
-    @filled
-    def __init__(
-        self,
-        *,
-        gamma: FiniteFloat,
-        epochs: PositiveFloat | None = None,
-        num_training_steps: PositiveInt | None = None,
-        unit: Literal["step", "epoch"] = "step",
-    ) -> None:
-        self.gamma = gamma
-        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+    gamma: FiniteFloat
 
     def lr_at(self, base: float, t: int) -> float:
         return base * curves.exponential(t, gamma=self.gamma)
 
 
 @AlchemyTrainScheduler.register()
+@dataclass(kw_only=True, eq=False)
 class Cosine(AlchemyTrainScheduler):
     """A line up over the warm-up, then half a wave down to `eta_min`.
 
@@ -144,23 +99,12 @@ class Cosine(AlchemyTrainScheduler):
     as long, without end.
     """
 
-    @filled
-    def __init__(
-        self,
-        *,
-        epochs: PositiveFloat | None = None,
-        num_training_steps: PositiveInt | None = None,
-        num_warmup_steps: NonNegativeFloat = 0,
-        t_max: PositiveInt | None = None,
-        eta_min: FiniteFloat = 0.0,
-        restarts: NonNegativeInt = 0,
-        t_0: PositiveInt | None = None,
-        t_mult: PositiveInt = 1,
-        unit: Literal["step", "epoch"] = "step",
-    ) -> None:
-        self.num_warmup_steps, self.t_max, self.eta_min = num_warmup_steps, t_max, eta_min
-        self.restarts, self.t_0, self.t_mult = restarts, t_0, t_mult
-        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+    num_warmup_steps: NonNegativeFloat = 0
+    t_max: PositiveInt | None = None
+    eta_min: FiniteFloat = 0.0
+    restarts: NonNegativeInt = 0
+    t_0: PositiveInt | None = None
+    t_mult: PositiveInt = 1
 
     def settle(self) -> None:
         self._warmup = self.warmup(self.num_warmup_steps)
@@ -181,22 +125,13 @@ class Cosine(AlchemyTrainScheduler):
 
 
 @AlchemyTrainScheduler.register()
+@dataclass(kw_only=True, eq=False)
 class Polynomial(AlchemyTrainScheduler):
     """A line up over the warm-up, then down to `lr_end` with a power of what is left."""
 
-    @filled
-    def __init__(
-        self,
-        *,
-        epochs: PositiveFloat | None = None,
-        num_training_steps: PositiveInt | None = None,
-        num_warmup_steps: NonNegativeFloat = 0,
-        power: FiniteFloat = 1.0,
-        lr_end: FiniteFloat = 0.0,
-        unit: Literal["step", "epoch"] = "step",
-    ) -> None:
-        self.num_warmup_steps, self.power, self.lr_end = num_warmup_steps, power, lr_end
-        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+    num_warmup_steps: NonNegativeFloat = 0
+    power: FiniteFloat = 1.0
+    lr_end: FiniteFloat = 0.0
 
     def settle(self) -> None:
         self._warmup = self.warmup(self.num_warmup_steps)
@@ -210,22 +145,13 @@ class Polynomial(AlchemyTrainScheduler):
 
 
 @AlchemyTrainScheduler.register()
+@dataclass(kw_only=True, eq=False)
 class InverseSqrt(AlchemyTrainScheduler):
     """A line up over the warm-up, from `warmup_init_lr`, then down with the root of the updates."""
 
-    @filled
-    def __init__(
-        self,
-        *,
-        epochs: PositiveFloat | None = None,
-        num_training_steps: PositiveInt | None = None,
-        num_warmup_steps: NonNegativeFloat = 0,
-        timescale: PositiveInt | None = None,
-        warmup_init_lr: FiniteFloat = 0.0,
-        unit: Literal["step", "epoch"] = "step",
-    ) -> None:
-        self.num_warmup_steps, self.timescale, self.warmup_init_lr = num_warmup_steps, timescale, warmup_init_lr
-        super().__init__(epochs=epochs, num_training_steps=num_training_steps, unit=unit)
+    num_warmup_steps: NonNegativeFloat = 0
+    timescale: PositiveInt | None = None
+    warmup_init_lr: FiniteFloat = 0.0
 
     def settle(self) -> None:
         self._warmup = self.warmup(self.num_warmup_steps)
@@ -237,36 +163,28 @@ class InverseSqrt(AlchemyTrainScheduler):
 
 
 @AlchemyTrainScheduler.register()
+@dataclass(kw_only=True, eq=False)
 class Plateau(AlchemyTrainScheduler):
     """Times `factor` when `monitor`, a number of the evaluations, has not become better for `patience` of them."""
 
-    @filled
-    def __init__(
-        self,
-        *,
-        monitor: str = "dev/loss",
-        mode: Literal["min", "max"] = "min",
-        factor: FiniteFloat = 0.1,
-        patience: NonNegativeInt = 10,
-        threshold: FiniteFloat = 1e-4,
-        threshold_mode: Literal["rel", "abs"] = "rel",
-        cooldown: NonNegativeInt = 0,
-        min_lr: FiniteFloat = 0.0,
-        epochs: PositiveFloat | None = None,
-        num_training_steps: PositiveInt | None = None,
-    ) -> None:
-        self.monitor, self.mode, self.factor, self.min_lr = monitor, mode, factor, min_lr
-        self.patience, self.threshold, self.threshold_mode, self.cooldown = (
-            patience,
-            threshold,
-            threshold_mode,
-            cooldown,
-        )
-        super().__init__(epochs=epochs, num_training_steps=num_training_steps)
+    monitor: str = "dev/loss"
+    mode: Literal["min", "max"] = "min"
+    factor: FiniteFloat = 0.1
+    patience: NonNegativeInt = 10
+    threshold: FiniteFloat = 1e-4
+    threshold_mode: Literal["rel", "abs"] = "rel"
+    cooldown: NonNegativeInt = 0
+    min_lr: FiniteFloat = 0.0
+    unit: Literal["step", "epoch"] = field(default="step", init=False)  # it follows evaluations
 
     def settle(self) -> None:
-        names = ("mode", "patience", "threshold", "threshold_mode", "cooldown")
-        self._watch = Patience(**{name: getattr(self, name) for name in names})
+        self._watch = Patience(
+            mode=self.mode,
+            patience=self.patience,
+            threshold=self.threshold,
+            threshold_mode=self.threshold_mode,
+            cooldown=self.cooldown,
+        )
         self._cuts = 0
 
     def lr_at(self, base: float, t: int) -> float:

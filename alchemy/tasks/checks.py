@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from torch.utils.data import IterableDataset
@@ -17,8 +17,19 @@ from alchemy.pipeline.processors.samples import in_short
 from alchemy.progress import Bar
 from alchemy.seeds import at_sample, unchanged_generators
 
+if TYPE_CHECKING:
+    from alchemy.model import AlchemyModel
+    from alchemy.tasks.text import TextTask
 
-def samples_of(source: Any, most: int | None = None) -> Iterator[tuple[int, Any]]:
+
+class Samples(Protocol):
+    """Samples that are read by their number."""
+
+    def __getitem__(self, index: int, /) -> Any: ...
+    def __len__(self) -> int: ...
+
+
+def samples_of(source: Samples, most: int | None = None) -> Iterator[tuple[int, Any]]:
     """The samples with their numbers, read beside the training: nothing that they draw changes it."""
     with unchanged_generators():
         for index in range(len(source))[:most]:
@@ -26,7 +37,7 @@ def samples_of(source: Any, most: int | None = None) -> Iterator[tuple[int, Any]
             yield index, source[index]
 
 
-def checked(task: Any, source: Any, split: str, most: int | None = None) -> Iterator[tuple[int, Any]]:
+def checked_samples(task: TextTask, source: Samples, split: str, most: int | None = None) -> Iterator[tuple[int, Any]]:
     """The samples with their numbers; an error where the task cannot read one, or has nothing to learn from it."""
     for index, sample in samples_of(source, most):
         try:
@@ -42,17 +53,17 @@ def checked(task: Any, source: Any, split: str, most: int | None = None) -> Iter
         yield index, sample
 
 
-def check_indexed(task: Any, source: Any, split: str) -> None:
-    if isinstance(source, IterableDataset) or not hasattr(source, "__getitem__"):
+def check_indexed(task: TextTask, source: object, split: str) -> None:
+    if isinstance(source, IterableDataset):
         hint = "put alchemy.pipeline.lst.ItrToLst at the end of its pipes"
         text = f"{type(task).__name__} reads samples by their number, and {title(source)} is a stream"
         raise AlchemyError(text, section=f"task.datasets.{split}", hint=hint)
 
 
-def check_labels(task: Any, source: Any, split: str) -> None:
+def check_labels(task: TextTask, source: Samples, split: str) -> None:
     """Goes over all samples of a split: a label that the training never saw is an error."""
     known = set(task.labels)
-    for index, sample in checked(task, source, split):
+    for index, sample in checked_samples(task, source, split):
         strange = [name for name in task.names(sample) if name not in known]
         if strange:
             raise AlchemyError(
@@ -63,7 +74,7 @@ def check_labels(task: Any, source: Any, split: str) -> None:
             )
 
 
-def check_lengths(encoded: Any, options: Mapping[str, Any]) -> None:
+def check_lengths(encoded: Samples, options: Mapping[str, Any]) -> None:
     """Encodes every sample once, which refuses the first that is too long."""
     if options.keys() & {"max_tokens", "max_sentences"}:
         lengths_of(encoded, options["length_of"])  # the loader asks for them too, and they are kept
@@ -73,11 +84,12 @@ def check_lengths(encoded: Any, options: Mapping[str, Any]) -> None:
             bar.step()
 
 
-def check_fields(task: Any, model: Any, encoded: Any) -> None:
+def check_fields(task: TextTask, model: AlchemyModel | None, encoded: Samples) -> None:
     """An error where a model of ours reads what the task does not give it."""
-    wanted = model.reads if isinstance(model, TextModel) else ()
+    if not isinstance(model, TextModel):
+        return
     for _, sample in samples_of(encoded, 1):
-        absent = [name for name in wanted if name not in sample]
+        absent = [name for name in model.reads if name not in sample]
         if absent:
             ours, theirs = type(task).__name__, type(model).__name__
             text = f"{theirs} reads {absent[0]!r}, and the samples of {ours} have {in_short(sample)}"

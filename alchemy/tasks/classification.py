@@ -9,14 +9,15 @@ import torch
 
 from alchemy.constraints import Fraction, NonNegativeInt
 from alchemy.errors import AlchemyError
+from alchemy.metrics.scores import ClassScores, LabelScores, number_scores
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.itr import field_of
-from alchemy.pipeline.processors.samples import in_short, shown
+from alchemy.pipeline.processors.samples import in_short, shorten
 from alchemy.pipeline.rows import rows_of
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
-from alchemy.tasks.scores import class_scores, label_scores, number_scores
-from alchemy.tasks.text import TextTask, asked, texts_of
+from alchemy.tasks.checks import Samples
+from alchemy.tasks.text import TextTask, batch_fields, texts_of
 
 TARGETS = {"single": "label", "multi": "labels", "regression": "label"}
 
@@ -51,7 +52,7 @@ class Classification(TextTask):
         cache: bool = False,
         overwrite_cache: bool = False,
     ) -> None:
-        self.kind, self.left, self.segment = kind, left, segment
+        self.kind, self.pair, self.left, self.segment = kind, pair, left, segment
         self.threshold, self.probabilities = threshold, probabilities
         self.target = TARGETS[kind]  # type: ignore[misc]
         super().__init__(
@@ -64,7 +65,6 @@ class Classification(TextTask):
             overlap=overlap,
             cache=cache,
             overwrite_cache=overwrite_cache,
-            pair=pair,
         )
 
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
@@ -79,7 +79,7 @@ class Classification(TextTask):
         found = _kinds_of(sample)
         if found and self.kind not in found:
             told = f"the task is of kind = {self.kind!r}, and a sample of kind = {found[0]!r}"
-            answer = shown(sample[TARGETS[found[0]]])
+            answer = shorten(sample[TARGETS[found[0]]])
             hint = f'set kind = "{found[0]}" in [task], or kind = "{self.kind}" in the processor'
             raise AlchemyError(f"{told}: its {TARGETS[found[0]]} is {answer}", hint=hint)
 
@@ -87,14 +87,14 @@ class Classification(TextTask):
         found = () if self.kind == "regression" else sample.get(self.target, ())
         return found if isinstance(found, list | tuple) else (found,)
 
-    def question(self, item: Any) -> dict[str, Any]:
+    def question(self, item: object) -> dict[str, Any]:
         """A text, or for a task on pairs `(text, pair)`; or a dict of these."""
         return dict(texts_of(item, *(("text", "pair") if self.pair else ("text",))))
 
     def _find_labels(self, told: list[str] | str | None) -> list[str]:
         return [] if self.kind == "regression" else super()._find_labels(told)
 
-    def encoded(self, source: Any) -> Any:
+    def encoded(self, source: Samples) -> Samples:
         if self.kind != "regression":
             to, hot = ("label_hot", True) if self.kind == "multi" else ("label_id", False)
             source = LabelIds(source, labels=self.labels, field=self.target, to=to, hot=hot)
@@ -112,7 +112,7 @@ class Classification(TextTask):
 
     def answers(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
         said = self._said(outputs["logits"].float().cpu())
-        return rows_of({**asked(batch, "text", "pair", self.target), **said}, "Classification")
+        return rows_of({**batch_fields(batch, "text", "pair", self.target), **said}, "Classification")
 
     def _said(self, logits: torch.Tensor) -> dict[str, list[Any]]:
         if self.kind == "regression":
@@ -132,7 +132,7 @@ class Classification(TextTask):
         gold, said = [row[self.target] for row in answers], [row["pred"] for row in answers]
         if self.kind == "regression":
             return number_scores(gold, said)
-        return (class_scores if self.kind == "single" else label_scores)(gold, said, self.labels)
+        return (ClassScores if self.kind == "single" else LabelScores)(gold, said, self.labels).scores()
 
 
 def _kinds_of(sample: Mapping[str, Any]) -> list[str]:

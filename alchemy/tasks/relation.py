@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from alchemy.constraints import Distinct, NonNegativeInt, NotEmpty
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.metrics.scores import ClassScores
 from alchemy.pipeline import DataPipeline, processors
 from alchemy.pipeline.encode import EncodeWords
 from alchemy.pipeline.openers import BadRow
@@ -15,8 +16,8 @@ from alchemy.pipeline.processors.relation import Marks
 from alchemy.pipeline.rows import rows_of
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
-from alchemy.tasks.scores import relation_scores
-from alchemy.tasks.text import TextTask, asked, texts_of
+from alchemy.tasks.checks import Samples
+from alchemy.tasks.text import TextTask, batch_fields, texts_of
 
 
 @AlchemyTask.register()
@@ -66,7 +67,7 @@ class Relation(TextTask):
     def names(self, sample: Mapping[str, Any]) -> Iterable[str]:
         return (sample["label"],) if "label" in sample else ()
 
-    def question(self, item: Any) -> dict[str, Any]:
+    def question(self, item: object) -> dict[str, Any]:
         """A text such as `<e1> rain </e1> made <e2> mud </e2>`, or a dict with it or with the fields of a sample."""
         if isinstance(item, Mapping) and "tokens" in item:
             names = ("text", "tokens", *self.marks, *(f"{mark}_tokens" for mark in self.marks))
@@ -89,7 +90,7 @@ class Relation(TextTask):
         options = {key: told[key] for key in ("indicators", "tokens") if key in told}
         return Marks(self.marks, **options)
 
-    def encoded(self, source: Any) -> Any:
+    def encoded(self, source: Samples) -> Samples:
         return EncodeWords(
             LabelIds(source, labels=self.labels),
             tokenizer=self.tokenizer,
@@ -102,11 +103,14 @@ class Relation(TextTask):
     def answers(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
         best, places = outputs["logits"].float().cpu().softmax(-1).max(-1)
         said = {"pred": [self.labels[place] for place in places.tolist()], "prob": best.tolist()}
-        return rows_of({**asked(batch, "text", *self.marks, self.target), **said}, "Relation")
+        return rows_of({**batch_fields(batch, "text", *self.marks, self.target), **said}, "Relation")
+
+    def report_options(self) -> dict[str, str]:
+        return {"other": self.other}
 
     def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
         gold, said = [row["label"] for row in answers], [row["pred"] for row in answers]
-        return relation_scores(gold, said, self.labels, self.other)
+        return ClassScores(gold, said, self.labels).relation_scores(self.other)
 
 
 def _reads_marks(name: str) -> bool:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, ClassVar, Literal
 
 from loguru import logger
 
 from alchemy.constraints import NonNegativeInt
 from alchemy.errors import AlchemyError
+from alchemy.metrics.scores import SpanScores, accuracy
 from alchemy.pipeline import where_in
 from alchemy.pipeline.encode import EncodeWords
 from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.schemes import Scheme
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
-from alchemy.tasks.checks import samples_of
-from alchemy.tasks.scores import span_scores, tag_accuracy
+from alchemy.tasks.checks import Samples, samples_of
 from alchemy.tasks.text import TextTask, texts_of
 from alchemy.text import Characters
 
@@ -69,7 +70,7 @@ class Tagging(TextTask):
     def names(self, sample: Mapping[str, Any]) -> Iterable[str]:
         return sample.get("tags", ())
 
-    def question(self, item: Any) -> dict[str, Any]:
+    def question(self, item: object) -> dict[str, Any]:
         """A text, a list of its words, or a dict with `text` or `tokens`."""
         tokens = item.get("tokens") if isinstance(item, Mapping) else item if isinstance(item, list) else None
         if tokens is None:
@@ -89,7 +90,7 @@ class Tagging(TextTask):
         self._check_tags(labels)
         return labels
 
-    def _listed(self, source: Any) -> list[str]:
+    def _listed(self, source: Samples) -> list[str]:
         return []  # the labels that a processor lists are types of spans, not tags
 
     def _check_tags(self, tags: Iterable[str]) -> None:
@@ -101,7 +102,7 @@ class Tagging(TextTask):
             hint = "name the scheme of the tags: scheme = 'BIOES', 'BMES', 'BILOU', 'IOB1' or 'BIO'"
             raise AlchemyError(str(error), section="task", hint=hint) from error
 
-    def _check_source(self, source: Any, split: str) -> None:
+    def _check_source(self, source: Samples, split: str) -> None:
         """Rows of tags that the scheme forbids are counted in the log."""
         super()._check_source(source, split)
         broken = [index for index, sample in samples_of(source) if self.scheme.violations(list(self.names(sample)))]
@@ -118,7 +119,7 @@ class Tagging(TextTask):
             "ends": [may(tag, "O") for tag in self.labels],
         }
 
-    def encoded(self, source: Any) -> Any:
+    def encoded(self, source: Samples) -> Samples:
         tagged = "tags" in source[0]
         return EncodeWords(
             LabelIds(source, labels=self.labels, field="tags", to="tag_ids") if tagged else source,
@@ -144,8 +145,11 @@ class Tagging(TextTask):
             rows.append({"tokens": tokens, **gold, "pred": said, "spans": self.scheme.spans(said)})
         return rows
 
+    def report_options(self) -> dict[str, str]:
+        return {"scheme": self.scheme.name}
+
     def scores(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
         gold, said = ([row[key] for row in answers] for key in ("tags", "pred"))
-        ended = Scheme("BIOES")
-        spans = [[ended.tags(self.scheme.spans(row), len(row)) for row in rows] for rows in (gold, said)]
-        return {**span_scores(*spans), "accuracy": tag_accuracy(gold, said)}
+        spans = SpanScores(*([self.scheme.in_bioes(row) for row in rows] for rows in (gold, said)))
+        tags = [list(chain.from_iterable(rows)) for rows in (gold, said)]
+        return {**spans.scores(), "accuracy": accuracy(*tags) if tags[0] else 0.0}

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from loguru import logger
+from torch import Tensor
 
 from alchemy.errors import AlchemyError, Refused, did_you_mean
 from alchemy.models.reading import InWindows, Whole
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.itr import field_of
-from alchemy.pipeline.processors.labels import keep, read_labels
+from alchemy.pipeline.processors.labels import keep_labels, read_labels
 from alchemy.pipeline.processors.samples import in_short, is_blank
 from alchemy.pipeline.report import Report
+from alchemy.pipeline.rows import OrderedRows
 from alchemy.pipeline.template import Template
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.records.kept import TASK_LABELS
 from alchemy.records.labels import labels_file, read_names
 from alchemy.task import AlchemyTask
-from alchemy.tasks.answers import Answers
-from alchemy.tasks.checks import check_fields, check_indexed, check_labels, check_lengths, checked
-from alchemy.text import Tokenizer
+from alchemy.tasks.checks import Samples, check_fields, check_indexed, check_labels, check_lengths, checked_samples
+from alchemy.text import Folder, Tokenizer
 
 
 class TextTask(AlchemyTask):
@@ -40,6 +41,7 @@ class TextTask(AlchemyTask):
     """
 
     target: ClassVar[str] = "label"  # the field of a sample that is to be predicted
+    pair: bool = False  # whether samples have two texts
     needs: tuple[str, ...] = ()  # the fields that each sample has, whether it is labelled or not
 
     def __init__(
@@ -54,18 +56,17 @@ class TextTask(AlchemyTask):
         overlap: int,
         cache: bool,
         overwrite_cache: bool,
-        pair: bool = False,
     ) -> None:
         super().__init__()
-        self.pair, self.max_length, self.long, self.overlap = pair, max_length, long, overlap
+        self.max_length, self.long, self.overlap = max_length, long, overlap
         self.cache, self.overwrite_cache = cache, overwrite_cache
-        self._sources: dict[str, Any] = {}
-        self._answers = Answers()  # of the evaluation that is under way
+        self._sources: dict[str, Samples] = {}
+        self._answers = OrderedRows()  # of the evaluation that is under way
         self._report = Report()  # unless the evalpipes have one
         self.tokenizer = self._learnt(tokenizer, learn) if is_class(tokenizer) else tokenizer_of(tokenizer)
-        self.template = template or self.tokenizer.template(pair)
+        self.template = template or self.tokenizer.template(self.pair)
         self.reading = self._in_windows() if long == "windows" else Whole()  # as the encoder of the model does it
-        self.labels = self._find_labels(labels)
+        self.labels: list[str] = self._find_labels(labels)
 
     # -- what a subclass defines
     def texts(self, sample: Mapping[str, Any]) -> Iterable[str]:
@@ -81,7 +82,7 @@ class TextTask(AlchemyTask):
         for name in self.needs:
             field_of(sample, name, self)
 
-    def encoded(self, source: Any) -> Any:
+    def encoded(self, source: Samples) -> Samples:
         """A source of samples with the fields that the model reads."""
         raise NotImplementedError(f"{type(self).__name__} must define encoded(source) -> data set")
 
@@ -93,13 +94,13 @@ class TextTask(AlchemyTask):
         """How good answers are."""
         raise NotImplementedError(f"{type(self).__name__} must define scores(answers) -> numbers")
 
-    def question(self, item: Any) -> dict[str, Any]:
+    def question(self, item: object) -> dict[str, Any]:
         """The sample, without an answer, that somebody asks about with a text, texts, or the fields of a sample."""
         hint = "define question(self, item) -> sample; `alchemy predict RECORD --split test` answers data of the config"
         raise AlchemyError(f"{type(self).__name__} cannot be asked about single texts", hint=hint)
 
     # -- data
-    def source(self, split: str) -> Any:
+    def source(self, split: str) -> Samples:
         """The samples of a split as its pipes give them; read once."""
         if split not in self._sources:
             tables = self.cfg.get("datasets") or {}
@@ -109,11 +110,11 @@ class TextTask(AlchemyTask):
             self._sources[split] = self._built(tables[split]["pipes"], split)
         return self._sources[split]
 
-    def _built(self, pipes: Any, split: str) -> Any:
+    def _built(self, pipes: Sequence[Mapping[str, Any]], split: str) -> Samples:
         """The samples that pipes give, of which the first is looked at before anything is learnt from them."""
-        source = build_datapipes(pipes, section=f"task.datasets.{split}")
+        source: Samples = build_datapipes(pipes, section=f"task.datasets.{split}")
         check_indexed(self, source, split)
-        for _ in checked(self, source, split, most=1):
+        for _ in checked_samples(self, source, split, most=1):
             pass
         return source
 
@@ -139,7 +140,7 @@ class TextTask(AlchemyTask):
             check_lengths(encoded, kwargs)
         self._datasets[split] = (encoded, kwargs)
 
-    def _check_source(self, source: Any, split: str) -> None:
+    def _check_source(self, source: Samples, split: str) -> None:
         """Tells before the first step what is wrong with the samples of a split, or with its tokenizer."""
         check_labels(self, source, split)
         first = [source[index] for index in range(min(len(source), 100))]
@@ -157,7 +158,7 @@ class TextTask(AlchemyTask):
         return {"template": self.template, "max_length": self.max_length or longest or 0, "long": self.long}
 
     def _in_windows(self) -> InWindows:
-        row = Template(self.tokenizer, self.template, pair=False, max_length=0, long="refuse", cuts=("refuse",))
+        row = Template(self.tokenizer, self.template)
         return InWindows(size=self.max_length, overlap=self.overlap, around=row.around)
 
     def collate_options(self) -> dict[str, Any]:
@@ -167,17 +168,13 @@ class TextTask(AlchemyTask):
     # -- evaluation
     def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
         batch = self.to_device(batch)
-        needs_loss = needs_loss and self.is_labelled(batch)
-        rows: Any = self.answers(self.run_model(batch, needs_loss), batch)
+        rows: Any = self.answers(self.run_model(batch, needs_loss and self.target in batch), batch)
         self._answers.add(rows, self.run.progress.evaluated_samples)
         for pipe in self.outputpipes:
             rows = pipe(rows, batch)
         return "", rows
 
-    def is_labelled(self, batch: Mapping[str, Any]) -> bool:
-        return self.target in batch
-
-    def begin_eval(self, split: str, **kwargs: Any) -> None:
+    def begin_eval(self, split: str, **kwargs: object) -> None:
         self._answers.begin()
         super().begin_eval(split, **kwargs)
 
@@ -194,27 +191,28 @@ class TextTask(AlchemyTask):
 
     # -- learning from the training data
     def _learnt(self, name: str, options: Mapping[str, Any]) -> Tokenizer:
-        kind: Any = Tokenizer.resolve_registered_module(name)
-        if not hasattr(kind, "train"):
+        kind = Tokenizer.resolve_registered_module(name)
+        if not isinstance(kind, _Learner):
             hint = "give a folder, or a table with its files"
             raise AlchemyError(f"{name} cannot learn from texts", section="task.tokenizer", hint=hint)
         try:
-            learnt: Tokenizer = kind.train(self._training_texts(), **options)
+            learnt = kind.train(self._training_texts(), **options)
         except TypeError as error:
-            text = f"{kind.__name__} does not learn with {', '.join(options)}: {error}"
+            text = f"{name.rpartition('.')[2]} does not learn with {', '.join(options)}: {error}"
             raise AlchemyError(text, section="task.learn", hint="docs/text.md tells what it takes") from error
         logger.info("{} was learnt from the training texts", learnt)
         return learnt
 
     def _training_texts(self) -> Iterator[str]:
-        for sample in self.source("train"):
-            yield from self.texts(sample)
+        source = self.source("train")
+        for index in range(len(source)):
+            yield from self.texts(source[index])
 
     def _find_labels(self, told: list[str] | str | None) -> list[str]:
         labels = self._seen_labels() if told is None else list(read_labels(told).names)
         if not isinstance(told, list):  # else the config has them; a file, and the training data, may be gone one day
             self._check_kept(labels)
-            keep(labels, TASK_LABELS)
+            keep_labels(labels, TASK_LABELS)
         return labels
 
     def _check_kept(self, labels: list[str]) -> None:
@@ -229,15 +227,29 @@ class TextTask(AlchemyTask):
         listed = self._listed(source)
         if listed:
             return listed
-        found = sorted({name for _, sample in checked(self, source, "train") for name in self.names(sample)})
+        found = sorted({name for _, sample in checked_samples(self, source, "train") for name in self.names(sample)})
         if not found:
             hint = f"its samples need a field {self.target!r}"
             raise AlchemyError("the training data have no labels", section="task.datasets.train", hint=hint)
         return found
 
-    def _listed(self, source: Any) -> list[str]:
+    def _listed(self, source: Samples) -> list[str]:
         """The labels that data list by themselves."""
-        return list(getattr(source, "labels", None) or ())
+        return list(source.labels) if isinstance(source, _Labelled) else []
+
+
+@runtime_checkable
+class _Labelled(Protocol):
+    """Data that list their labels, as those of the processors do."""
+
+    labels: Sequence[str]
+
+
+@runtime_checkable
+class _Learner(Protocol):
+    """A kind of tokenizer that can learn from texts."""
+
+    def train(self, lines: Iterable[str], **options: Any) -> Tokenizer: ...
 
 
 def check_vocabulary(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
@@ -247,22 +259,23 @@ def check_vocabulary(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
     if 2 * unknown > len(ids):
         raise AlchemyError(
             f"{unknown} of {len(ids)} tokens of the first texts are not in the vocabulary",
-            where=str(getattr(tokenizer, "path", tokenizer)),
+            where=str(tokenizer.path if isinstance(tokenizer, Folder) else tokenizer),
             hint="is it of another language, or lower-case where the texts are not?",
         )
 
 
-def is_class(spec: Any) -> bool:
+def is_class(spec: object) -> bool:
     """Whether a tokenizer is told by the class that is to learn it; a folder of that name comes first.
 
     >>> is_class("alchemy.text.Words"), is_class("bert-base"), is_class("models/bert.v1")
     (True, False, False)
     """
-    dotted = isinstance(spec, str) and "." in spec and all(map(str.isidentifier, spec.split(".")))
-    return dotted and not Path(spec).is_dir()
+    if not isinstance(spec, str) or "." not in spec:
+        return False
+    return all(map(str.isidentifier, spec.split("."))) and not Path(spec).is_dir()
 
 
-def texts_of(item: Any, *names: str) -> dict[str, str]:
+def texts_of(item: object, *names: str) -> dict[str, str]:
     """The texts that somebody asks about: one by itself, several as a tuple or list, or all by their names in a dict.
 
     >>> texts_of("a day", "text"), texts_of(("a", "b"), "text", "pair")
@@ -286,10 +299,10 @@ def texts_of(item: Any, *names: str) -> dict[str, str]:
     return dict(zip(names, given))
 
 
-def asked(batch: Mapping[str, Any], *names: str) -> dict[str, list[Any]]:
+def batch_fields(batch: Mapping[str, Any], *names: str) -> dict[str, list[Any]]:
     """The fields of a batch that go along with the answers to it, of those that it has."""
     there = {name: batch[name] for name in names if name in batch}
-    return {name: values.tolist() if hasattr(values, "tolist") else values for name, values in there.items()}
+    return {name: column.tolist() if isinstance(column, Tensor) else column for name, column in there.items()}
 
 
 def shuffle_training(options: dict[str, Any], split: str) -> None:

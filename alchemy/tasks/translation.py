@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, cast
 
 from alchemy.constraints import NotAClass
+from alchemy.data.chain import link_of
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
 from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, Writer
+from alchemy.metrics.scores import text_scores
 from alchemy.pipeline.encode import Encode
-from alchemy.pipeline.tokenizers import keep, tokenizer_of
+from alchemy.pipeline.rows import OrderedRows
+from alchemy.pipeline.tokenizers import keep_tokenizer, tokenizer_of
 from alchemy.registry import build, construct
 from alchemy.seeds import derive
 from alchemy.task import AlchemyTask
 from alchemy.tasks.alignment import Pair, Unit, between_words, looked_at, words_of
-from alchemy.tasks.answers import Answers
-from alchemy.tasks.scores import text_scores
+from alchemy.tasks.checks import Samples
 from alchemy.tasks.text import shuffle_training, texts_of
 from alchemy.text import Tokenizer
 
@@ -34,7 +36,8 @@ class Translation(AlchemyTask):
     their log-probabilities, with `alignments` pairs of numbers of "words" or "tokens", of the source and of the text.
     """
 
-    reads: ClassVar[str] = "source"  # the field by whose length questions are put together
+    writes_texts = True
+    reads = "source"
 
     def __init__(
         self,
@@ -54,11 +57,12 @@ class Translation(AlchemyTask):
         if eos is None:
             raise AlchemyError("the tokenizer of the target has no token for the end of a sentence", section="task")
         self.special = Special(begin=eos, eos=eos, pad=self.target_tokenizer.pad, unk=self.target_tokenizer.unk)
-        checked = _limits_of(limits)
-        self.writer = Writer(build(Search, search, section="task.search"), self.special, checked) if search else None
+        # limits are checked although nothing may be written yet
+        most: Limits = construct(Limits, limits, section="task.limits")
+        self.writer = Writer(build(Search, search, section="task.search"), self.special, most) if search else None
         self.engine: Callable[[Mapping[str, Any]], list[list[Hypothesis]]] = self.searched  # another may take its place
         self.others: list[Any] = []  # models that write together with that of the run
-        self._answers = Answers()
+        self._answers = OrderedRows()
 
     @property
     def longest(self) -> int | None:
@@ -69,7 +73,7 @@ class Translation(AlchemyTask):
     def _tokenizer(self, told: Any, side: str) -> Tokenizer:
         if told is not None:
             tokenizer = tokenizer_of(told)
-            keep(tokenizer, side, str(told))  # an error where a corpus was built with another
+            keep_tokenizer(tokenizer, side, str(told))  # an error where a corpus was built with another
             return tokenizer
         splits = (self.cfg.get("datasets") or {}).values()
         paths = [pipe[side] for split in splits for pipe in split.get("pipes") or () if side in pipe]
@@ -84,24 +88,25 @@ class Translation(AlchemyTask):
         longest = self.run.model.max_positions() if self.run.model is not None else None
         data, options = self._datasets[split]
         shuffle_training(options, split)
-        if longest is None or not hasattr(data, "lengths"):
+        link = link_of(data)
+        if longest is None or not link.lengths():
             return
         budget = options.keys() & {"max_tokens", "max_sentences"}
         if budget and options.setdefault("max_length", longest) <= longest and "too_long" in options:
             return  # long ones are left out, or cut
-        longest -= longest % getattr(data, "multiple", 1)  # rows are padded up to one
-        for side, lengths in data.lengths().items():
+        longest -= longest % link.multiple  # rows are padded up to one
+        for side, lengths in link.lengths().items():
             worst = int(lengths.argmax()) if len(lengths) else 0
             if len(lengths) and lengths[worst] > longest:
                 raise AlchemyError(
                     f"the {side} has {lengths[worst]} tokens, and the network takes {longest}",
-                    where=data.where(worst),
+                    where=link.where(worst),
                     section=f"task.datasets.{split}",
                     hint='set too_long = "skip" or "truncate" beside max_tokens, or give the network more places',
                 )
 
     # -- questions
-    def question(self, item: Any) -> dict[str, Any]:
+    def question(self, item: object) -> dict[str, Any]:
         """A text, or a dict with it as `text`, and what its translation begins with as `prefix`.
 
         Of two texts, as a tuple or as `text` and `pair`, it is asked how likely the second is for the first.
@@ -125,7 +130,7 @@ class Translation(AlchemyTask):
             text = f"the {what} has {length} tokens with its end, and the model takes {self.longest}"
             raise AlchemyError(text, hint="shorten it")
 
-    def encoded(self, source: Any) -> Any:
+    def encoded(self, source: Samples) -> Samples:
         """Samples of text with the ids of the source, as a corpus has them."""
         most = self.longest if self.others else None  # what the model of the run takes its predictor sees to
         return Encode(source, tokenizer=self.source_tokenizer, to=self.reads, template="$A eos", max_length=most or 0)
@@ -213,7 +218,7 @@ class Translation(AlchemyTask):
             for source, several in zip(sources, texts)
         ]
 
-    def begin_eval(self, split: str, **kwargs: Any) -> None:
+    def begin_eval(self, split: str, **kwargs: object) -> None:
         self._answers.begin()
         super().begin_eval(split, **kwargs)
 
@@ -233,9 +238,3 @@ def perplexity(log_prob: float) -> float:
     (4.0, inf)
     """
     return math.exp(-log_prob) if -log_prob < 700 else math.inf
-
-
-def _limits_of(table: Mapping[str, Any]) -> Limits:
-    """The limits of a config; they are checked although nothing may be written yet."""
-    limits: Limits = construct(Limits, table, section="task.limits")
-    return limits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -60,21 +61,22 @@ class Rust:
 
 
 class Spm:
-    """A model of sentencepiece."""
+    """A model of sentencepiece; `tidy` is done to a text before."""
 
-    def __init__(self, model: bytes, needed_by: str) -> None:
-        processor = package("sentencepiece", needed_by).SentencePieceProcessor()
-        processor.LoadFromSerializedProto(model)
-        self.processor, self.size = processor, processor.get_piece_size()
-        self.hidden = frozenset(i for i in range(self.size) if processor.is_control(i))
-
-    @property
-    def specials(self) -> dict[str, int]:
-        ids = {role: getattr(self.processor, f"{role}_id")() for role in ROLES}
-        return {role: place for role, place in ids.items() if place >= 0}
+    def __init__(self, model: bytes, name: str, tidy: Tidy | None = None) -> None:
+        self.processor = package("sentencepiece", "SentencePiece").SentencePieceProcessor()
+        try:
+            self.processor.LoadFromSerializedProto(model)
+        except RuntimeError as error:
+            raise AlchemyError("it is no model of sentencepiece", where=name) from error
+        self.tidy, self.size = tidy, self.processor.get_piece_size()
+        self.hidden = frozenset(i for i in range(self.size) if self.processor.is_control(i))
+        ids = (self.processor.pad_id(), self.processor.bos_id(), self.processor.eos_id(), self.processor.unk_id())
+        self.specials = {role: place for role, place in zip(ROLES, ids) if place >= 0}
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        return self.processor.encode(list(lines), out_type=int, num_threads=1)
+        texts = list(lines) if self.tidy is None else list(map(self.tidy, lines))
+        return self.processor.encode(texts, out_type=int, num_threads=1)
 
     def offsets(self, text: str) -> None:
         """Its normaliser does not say where a piece was."""
@@ -87,17 +89,14 @@ class Spm:
         return place if self.processor.id_to_piece(place) == symbol else None
 
 
-class Tidied(Spm):
-    """A model of sentencepiece as ALBERT and XLNet use it, who change a text before."""
+@dataclass(frozen=True)
+class Tidy:
+    """What ALBERT and XLNet do to a text before sentencepiece sees it."""
 
-    def __init__(self, model: bytes, needed_by: str, *, lower: bool, keep_accents: bool = False) -> None:
-        super().__init__(model, needed_by)
-        self.lower, self.keep_accents = lower, keep_accents
+    lower: bool
+    keep_accents: bool = False
 
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        return super().encode(list(map(self._tidy, lines)))
-
-    def _tidy(self, text: str) -> str:
+    def __call__(self, text: str) -> str:
         text = " ".join(text.split()).replace("``", '"').replace("''", '"')
         if not self.keep_accents:
             text = "".join(sign for sign in unicodedata.normalize("NFKD", text) if not unicodedata.combining(sign))

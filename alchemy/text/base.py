@@ -92,7 +92,7 @@ class Tokenizer(Registrable):
     @cached_property
     def digest(self) -> str:
         """A hash of all that decides its ids: equal ones give equal ids, on every machine."""
-        return hash_text(json.dumps([dotted(type(self)), self.options(), _hashes(self.contents())]))
+        return hash_text(json.dumps([_dotted(type(self)), self.options(), _hashes(self.contents())]))
 
     def save(self, folder: str | Path) -> None:
         """Writes a folder that `load_tokenizer` reads; one that is there is replaced at once, never half."""
@@ -103,7 +103,12 @@ class Tokenizer(Registrable):
 
     def _write(self, folder: Path) -> None:
         contents = self.contents()
-        manifest = {"format": FORMAT, "type": dotted(type(self)), "options": self.options(), "files": _hashes(contents)}
+        manifest = {
+            "format": FORMAT,
+            "type": _dotted(type(self)),
+            "options": self.options(),
+            "files": _hashes(contents),
+        }
         folder.mkdir()
         for name, content in contents.items():
             write_atomic(folder / name, content)
@@ -137,7 +142,7 @@ def flatten(rows: Sequence[Sequence[int]]) -> Encoded:
     return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
 
 
-def dotted(cls: type) -> str:
+def _dotted(cls: type) -> str:
     """The import path of a class: that of its package where the package hands it on, as it may move inside."""
     package = cls.__module__.rpartition(".")[0]
     short = bool(package) and getattr(importlib.import_module(package), cls.__name__, None) is cls

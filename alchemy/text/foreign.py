@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Self
 
 from alchemy.constraints import PositiveInt
 from alchemy.errors import AlchemyError
-from alchemy.text.around import BERT, BY_MODEL, PLAIN, ROBERTA, shown_by
-from alchemy.text.backend import Backed, Rust, Spm, Tidied, check_utf8
+from alchemy.text.backend import Backed, Rust, Spm, Tidy, check_utf8
 from alchemy.text.base import ROLES, Tokenizer, content_of, package
 from alchemy.text.bpe import read_inner
 
@@ -39,6 +38,19 @@ SPELLINGS = {
     "mask": (("mask_token",), ("[MASK]", "<mask>")),
 }
 
+# where models want special tokens around a text, and around two; the number behind a colon is the segment
+BERT = ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
+ROBERTA = ("<s> $A </s>", "<s> $A </s> </s> $B </s>")
+BY_MODEL = {
+    "albert": BERT,
+    "xlnet": ("$A <sep> <cls>:2", "$A <sep> $B:1 <sep>:1 <cls>:2"),
+    "t5": ("$A </s>", "$A </s> $B </s>"),
+    "mt5": ("$A </s>", "$A </s> $B </s>"),
+    "llama": ("<s> $A", "<s> $A <s>:1 $B:1"),
+    "gemma": ("<bos> $A", "<bos> $A <bos>:1 $B:1"),
+}
+PLAIN = ("$A", "$A $B:1")
+
 
 @Tokenizer.register()
 class SentencePiece(Backed):
@@ -48,7 +60,7 @@ class SentencePiece(Backed):
 
     def __init__(self, *, model: str | Path | bytes, multiple: PositiveInt = 1) -> None:
         self.content = content_of(model)
-        backend = _pieces(self.content, "" if isinstance(model, bytes) else str(model))
+        backend = Spm(self.content, "" if isinstance(model, bytes) else str(model))
         super().__init__(backend, backend.specials, multiple)
 
     def options(self) -> dict[str, Any]:
@@ -135,7 +147,7 @@ class Folder(Backed):
 
     def template(self, pair: bool = False) -> str:
         if isinstance(self.backend, Rust) and "tokenizer.json" in self.read:
-            return shown_by(self.backend.inner, pair)
+            return _template_of(self.backend.inner, pair)
         if "vocab.txt" in self.read:
             return BERT[pair]
         if "merges.txt" in self.read:  # of GPT-2, which has none, or of RoBERTa and its like
@@ -201,19 +213,18 @@ class Folder(Backed):
         if self.lower is not None and self.model_type not in TIDY:
             raise self._no_case()
         content = next(self.read[name] for name in SPM if name in self.read)
-        backend = _pieces(content, str(self.path), **self._tidiness())
-        added = self._added()
-        strange = [token for token, place in added.items() if backend.id_of(token) != place]
+        backend = Spm(content, str(self.path), self._tidy())
+        strange = [token for token, place in self._added().items() if backend.id_of(token) != place]
         if strange:
             text = f"the added token {strange[0]!r} is not in the model of sentencepiece"
             raise AlchemyError(text, where=str(self.path), hint=WRITE)
         return backend
 
-    def _tidiness(self) -> dict[str, bool]:
+    def _tidy(self) -> Tidy | None:
         if self.model_type not in TIDY:
-            return {}
+            return None
         lower = self.settings.get("do_lower_case", TIDY[self.model_type]) if self.lower is None else self.lower
-        return {"lower": lower, "keep_accents": self.settings.get("keep_accents", False)}
+        return Tidy(lower, self.settings.get("keep_accents", False))
 
     def _added(self) -> dict[str, int]:
         """Tokens that were added to the vocabulary later, and may stand in a text."""
@@ -291,12 +302,20 @@ def _merges(folder: Folder) -> Any:
     return inner
 
 
-def _pieces(content: bytes, name: str, **tidiness: bool) -> Spm:
-    try:
-        return Tidied(content, "SentencePiece", **tidiness) if tidiness else Spm(content, "SentencePiece")
-    except RuntimeError as error:
-        raise AlchemyError("it is no model of sentencepiece", where=name) from error
+def _template_of(inner: Any, pair: bool) -> str:
+    """What a tokenizer of the package tokenizers puts around texts, as it shows with one.
+
+    Tokens of the same text stand next to each other, and are one `$A` or `$B`.
+    """
+    row = inner.encode("a", "a") if pair else inner.encode("a")
+    words: list[str] = []
+    for token, text, segment in zip(row.tokens, row.sequence_ids, row.type_ids):
+        name = token if text is None else ("$A", "$B")[text]
+        word = f"{name}:{segment}" if segment else name
+        if text is None or not words or words[-1] != word:
+            words.append(word)
+    return " ".join(words)
 
 
-def _spelling(token: Any) -> str:
+def _spelling(token: object) -> str:
     return str(token["content"] if isinstance(token, dict) else token)

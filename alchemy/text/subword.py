@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from alchemy.errors import AlchemyError
 from alchemy.text.base import Encoded, Tokenizer, content_of, flatten
 from alchemy.text.vocab import Vocabulary
-from alchemy.text.words import Listed, joined
+from alchemy.text.words import Listed, join_words
 
 JOINER = "@@"
 END = "</w>"
@@ -37,8 +37,7 @@ class SubwordNMT(Listed):
     ) -> None:
         super().__init__(vocab, specials)
         self.codes, self.lower = content_of(codes), lower
-        self.pieces = _Pieces(*_read_codes(codes))
-        self.words = _PieceIds(self.pieces, self.vocab)
+        self.words = _PieceIds(_read_codes(codes), self.vocab)
 
     def options(self) -> dict[str, Any]:
         return {"lower": self.lower, "specials": self.vocab.specials}
@@ -48,7 +47,7 @@ class SubwordNMT(Listed):
 
     def segment(self, text: str) -> str:
         """The text that subword-nmt writes: pieces that go on in the next one end with `@@`."""
-        return " ".join(piece for word in self._split(text) for piece in self.pieces[word])
+        return " ".join(piece for word in self._split(text) for piece in self.words.codes.cut(word))
 
     def encode(self, text: str) -> list[int]:
         return [place for word in self._split(text) for place in self.words[word]]
@@ -60,15 +59,15 @@ class SubwordNMT(Listed):
         return ids, np.diff(np.concatenate([[0], np.cumsum(lengths)])[ends], prepend=0)
 
     def join(self, ids: list[int]) -> str:
-        return joined(self.vocab, ids, JOINER)
+        return join_words(self.vocab, ids, JOINER)
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int], *, codes: str | Path | bytes, **options: Any) -> Self:  # type: ignore[override]
         """The tokenizer of words that were counted: each is cut by the codes, and the pieces are the vocabulary."""
-        pieces = _Pieces(*_read_codes(codes))
+        read = _read_codes(codes)
         found: Counter[str] = Counter()
         for word, count in counts.items():
-            for piece in pieces[word]:
+            for piece in read.cut(word):
                 found[piece] += count
         return super().from_counts(found, codes=codes, **options)
 
@@ -76,43 +75,36 @@ class SubwordNMT(Listed):
         return (text.lower() if self.lower else text).split()
 
 
-class _Pieces(dict[str, tuple[str, ...]]):
-    """The pieces of words, worked out when they are first asked for."""
+class _Codes(NamedTuple):
+    """Pairs of symbols in the order in which they are merged, and whether the last character marks the end."""
 
-    def __init__(self, ranks: Mapping[Pair, int], marked: bool) -> None:
-        super().__init__()
-        self.ranks, self.marked = ranks, marked
+    ranks: Mapping[Pair, int]
+    marked: bool
 
-    def __missing__(self, word: str) -> tuple[str, ...]:
+    def cut(self, word: str) -> list[str]:
+        """The pieces of a word; those that go on in the next one end with `@@`."""
         # since version 0.2 the mark of the end belongs to the last character; before, it was a symbol of its own
         symbols = [*word[:-1], word[-1] + END] if self.marked else [*word, END]
         merged = _merge(symbols, self.ranks)
         merged = merged[:-1] if merged[-1] == END else [*merged[:-1], merged[-1].removesuffix(END)]
-        return _remember(self, word, (*(piece + JOINER for piece in merged[:-1]), merged[-1]))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Pieces, (self.ranks, self.marked)
+        return [*(piece + JOINER for piece in merged[:-1]), merged[-1]]
 
 
-class _PieceIds(dict[str, tuple[int, ...]]):
-    """The ids of the pieces of words."""
+class _PieceIds(dict[str, list[int]]):
+    """The ids of the pieces of words, worked out when they are first asked for."""
 
-    def __init__(self, pieces: _Pieces, vocab: Vocabulary) -> None:
+    def __init__(self, codes: _Codes, vocab: Vocabulary) -> None:
         super().__init__()
-        self.pieces, self.vocab = pieces, vocab
+        self.codes, self.vocab = codes, vocab
 
-    def __missing__(self, word: str) -> tuple[int, ...]:
-        return _remember(self, word, tuple(self.vocab.ids[piece] for piece in self.pieces[word]))
+    def __missing__(self, word: str) -> list[int]:
+        if len(self) >= KEPT:
+            self.clear()
+        self[word] = [self.vocab.ids[piece] for piece in self.codes.cut(word)]
+        return self[word]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _PieceIds, (self.pieces, self.vocab)
-
-
-def _remember(known: dict[str, Any], word: str, value: Any) -> Any:
-    if len(known) >= KEPT:
-        known.clear()
-    known[word] = value
-    return value
+        return _PieceIds, (self.codes, self.vocab)
 
 
 def _merge(symbols: list[str], ranks: Mapping[Pair, int]) -> list[str]:
@@ -137,8 +129,7 @@ def _merged(symbols: Sequence[str], pair: Pair) -> Iterable[str]:
         place += width
 
 
-def _read_codes(file: str | Path | bytes) -> tuple[dict[Pair, int], bool]:
-    """The pairs in their order, and whether the end of a word is marked at its last character."""
+def _read_codes(file: str | Path | bytes) -> _Codes:
     name = "codes.txt" if isinstance(file, bytes) else str(file)
     lines = content_of(file).decode("utf-8-sig").split("\n")
     version = lines[0].removeprefix("#version:").strip() if lines[0].startswith("#version:") else ""
@@ -155,4 +146,4 @@ def _read_codes(file: str | Path | bytes) -> tuple[dict[Pair, int], bool]:
             case _:
                 text, hint = f"{line!r} is no pair of symbols", "a line of codes is `left right`"
                 raise AlchemyError(text, where=f"{name}:{number}", hint=hint)
-    return ranks, version == "0.2"
+    return _Codes(ranks, version == "0.2")

@@ -36,7 +36,7 @@ class Listed(Tokenizer):
     @classmethod
     def count(cls, lines: Iterable[str], *, lower: bool = False) -> Counter[str]:
         """How often each word stands in the lines; counts of several files can be added up."""
-        return Counter(chain.from_iterable(map(str.split, lowered(lines, lower))))
+        return Counter(chain.from_iterable(map(str.split, _lowered(lines, lower))))
 
     @classmethod
     def from_counts(
@@ -63,7 +63,7 @@ class Listed(Tokenizer):
 
 @Tokenizer.register()
 class Words(Listed):
-    """What stands between blanks. With `joiner = "@@"`, pieces that end so are joined to the next when decoded.
+    """What stands between blanks. With `joiner = "@@"`, pieces that end so are join_words to the next when decoded.
 
     >>> words = Words.train(["a dog", "a cat"])
     >>> words.encode("a bird"), words.decode([1, 4, 6, 2])
@@ -91,13 +91,13 @@ class Words(Listed):
         return self.encode(text), [match.span() for match in re.finditer(r"\S+", text)]
 
     def encode_lines(self, lines: Sequence[str]) -> Encoded:
-        lines = list(lowered(lines, self.lower))
+        lines = list(_lowered(lines, self.lower))
         words = "\n".join(lines).split()  # split twice: cheaper than a list for each line
         lengths = np.fromiter(map(len, map(str.split, lines)), np.int64, len(lines))
         return np.fromiter(map(self.vocab.ids.__getitem__, words), np.int32, len(words)), lengths
 
     def join(self, ids: list[int]) -> str:
-        return joined(self.vocab, ids, self.joiner)
+        return join_words(self.vocab, ids, self.joiner)
 
 
 @Tokenizer.register()
@@ -122,7 +122,7 @@ class Characters(Listed):
         return self.encode(text), [(place, place + 1) for place, count in enumerate(counts) for _ in range(count)]
 
     def encode_lines(self, lines: Sequence[str]) -> Encoded:
-        lines = list(lowered(lines, self.lower))
+        lines = list(_lowered(lines, self.lower))
         lengths = np.fromiter(map(len, lines), np.int64, len(lines))
         codes = np.frombuffer("".join(lines).encode("utf-32-le", "surrogatepass"), "<u4")
         ids = self._table[np.minimum(codes, len(self._table) - 1)]
@@ -136,7 +136,7 @@ class Characters(Listed):
     @classmethod
     def count(cls, lines: Iterable[str], *, lower: bool = False) -> Counter[str]:
         """How often each character stands in the lines."""
-        return Counter(chain.from_iterable(lowered(lines, lower)))
+        return Counter(chain.from_iterable(_lowered(lines, lower)))
 
     @cached_property
     def _table(self) -> np.ndarray:
@@ -147,11 +147,11 @@ class Characters(Listed):
         return table
 
 
-def lowered(lines: Iterable[str], lower: bool) -> Iterable[str]:
+def _lowered(lines: Iterable[str], lower: bool) -> Iterable[str]:
     return map(str.lower, lines) if lower else lines
 
 
-def joined(vocab: Vocabulary, ids: list[int], joiner: str) -> str:
-    """Words with a blank between them; those that end with the joiner are joined to the next."""
+def join_words(vocab: Vocabulary, ids: list[int], joiner: str) -> str:
+    """Words with a blank between them; those that end with the joiner are join_words to the next."""
     text = " ".join(map(vocab.symbols.__getitem__, ids))
     return f"{text} ".replace(f"{joiner} ", "").rstrip(" ") if joiner else text

@@ -45,7 +45,7 @@ class UpdateCut(NamedTuple):
 
 @dataclass
 class Found:
-    """The gradients of each cut, as a run of `Cuts` gives them back."""
+    """The gradients of each cut, as a run of `GradientCuts` gives them back."""
 
     samples: int = 0
     unit: str = "sample"

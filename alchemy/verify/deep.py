@@ -16,14 +16,12 @@ from loguru import logger
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from alchemy.config.slots import Layout, collect, where
-from alchemy.config.tables import LATER, LOADING, RUN_SETTINGS, SECTIONS
-from alchemy.config.tree import Document, Table, Unread
+from alchemy.config.tree import Document, Table
 from alchemy.context import Run
 from alchemy.data.chain import title, walk
 from alchemy.data.loader import get_dataloader
 from alchemy.data.peek import peek
-from alchemy.errors import AlchemyError, Problem, did_you_mean, origin_of
+from alchemy.errors import AlchemyError, Problem, origin_of
 from alchemy.files import readable_size
 from alchemy.launch.device import alloc1
 from alchemy.launch.project import reach
@@ -98,7 +96,6 @@ class _Deep:
             if trains:
                 self._train_step()
             self._eval_step()
-        self.findings += _never_read(run.cfg, self.doc, trains)
 
     def _data(self) -> None:
         for split in self.run.task.splits:
@@ -230,23 +227,6 @@ def _states(optim: AlchemyOptimizer | Mapping[str, AlchemyOptimizer]) -> list[Ma
     return [state for part in parts for state in part.optimizer.state.values()]
 
 
-def _never_read(used: Document, doc: Document, trains: bool) -> list[Problem]:
-    """A warning for each key that no part has read while everything was built and tried."""
-    layout = collect(doc, ())
-    quiet = {*LATER, *LOADING, *RUN_SETTINGS} | (set() if trains else set(SECTIONS))
-    rows = [row for row in used.never_read() if (row[0] or row[1]).split(".")[0] not in quiet]
-    return [_unread(row, layout) for row in rows]
-
-
-def _unread(row: Unread, layout: Layout) -> Problem:
-    section, key, place, missed = row
-    slot = layout.at(section)
-    hint = did_you_mean(key, [*missed, *(slot.part.known if slot and slot.part else ())])
-    table = not section and isinstance(layout.doc.peek(key), dict)
-    what = f"the table [{key}] was never read" if table else f"{key!r} was never read"
-    return Problem(what, place, section, hint or "remove it, or let a part read it", error=False)
-
-
 def _place_of(doc: Document, section: str) -> str:
     """`file:line` of a section such as `task.datasets.train`, as far as the config has it."""
     place = doc.path
@@ -254,11 +234,11 @@ def _place_of(doc: Document, section: str) -> str:
     for key in section.split(".") if section else ():
         if isinstance(value, list) and key.isdigit() and int(key) < len(value):
             value = value[int(key)]
-        elif isinstance(value, Table) and value.peek(key) is not None:
-            value = value.peek(key)
+        elif isinstance(value, Table) and value.get(key) is not None:
+            value = value[key]
         else:
             break
-        place = where(value) or place
+        place = (value.where() if isinstance(value, Table) else "") or place
     return place
 
 

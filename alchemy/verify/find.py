@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from alchemy.nn.oom import is_oom
 from alchemy.observe import Loss, Observer
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, build_updater
 from alchemy.sched import AlchemyTrainScheduler, build_sched
-from alchemy.sched.base import filled
 from alchemy.update import NotFinite
 from alchemy.verify.trial import only_training, run_here
 
@@ -95,7 +94,6 @@ class Rates:
 class RateSweep(AlchemyTrainScheduler):
     """Raises the rate of every group by the same factor an update, and keeps the losses that came of it."""
 
-    @filled
     def __init__(self, *, num_training_steps: int, first: float, last: float) -> None:
         self.first, self.growth = first, (last / first) ** (1 / (num_training_steps - 1))
         self.found, self.losses = Rates(), _Losses()
@@ -212,10 +210,15 @@ class Sizes:
         return {"batch_size": self.best, "limit": self.limit, "why": self.why, "tries": [asdict(t) for t in self.tries]}
 
 
+class _Indexed(Protocol):
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> Any: ...
+
+
 class _Largest(Dataset[Any]):
     """The largest samples of a data set, `count` of them over and over: the worst batch that may come."""
 
-    def __init__(self, dataset: Sequence[Any], order: Sequence[int], count: int, length: int) -> None:
+    def __init__(self, dataset: _Indexed, order: Sequence[int], count: int, length: int) -> None:
         self.dataset, self.order, self.count, self.length = dataset, order, count, length
 
     def __len__(self) -> int:
@@ -309,7 +312,7 @@ def sizes_to_try(found: Sizes) -> Iterator[int]:
         below, above = (middle, above) if found.tries[-1].fits else (below, middle)
 
 
-def by_size(dataset: Sequence[object]) -> list[int]:
+def by_size(dataset: _Indexed) -> list[int]:
     """The indices of samples, the largest first; of a large data set every k-th is looked at."""
     step = max(1, len(dataset) // LOOKED_AT)
     indices = range(0, len(dataset), step)

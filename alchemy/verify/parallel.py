@@ -21,7 +21,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from alchemy.config.tree import Document
 from alchemy.context import Run
-from alchemy.data.chain import seed_chain, share_out
+from alchemy.data.chain import link_of, seed_chain, share_out
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.launch.device import alloc1
 from alchemy.loop import loader_of, train
@@ -61,7 +61,7 @@ def verify_parallel(
 
 def _cuts(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> Found:
     """The gradients of all cuts, by a run in this process."""
-    work = only_training(doc, "alchemy.verify.parallel.Cuts")
+    work = only_training(doc, "alchemy.verify.parallel.GradientCuts")
     work["sched"] = {"type": "alchemy.sched.Constant", "num_training_steps": 1}
     work["precision"] = {"type": "alchemy.verify.parallel.Exact", "double": kind.double}
     before = torch.get_default_dtype()
@@ -121,7 +121,7 @@ class Exact(Precision):
 
 
 @AlchemyRunner.register()
-class Cuts(AlchemyTrainer):
+class GradientCuts(AlchemyTrainer):
     """Makes the first update of a training again and again from the same weights, each time cut in another way."""
 
     def run(self) -> Found:
@@ -152,7 +152,7 @@ class Cuts(AlchemyTrainer):
     def _data(self, period: int, ranks: int) -> tuple[list[Any], dict[str, Any], str]:
         """The samples of the first update, or where pipes make the batches, enough of these to share out."""
         dataset, options = self.context.task.dataset("train")
-        collate = options.get("collate_fn", getattr(dataset, "collate", None))
+        collate = options.get("collate_fn", link_of(dataset).collate)
         kept = {} if collate is None else {"collate_fn": collate}
         size, seed = options.get("batch_size"), derive(self.context.seed, "order", 0)
         batches = not any(options.get(key) for key in BATCHING)

@@ -32,7 +32,7 @@ class FaultyDisk(Disk):
 
     def _operation(self) -> None:
         if self.dark:
-            raise PowerCut
+            raise PowerCut("the plug was pulled")
         self.calls += 1
         if self.calls > self.call:
             self._fail(OSError(errno.EIO, "Input/output error"))
@@ -40,7 +40,7 @@ class FaultyDisk(Disk):
     def _fail(self, error: OSError) -> None:
         if self.power:
             self.lose_power()
-            raise PowerCut
+            raise PowerCut("the plug was pulled")
         raise error
 
     def lose_power(self) -> None:

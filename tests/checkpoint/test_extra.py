@@ -86,7 +86,12 @@ def as_checkpoint(model: AlchemyModel, folder: Path) -> None:
     write(folder, collect_state({"model": model}).files(), Manifest(update=1, epoch=0, step=1, time=""))
 
 
-STATES = [{"tokens": 3, "mean": torch.tensor([1.0, 2.0])}, None, (1, "two", float("inf")), torch.tensor([3.0])]
+STATES: list[Any] = [
+    {"tokens": 3, "mean": torch.tensor([1.0, 2.0])},
+    None,
+    (1, "two", float("inf")),
+    torch.tensor([3.0]),
+]
 
 
 @pytest.mark.parametrize("strict", [True, False])

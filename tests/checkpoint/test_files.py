@@ -30,7 +30,7 @@ from alchemy.checkpoint.manifest import (
 from alchemy.checkpoint.tree import DTYPES
 from alchemy.errors import AlchemyError
 from tests.checkpoint.faults import FaultyDisk, PowerCut, files_of, is_exactly, same_bits, save, tensors_of
-from tests.checkpoint.test_tree import tensors
+from tests.checkpoint.strategies import tensors
 
 
 def costs() -> tuple[int, int]:

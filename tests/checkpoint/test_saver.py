@@ -69,7 +69,7 @@ def test_a_failing_save_never_costs_the_one_before(tmp_path: Path, asynchronous:
 def test_a_process_that_dies_amid_a_save_leaves_the_one_before(tmp_path: Path) -> None:
     save(tmp_path, 1, FaultyDisk())
     saver = Saver(asynchronous=False, disk=FaultyDisk(room=30, power=True))
-    with pytest.raises(PowerCut):
+    with pytest.raises(PowerCut, match="the plug was pulled"):
         saver.save(tmp_path / "u2", Collected({}, {"model/x": torch.ones(99)}), manifest())
     assert not (tmp_path / "u2").exists()
     assert is_exactly(tmp_path / "u1", 1)

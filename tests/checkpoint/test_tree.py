@@ -12,21 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from alchemy.checkpoint.files import json_bytes
-from alchemy.checkpoint.tree import DTYPES, join_state, split_state
+from alchemy.checkpoint.tree import join_state, split_state
 from tests.checkpoint.faults import same_bits
-
-SHAPES = st.lists(st.integers(0, 3), max_size=3)
-
-
-@st.composite
-def tensors(draw: Any) -> Tensor:
-    dtype, shape = draw(st.sampled_from(sorted(DTYPES, key=str))), draw(SHAPES)
-    size = torch.Size(shape).numel() * torch.empty(0, dtype=dtype).element_size()
-    raw = torch.tensor(list(draw(st.binary(min_size=size, max_size=size))), dtype=torch.uint8)
-    if dtype is torch.bool:
-        return (raw > 127).reshape(shape)
-    return raw.view(dtype).reshape(shape) if size else torch.empty(shape, dtype=dtype)
-
+from tests.checkpoint.strategies import tensors
 
 SCALARS = st.one_of(
     st.none(),

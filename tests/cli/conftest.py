@@ -25,3 +25,14 @@ def project(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     capsys.readouterr()
     return folder
+
+
+@pytest.fixture(scope="session")
+def record(corpora, tmp_path_factory):
+    """The record of a translation model of two epochs; it is read, never changed."""
+    from alchemy.runner import run_task
+    from tests.tasks.pairs import config
+
+    cfg = config(corpora, tmp_path_factory.mktemp("run"))
+    cfg["sched"]["epochs"] = 2
+    return str(run_task(cfg, raise_errors=True).record_dir)

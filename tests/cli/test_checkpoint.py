@@ -69,7 +69,7 @@ def test_ls_as_json_with_a_broken_one(record: Path, capsys: Any) -> None:
 def test_what_a_bad_update_left_is_read_like_any_other(record: Path, capsys: Any) -> None:
     """Newer runs keep the state before it in `bad`, older ones among the others."""
     files = read(record / "state" / "u7")
-    at = {"update": 8, "epoch": 1, "step": 8, "time": "", "why": ["nonfinite"]}
+    at: dict[str, Any] = {"update": 8, "epoch": 1, "step": 8, "time": "", "why": ["nonfinite"]}
     write(record / "state" / "u8", files, Manifest(**at))
     write(record / "bad" / "u8", files, Manifest(**at, kind="bad"))
     assert call("ls", "r1") == 0

@@ -58,4 +58,4 @@ def test_other_shells_accept_their_script(shell, tmp_path):
     if shutil.which(shell) is None:
         pytest.skip(f"needs {shell}")
     (tmp_path / "script").write_text(SCRIPTS[shell])
-    subprocess.run([shell, "-n", tmp_path / "script"], check=True, timeout=60)
+    assert subprocess.run([shell, "-n", tmp_path / "script"], timeout=60).returncode == 0

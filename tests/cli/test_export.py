@@ -11,12 +11,10 @@ import pytest
 
 from alchemy.cli import main
 from alchemy.runner import run_task
-from tests.tasks.test_learning import config as texts_config
-from tests.tasks.test_translation import config, corpora
+from tests.tasks.pairs import config
+from tests.tasks.texts import config as texts_config
 
 pytest.importorskip("ctranslate2", reason="the extra `export` is not installed")
-
-__all__ = ["corpora"]  # the fixture
 
 LINES = ["a dog", "", "small cat sees a dog", "a", "  ", "the größte ZEBRA", "cat runs"]
 
@@ -41,7 +39,7 @@ def said(capsys: Any, *words: str | Path, code: int = 0) -> str:
 @pytest.mark.parametrize("options", [(), ("--nbest", "3"), ("--min-length", "2"), ("--max-length", "2")])
 def test_both_engines_write_the_same(options: tuple[str, ...], record: Path, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "in.en").write_text("".join(line + "\n" for line in LINES), "utf-8")
-    words = ("generate", record, "--input", tmp_path / "in.en", *options)
+    words: tuple[Any, ...] = ("generate", record, "--input", tmp_path / "in.en", *options)
     found = said(capsys, *words, "--engine", "ctranslate2")
     assert found == said(capsys, *words) and len(found.splitlines()) >= len(LINES)
     folder = record / "export" / "ctranslate2-float32"
@@ -77,7 +75,8 @@ def test_an_export_is_made_checked_and_found_again(record: Path, tmp_path: Path,
 def test_sentences_of_files_do_where_the_data_are_gone(
     record: Path, corpora: Path, tmp_path: Path, capsys: Any
 ) -> None:
-    words = ["export", record, "--format", "ctranslate2", "--set", f"task.datasets.dev.pipes.0.source={tmp_path}/no"]
+    words: list[Any] = ["export", record, "--format", "ctranslate2", "--set"]
+    words.append(f"task.datasets.dev.pipes.0.source={tmp_path}/no")
     assert "there are no sentences to check the export on" in said(capsys, *words, code=2)
     assert not (record / "export").exists()
     (tmp_path / "in.en").write_text("a dog\n\nsmall cat\n", "utf-8")

@@ -17,19 +17,11 @@ from alchemy.cli import main
 from alchemy.nn.seq2seq import Network
 from alchemy.runner import run_task
 from alchemy.text import Words
-from tests.tasks.test_learning import config as texts_config
-from tests.tasks.test_translation import NETWORKS, config, corpora
-
-__all__ = ["corpora"]  # the fixture
+from tests.cli.printed import objects
+from tests.tasks.pairs import NETWORKS, config
+from tests.tasks.texts import config as texts_config
 
 LINES = ["a dog", "", "small cat sees a dog", "a", "  ", "the größte ZEBRA"]
-
-
-@pytest.fixture(scope="module")
-def record(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    cfg = config(corpora, tmp_path_factory.mktemp("run"))
-    cfg["sched"]["epochs"] = 2
-    return str(run_task(cfg, raise_errors=True).record_dir)
 
 
 def generated(record: str, capsys: Any, *words: str, code: int = 0) -> str:
@@ -76,10 +68,6 @@ def test_several_texts_with_scores_and_draws(record: str, tmp_path: Path, capsys
 def lines(tmp_path: Path) -> str:
     (tmp_path / "in.en").write_text("".join(line + "\n" for line in LINES), "utf-8")
     return str(tmp_path / "in.en")
-
-
-def objects(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def test_an_object_a_line_tells_all_that_is_known(record: str, lines: str, capsys: Any) -> None:
@@ -282,4 +270,4 @@ def test_alignments_of_tokens(record: str, lines: str, capsys: Any) -> None:
         or capsys.readouterr().out
         for unit in ("--alignments", "--token-alignments")
     )
-    assert words == tokens and "-0" in words
+    assert words == tokens and "-0" in str(words)

@@ -16,7 +16,7 @@ import pytest
 
 from alchemy.cli import main
 from alchemy.runner import run_task
-from tests.tasks.test_learning import config
+from tests.tasks.texts import config
 from tests.trained import trained
 
 Asking = Callable[..., list[dict[str, Any]]]

@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 import alchemy
 from alchemy.cli import main
 from alchemy.runner import run_task
-from tests.cli.test_generate import objects, record
-from tests.tasks.test_learning import config as texts_config
-from tests.tasks.test_translation import NETWORKS, WORDS, config, corpora
-
-__all__ = ["corpora", "record"]  # fixtures
+from tests.cli.printed import objects
+from tests.tasks.pairs import NETWORKS, WORDS, config
+from tests.tasks.texts import config as texts_config
 
 SOURCES = ["a dog", "", "small cat sees a dog", "a", "  ", "the größte ZEBRA"]
 TARGETS = ["ein hund", "kater", "kleiner kater sieht ein hund läuft", "ein ein ein", "", "ein ZEBRA"]

@@ -10,20 +10,12 @@ from torch import nn
 
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
+from alchemy.model import BackwardHandler
 from alchemy.records.folder import read_info
 from alchemy.runner import run
 from alchemy.util.ddp import accelerate
+from tests.clients.accelerated import HERE, PARTS
 from tests.toy import config
-
-HERE = "alchemy.util.ddp.accelerate"
-PARTS = {
-    "runner": "Trainer",
-    "plugins.0.type": "BasicSetup",
-    "task.datasets.train.pipes.2.type": "Sharding",
-    "sched.pipes.2.type": "EvalESPipeline",
-    "backward.type": "Backward",
-    "optim.type": "HFAdamW",
-}
 
 
 def losses_of(project, start, name, prefix=None):
@@ -119,5 +111,5 @@ def test_what_is_not_finite_is_left_to_the_scaler_of_accelerate(fake, scaler, no
     fake.scaler = scaler
     with Run({"tag": "x", "backward": {"type": f"{HERE}.Backward", "nonfinite": nonfinite, "period": 3}}) as here:
         here.symbols.set_global("accelerator", fake)
-        handler = accelerate.Backward(nonfinite=nonfinite)
+        handler = BackwardHandler.from_registry(f"{HERE}.Backward")
         assert (handler.nonfinite, handler.period) == (result, 3)

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -112,7 +113,7 @@ NAMES = {
         ]
     ],
 }
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "alchemy.plugins.FileLogger": {"subdirs": [], "create_readme": True, "backup_cfg": True},
     "alchemy.plugins.Backup": {"ignore": []},
     "alchemy.plugins.TensorboardLogger": {"varname": "summary_writer"},

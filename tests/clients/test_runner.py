@@ -1,6 +1,7 @@
 """A runner of a project's own, with its own loop, on the calls that the contract names and in their order."""
 
 import json
+from typing import Any
 
 from rich.progress import Progress
 
@@ -17,7 +18,7 @@ class OwnLoopRunner(AlchemyRunner):
         sym_tbl().set_global("calls", [])
 
     def run(self):
-        table = sym_tbl()
+        table: Any = sym_tbl()
         table.task = AlchemyTask.from_registry(table.cfg["task"]["type"])
         table.model = AlchemyModel.from_registry(table.cfg["model"]["type"])
         table.model.to(table.device)

@@ -1,6 +1,7 @@
 """What is wrong with a config is said at once, each with its line and the way to mend it."""
 
 import os
+import pickle
 import subprocess
 import sys
 import tomllib
@@ -224,12 +225,12 @@ def test_equal_variants_are_warned_about():
 
 
 @pytest.mark.parametrize("old", [GOOD, OLD], ids=["new", "old"])
-def test_checking_reads_nothing_of_the_tree(old):
+def test_checking_does_not_change_the_tree(old):
     Path("train.toml").write_text(old)
     doc = prepare_cfg("train.toml")
-    before = doc.never_read()
+    before = pickle.dumps(doc)
     check(doc, roots=[PROJECT])
-    assert doc.never_read() == before
+    assert pickle.dumps(doc) == before
 
 
 def test_notes_of_loading_are_part_of_the_result():
@@ -248,7 +249,7 @@ heavy = {{"torch", "numpy", "src", "alchemy.plugins", "alchemy.pipeline", "rich"
 assert not heavy, heavy
 """
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    subprocess.run([sys.executable, "-c", code], check=True, env=env)
+    assert subprocess.run([sys.executable, "-c", code], env=env).returncode == 0
 
 
 @pytest.mark.parametrize("name", ["train.toml", "new.toml", "mytask.toml"])
@@ -307,7 +308,7 @@ def test_the_defaults_in_effect_are_listed() -> None:
     )
     lines = rendered(doc).splitlines()
     assert lines[0].startswith("optim AdamW: weight_decay = 0.01, betas = (0.9, 0.999)")
-    assert lines[1].startswith("sched Noam: epochs = None")
+    assert lines[1].startswith("sched Noam: num_warmup_steps = 0, factor = 1.0, model_size = None, epochs = None")
 
 
 def test_a_part_that_only_the_registry_knows_is_no_error() -> None:
@@ -362,6 +363,15 @@ ACCEPTED = {
     "function that returns a module": (MLP, 'type = "own.make"\nsize = 4\n'),
     "module of torch": (MLP, 'type = "torch.nn.Linear"\nin_features = 4\nout_features = 2\n'),
     "class of samplers": ("batch_size = 4", 'batch_size = 4\nsampler = "torch.utils.data.RandomSampler"'),
+    "table of a sampler": (
+        "batch_size = 4",
+        'batch_size = 4\nsampler = { type = "torch.utils.data.RandomSampler", num_samples = 3 }',
+    ),
+    "sampler in a sampler": (
+        "batch_size = 4",
+        'batch_sampler = { type = "torch.utils.data.BatchSampler", batch_size = 2, drop_last = true,'
+        ' sampler = { type = "torch.utils.data.SequentialSampler" } }',
+    ),
 }
 REFUSED = {
     "own optimiser": (ADAMW, 'type = "own.Mine"\nlr = -1.0\n', "Mine: lr must be at least 0, not -1.0"),

@@ -40,11 +40,10 @@ BROKEN_OTHERS = [
     (".json", '{"a": 1,\n "a": 2}', "t.json:2 a is set twice; it is first set on line 1"),
     (".json", "[1, 2]", "a JSON config must be one object"),
     (".json", '{"a": "\\ud800"}', "t.json:1 .* surrogate"),
-    (".ini", "a = 1\n[x.y]\nb = abc", r't.ini:3 \[x.y\] \'abc\' is not a value; quote text: "abc"'),
-    (".ini", "[x]\na = 1\n[x]", r"t.ini:3 section \[x\] appears twice"),
-    (".ini", "[x]\na = 1\na = 2", "t.ini:3 'a' is set twice"),
-    (".ini", "a = [\n1]", "t.ini:2 .* indent the lines"),
-    (".ini", "a = 1\n[a]\nb = 1", "t.ini:3 .* both a value and a table"),
+    (".ini", "a = 1\n[x.y]\nb = abc", "t.ini:3 'abc' is not a value; quote text: \"abc\""),
+    (".ini", "[x]\na = 1\n[x]", "t.ini:3 x is set twice; it is first set on line 1"),
+    (".ini", "[x]\na: 1\na = 2", "t.ini:3 x.a is set twice"),
+    (".ini", "a = 1\n[a]\nb = 1", "t.ini:2 a is set twice"),
     (".py", "a = 1\nb = 1 / 0", "t.py:2 the code raised ZeroDivisionError"),
     (".py", "a = 1\nb = (", "t.py:2 the file is not Python"),
     (".py", "import sys\nsys.exit(3)", "t.py:2 the code raised SystemExit"),
@@ -184,4 +183,4 @@ def test_no_text_ends_in_anything_but_data_or_a_clear_error(text, suffix):
 @given(CONFIGS)
 def test_no_toml_ends_in_a_traceback(text):
     with contextlib.suppress(AlchemyError):
-        prepare_cfg(parse(text, ".toml", "t").data, overrides=[text])
+        assert isinstance(prepare_cfg(parse(text, ".toml", "t").data, overrides=[text]), dict)

@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -35,8 +36,8 @@ def test_members_of_the_table_are_those_of_the_run():
     with Run(CFG) as run:
         sym_tbl().model, run.task = "model", "task"
         assert (run.model, sym_tbl().task, sym_tbl().cfg) == ("model", "task", run.cfg)
-        sym_tbl().own = 1  # a project may keep a word of its own there
-        assert sym_tbl().own == 1
+        sym_tbl().own = 1  # type: ignore[attr-defined] # a project may keep a word of its own there
+        assert sym_tbl().own == 1  # type: ignore[attr-defined]
 
 
 def test_optimizer_is_optim(table):
@@ -202,7 +203,7 @@ def test_members_are_empty_in_a_loader_worker(table, method):
     assert table.task == "task"
 
 
-WATCHED = []  # weak references to the parts of the run below
+WATCHED: list[weakref.ref[Any]] = []  # weak references to the parts of the run below
 
 
 class Points(list):

@@ -55,7 +55,8 @@ def wait_for(holds: Any) -> None:
 
 
 def tag_worker(worker: int) -> None:
-    torch.utils.data.get_worker_info().dataset.tag = f"worker {worker}"
+    dataset: Any = torch.utils.data.get_worker_info().dataset
+    dataset.tag = f"worker {worker}"
 
 
 def widened(batch: Any, *, width: int) -> dict[str, Any]:

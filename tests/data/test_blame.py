@@ -1,6 +1,7 @@
 """An error while data is read names the pipe that raised it, the line of the project's code, and the sample."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ WORDS = SequenceWrapper(["red", "purple", "blue"])
 
 
 def test_a_pipe_that_reads_while_it_is_built_is_not_to_blame():
-    tables = [
+    tables: list[Any] = [
         {"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": ["red", "purple"]},
         {"type": f"{__name__}.ReadPoint"},
         {"type": "alchemy.pipeline.itr.Take", "n": 9},
@@ -56,7 +57,7 @@ def test_a_pipe_that_reads_while_it_is_built_is_not_to_blame():
 
 
 def test_our_own_errors_get_the_place_of_their_pipe():
-    tables = [
+    tables: list[Any] = [
         {"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": [{"x": 1}]},
         {"type": "alchemy.pipeline.itr.Fields", "keep": ["y"]},
         {"type": "alchemy.pipeline.lst.ItrToLst"},
@@ -67,7 +68,7 @@ def test_our_own_errors_get_the_place_of_their_pipe():
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_names_pipe_and_line_with_workers_too(workers):
-    tables = [
+    tables: list[Any] = [
         {"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": ["red", "purple"]},
         {"type": "alchemy.pipeline.itr.SplitByWorker"},
         {"type": f"{__name__}.ReadPoint"},

@@ -167,10 +167,13 @@ def test_the_loader_takes_a_budget_for_any_list() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_tokens": 0}, "max_tokens must be a whole number of at least 1, not 0"),
-        ({"max_tokens": True}, "max_tokens must be a whole number of at least 1, not True"),
+        ({"max_tokens": 0}, "max_tokens must be at least 1, not 0"),
+        ({"max_tokens": True}, "max_tokens must be a whole number or none, not true"),
         ({"max_tokens": 8, "batch_size": 4}, "max_tokens excludes batch_size"),
-        ({"max_tokens": 8, "too_long": "cut"}, "too_long must be 'error', 'skip' or 'truncate', not 'cut'"),
+        (
+            {"max_tokens": 8, "too_long": "cut"},
+            "too_long must be one of 'error', 'skip', 'truncate' or none, not",
+        ),
         ({"too_long": "skip"}, "too_long needs a budget; give max_tokens, or max_sentences"),
         ({"max_tokens": 8}, "max_tokens needs to know how long the samples are; name the field"),
         ({"max_sentences": 8}, "max_sentences needs to know how long the samples are; name the field"),

@@ -235,7 +235,8 @@ def _on_a_full_disk(rows: Iterator[Any]) -> Iterator[Any]:
     full = os.open("/dev/full", os.O_WRONLY)
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            if ".part-" in os.readlink(f"/proc/self/fd/{name}"):
+            path = os.readlink(f"/proc/self/fd/{name}")
+            if f"/.{KEY}." in path and not path.endswith(".lock"):
                 os.dup2(full, int(name))
     os.close(full)
 
@@ -329,7 +330,7 @@ def test_who_waits_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(cache, "FIRST_WORD", 0.05)
     monkeypatch.setattr(cache.logger, "info", lambda text, *words: told.append(text.format(*words)))
     pid = forked(lambda: list(fill(tmp_path, lambda: slow(100, 0.4))[0].open()) == list(some(100)))
-    while not list(tmp_path.glob(".*.part-*")):
+    while not list(tmp_path.glob(f".{KEY}.*/{KEY}")):
         time.sleep(0.01)
     assert remove(tmp_path, [KEY]) == []
     entry, made = fill(tmp_path, some)

@@ -1,5 +1,7 @@
 """Samples become batches: padded, stacked, and with the dtypes of torch."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from alchemy.data.loader import get_dataloader
 from alchemy.data.rows import Rows
 from alchemy.errors import AlchemyError
 
-SAMPLES = [
+SAMPLES: list[Any] = [
     {"ids": [1, 2, 3], "label": 0, "score": 0.5, "text": "天气", "tags": ["a", "b"], "empty": []},
     {"ids": [4], "label": 1, "score": 1.0, "text": "", "tags": ["c"], "empty": [7]},
 ]
@@ -120,11 +122,11 @@ def test_without_the_padding_the_samples_are_there_again(rows, value, left, mult
 
 
 def test_xlnet_is_padded_in_front_with_a_segment_of_its_own():
-    samples = [
+    samples: list[Any] = [
         {"input_ids": [7, 8, 4, 3], "token_type_ids": [0, 0, 0, 2], "e1_mask": [0, 1, 0, 0], "label": 1},
         {"input_ids": [7, 3], "token_type_ids": [0, 2], "e1_mask": [1, 0], "label": 0},
     ]
-    tables = {
+    tables: dict[str, Any] = {
         "input_ids": {"value": 5, "mask": "attention_mask", "max_length": 6, "fixed": True},
         "token_type_ids": {"value": 4, "max_length": 6, "fixed": True},
     }
@@ -153,7 +155,7 @@ def test_rows_that_are_too_long_are_refused_or_cut():
 
 
 def test_fields_take_what_holds_for_all_and_may_say_otherwise():
-    samples = [{"ids": [1, 2, 3], "tags": [4], "hot": [1, 0, 1]}]
+    samples: list[Any] = [{"ids": [1, 2, 3], "tags": [4], "hot": [1, 0, 1]}]
     batch = Pad(value=-1, multiple=4, fields={"tags": {"value": -100}, "hot": {"multiple": 1}})(samples)
     assert batch["ids"].tolist() == [[1, 2, 3, -1]]
     assert batch["tags"].tolist() == [[4, -100, -100, -100]]
@@ -176,7 +178,7 @@ def test_images_are_standardised_by_channel_and_floats_are_not_scaled():
 
 
 def test_spans_are_filled_up_and_counted():
-    samples = [{"spans": [[0, 2, "PER"], [3, 4, "LOC"]]}, {"spans": []}, {"spans": [(1, 2, 0)]}]
+    samples: list[Any] = [{"spans": [[0, 2, "PER"], [3, 4, "LOC"]]}, {"spans": []}, {"spans": [(1, 2, 0)]}]
     table = {"type": "alchemy.data.columns.Spans", "labels": ["LOC", "PER"]}
     batch = fields(samples, spans=table)
     assert batch["spans"].tolist() == [[[0, 2, 1], [3, 4, 0]], [[-1] * 3] * 2, [[1, 2, 0], [-1] * 3]]
@@ -278,7 +280,8 @@ def test_the_lengths_take_the_place_of_no_field(name):
 
 
 def test_the_lengths_are_those_of_the_first_rows_however_they_are_padded():
-    samples = [{"y": 1, "ids": [1, 2, 3], "tags": [1]}, {"y": 1, "ids": [4], "tags": [1, 2]}]
+    samples: list[Any] = [{"y": 1, "ids": [1, 2, 3], "tags": [1]}, {"y": 1, "ids": [4], "tags": [1, 2]}]
+    options: Any
     for options in ({}, {"values": {"ids": 3}}, {"fields": {"ids": {"mask": "m"}, "y": {}}}):
         assert Pad(lengths="n", **options)(samples)["n"].tolist() == [3, 1]
     cut = {"ids": {"max_length": 2, "long": "cut"}}
@@ -286,7 +289,7 @@ def test_the_lengths_are_those_of_the_first_rows_however_they_are_padded():
 
 
 def test_rows_that_are_all_empty_have_no_say_in_the_lengths():
-    samples = [{"spans": [], "none": np.zeros(0), "n": [3], "ids": [1, 2]}]
+    samples: list[Any] = [{"spans": [], "none": np.zeros(0), "n": [3], "ids": [1, 2]}]
     batch = Pad(lengths="length")(samples)
     assert (batch["spans"], batch["length"].tolist()) == ([[]], [1])
     batch = Pad(lengths="length", values={"ids": 0, "spans": 0})([{**samples[0], "ids": []}])

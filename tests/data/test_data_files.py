@@ -4,6 +4,7 @@ import bz2
 import gzip
 import lzma
 import sys
+from typing import Any
 
 import pytest
 import zstandard
@@ -12,7 +13,13 @@ from alchemy.data.files import expand, open_bytes, open_text, read_lines
 from alchemy.errors import AlchemyError
 
 TEXT = "第一行\nsecond line\n"
-PACK = {".txt": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress, ".zst": zstandard.compress}
+PACK: dict[str, Any] = {
+    ".txt": bytes,
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".bz2": bz2.compress,
+    ".zst": zstandard.compress,
+}
 
 
 @pytest.mark.parametrize("suffix", PACK)
@@ -80,7 +87,7 @@ def test_a_missing_file_is_an_error_with_a_hint(tmp_path):
     with pytest.raises(AlchemyError, match="is a folder, a file was expected"):
         open_bytes(tmp_path)
     with pytest.raises(AlchemyError, match="a file name was expected, not 3"):
-        open_bytes(3)
+        open_bytes(3)  # type: ignore[arg-type]
 
 
 def test_patterns_name_files_in_order(tmp_path):

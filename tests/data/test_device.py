@@ -39,7 +39,7 @@ def meta(value):
         (Pair(torch.ones(2), 2.5), lambda b: b.left),
         (Sample(torch.ones(2), "a"), lambda b: b.ids),
         (collections.OrderedDict(x=torch.ones(2)), lambda b: b["x"]),
-        (collections.defaultdict(list, x=torch.ones(2)), lambda b: b["x"]),
+        (collections.defaultdict(lambda: torch.ones(0), x=torch.ones(2)), lambda b: b["x"]),
         ({"deep": [{"x": torch.ones(2)}]}, lambda b: b["deep"][0]["x"]),
     ],
     ids=lambda value: type(value).__name__,

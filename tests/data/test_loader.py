@@ -1,6 +1,7 @@
 """Batches come in an order that is a function of the seed, and every argument of the DataLoader can be set."""
 
 import multiprocessing
+from typing import Any
 
 import pytest
 import torch
@@ -30,7 +31,8 @@ class Strange:
 
 
 def tag_worker(worker):
-    torch.utils.data.get_worker_info().dataset.tag = f"worker {worker}"
+    dataset: Any = torch.utils.data.get_worker_info().dataset
+    dataset.tag = f"worker {worker}"
 
 
 class Tagged(Dataset):
@@ -77,6 +79,7 @@ def test_the_shuffled_order_is_a_function_of_the_seed_for_any_number_of_workers(
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_second_pass_over_one_loader_has_another_order(workers):
+    kwargs: Any
     for dataset, kwargs in ((list(range(20)), {"shuffle": True}), (stream(SplitByWorker, Shuffle), {})):
         loader = get_dataloader(dataset, seed=3, num_workers=workers, **kwargs)
         first, second = list(map(int, loader)), list(map(int, loader))
@@ -103,7 +106,7 @@ def test_persistent_workers_shuffle_anew_as_fresh_ones_do():
 
 
 def test_spawned_workers_read_each_sample_once():
-    kwargs = {"num_workers": 2, "multiprocessing_context": "spawn"}
+    kwargs: dict[str, Any] = {"num_workers": 2, "multiprocessing_context": "spawn"}
     loader = get_dataloader(stream(Shuffle, SplitByWorker, lambda pipe: Batch(pipe, 3)), seed=1, **kwargs)
     assert sorted(int(number) for batch in loader for number in batch) == list(range(20))
 
@@ -227,14 +230,14 @@ class Noise(Squares):
     ("kwargs", "message"),
     [
         ({"batch_sise": 2}, "takes no 'batch_sise'; did you mean 'batch_size'"),
-        ({"batch_size": 0}, "batch_size must be a number of at least 1, not 0"),
-        ({"batch_size": "8"}, "batch_size must be a number of at least 1, not '8'"),
-        ({"num_workers": -1}, "num_workers must be a number of at least 0"),
-        ({"num_workers": None}, "num_workers must be a number"),
-        ({"timeout": -1}, "timeout must be a number of at least 0"),
-        ({"shuffle": "yes"}, "shuffle must be true or false, not 'yes'"),
-        ({"persistent_workers": True}, "persistent_workers = True needs workers; set num_workers"),
-        ({"prefetch_factor": 2}, "prefetch_factor = 2 needs workers"),
+        ({"batch_size": 0}, "batch_size must be at least 1, not 0"),
+        ({"batch_size": "8"}, "batch_size must be a whole number or none, not the text '8'"),
+        ({"num_workers": -1}, "num_workers must be at least 0, not -1"),
+        ({"num_workers": None}, "num_workers must be a whole number, not None"),
+        ({"timeout": -1}, "timeout must be at least 0, not -1"),
+        ({"shuffle": "yes"}, "shuffle must be true or false or none, not the text 'yes'"),
+        ({"persistent_workers": True}, "persistent_workers needs workers; set num_workers"),
+        ({"prefetch_factor": 2}, "prefetch_factor needs workers"),
         (
             {"num_workers": 1, "multiprocessing_context": "spwan"},
             "no multiprocessing_context 'spwan'; did you mean 'spawn'",
@@ -261,7 +264,7 @@ def test_a_wrong_argument_is_named(kwargs, message):
 @pytest.mark.parametrize("key", ["shuffle", "sampler", "batch_sampler"])
 def test_iterable_data_has_no_order_for_a_sampler_to_choose(key):
     with pytest.raises(AlchemyError, match=f"{key} cannot be used with iterable data.*Shuffle"):
-        get_dataloader(Endless(), **{key: True})
+        get_dataloader(Endless(), 0, **{key: True})  # type: ignore[arg-type]
 
 
 def test_what_is_no_data_set_is_refused():

@@ -218,9 +218,10 @@ def test_a_list_of_batches_goes_on_where_it_was() -> None:
 @pytest.mark.parametrize("size", [None, 2])
 def test_a_sampler_may_give_keys_that_are_no_numbers(keys: list[Any], size: int | None) -> None:
     data = {key: number for number, key in enumerate(keys)}
-    options = {"sampler": keys, "batch_size": size, "collate_fn": list if size else int}
+    options: dict[str, Any] = {"sampler": keys, "batch_size": size, "collate_fn": list if size else int}
     loader = get_dataloader(data, 5, **options)
-    found, noted = [], []
+    found: list[Any] = []
+    noted: list[Any] = []
     for batch in loader:
         found += batch if size else [batch]
         noted.append((loader.ids, loader.own, loader.digest(batch) is None))

@@ -1,5 +1,7 @@
 """What flows between the pipes can be looked at."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -82,7 +84,7 @@ def test_the_number_of_samples_must_be_positive():
 
 def test_a_chain_of_a_config_can_be_looked_at(tmp_path):
     (tmp_path / "a.txt").write_text("x\ny\n", "utf-8")
-    pipes = [
+    pipes: list[Any] = [
         {"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": [str(tmp_path / "a.txt")]},
         {"type": "alchemy.pipeline.itr.LineOpener"},
     ]

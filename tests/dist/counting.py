@@ -34,7 +34,7 @@ class Count(EndStepPipeline):
         append(self.path, {"update": self.run.update, **self.sent})
         return kwargs
 
-    def _gradients(self, state, bucket):  # type: ignore[no-untyped-def] # DDP reads annotations, and not as texts
+    def _gradients(self, state, bucket):  # DDP reads annotations, and not as texts
         self.sent["gradients"] += 1
         self.sent["others"] -= 1  # the hook itself
         return allreduce_hook(state, bucket)

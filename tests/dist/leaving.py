@@ -94,7 +94,7 @@ def recorded(
     """Three epochs of four steps with dropout and a record, left at a step or in an evaluation if one is given."""
     plugins = [{"type": "alchemy.plugins.FileLogger", "log_dir": str(out / "records" / name)}]
     cfg = config("tokens", out / name, period=period, plugins=plugins, train=train or {"batch_size": 4}, **changes)
-    every = {"type": "alchemy.pipeline.sched.EvalEEPipeline"}
+    every: dict[str, Any] = {"type": "alchemy.pipeline.sched.EvalEEPipeline"}
     if eval_every:
         every = {"type": "alchemy.pipeline.sched.EvalESPipeline", "period": eval_every}
     cfg["model"]["dropout"] = dropout

@@ -9,7 +9,7 @@ import pytest
 
 from alchemy.config.write import dumps
 from tests.dist.start import torchrun
-from tests.tasks.test_learning import TEXTS, config
+from tests.tasks.texts import TEXTS, config
 
 pytestmark = pytest.mark.dist
 

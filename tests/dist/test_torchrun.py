@@ -12,7 +12,7 @@ import pytest
 from alchemy.config.write import dumps
 from alchemy.records.folder import read_info
 from tests.clients.conftest import NER
-from tests.clients.test_accelerate import HERE, PARTS
+from tests.clients.accelerated import HERE, PARTS
 from tests.dist.leaving import recorded
 from tests.dist.start import python, torchrun
 from tests.dist.work import record

@@ -12,7 +12,7 @@ from alchemy.cli import main
 from alchemy.config.write import dumps
 from alchemy.records.series import comparable
 from tests.dist.start import torchrun
-from tests.tasks.test_translation import config
+from tests.tasks.pairs import config
 
 pytestmark = pytest.mark.dist
 

@@ -50,9 +50,9 @@ class Diary(EndStepPipeline):
             "grad": grad is not None,
         }
         if self.evaluates:
-            before = run.metrics.current.means()
+            before = run.metrics.current.sums()
             row["scores"] = evaluate("dev")
-            row |= {"leaked": run.metrics.current.means() != before, "training": run.model.model.training}
+            row |= {"leaked": run.metrics.current.sums() != before, "training": run.model.model.training}
         with self.path.open("a") as file:
             file.write(json.dumps(row) + "\n")
         return kwargs

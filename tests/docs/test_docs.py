@@ -115,13 +115,12 @@ def test_every_part_is_described_with_every_parameter(tmp_path: Path) -> None:
 
 def test_every_command_and_option_is_described() -> None:
     from alchemy.cli import COMMANDS
-    from alchemy.cli.options import build_parser, command
+    from alchemy.cli.options import build_parser
 
     page = (DOCS / "command-line.md").read_text("utf-8")
     for name in COMMANDS:
-        parser = build_parser(command(name), name)
-        nested = parser.action()
-        options = [option for row in (nested.choices.values() if nested else [parser]) for option in row.options()]
+        parser = build_parser(name)
+        options = [option for row in parser.nested().values() or [parser] for option in row.options()]
         missing = [option for option in options if option not in ("-h", "--help") and f"`{option}" not in page]
         assert f"alchemy {name}" in page, name
         assert missing == [], name

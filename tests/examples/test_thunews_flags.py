@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import importlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ SIZES = ("--filter_sizes=2,3", "--lstm_layers=1", "--gru_hidden_size=5", "--lstm
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with data."""
     monkeypatch.chdir(tmp_path)
     write_data(tmp_path / "data")
@@ -158,7 +157,11 @@ def test_lower_case_is_asked_for_where_the_files_do_not_say_it(
 
 def test_numbers_reach_the_tables_they_belong_to(thunews: Any, place: Path) -> None:
     bare(place / "bert", "bert")
-    values = {"per_gpu_train_batch_size": 3, "per_gpu_eval_batch_size": 5, "gradient_accumulation_steps": 4}
+    values: dict[str, Any] = {
+        "per_gpu_train_batch_size": 3,
+        "per_gpu_eval_batch_size": 5,
+        "gradient_accumulation_steps": 4,
+    }
     values |= {"warmup_steps": 7, "num_train_epochs": 1.5, "seed": 9, "weight_decay": 0.1, "save_steps": 11}
     cfg = translated(thunews, *ALL, "--overwrite_cache", "--evaluate_during_training", logging_steps=6, **values)
     sets = cfg["task"]["datasets"]

@@ -31,7 +31,7 @@ def register(thunews: Any, name: str, mode: str, pairs: bool, **columns: str) ->
     """What a user would write below the other processors."""
     module = __import__("src.processors", fromlist=["DataProcessor"])
 
-    class Own(module.DataProcessor):  # type: ignore[name-defined, misc]
+    class Own(module.DataProcessor):  # type: ignore[name-defined]
         output_mode = mode
 
         def get_train_examples(self, data_dir: str) -> Any:

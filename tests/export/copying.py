@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from alchemy.export.check import rows_of
+from alchemy.export.ctranslate2 import Pair, pad_rows
 from alchemy.generate import Special
 from alchemy.nn.transformer import Transformer
 from alchemy.text.words import Words
@@ -29,7 +30,7 @@ def network(steps: int = 25, **options: Any) -> Transformer:
     sizes: dict[str, Any] = {"source_size": SIZE, "target_size": SIZE, "dim": 16, "heads": 4, "inner": 32}
     made = Transformer(**{**sizes, "encoder_layers": 2, "decoder_layers": 1, "dropout": 0.0, **options})
     optim = torch.optim.Adam(made.parameters(), lr=0.01)
-    rows = rows_of(sentences(40, seed=1))
+    rows = pad_rows(sentences(40, seed=1))
     gold_BT = torch.where(rows.real_BT, rows.ids_BT, -100)
     for _ in range(steps):
         scores_BTV = made(rows, rows.ids_BT.roll(1, 1).index_fill(1, torch.tensor([0]), EOS))
@@ -38,3 +39,17 @@ def network(steps: int = 25, **options: Any) -> Transformer:
         loss.backward()
         optim.step()
     return made.eval()
+
+
+class Task:
+    """What an export asks of the task that trained them."""
+
+    special, source_tokenizer, target_tokenizer = SPECIAL, WORDS, WORDS
+    cfg: Mapping[str, Any] = {}
+
+    def encoded(self, source: Any) -> list[dict[str, Any]]:
+        return [{"source": [*WORDS.encode(row["text"]), EOS]} for row in source]
+
+
+def pairs(count: int = 30) -> list[Pair]:
+    return [Pair(source, WORDS.decode(source)) for source in sentences(count)]

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alchemy.errors import AlchemyError
-from alchemy.export.check import rows_of
-from alchemy.export.engine import Engine, Precision, tokens_of
+from alchemy.export.ctranslate2 import pad_rows
+from alchemy.export.engine import Engine, tokens_of
 from alchemy.export.spec import PLACES, held, spec_of
 from alchemy.generate import BeamSearch, Hypothesis, Limits, Sampling, Special, Writer
 from alchemy.nn.lstm import AttentionLSTM
@@ -51,7 +51,7 @@ def engine(
     folder: Path,
     net: Transformer,
     search: BeamSearch | Sampling,
-    precision: Precision = "float32",
+    precision: str = "float32",
     special: Special = SPECIAL,
     told: bool = False,
     **limits: Any,
@@ -77,7 +77,7 @@ def rated(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=title)
 def test_texts_and_scores_are_those_of_our_own_search(shape: dict[str, Any], folder: Path) -> None:
-    net, rows = network(**shape, max_positions=64), rows_of(sentences(12))
+    net, rows = network(**shape, max_positions=64), pad_rows(sentences(12))
     for search in SEARCHES:
         made = engine(folder, net, BeamSearch(**search))
         found, own = made.found(rows), made.own(rows)
@@ -94,7 +94,7 @@ LIMITS = [{"max_length": 3}, {"min_length": 4}, {"min_ratio": 0.8}, {"max_ratio"
 
 @pytest.mark.parametrize("limits", LIMITS, ids=str)
 def test_limits_are_those_of_each_sentence(limits: dict[str, Any], folder: Path) -> None:
-    net, rows = network(), rows_of(sentences(12))
+    net, rows = network(), pad_rows(sentences(12))
     made = engine(folder, net, BeamSearch(beam=4, nbest=2), **limits)
     assert not all(made.found(rows))  # some are left to our own search
     same(made.own(rows), made(rows))
@@ -114,14 +114,14 @@ def test_whatever_is_asked_is_answered_as_by_our_own_search(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         search = BeamSearch(beam=beam, nbest=beam, length_penalty=penalty)
-        limits = {"max_length": max(most, least), "min_length": least}
+        limits: dict[str, Any] = {"max_length": max(most, least), "min_length": least}
         made = engine(Path(folder), network(steps=80), search, told=told, **limits)
-        rows = rows_of([[*source, EOS] for source in sources])
+        rows = pad_rows([[*source, EOS] for source in sources])
         same(made.own(rows), made(rows))
 
 
 def test_an_untrained_network_that_never_ends_is_left_to_our_own_search(folder: Path) -> None:
-    net, rows = network(steps=0), rows_of(sentences(4))
+    net, rows = network(steps=0), pad_rows(sentences(4))
     made = engine(folder, net, BeamSearch(beam=3))
     assert not any(made.found(rows))
     same(made.own(rows), made(rows))
@@ -130,7 +130,7 @@ def test_an_untrained_network_that_never_ends_is_left_to_our_own_search(folder: 
 
 
 def test_padding_is_never_written(folder: Path) -> None:
-    net, rows = network(share="none"), rows_of(sentences(12))
+    net, rows = network(share="none"), pad_rows(sentences(12))
     special = SPECIAL._replace(pad=7)  # a token that it likes to write
     found = engine(folder, net, BeamSearch(beam=4, nbest=4), special=special)(rows)
     assert any(7 in row for row in rows.ids_BT.tolist())
@@ -138,7 +138,7 @@ def test_padding_is_never_written(folder: Path) -> None:
 
 
 def test_scores_that_are_told_count_the_share_of_padding(folder: Path) -> None:
-    net, rows = network(steps=80), rows_of(sentences(12))
+    net, rows = network(steps=80), pad_rows(sentences(12))
     made = engine(folder, net, BeamSearch(beam=4, nbest=4), special=SPECIAL._replace(pad=0), told=True)
     assert sum(map(bool, made.found(rows))) > 8
     own, found = made.own(rows), made(rows)
@@ -149,7 +149,7 @@ def test_scores_that_are_told_count_the_share_of_padding(folder: Path) -> None:
 def test_rows_longer_than_the_places_that_are_written_out(folder: Path) -> None:
     long = [*[4] * PLACES, EOS]
     made = engine(folder, network(steps=80), BeamSearch(beam=2), max_length=9)
-    rows = rows_of([long, [5, EOS]])
+    rows = pad_rows([long, [5, EOS]])
     assert [bool(texts) for texts in made.found(rows)] == [False, True]
     same(made.own(rows), made(rows))
 
@@ -157,12 +157,12 @@ def test_rows_longer_than_the_places_that_are_written_out(folder: Path) -> None:
 def test_learned_places_end_a_text(folder: Path) -> None:
     net = network(places="learned", max_positions=9)
     made = engine(folder, net, BeamSearch(beam=3, nbest=3), max_ratio=3.0)
-    rows = rows_of(sentences(12))
+    rows = pad_rows(sentences(12))
     same(made.own(rows), made(rows))
 
 
 def test_int8_is_about_the_same(folder: Path) -> None:
-    net, rows = network(steps=80), rows_of(sentences(12))
+    net, rows = network(steps=80), pad_rows(sentences(12))
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     made = engine(folder, net, BeamSearch(beam=3), precision="int8")
     assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
@@ -193,7 +193,7 @@ def test_what_it_does_not_know_is_refused(message: str, search: Any, limits: dic
 
 
 def test_what_it_cannot_hold_is_refused() -> None:
-    sizes = {"source_size": SIZE, "target_size": SIZE, "dim": 16}
+    sizes: dict[str, Any] = {"source_size": SIZE, "target_size": SIZE, "dim": 16}
     with pytest.raises(AlchemyError, match=r"cannot hold a network AttentionLSTM.*--engine torch"):
         held(AttentionLSTM(**sizes, hidden=16))
     with pytest.raises(AlchemyError, match='cannot hold a Transformer with places = "rotary"'):

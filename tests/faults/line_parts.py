@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import Any
 
 import torch
 from loguru import logger
@@ -10,7 +11,7 @@ from torch import nn
 from alchemy import AlchemyModel, AlchemyTask, sym_tbl
 from alchemy.pipeline import BeginStepPipeline, SchedPipeline
 
-SEEN = []  # (epoch, ids of a batch) of the runs in this process
+SEEN: list[Any] = []  # (epoch, ids of a batch) of the runs in this process
 POINTS = [{"x": i / 4 - 1, "id": i} for i in range(8)]
 
 

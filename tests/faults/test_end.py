@@ -1,6 +1,7 @@
 """Fault 12: no evaluation or checkpoint at the end of training, no mean loss, and `evaluate` returned nothing."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from alchemy import run, sym_tbl
 from alchemy.pipeline import EndEpochPipeline, SchedPipeline
 from alchemy.runner import evaluate
 
-RETURNED = []
+RETURNED: list[Any] = []
 
 
 @SchedPipeline.register()

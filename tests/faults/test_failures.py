@@ -26,7 +26,7 @@ def test_the_result_of_a_failed_run_can_be_raised():
 
     result = run([line_parts.config("Broken")], device=[-1])[0]
     with pytest.raises(Exception, match="broken"):
-        raise result
+        raise result  # type: ignore[misc]
     assert isinstance(result.exception, ValueError)
 
 

@@ -52,7 +52,7 @@ def test_a_type_that_is_no_import_path_says_what_is_expected(ty):
         lambda: EvalPipeline()("dev"),
         lambda: SchedPipeline()(),
         lambda: AlchemyModel().forward({}),
-        lambda: BackwardHandler().backward(0),
+        lambda: BackwardHandler().backward(0),  # type: ignore[arg-type]
         lambda: AlchemyRunner(current_run().cfg, {"device": "cpu"}).run(),
     ],
 )

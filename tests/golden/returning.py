@@ -40,10 +40,11 @@ class Adversarial(AlchemyTask):
         self.n_critic, self.turns = n_critic, turns
 
     def train_step(self, batch: Any, updater: Updater) -> Mapping[str, Any]:
-        model = self.run.model
+        model: Any = self.run.model
         outputs = model.forward(batch)
         for player in self._players(updater.updates):
-            loss = Loss(*model.loss(outputs, batch, player), outputs)
+            total, count = model.loss(outputs, batch, player)
+            loss = Loss(total, count, outputs)
             updater.accumulate(loss, optim=player)
         return loss.merged()
 

@@ -59,7 +59,7 @@ def unused(group: Any) -> dict[str, Any]:
     for _ in range(3):
         whole.zero_grad()
         whole(inputs).square().sum().backward()
-        seen.append(torch.cat([param.grad.flatten() for param in module[0].parameters()]))  # type: ignore[union-attr]
+        seen.append(torch.cat([param.grad.flatten() for param in module[0].parameters()]))
     spare = [param.grad is None for param in module[4].parameters()]
     return {"spare": all(spare), "same": all(torch.equal(seen[0], other) for other in seen)}
 
@@ -126,7 +126,7 @@ def shared() -> list[bool]:
 
 def work(out: Path) -> None:
     with open_group() as group:
-        answers = {"claims": claims(group)}
+        answers: dict[str, Any] = {"claims": claims(group)}
     answers |= {"closed": not torch.distributed.is_initialized(), "fails": fails(out), "shared": shared()}
     (out / f"rank{os.environ['RANK']}.json").write_text(json.dumps(answers))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ class Kind(Registrable):
 
 
 @pytest.fixture
-def clean() -> None:
+def clean() -> Iterator[None]:
     path, modules = list(sys.path), dict(sys.modules)
     yield
     sys.path[:] = path
@@ -46,5 +47,5 @@ def test_the_second_project_of_a_process_gets_its_own_parts(
         importlib.invalidate_caches()
         reach("src")
         assert sys.path[0] == roots("src")[0] == str(tmp_path / name)
-        found.append(Kind.resolve_registered_module("src.parts.Mine").where)
+        found.append(Kind.resolve_registered_module("src.parts.Mine").where)  # type: ignore[attr-defined]
     assert found == ["a", "b", "a"]

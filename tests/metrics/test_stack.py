@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alchemy.errors import AlchemyError
-from alchemy.metrics.fields import KINDS
-from alchemy.metrics.stack import Scope, Stack
+from alchemy.metrics.stack import KINDS, Scope, Stack
 
 rows = st.lists(st.tuples(st.floats(0, 1e6), st.integers(1, 100)), min_size=1, max_size=30)
 cuts = st.lists(st.integers(0, 30), max_size=4).map(sorted)
@@ -117,7 +116,7 @@ def test_a_run_of_several_processes_goes_on_with_any_number_of_them(rows: Any, b
         scopes, handed = [], [None] * ranks
         for rank in range(ranks):
             stack = Stack()
-            stack.group = Group(rank, ranks, handed)
+            stack.group = Group(rank, ranks, handed)  # type: ignore[assignment]  # as much of one as a stack asks for
             if state is not None:
                 stack.load_state_dict(json.loads(json.dumps(state)))
             stack.scope("epoch").__enter__()
@@ -262,4 +261,4 @@ def test_nothing_logged_is_nothing_told() -> None:
     assert math.isnan(stack.current.mean("none", math.nan) or 0.0)
     stack.log("loss", 1.0, 0)
     assert math.isnan(stack.turn_over()["loss"])
-    assert stack.current.means() == {}
+    assert stack.current.values() == {}

@@ -80,7 +80,7 @@ def test_segments_go_along() -> None:
     seen: list[Rows] = []
 
     class Spy(Embedding):
-        def forward(self, rows: Rows):  # type: ignore[no-untyped-def]
+        def forward(self, rows: Rows):
             seen.append(rows)
             return super().forward(rows)
 

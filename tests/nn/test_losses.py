@@ -60,7 +60,7 @@ def test_cross_entropy_of_probabilities_equals_torch(weight: Any, dims: Any) -> 
 def test_bce_and_mse_equal_torch() -> None:
     logits, target = torch.randn(6, 3), torch.randint(0, 2, (6, 3))
     total, count = BCE(pos_weight=[1.0, 2.0, 3.0], weight=[0.5, 1.0, 2.0])(logits, target)
-    options = {"pos_weight": torch.tensor([1.0, 2.0, 3.0]), "weight": torch.tensor([0.5, 1.0, 2.0])}
+    options: dict[str, Any] = {"pos_weight": torch.tensor([1.0, 2.0, 3.0]), "weight": torch.tensor([0.5, 1.0, 2.0])}
     torch.testing.assert_close(total / count, F.binary_cross_entropy_with_logits(logits, target.float(), **options))
     total, count = MSE()(logits, target)
     torch.testing.assert_close(total, F.mse_loss(logits, target.float(), reduction="sum"))

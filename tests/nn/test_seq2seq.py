@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -86,7 +88,8 @@ def test_tokens_that_no_hypothesis_has_are_forgotten() -> None:
     for _ in range(60):
         steps.scores(torch.full((16,), 3))
         steps.select(torch.tensor([[0] * 8, [8] * 8]))  # all go on from the first
-    assert steps.state.family.length == 60 and steps.state.past[0].keys.length <= 2 * 60 + 8 < 60 * 8
+    state: Any = steps.state
+    assert state.family.length == 60 and state.past[0].keys.length <= 2 * 60 + 8 < 60 * 8
 
 
 @torch.no_grad()

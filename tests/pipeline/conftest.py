@@ -1,28 +1,8 @@
-"""What the tests of pipes share: the log as text, a run with a record folder."""
-
-import io
+"""What the tests of pipes share: a run with a record folder, and one that trains."""
 
 import pytest
-from loguru import logger
 
 from alchemy.context import Run
-
-
-class Log:
-    def __init__(self):
-        self.stream = io.StringIO()
-
-    @property
-    def text(self):
-        return self.stream.getvalue()
-
-
-@pytest.fixture
-def capture_log():
-    log = Log()
-    sink = logger.add(log.stream, format="{level} {message}", level="DEBUG")
-    yield log
-    logger.remove(sink)
 
 
 class Counts:
@@ -31,7 +11,7 @@ class Counts:
     def __init__(self):
         self.cur_step = self.cur_epoch = -1
         self.num_updates = 0
-        self.epochs = 3
+        self.epochs, self.finished, self.pipes = 3, False, []
 
     def is_pending(self, moment):
         return False

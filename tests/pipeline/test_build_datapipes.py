@@ -1,5 +1,7 @@
 """A list of tables becomes a chain of pipes, old ones and new ones, or one clear error."""
 
+from typing import Any
+
 import pytest
 from torch.utils.data import IterableDataset
 
@@ -89,7 +91,7 @@ def test_a_pipe_without_a_constructor_of_its_own_reads_from_the_one_before(name)
 
 
 def test_the_seed_of_the_run_reaches_pipes_that_read_while_they_are_built():
-    tables = [{**SOURCE, "datapipe": list(range(20))}, {"type": "alchemy.pipeline.itr.Shuffle"}]
+    tables: list[Any] = [{**SOURCE, "datapipe": list(range(20))}, {"type": "alchemy.pipeline.itr.Shuffle"}]
     tables.append({"type": "alchemy.pipeline.lst.ItrToLst"})
     orders = []
     for seed in (1, 1, 2):
@@ -145,7 +147,7 @@ def test_keys_that_nobody_uses_are_told(capture_log):
 
 def test_declared_fields_are_checked_from_pipe_to_pipe():
     shuffle = {"type": "alchemy.pipeline.itr.Shuffle"}
-    gives = [SOURCE, {"type": HERE + "GivesIds"}, shuffle]
+    gives: list[Any] = [SOURCE, {"type": HERE + "GivesIds"}, shuffle]
     assert build_datapipes([*gives, {"type": HERE + "TakesIds"}])
     assert build_datapipes([SOURCE, {"type": HERE + "TakesLabels"}])
     assert build_datapipes([*gives, {"type": HERE + "Inherited"}, {"type": HERE + "TakesLabels"}])

@@ -1,5 +1,7 @@
 """The fields that Encode makes: new ones, with what pads them; what is wrong is said of the sample it is in."""
 
+from typing import Any
+
 import pytest
 
 from alchemy.data.blame import blamed
@@ -94,7 +96,7 @@ def test_without_a_file_an_error_names_the_sample():
         list(Encode(SequenceWrapper(SAMPLES), tokenizer=WORDS, max_length=3))
     with pytest.raises(AlchemyError, match="sample 1: a text has 4 tokens"):
         list(EncodeStream(SequenceWrapper(SAMPLES), tokenizer=WORDS, max_length=3))
-    split = SplitByWorker(SequenceWrapper([*SAMPLES, {"text": 3}]))
+    split: Any = SplitByWorker(SequenceWrapper([*SAMPLES, {"text": 3}]))
     split.ranks = (2, 3)
     with pytest.raises(AlchemyError, match=r"sample 2: .* the field 'text' is 3, which is no text"):
         list(EncodeStream(split, tokenizer=WORDS))

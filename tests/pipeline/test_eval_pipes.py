@@ -1,4 +1,4 @@
-"""Pipes at the end of an evaluation, each to be switched on and off; those about the best model are in test_best.py."""
+"""Pipes at the end of an evaluation; those about the best model are in test_best.py."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import EvalPipeline
-from alchemy.pipeline.eval import Accuracy, EarlyStop, LogBest, LogTensorboard, SaveBest, SaveExamples
+from alchemy.pipeline.eval import Accuracy, LogTensorboard, SaveExamples
 
 ROWS = [{"pred": 1, "label": 1}, {"pred": 0, "label": 1}, {"pred": 0, "label": 0}, {"pred": 1, "label": 1}]
 
@@ -53,14 +53,6 @@ def test_scores_go_to_tensorboard(training):
     training.train_sched.cur_step = 9
     LogTensorboard()("dev", accuracy=0.5, preds=[])
     assert writer.rows == [("eval/dev/accuracy", 0.5, 9)]
-
-
-@pytest.mark.parametrize("make", [Accuracy, SaveBest, LogBest, EarlyStop, SaveExamples, LogTensorboard])
-def test_each_can_be_switched_off(training, tmp_path, make):
-    pipe = make(enabled=False)
-    pipe.begin_eval("dev")
-    assert pipe("dev", other=1) == {"other": 1}
-    assert list(tmp_path.iterdir()) == training.watches == training.stop_rules == []
 
 
 def test_a_pipe_without_a_call_says_what_is_missing():

@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import sys
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -22,7 +23,7 @@ LINES = {
     "jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n\n" for row in ROWS),
 }
 OPENERS = {"csv": itr.CsvOpener, "tsv": itr.TsvOpener, "jsonl": itr.JsonlOpener}
-PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
+PACK: dict[str, Any] = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
 
 
 def parquet(path):

@@ -115,18 +115,18 @@ class NoPipes:
 def test_the_prediction_file_of_a_run_is_in_its_record_or_where_it_is_told(run, tmp_path):
     run.task = NoPipes()
     with PredictionFile.of(run) as file:
-        file.write([1, 2], {})
+        file.write([1, 2])
     assert (file.rows, file.path) == (2, tmp_path / "results" / "predictions.jsonl")
     run.symbols.set_global("predict_out", str(tmp_path / "mine.csv"))
     with PredictionFile.of(run) as file:
-        file.write({"pred": torch.tensor([1, 0])}, {})
+        file.write({"pred": torch.tensor([1, 0])})
     assert file.path.read_text() == "pred\n1\n0\n"
 
 
 def test_without_a_record_predictions_are_only_counted(run, capture_log):
     run.task, run.record_dir = NoPipes(), None
     with PredictionFile.of(run) as file:
-        file.write([1], {})
+        file.write([1])
     assert (file.rows, file.path) == (1, None)
     assert "predictions are not written" in capture_log.text
 

@@ -14,7 +14,7 @@ from alchemy.pipeline.eval import Accuracy
 from alchemy.pipeline.output import Classify, Collect
 from alchemy.pipeline.report import Report
 from alchemy.runner import run_task
-from tests.tasks.test_learning import config
+from tests.tasks.texts import config
 
 NAME = "alchemy.pipeline.report.Report"
 

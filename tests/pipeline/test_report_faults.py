@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from alchemy.context import Run
-from alchemy.pipeline import pictures, report
+from alchemy.pipeline import findings, pictures, report
 from alchemy.pipeline.report import Report
 
 ROWS = [{"label": "财经", "pred": "体育"}, {"label": "体育", "pred": "体育"}]
@@ -63,7 +63,7 @@ def test_without_a_record_only_the_table_is_logged(run: Run, tmp_path: Path, cap
 
 def test_only_the_last_picture_is_drawn(run: Run, tmp_path: Path, monkeypatch: Any) -> None:
     drawn = []
-    monkeypatch.setattr(report, "draw_confusion", lambda names, counts, legend: drawn.append(counts.sum()) or b"png")
+    monkeypatch.setattr(findings, "draw_confusion", lambda names, counts, legend: drawn.append(counts.sum()) or b"png")
     pipe = Report()
     pipe("dev", preds=ROWS)
     pipe("dev", preds=ROWS * 2)
@@ -75,9 +75,8 @@ def test_only_the_last_picture_is_drawn(run: Run, tmp_path: Path, monkeypatch: A
 
 def shown(monkeypatch: Any, names: list[str]) -> tuple[list[str], str]:
     """The names and the title on the edge of a picture."""
-    figures = []
-    monkeypatch.setattr(pictures, "_png", lambda figure: figures.append(figure) or real(figure))
-    real = pictures_png
+    figures: list[Any] = []
+    monkeypatch.setattr(pictures, "_png", lambda figure: figures.append(figure) or pictures_png(figure))
     assert pictures.draw_confusion(names, np.eye(len(names), dtype=int), "dev_confusion.csv").startswith(b"\x89PNG")
     (axes,) = figures[0].axes
     return [label.get_text() for label in axes.get_xticklabels()], axes.get_xlabel()
@@ -109,7 +108,7 @@ def test_a_font_that_has_the_letters_is_found(monkeypatch: Any) -> None:
         def findfont(name: str) -> str:
             return name
 
-    monkeypatch.setattr(pictures, "library", lambda *names: Fonts)
+    monkeypatch.setattr(pictures, "import_package", lambda *names: Fonts)
     monkeypatch.setattr(pictures, "_characters_of", lambda path: letters[path])
     pictures._font_for.cache_clear()
     found = [pictures.font_for("sport"), pictures.font_for("体育 sport"), pictures.font_for("语")]

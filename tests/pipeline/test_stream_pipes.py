@@ -89,7 +89,8 @@ def test_a_length_can_be_stated_and_goes_on_through_the_chain():
 
 
 @pytest.mark.parametrize(
-    "pipe", [lambda: itr.Shuffle([], 0), lambda: itr.WithLength([], -1), lambda: itr.Take([], 1.5)]
+    "pipe",
+    [lambda: itr.Shuffle([], 0), lambda: itr.WithLength([], -1), lambda: itr.Take([], 1.5)],  # type: ignore[arg-type]
 )
 def test_numbers_are_checked(pipe):
     with pytest.raises(AlchemyError, match=r"must be (a whole number|at least)"):

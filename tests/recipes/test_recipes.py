@@ -18,7 +18,7 @@ import pytest
 
 from alchemy.cli import main
 from alchemy.config.write import dumps
-from tests.tasks.test_learning import config
+from tests.tasks.texts import config
 from tests.text.sets import DATA, needs
 
 ROOT = Path(__file__).parents[2] / "recipes"

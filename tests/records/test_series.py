@@ -79,7 +79,7 @@ def test_a_run_killed_at_any_time_any_number_of_times_equals_one_that_was_not(
 
 
 def test_clock_and_machine_do_not_count(tmp_path: Path) -> None:
-    one = logged(tmp_path / "one", range(3), **{"system/rss": 1.0})
+    one = logged(tmp_path / "one", range(3), None, **{"system/rss": 1.0})
     one.log({"time/eval_dev": 1.0}, update=3, step=3, epoch=0)
     one.close()
     other = Series(tmp_path / "other", gen=2)

@@ -215,7 +215,7 @@ def test_a_warm_up_that_is_too_long_is_told_once_in_each_start(lab: Lab, tmp_pat
 )
 def test_a_training_is_made_longer(lab: Lab, tmp_path: Path, place: list[Any] | None) -> None:
     """With a constant rate it is the training that was long from the start."""
-    constant = {"type": "alchemy.sched.Constant", "pipes": [{"type": "tests.resume.parts.ShakeBE"}]}
+    constant: dict[str, Any] = {"type": "alchemy.sched.Constant", "pipes": [{"type": "tests.resume.parts.ShakeBE"}]}
     constant["pipes"] += [{"type": f"tests.resume.parts.{name}"} for name in ("PassES", "ShakeEE")]
     baseline, _ = lab.baseline(sched={**constant, "epochs": 4})
     lab.start(tmp_path, [place] if place else [], sched={**constant, "epochs": 3})

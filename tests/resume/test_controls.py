@@ -40,7 +40,9 @@ def test_a_fault_is_seen(
 ) -> None:
     baseline, _ = lab.baseline(**changes)
     for folder, faults in ((tmp_path / "whole", []), (tmp_path / "faulty", [fault])):
-        at_once = {"checkpoint__asynchronous": False}  # else the state of before the kill may not be there yet
+        at_once: dict[str, Any] = {
+            "checkpoint__asynchronous": False
+        }  # else the state of before the kill may not be there yet
         assert lab.start(folder, [bomb], **changes, **at_once) == {KILL: -KILL, TERM: 128 + TERM}[bomb[2]]
         assert lab.resume(folder, faults=faults) == 0, text_of(folder)
     assert differences(baseline, record_of(tmp_path / "whole")) == []

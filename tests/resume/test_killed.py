@@ -49,7 +49,7 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize(("period", "workers", "place", "count"), cases())
 def test_killed_once(lab: Lab, tmp_path: Path, period: int, workers: int, place: str, count: int) -> None:
     baseline, _ = lab.baseline(period=period, workers=workers)
-    changes = {"period": period, "workers": workers, "checkpoint__asynchronous": count % 2 == 1}
+    changes: dict[str, Any] = {"period": period, "workers": workers, "checkpoint__asynchronous": count % 2 == 1}
     assert lab.start(tmp_path, [[place, count, signal.SIGKILL]], **changes) == -signal.SIGKILL
     assert lab.resume(tmp_path) == 0, text_of(tmp_path)
     assert differences(baseline, record_of(tmp_path)) == []

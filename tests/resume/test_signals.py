@@ -113,7 +113,13 @@ def test_a_signal_while_data_is_loaded(lab: Lab, tmp_path: Path, number: int) ->
 
 def test_signals_in_every_generation(lab: Lab, tmp_path: Path) -> None:
     baseline, _ = lab.baseline(period=3, **RARELY)
-    places = [["forward", 2, TERM], ["eval", 1, INT], ["eval", 3, TERM], ["begin_epoch", 1, TERM], ["forward", 4, INT]]
+    places: list[Any] = [
+        ["forward", 2, TERM],
+        ["eval", 1, INT],
+        ["eval", 3, TERM],
+        ["begin_epoch", 1, TERM],
+        ["forward", 4, INT],
+    ]
     assert lab.start(tmp_path, [places[0]], period=3, **RARELY) == 128 + TERM
     for place in places[1:]:
         assert lab.resume(tmp_path, [place]) == 128 + place[2], text_of(tmp_path)

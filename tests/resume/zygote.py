@@ -98,7 +98,7 @@ def _hasten() -> None:
     from alchemy.plugins import files
 
     os.fsync = lambda handle: None  # type: ignore[assignment]
-    files.distributions = lambda: iter(())  # type: ignore[assignment, misc]
+    files.distributions = lambda: iter(())  # type: ignore[assignment]
 
 
 def _work(job: dict[str, Any]) -> int:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loguru import logger
 
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import EndStepPipeline
@@ -15,7 +14,7 @@ from alchemy.pipeline.processors import ParallelText, TextClassification
 from alchemy.runner import run_task
 from alchemy.seeds import sample_rng
 from alchemy.tasks.text import texts_of
-from tests.tasks.test_learning import BMES, config, refused
+from tests.tasks.texts import BMES, config, refused
 
 TABLE = "alchemy.pipeline.processors.TextClassification"
 
@@ -82,7 +81,7 @@ def test_texts_that_change_by_chance_are_looked_at_and_trained_on(tmp_path: Path
     assert "accuracy" in run_task(cfg, raise_errors=True).ret
 
 
-KINDS = {
+KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "words for numbers": (
         "text,label\na day,good\n",
         {},
@@ -175,14 +174,6 @@ def test_a_model_of_another_kind_is_told(tmp_path: Path) -> None:
     cfg = made(tmp_path)
     cfg["model"]["kind"] = "multi"
     refused(cfg, "TextClassifier reads 'label_hot', and the samples of Classification have text, label, label_id")
-
-
-@pytest.fixture
-def warnings() -> Any:
-    said: list[str] = []
-    sink = logger.add(said.append, level="WARNING", format="{message}")
-    yield said
-    logger.remove(sink)
 
 
 def tagged(root: Path, **task: Any) -> dict[str, Any]:

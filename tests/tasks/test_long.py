@@ -9,7 +9,7 @@ import pytest
 
 import alchemy
 from alchemy.runner import run_task
-from tests.tasks.test_learning import config, refused
+from tests.tasks.texts import config, refused
 
 FILL = ["so", "it", "went", "on", "and", "on"]
 # what tells the label stands in front, or at the end, of texts that need several windows

@@ -15,7 +15,7 @@ from alchemy.models.encoders import Embedding, Recurrent, Transformer
 from alchemy.pipeline import EndStepPipeline
 from alchemy.runner import run_task
 from tests.models.tiny import padded, ragged, words
-from tests.tasks.test_learning import config
+from tests.tasks.texts import config
 from tests.text.kinds import Utf8
 from tests.trained import trained
 

@@ -50,8 +50,8 @@ class Utf8(Tokenizer):
 
 
 def vocab_and_merges(folder: Path) -> Any:
-    inner = BPE.train(LINES, size=300).backend.inner
-    inner.model.save(str(folder))
+    bpe: Any = BPE.train(LINES, size=300)
+    bpe.backend.inner.model.save(str(folder))
     return Folder(path=folder)
 
 

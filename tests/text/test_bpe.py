@@ -39,7 +39,7 @@ def test_lower_case_and_other_special_symbols() -> None:
             lambda: BPE.train(["a", "bad \ud83d half"], size=260),
             r"UTF-8, not 'bad \ud83d half'; a lone surrogate cannot: ",
         ),
-        (lambda: BPE.train([], size=260).encode_lines(["a", 3]), "BPE takes text that can be written as UTF-8, not 3"),
+        (lambda: BPE.train([], size=260).encode_lines(["a", 3]), "BPE takes text that can be written as UTF-8, not 3"),  # type: ignore[list-item]
         (lambda: BPE(file="none.json"), "'none.json' cannot be read: No such file"),
         (lambda: BPE(file=BPE.train([], size=260).content, specials={"pad": "[PAD]"}), "finds no special symbol [PAD]"),
     ],
@@ -63,7 +63,7 @@ def test_lines_are_handed_over_in_blocks(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_somebody_has_set_for_his_batches_is_not_taken_over() -> None:
-    bpe = BPE.train(LINES, size=300)
+    bpe: Any = BPE.train(LINES, size=300)
     bpe.backend.inner.enable_truncation(2)
     bpe.backend.inner.enable_padding(length=9)
     again = BPE(file=bpe.backend.inner.to_str().encode())

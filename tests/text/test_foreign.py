@@ -120,7 +120,7 @@ def old(folder: Path, **config: Any) -> Path:
 
 
 def test_old_folders_of_sentencepiece_are_known_by_their_config(tmp_path: Path) -> None:
-    albert = Folder(path=old(tmp_path, num_hidden_groups=1))
+    albert: Any = Folder(path=old(tmp_path, num_hidden_groups=1))
     spelt = albert.backend.processor.id_to_piece
     assert [spelt(i) for i in (albert.pad, albert.unk, albert.bos, albert.eos)] == ["<pad>", "<unk>", "[CLS]", "[SEP]"]
     assert albert.id_of("[MASK]") in albert.hidden and albert.id_of("[CLS]") not in albert.encode("[CLS]")
@@ -159,7 +159,8 @@ def test_lower_is_chosen_where_the_files_say_otherwise_or_nothing(tmp_path: Path
     small = Folder(path=tmp_path, lower=True)
     small.save(tmp_path / "saved")
     assert load_tokenizer(tmp_path / "saved").encode("THE") == small.encode("the")
-    (tmp_path / "tokenizer.json").write_text(Folder(path=tmp_path, lower=False).backend.inner.to_str())
+    cased: Any = Folder(path=tmp_path, lower=False)
+    (tmp_path / "tokenizer.json").write_text(cased.backend.inner.to_str())
     assert Folder(path=tmp_path, lower=True).encode("THE") == small.encode("the")
 
 
@@ -210,7 +211,8 @@ def as_gpt(folder: Path) -> None:
 
 def as_roberta(folder: Path) -> None:
     specials = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
-    BPE.train(LINES, size=300, specials=specials).backend.inner.model.save(str(folder))
+    bpe: Any = BPE.train(LINES, size=300, specials=specials)
+    bpe.backend.inner.model.save(str(folder))
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "RobertaTokenizer", "add_prefix_space": true}')
 
 
@@ -246,7 +248,7 @@ def test_special_tokens_stand_where_transformers_puts_them(tmp_path: Path, write
     one, two = "the cat", "a dog and a cat"
     for texts in ((one,), (one, two)):
         pair = len(texts) == 2
-        template = Template(ours, ours.template(pair), pair=pair, max_length=0, long="refuse", cuts=("refuse",))
+        template = Template(ours, ours.template(pair), pair=pair)
         row = template({key: ours.encode(text) for key, text in zip(("$A", "$B"), texts)})
         want = theirs(*texts, return_token_type_ids=True)
         assert row.ids.tolist() == want["input_ids"]

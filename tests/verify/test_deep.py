@@ -110,11 +110,6 @@ def test_what_does_not_survive_a_worker(wrong, message):
     assert not any(message in str(p) for p in alone)
 
 
-def test_unread_keys_of_an_old_part():
-    found = deep('type = "deepparts.Net"', 'type = "deepparts.Old"\nhiden = 3')
-    assert [str(p) for p in found] == ["deep.toml:21 [model] 'hiden' was never read; did you mean 'hidden'?"]
-
-
 def test_tester_needs_no_training_parts():
     found = deep("runner.Trainer", "runner.Tester")
     assert not any(p.error for p in found)

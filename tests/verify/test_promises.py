@@ -13,7 +13,7 @@ from alchemy.errors import AlchemyError
 from alchemy.verify.promises import STREAM, verify_determinism, verify_resume
 from alchemy.verify.trial import Trial
 
-UNSEEDED = {"breaks": "unseeded", "after": 3}
+UNSEEDED: dict[str, Any] = {"breaks": "unseeded", "after": 3}
 
 
 def document(train: dict[str, Any] | None = None, **model: Any) -> Document:

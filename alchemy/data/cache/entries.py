@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import json
 import os
 import re
 import shutil
-import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from loguru import logger
 
-from alchemy.data.cache.store import MANIFEST, Stored, Unwritable, Writer, is_as_written, writing
-from alchemy.files import hash_text, home, locked, sync_folder, write_atomic
+from alchemy.data.cache.store import MANIFEST, Stored, Unwritable, Writer, is_as_written
+from alchemy.files import hash_text, home, locked, replace_folder, write_atomic
 
 FORMAT = 3
 FIRST_WORD, NEXT_WORD = 1.0, 30.0  # seconds after which a process that waits says so
 KEY = re.compile("[0-9a-f]+")
-PART = re.compile(r"\.(?P<key>[0-9a-f]+)\.part-\w+")  # unfinished, or about to be removed
+LEFT = re.compile(r"\.([0-9a-f]+)\..+")  # of the process that was filling the entry of this key
 Check = Literal["sizes", "changed", "all"]  # which files are compared by hash: none, those changed since, all
 _filling = threading.RLock()  # the lock of a file is one of the process, not of a thread
 
@@ -37,15 +35,19 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Entry:
-    """Samples that are kept, whole and ready to be read."""
+    """A set of samples that is kept, ready to be read; or damaged, and then there is nothing but its folder."""
 
     folder: Path
-    key: str
-    created: float
-    launch: str  # the start of a program that it was written by
-    chain: list[str]  # the pipes, by name
-    facts: dict[str, str]  # what the key is made of
-    layout: dict[str, Any]
+    damage: str = ""
+    created: float = 0.0
+    launch: str = ""  # the start of a program that it was written by
+    chain: list[str] = field(default_factory=list)  # the pipes, by name
+    facts: dict[str, str] = field(default_factory=dict)  # what the key is made of
+    layout: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return self.folder.name
 
     @property
     def samples(self) -> int:
@@ -53,12 +55,16 @@ class Entry:
 
     @property
     def bytes(self) -> int:
-        return sum(size for _, size in self.layout["files"].values())
+        with contextlib.suppress(OSError):
+            return sum(path.stat().st_size for path in self.folder.iterdir())
+        return 0
 
     @property
     def used(self) -> float:
         """When it was read last."""
-        return max(self.created, _modified(self.folder / MANIFEST))
+        with contextlib.suppress(OSError):
+            return (self.folder if self.damage else self.folder / MANIFEST).stat().st_mtime
+        return self.created
 
     @property
     def data(self) -> list[str]:
@@ -74,47 +80,25 @@ class Entry:
             os.utime(self.folder / MANIFEST)
 
 
-@dataclass(frozen=True)
-class Damaged:
-    """What lies where an entry should, and cannot be read."""
-
-    folder: Path
-    why: str
-
-    @property
-    def key(self) -> str:
-        return self.folder.name
-
-    @property
-    def bytes(self) -> int:
-        with contextlib.suppress(OSError):
-            return sum(path.stat().st_size for path in self.folder.iterdir())
-        return 0
-
-    @property
-    def used(self) -> float:
-        return _modified(self.folder)
-
-
-def look(folder: Path, check: Check = "sizes") -> Entry | Damaged | None:
+def look(folder: Path, check: Check = "sizes") -> Entry | None:
     """What a folder holds; None where there is no folder."""
     try:
         fields = json.loads((folder / MANIFEST).read_bytes())
         if fields["format"] != FORMAT:
-            return Damaged(folder, f"its format is {fields['format']}, expected {FORMAT}")
-        if fields.pop("hash") != _hash(fields) or fields["key"] != folder.name:
-            return Damaged(folder, f"{MANIFEST} is not as it was written")
+            return Entry(folder, f"its format is {fields['format']}, expected {FORMAT}")
+        if fields.pop("hash") != _hash(fields) or fields.pop("key") != folder.name:
+            return Entry(folder, f"{MANIFEST} is not as it was written")
         del fields["format"]
-        harm = _harm(folder, fields["layout"]["files"], check)
+        damage = _damage(folder, fields["layout"]["files"], check)
     except OSError as error:
         missing = os.path.basename(error.filename or "")
-        return Damaged(folder, f"{missing}: {error.strerror}") if folder.is_dir() else None
+        return Entry(folder, f"{missing}: {error.strerror}") if folder.is_dir() else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # no JSON, or of something else
-        return Damaged(folder, f"{MANIFEST} is not as it was written")
-    return Damaged(folder, harm) if harm else Entry(folder=folder, **fields)
+        return Entry(folder, f"{MANIFEST} is not as it was written")
+    return Entry(folder, damage) if damage else Entry(folder, **fields)
 
 
-def _harm(folder: Path, files: dict[str, list[Any]], check: Check) -> str:
+def _damage(folder: Path, files: dict[str, list[Any]], check: Check) -> str:
     """The file that is not as it was written.
 
     The manifest is the youngest file of an entry and is touched after each comparison, so that a file whose inode has
@@ -131,21 +115,21 @@ def _harm(folder: Path, files: dict[str, list[Any]], check: Check) -> str:
     return ""
 
 
-def read_entry(folder: Path, check: Check = "changed") -> Entry | None:
+def read_entry(folder: Path) -> Entry | None:
     """The entry in a folder; None where there is none, or it is damaged."""
-    found = look(folder, check)
-    return found if isinstance(found, Entry) else None
+    found = look(folder, "changed")
+    return None if found is None or found.damage else found
 
 
-def everything(root: Path, check: Check = "sizes") -> list[Entry | Damaged]:
+def everything(root: Path, check: Check = "sizes") -> list[Entry]:
     """All that is kept, and what is damaged, the oldest first."""
     folders = [folder for folder in root.iterdir() if KEY.fullmatch(folder.name)] if root.is_dir() else []
-    found = [kept for folder in folders if (kept := look(folder, check)) is not None]
-    return sorted(found, key=lambda kept: kept.created if isinstance(kept, Entry) else kept.used)
+    found = [entry for folder in folders if (entry := look(folder, check)) is not None]
+    return sorted(found, key=lambda entry: entry.created or entry.used)
 
 
 def entries(root: Path) -> list[Entry]:
-    return [kept for kept in everything(root) if isinstance(kept, Entry)]
+    return [entry for entry in everything(root) if not entry.damage]
 
 
 def remove(root: Path, keys: Iterable[str]) -> list[str]:
@@ -153,17 +137,18 @@ def remove(root: Path, keys: Iterable[str]) -> list[str]:
 
     Those that another process is filling stay. Whoever reads an entry goes on reading, since the files are mapped.
     """
-    for part in root.iterdir():
-        match = PART.fullmatch(part.name)
+    for left in [path for path in root.iterdir() if path.is_dir()]:
+        match = LEFT.fullmatch(left.name)
         if match is not None:
-            with locked(_lock(root, match["key"])) as free:
+            with locked(_lock(root, match[1])) as free:
                 if free:
-                    shutil.rmtree(part, ignore_errors=True)
+                    shutil.rmtree(left, ignore_errors=True)
     removed = []
     for key in keys:
         with locked(_lock(root, key)) as free:
             if free:
-                _discard(root / key)
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.rmtree(root / key)
                 _lock(root, key).unlink(missing_ok=True)
                 removed.append(key)
     return removed
@@ -190,65 +175,52 @@ def keep(
     entry = found()
     if entry is not None:
         return entry, False
-    with writing():
-        root.mkdir(parents=True, exist_ok=True)
-    with _turn(root, key):
-        entry = found()
-        if entry is not None:
-            return entry, False
-        with contextlib.closing(samples()) as read:
-            _fill(root, key, about, read)
-        entry = read_entry(root / key)
-        if entry is None:
-            raise Unwritable(f"{root / key} was removed while it was written")
-        return entry, True
-
-
-def _fill(root: Path, key: str, about: dict[str, Any], samples: Iterable[Any]) -> None:
-    for part in root.glob(f".{key}.part-*"):  # of a process that was killed
-        shutil.rmtree(part, ignore_errors=True)
-    with writing():
-        folder = Path(tempfile.mkdtemp(prefix=f".{key}.part-", dir=root))
     try:
-        with writing():
-            os.chmod(folder, os.stat(root).st_mode & 0o777)
-            writer = Writer(folder)
-        with writer:
-            for sample in samples:
-                with writing():
-                    writer.add(sample)
-            with writing():
-                layout = writer.finish()
-        fields = {"format": FORMAT, "key": key, "created": time.time(), "launch": launch(), **about, "layout": layout}
-        with writing():
-            # last: what has a manifest is whole. Names in it may hold what is no Unicode, and come back as they were
-            write_atomic(folder / MANIFEST, json.dumps({**fields, "hash": _hash(fields)}) + "\n")
-            _put(folder, root / key)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        root.mkdir(parents=True, exist_ok=True)
+        with _turn(root, key):
+            entry = found()
+            if entry is not None:
+                return entry, False
+            replace_folder(root / key, functools.partial(_fill, about, samples))
+            entry = read_entry(root / key)
+    except OSError as error:
+        why = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+        raise Unwritable(f"the cache cannot be written: {why}") from error
+    except _OfData as error:
+        raise error.error from None
+    if entry is None:
+        raise Unwritable(f"{root / key} was removed while it was written")
+    return entry, True
+
+
+def _fill(about: dict[str, Any], samples: Callable[[], Generator[Any, None, None]], folder: Path) -> None:
+    folder.mkdir()
+    with Writer(folder) as writer, contextlib.closing(samples()) as read:
+        for sample in _apart(read):
+            writer.add(sample)
+        layout = writer.finish()
+    fields = {"format": FORMAT, "key": folder.name, "created": time.time(), "launch": launch(), **about}
+    fields["layout"] = layout
+    # last: what has a manifest is whole. Names in it may hold what is no Unicode, and come back as they were
+    write_atomic(folder / MANIFEST, json.dumps({**fields, "hash": _hash(fields)}) + "\n")
+
+
+class _OfData(Exception):
+    """Carries an error of reading samples past those who take it for one of writing them."""
+
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+
+
+def _apart(samples: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from samples
+    except OSError as error:
+        raise _OfData(error) from None
 
 
 def _hash(fields: dict[str, Any]) -> str:
     return hash_text(json.dumps(fields, sort_keys=True))
-
-
-def _put(folder: Path, target: Path) -> None:
-    """Swaps at once: a reader finds the old one, nothing, or the new one, whole."""
-    _discard(target)
-    try:
-        folder.rename(target)
-    except OSError as error:
-        # another process has put its own there: a lock that is removed with an entry keeps nobody apart
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-    sync_folder(target.parent)
-
-
-def _discard(target: Path) -> None:
-    aside = target.with_name(f".{target.name}.part-{uuid.uuid4().hex}")
-    with contextlib.suppress(FileNotFoundError):
-        target.rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -257,9 +229,7 @@ def _turn(root: Path, key: str) -> Iterator[None]:
     begin, word = time.monotonic(), FIRST_WORD
     with _filling:
         while True:
-            with contextlib.ExitStack() as stack:
-                with writing():
-                    free = stack.enter_context(locked(_lock(root, key)))
+            with locked(_lock(root, key)) as free:
                 if free:
                     yield
                     return
@@ -286,12 +256,6 @@ def launch() -> str:
         return _token(os.getpid())
     words = (os.getppid(), *(env.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")))
     return "/".join(map(str, (*words, env.get("TORCHELASTIC_RESTART_COUNT", ""))))
-
-
-def _modified(path: Path) -> float:
-    with contextlib.suppress(OSError):
-        return path.stat().st_mtime
-    return 0.0
 
 
 def short(key: str) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import copyreg
 import glob
 import hashlib
+import inspect
+import io
 import json
 import os
+import pickle
 import re
-import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -21,12 +23,11 @@ import alchemy
 from alchemy.data.cache.hashes import Hashes
 from alchemy.data.cache.sources import Sources
 from alchemy.data.cache.store import Unkept
-from alchemy.data.chain import title, walk
+from alchemy.data.chain import members, title, walk
 from alchemy.data.digest import digest_of
 from alchemy.files import hash_text
 from alchemy.text.base import Tokenizer
 
-PLAIN = (str, bytes, int, float, complex, type(None), type(Ellipsis))
 NUMBERS = {bool, int, float, type(None)}
 MOST_FILES = 10_000
 MOST_PATTERNS = 1000  # a longer list is one of texts
@@ -40,8 +41,8 @@ class Key:
     too. Raises Unkept for a chain that has no key.
     """
 
-    def __init__(self, dataset: Any, hashes: Hashes, also: Sequence[str] = ()) -> None:
-        links = [pipe for pipe in walk(dataset) if hasattr(pipe, "__dict__") or pipe is dataset][::-1]
+    def __init__(self, dataset: object, hashes: Hashes, also: Sequence[str] = ()) -> None:
+        links = [pipe for pipe in walk(dataset) if "" not in members(pipe) or pipe is dataset][::-1]
         self.chain = [title(pipe) for pipe in links]
         self.facts = {"the version of alchemy": alchemy.__version__}
         self.files: dict[str, str] = {}
@@ -49,8 +50,7 @@ class Key:
         self.links = {id(pipe): number for number, pipe in enumerate(links)}
         self.texts: set[str] = set()  # that were looked at already
         for number, pipe in enumerate(links):
-            options = vars(pipe).values() if hasattr(pipe, "__dict__") else [pipe]
-            self._add_part(f"pipe {number} ({title(pipe)})", pipe, options)
+            self._add_part(f"pipe {number} ({title(pipe)})", pipe, members(pipe).values())
         self._add_part("'also' of the cache", list(also), [list(also)])
         self.facts |= {f"the file {path}": digest for path, digest in self.files.items()}
         self.facts |= {f"the source of {name}": digest for name, digest in self.sources.hashes.items()}
@@ -63,74 +63,31 @@ class Key:
         )
         return [*files, *self.sources.changed()]
 
-    def _add_part(self, name: str, part: Any, options: Iterable[Any]) -> None:
+    def _add_part(self, name: str, part: object, options: Iterable[object]) -> None:
         self.part = name
         try:
             for option in options:
                 self._add_paths(option)
-            self.facts[name] = self._digest(part, ())
+            self.facts[name] = self.digest(part, top=True)
         except Unkept as error:
             raise Unkept(f"{name}: {error}") from None
-        except (RecursionError, ValueError) as error:
+        except Exception as error:  # whatever a class raises that does not want to be copied
             raise Unkept(f"{name} holds a value that cannot be looked into: {error}") from None
 
-    # -- values
+    def digest(self, value: object, *, top: bool = False) -> str:
+        """A hash of what a copy would be made of; names of files and modules in it are noted on the way."""
+        content = io.BytesIO()
+        _Pickler(content, self, value if top else None).dump(value)
+        return hashlib.blake2b(content.getbuffer(), digest_size=16).hexdigest()
 
-    def _digest(self, value: Any, above: tuple[int, ...]) -> str:
-        digest = hashlib.blake2b(digest_size=16)
-        self._add(digest, value, above)
-        return digest.hexdigest()
-
-    def _add(self, digest: Any, value: Any, above: tuple[int, ...]) -> None:
-        """`above` are the ids of what the value lies in: it may lie in itself."""
-        if isinstance(value, str | PurePath):
-            self._add_text(str(value))
-            digest.update(f"{type(value).__name__} {str(value)!r}".encode())
-        elif isinstance(value, PLAIN) or (type(value) in (list, tuple) and NUMBERS.issuperset(map(type, value))):
-            digest.update(f"{type(value).__name__} {value!r}".encode())
-        elif isinstance(value, Tensor | np.ndarray | np.generic):
-            digest.update(digest_of(value))
-        elif id(value) in self.links and above:
-            digest.update(f"link {self.links[id(value)]}".encode())
-        elif id(value) in above:
-            digest.update(f"itself {above[::-1].index(id(value))}".encode())
-        else:
-            head, parts = self._opened(value, above)
-            digest.update(head.encode())
-            for part in parts:
-                self._add(digest, part, (*above, id(value)))
-
-    def _opened(self, value: Any, above: tuple[int, ...]) -> tuple[str, Iterable[Any]]:
-        """What stands for a container, a function or an object, and what it holds."""
-        if isinstance(value, dict):  # without its own items(): tables of a config note what is read of them
-            return f"dict {len(value)}", chain.from_iterable(dict.items(value))
-        if isinstance(value, list | tuple):
-            return f"{'list' if isinstance(value, list) else 'tuple'} {len(value)}", value
-        if isinstance(value, set | frozenset):  # in no order
-            return f"set {len(value)}", sorted(self._digest(item, above) for item in value)
-        if isinstance(value, types.FunctionType | type):
-            return self._named(value), ()
-        self._named(type(value))
-        if isinstance(value, Tokenizer):
-            return self._tokenizer(value), ()
-        try:
-            made = copyreg.dispatch_table.get(type(value), lambda item: item.__reduce_ex__(4))(value)
-        except Exception as error:
-            raise Unkept(f"a {title(value)} cannot be looked into: {error}") from error
-        if isinstance(made, str):  # a global name: that of a ufunc, or of a function with a cache
-            module = str(getattr(value, "__module__", None) or type(value).__module__)
-            self.sources.add(module)
-            return f"{module}.{made}", ()
-        return title(value), [_without_place(part) for part in made]
-
-    def _tokenizer(self, value: Tokenizer) -> str:
+    def tokenizer(self, value: Tokenizer) -> str:
         try:
             self.facts[f"the tokenizer of {self.part}"] = value.digest
         except NotImplementedError:
             raise Unkept(f"{title(value)} defines no options() and contents()") from None
-        return f"tokenizer {value.digest}"
+        return value.digest
 
-    def _named(self, value: types.FunctionType | type) -> str:
+    def name(self, value: FunctionType | type) -> str:
         name = f"{value.__module__}.{value.__qualname__}"
         if "<" in value.__qualname__:
             raise Unkept(f"{name} has no name of its own: it is a lambda, or stands inside of another function")
@@ -140,7 +97,7 @@ class Key:
 
     # -- names of files and modules
 
-    def _add_text(self, text: str) -> None:
+    def text(self, text: str) -> None:
         """A text that is the name of a file, or of a module, means what is in it."""
         if text in self.texts:
             return
@@ -150,7 +107,7 @@ class Key:
         if _may_be_path(text) and os.path.isfile(text):
             self._add_file(text)
 
-    def _add_paths(self, option: Any) -> None:
+    def _add_paths(self, option: object) -> None:
         """The folders and patterns that an option names, itself or as an item of a list or table."""
         items = list(dict.values(option)) if isinstance(option, dict) else option
         items = items if isinstance(items, list | tuple) else [items]
@@ -194,11 +151,44 @@ def _may_be_path(text: str) -> bool:
     return 0 < len(text) < 1024 and "\n" not in text and "\0" not in text
 
 
-def _without_place(part: Any) -> Any:
-    """What an object is made of, without the place in the config that its messages name."""
-    if isinstance(part, dict):
-        return {key: value for key, value in part.items() if key != "_place"}
-    return list(part) if isinstance(part, Iterator) else part
+class _Pickler(pickle.Pickler):
+    """Spells out a part of a chain for its key; what has a digest, a name or no order of its own is given as a text."""
+
+    def __init__(self, content: io.BytesIO, key: Key, top: object) -> None:
+        super().__init__(content, protocol=4)
+        self.key, self.top = key, top
+        self.fast = True  # no references: equal values become equal bytes, whichever of their parts are shared
+
+    def persistent_id(self, value: Any) -> str | None:
+        key = self.key
+        if isinstance(value, str | PurePath):
+            key.text(str(value))
+            return f"{type(value).__name__} {str(value)!r}"
+        if type(value) in (list, tuple) and NUMBERS.issuperset(map(type, value)):
+            return repr(value)  # one by one they would take long
+        if isinstance(value, Tensor | np.ndarray | np.generic):
+            return f"array {digest_of(value).hex()}"
+        if id(value) in key.links and value is not self.top:
+            return f"link {key.links[id(value)]}"
+        if isinstance(value, FunctionType | type):
+            return f"name {key.name(value)}"
+        if isinstance(value, Tokenizer):
+            return f"{key.name(type(value))} {key.tokenizer(value)}"
+        if isinstance(value, set | frozenset):
+            return f"set {sorted(map(key.digest, value))}"
+        # tables of a config note what is read of them: only by the methods of `dict` nothing is noted
+        if isinstance(value, dict) and type(value) is not dict:
+            return f"dict {key.digest(dict(dict.items(value)))}"
+        if isinstance(value, list) and type(value) is not list:
+            return f"list {key.digest(list(value))}"
+        return None
+
+    def reducer_override(self, value: Any) -> Any:
+        made = copyreg.dispatch_table.get(type(value), lambda item: item.__reduce_ex__(4))(value)
+        module = inspect.getmodule(value) if isinstance(made, str) else None
+        if module is not None:  # a global name: that of a ufunc, or of a function with a cache
+            self.key.sources.add(module.__name__)
+        return made
 
 
 def differences(facts: Mapping[str, str], before: Mapping[str, str]) -> list[str]:

@@ -11,9 +11,9 @@ import math
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -40,16 +40,6 @@ class Gone(AlchemyError):
     """The files were removed, or replaced by others, before they were opened."""
 
 
-@contextlib.contextmanager
-def writing() -> Iterator[None]:
-    """Inside, an error of the disk becomes Unwritable, so that it is not taken for one of the data."""
-    try:
-        yield
-    except OSError as error:
-        why = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-        raise Unwritable(f"the cache cannot be written: {why}") from error
-
-
 class Writer(contextlib.AbstractContextManager["Writer"]):
     """Writes samples into a folder; memory does not grow with their number.
 
@@ -58,20 +48,19 @@ class Writer(contextlib.AbstractContextManager["Writer"]):
     """
 
     def __init__(self, folder: Path) -> None:
-        self.stack = contextlib.ExitStack()
-        self.files = {name: self._opened(folder / name) for name in (SAMPLES, ENDS, ARRAYS, LENGTHS)}
+        self.folder = folder
+        names = (SAMPLES, ENDS, ARRAYS, LENGTHS)
+        self.files = {name: open(folder / name, "wb", buffering=BUFFER) for name in names}  # noqa: SIM115 see __exit__
         self.pickler = _Pickler(self.files[SAMPLES], self.files[ARRAYS])
         self.fields: list[str] = []
         self.known = np.empty(0, bool)  # the fields that have had a length in every sample
         self.count = 0
         self.files[ENDS].write(bytes(8))
 
-    def _opened(self, path: Path) -> _File:
-        return self.stack.enter_context(_File(path))
-
     def __exit__(self, *error: object) -> None:
-        with contextlib.suppress(OSError):  # the disk may be full: the first error has said so
-            self.stack.close()
+        for file in self.files.values():
+            with contextlib.suppress(OSError):  # the disk may be full: the first error has said so
+                file.close()
 
     def add(self, sample: Any) -> None:
         if not self.count and isinstance(sample, dict):
@@ -83,7 +72,7 @@ class Writer(contextlib.AbstractContextManager["Writer"]):
             raise Unkept(f"{error} cannot be written (sample {self.count}{self._field(sample)})") from None
         except (RecursionError, ValueError) as error:
             raise Unkept(f"sample {self.count} is nested too deeply, or in itself: {error}") from None
-        self.files[ENDS].write(self.files[SAMPLES].size.to_bytes(8, "little"))
+        self.files[ENDS].write(self.files[SAMPLES].tell().to_bytes(8, "little"))
         if self.fields:
             lengths = _lengths(sample, self.fields)
             self.known &= lengths >= 0
@@ -101,45 +90,29 @@ class Writer(contextlib.AbstractContextManager["Writer"]):
 
     def finish(self) -> dict[str, Any]:
         """Brings everything to the disk; what a manifest says of it."""
-        files = {name: file.finish() for name, file in self.files.items()}
+        files = {}
+        for name, file in self.files.items():
+            file.flush()
+            os.fsync(file.fileno())
+            files[name] = [_hash_of(self.folder / name), file.tell()]
         return {"samples": self.count, "files": files, "fields": self.fields, "known": self.known.tolist()}
-
-
-class _File(contextlib.AbstractContextManager["_File"]):
-    """A file that is written from its start to its end, its size and the hash of what it holds."""
-
-    def __init__(self, path: Path) -> None:
-        self.file = open(path, "wb", buffering=BUFFER)  # noqa: SIM115 closed by __exit__
-        self.hash, self.size = _hash(), 0
-
-    def __exit__(self, *error: object) -> None:
-        self.file.close()
-
-    def write(self, content: bytes) -> None:
-        self.hash.update(content)
-        self.file.write(content)
-        self.size += len(content)
-
-    def finish(self) -> list[Any]:
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        return [self.hash.hexdigest(), self.size]
-
-
-_hash = functools.partial(hashlib.blake2b, digest_size=16)
 
 
 def is_as_written(path: Path, known: Sequence[Any]) -> bool:
     """Whether a file holds what was written, by its hash."""
+    return _hash_of(path) == str(known[0])
+
+
+def _hash_of(path: Path) -> str:
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, _hash).hexdigest() == str(known[0])
+        return hashlib.file_digest(file, functools.partial(hashlib.blake2b, digest_size=16)).hexdigest()
 
 
 # -- values: pickles of built-in types; nothing but `_array_at` can be called by reading one
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, file: _File, arrays: _File) -> None:
+    def __init__(self, file: IO[bytes], arrays: IO[bytes]) -> None:
         super().__init__(file, protocol=5)
         self.arrays = arrays
         self.fast = True  # no references: equal samples become equal bytes, whichever of their parts are shared
@@ -149,8 +122,8 @@ class _Pickler(pickle.Pickler):
         if value is _array_at:
             return NotImplemented
         flavour, array = _as_array(value)
-        self.arrays.write(bytes(-self.arrays.size % ALIGNMENT))
-        begin = self.arrays.size
+        self.arrays.write(bytes(-self.arrays.tell() % ALIGNMENT))
+        begin = self.arrays.tell()
         self.arrays.write(array.tobytes())
         return _array_at, (flavour, array.dtype.str, array.shape, begin)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import glob
+import itertools
 import json
 import os
 import shutil
@@ -12,20 +12,18 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from alchemy.data.corpus.crew import Crew
-from alchemy.data.corpus.encoder import Encoder, Learner, Learnt, Numbers, Part
-from alchemy.data.corpus.join import Hashes, joined, put_in_place
+from alchemy.data.corpus.encoder import Encoder, Part, Settler, Symbols, Task, spread
+from alchemy.data.corpus.join import join_parts, put_in_place
 from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, TOKENIZER, Manifest, beside, read_manifest, smallest
 from alchemy.data.corpus.recipe import BPE_SIZE, Recipe
-from alchemy.data.corpus.sources import Piece, source_of
+from alchemy.data.corpus.sources import source_of
 from alchemy.data.files import expand
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_file, locked
-from alchemy.text.base import check_ours, load_tokenizer
+from alchemy.text.base import Tokenizer, check_ours, load_tokenizer
 
 
 def build(
@@ -132,24 +130,23 @@ def _built(
     recipe: Recipe, files: Mapping[str, list[Path]], folder: Path, workers: int, tell: Callable[[Part], None]
 ) -> dict[str, Manifest]:
     tokenizers, before = _known(recipe, files), _stamps(files)
-    make = functools.partial(Encoder, folder, tokenizers or _learners(recipe), eos=recipe.eos, field=recipe.field)
-    with Crew(workers, make) as crew:
-        hashes = Hashes(files)  # its thread begins after the processes: a fork keeps no thread
-        parts: dict[int, Part] = {}
-        for number, part in crew.work("encode", _pieces(recipe, files)):
-            parts[number] = part
-            tell(part)
-        ordered = [parts[number] for number in sorted(parts)]
-        _check_aligned(files, ordered)
-        if not tokenizers:
-            learnt = crew.each("learnt")
-            tokenizers = _vocabularies(recipe, learnt)
-            crew.each("settle", [_numbers(recipe, tokenizers, process) for process in learnt])
-            del learnt
+    learnt = {side: Symbols() for side in map(recipe.group, files)}  # by those that share a vocabulary
+    parts: list[Part] = []
+    for part, symbols in spread(Encoder(recipe, folder, tokenizers), _tasks(recipe, files), workers):
+        if symbols is not None:
+            learnt[recipe.group(part.side)].learn(symbols).tofile(part.path(folder, ".sym"))
+        parts.append(part)
+        tell(part)
+    parts.sort()
+    _check_aligned(files, parts)
+    if not tokenizers:
+        tokenizers, tables = _vocabularies(recipe, learnt)
+        for _ in spread(Settler(recipe, folder, tokenizers, tables), parts, workers):
+            pass
     manifests = {}
     for side in files:
-        own = [part for part in ordered if part.side == side]
-        manifests[side] = joined(recipe, side, files[side], own, tokenizers[side], folder, hashes.wait())
+        own = [part for part in parts if part.side == side]
+        manifests[side] = join_parts(recipe, side, files[side], own, tokenizers[side], folder)
     _check_unchanged(before, _stamps(files))
     for side in files:  # from here on there is no old corpus under the name
         beside(recipe.name(side), MANIFEST).unlink(missing_ok=True)
@@ -170,22 +167,18 @@ def _check_unchanged(before: Mapping[Path, tuple[int, ...]], after: Mapping[Path
         raise AlchemyError(f"{changed[0]} has changed while it was read", hint="build again when it is complete")
 
 
-def _pieces(recipe: Recipe, files: Mapping[str, list[Path]]) -> Iterator[tuple[str, int, Piece]]:
+def _tasks(recipe: Recipe, files: Mapping[str, list[Path]]) -> Iterator[Task]:
+    numbers = itertools.count()
     for side, paths in files.items():
-        for number, path in enumerate(paths):
+        for source, path in enumerate(paths):
             for piece in source_of(path, recipe.field, strict=len(files) > 1).cut(path):
-                yield side, number, piece
+                yield Task(next(numbers), side, source, piece)
 
 
 # -- tokenizers
 
 
-def _learners(recipe: Recipe) -> dict[str, Learner]:
-    groups = {recipe.group(side): Learner(str(recipe.tokenizer), recipe.lower) for side in recipe.sides}
-    return {side: groups[recipe.group(side)] for side in recipe.sides}
-
-
-def _known(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Any]:
+def _known(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Tokenizer]:
     """The tokenizers that are there before anything is encoded; none for those that encoding itself teaches."""
     if isinstance(recipe.tokenizer, Mapping):
         loaded = {side: load_tokenizer(recipe.tokenizer[side]) for side in recipe.sides}
@@ -198,7 +191,7 @@ def _known(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Any]:
         return {}
     from alchemy.text import BPE
 
-    trained: dict[str, Any] = {}
+    trained: dict[str, Tokenizer] = {}
     for side in files:
         group = recipe.group(side)
         if group not in trained:
@@ -221,75 +214,48 @@ def _all_lines(recipe: Recipe, paths: Sequence[Path]) -> Iterator[str]:
             yield from source.read(piece)
 
 
-def _vocabularies(recipe: Recipe, learnt: Sequence[Mapping[str, Learnt]]) -> dict[str, Any]:
-    """One tokenizer for each group of sides, of what all processes have counted."""
+def _vocabularies(recipe: Recipe, learnt: Mapping[str, Symbols]) -> tuple[dict[str, Tokenizer], dict[str, np.ndarray]]:
+    """The tokenizer of each side, and the id of each symbol that was counted."""
     from alchemy.text import Characters, Words
 
-    kind: Any = Words if recipe.tokenizer == "words" else Characters
-    made: dict[str, Any] = {}
-    for side in recipe.sides:
-        group = recipe.group(side)
-        if group not in made:
-            counts: Counter[str] = Counter()
-            for process in learnt:
-                found = process[side]  # sides of a group share what they have learnt
-                counts.update(dict(zip(found.symbols, found.counts.tolist(), strict=True)))
-            made[group] = kind.from_counts(
-                counts,
-                min_frequency=recipe.min_frequency,
-                size=recipe.size,
-                multiple=recipe.multiple,
-                lower=recipe.lower,
-            )
-    return {side: made[recipe.group(side)] for side in recipe.sides}
-
-
-def _numbers(recipe: Recipe, tokenizers: Mapping[str, Any], learnt: Mapping[str, Learnt]) -> dict[str, Numbers]:
-    """What a process is told of the vocabularies: the ids of its own symbols, and nothing else."""
-    made: dict[str, Numbers] = {}
-    for side, tokenizer in tokenizers.items():
-        table = np.fromiter(map(tokenizer.vocab.ids.__getitem__, learnt[side].symbols), np.uint32)
-        kind = smallest(tokenizer.size)
-        made[side] = Numbers(table.astype(kind), kind, tokenizer.eos if recipe.eos else None)
-    return made
-
-
-# -- joining
-
-
-def _check_files(files: Mapping[str, list[Path]], parts: Sequence[Part]) -> None:
-    """File by file, where the sides have as many: what is too much in one must not be made up for by the next."""
-    counts: Counter[tuple[str, int]] = Counter()
-    for part in parts:
-        counts[part.side, part.source] += part.sentences
-    first = next(iter(files))
-    for side in files:
-        for number, path in enumerate(files[side]):
-            one, other = counts[first, number], counts[side, number]
-            if one != other:
-                fewer, more = (files[first][number], path) if one < other else (path, files[first][number])
-                raise AlchemyError(
-                    f"{fewer} has {min(one, other):,} lines and {more} {max(one, other):,}: "
-                    f"line {min(one, other) + 1:,} of {more} has no partner",
-                    hint="the files of parallel text must have the same number of lines",
-                )
+    made: dict[str, Tokenizer] = {}
+    tables: dict[str, np.ndarray] = {}
+    for group, symbols in learnt.items():
+        tokenizer = (Words if recipe.tokenizer == "words" else Characters).from_counts(
+            dict(zip(symbols.numbers, symbols.counts.tolist(), strict=True)),
+            min_frequency=recipe.min_frequency,
+            size=recipe.size,
+            multiple=recipe.multiple,
+            lower=recipe.lower,
+        )
+        ids = map(tokenizer.vocab.ids.__getitem__, symbols.numbers)
+        made[group], tables[group] = tokenizer, np.fromiter(ids, smallest(tokenizer.size), len(symbols.numbers))
+    groups = {side: recipe.group(side) for side in recipe.sides}
+    return {side: made[group] for side, group in groups.items()}, {side: tables[g] for side, g in groups.items()}
 
 
 def _check_aligned(files: Mapping[str, list[Path]], parts: Sequence[Part]) -> None:
-    """Sides must have as many sentences, or none of them belongs to its neighbour."""
-    counts = dict.fromkeys(files, 0)
+    """Sides must have as many sentences, or none of them belongs to its neighbour.
+
+    File by file, where the sides have as many: what is too much in one must not be made up for by the next.
+    """
+    counts: Counter[tuple[str, int | None]] = Counter()
     for part in parts:
-        counts[part.side] += part.sentences
-    empty = [side for side, count in counts.items() if not count]
-    if empty:
-        names = ", ".join(map(str, files[empty[0]]))
-        raise AlchemyError(f"there is no sentence in {names}", hint="is the file empty, or the wrong one?")
-    if len({len(paths) for paths in files.values()}) == 1:
-        _check_files(files, parts)
-    fewest, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
-    if counts[fewest] != counts[most]:
-        raise AlchemyError(
-            f"{fewest} has {counts[fewest]:,} lines and {most} {counts[most]:,}: "
-            f"line {counts[fewest] + 1:,} of {most} has no partner",
-            hint="the files of parallel text must have the same number of lines",
-        )
+        counts[part.side, part.source] += part.sentences
+        counts[part.side, None] += part.sentences
+    names: dict[tuple[str, int | None], object] = {(side, None): side for side in files}
+    for side, paths in files.items():
+        if not counts[side, None]:
+            text = f"there is no sentence in {', '.join(map(str, paths))}"
+            raise AlchemyError(text, hint="is the file empty, or the wrong one?")
+        names |= {(side, number): path for number, path in enumerate(paths)}
+    same = len({len(paths) for paths in files.values()}) == 1
+    first, *others = files
+    for side, number in itertools.product(others, [*(range(len(files[first])) if same else ()), None]):
+        pair = sorted([(first, number), (side, number)], key=counts.__getitem__)
+        (fewer, low), (more, high) = [(names[key], counts[key]) for key in pair]
+        if low != high:
+            raise AlchemyError(
+                f"{fewer} has {low:,} lines and {more} {high:,}: line {low + 1:,} of {more} has no partner",
+                hint="the files of parallel text must have the same number of lines",
+            )

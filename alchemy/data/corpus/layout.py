@@ -6,10 +6,11 @@ import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from alchemy.annotations import misfits
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text, write_atomic
 
@@ -25,7 +26,7 @@ class Manifest:
 
     sentences: int
     tokens: int
-    dtype: str
+    dtype: Literal["uint8", "uint16", "uint32"]
     longest: int
     unknown: int  # tokens that the vocabulary does not have
     vocabulary: int  # ids are below this
@@ -77,30 +78,13 @@ def read_manifest(name: str | Path) -> Manifest:
         raise AlchemyError(f"{path} has the format {found!r}, expected {FORMAT}", hint="build the corpus again")
     try:
         manifest = Manifest(**fields)
-        _check_types(manifest)
     except TypeError as error:
         raise AlchemyError(f"{path} is no manifest of a corpus: {error}", hint="build the corpus again") from None
+    for key, value in fields.items():
+        for text, _ in misfits(key, value, Manifest.__annotations__[key]):
+            raise AlchemyError(f"{path} is no manifest of a corpus: {text}", hint="build the corpus again")
     _check_sizes(name, manifest)
     return manifest
-
-
-def _check_types(manifest: Manifest) -> None:
-    counts = ("sentences", "tokens", "longest", "unknown", "vocabulary")
-    for key, value in vars(manifest).items():
-        expected: Any = {"dtype": str, "tokenizer": dict, "sources": list, "options": dict, "files": dict}.get(key, int)
-        fits = isinstance(value, expected) or (value is None and key not in counts and expected is int)
-        if not fits or isinstance(value, bool) or (key in counts and value < 0):
-            raise TypeError(f"{key} is {value!r}")
-    if manifest.dtype not in [np.dtype(kind).name for kind in DTYPES]:
-        raise TypeError(f"dtype is {manifest.dtype!r}")
-    _check_table("tokenizer", manifest.tokenizer or {"digest": "", "folder": ""}, digest=str, folder=str)
-    for source in manifest.sources:
-        _check_table("sources", source, path=str, sha256=str, lines=int)
-
-
-def _check_table(key: str, table: Any, **kinds: type) -> None:
-    if not isinstance(table, dict) or not all(isinstance(table.get(name), kind) for name, kind in kinds.items()):
-        raise TypeError(f"{key} has {table!r}")
 
 
 def _check_sizes(name: str | Path, manifest: Manifest) -> None:

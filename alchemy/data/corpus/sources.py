@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from alchemy.data.files import COMPRESSED, check_file, open_bytes, open_text, readable
 from alchemy.errors import AlchemyError
 
-PIECE_BYTES = 2**18  # large enough that handing one over costs nothing, small enough for many of them in memory
+PIECE_BYTES = 2**20  # large enough that handing one over costs little, small enough for many of them in memory
 ROWS = 8192  # of a table, in a piece
 BLANK = "there is nothing in this row, and the sides of parallel text must have as many"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,17 +13,17 @@ from loguru import logger
 from alchemy.constraints import NotEmpty, Sign
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow
-from alchemy.pipeline.processors.labels import keep, number_of, read_labels
-from alchemy.pipeline.processors.samples import Rows, count_of, fill, is_blank, sample_of, shown, tried, where_of
-from alchemy.pipeline.processors.tables import Layout, Table, open_table
+from alchemy.pipeline.openers import BadRow, Rows
+from alchemy.pipeline.processors.labels import keep_labels, read_labels, target_of
+from alchemy.pipeline.processors.samples import FromFiles, is_blank, shorten, tried
+from alchemy.pipeline.processors.tables import OpenTable, TableFormat, open_table
 
 Fields = Callable[[Any], dict[str, Any]]
 LABELS = ("label", "labels")  # the columns in which labels are looked for
 
 
 @DataPipeline.register()
-class TextClassification(LstDataPipeline):
+class TextClassification(FromFiles, LstDataPipeline):
     """Texts, or pairs of texts, of csv, tsv or jsonl files, or of lines `label text`.
 
     A sample has `text`, `pair` where that column is named, and, unless the file has no labels: `label` and
@@ -31,9 +31,6 @@ class TextClassification(LstDataPipeline):
     `label`. Ids are there when `labels` is: a list, or a file with one a line. Columns are names of the header, or
     numbers from 0 for files without one. Without `label` the column is `label` or `labels`, if there is such a one.
     """
-
-    begins = True
-    __getitem__, __len__, where = sample_of, count_of, where_of
 
     def __init__(
         self,
@@ -57,11 +54,11 @@ class TextClassification(LstDataPipeline):
         self.path, self.text, self.pair, self.label = path, text, pair, label
         self.kind, self.separator = kind, separator
         self.known = read_labels(labels, label_by)
-        self.labels = list(self.known.names)
+        self.labels = self.known.names
         header = not isinstance(text, int) if header is None else header
-        self.layout = Layout(format, delimiter, quote, header, encoding)
-        fill(self, path, self._read, bad)
-        keep(self.labels, "label_ids" if kind == "multi" else "label_id")
+        self.layout = TableFormat(format, delimiter, quote, header, encoding)
+        self.fill(path, self._read, bad)
+        keep_labels(self.labels, "label_ids" if kind == "multi" else "label_id")
 
     def _read(self, path: Path) -> Rows:
         table = open_table(path, self.layout)
@@ -77,15 +74,15 @@ class TextClassification(LstDataPipeline):
                 return self.known.single
             case "multi":
                 return lambda cell: self.known.several(self._several(cell))
-        return lambda cell: {"label": number_of(cell)}
+        return lambda cell: {"label": target_of(cell)}
 
-    def _several(self, cell: Any) -> list[Any]:
+    def _several(self, cell: object) -> list[Any]:
         """An empty cell is a text without labels, which is well formed."""
         if isinstance(cell, list):
             return cell
         if not isinstance(cell, str):
             raise BadRow(
-                f"the labels are {shown(cell)}, expected a list, or a text with {self.separator!r} between them"
+                f"the labels are {shorten(cell)}, expected a list, or a text with {self.separator!r} between them"
             )
         if cell.lstrip().startswith("["):
             with contextlib.suppress(ValueError):
@@ -96,16 +93,16 @@ class TextClassification(LstDataPipeline):
 def text_field(name: str, cell: Callable[[Any], Any]) -> Fields:
     """Takes a text out of a row; one that is empty, or no text, makes the row a bad one."""
 
-    def field(row: Any) -> dict[str, Any]:
+    def field(row: object) -> dict[str, Any]:
         text = cell(row)
         if not isinstance(text, str) or is_blank(text):
-            raise BadRow(f"the {name} is {shown(text)}, expected a text that is not empty")
+            raise BadRow(f"the {name} is {shorten(text)}, expected a text that is not empty")
         return {name: text}
 
     return field
 
 
-def label_fields(table: Table, label: str | int | None, fields: Fields) -> Fields:
+def label_fields(table: OpenTable, label: str | int | None, fields: Fields) -> Fields:
     """Takes the label out of a row, where the file has labels and they are wanted."""
     if (column := _label_column(table, label)) == "":
         return _unlabelled if label is None and table.keyed else lambda row: {}
@@ -113,7 +110,7 @@ def label_fields(table: Table, label: str | int | None, fields: Fields) -> Field
     return lambda row: fields(cell(row))
 
 
-def _unlabelled(row: Any) -> dict[str, Any]:
+def _unlabelled(row: Mapping[str, object]) -> dict[str, Any]:
     """The first object of a file decides whether it has labels: those of a later one are not dropped in silence."""
     found = next((name for name in LABELS if name in row), "")
     if found:
@@ -121,7 +118,7 @@ def _unlabelled(row: Any) -> dict[str, Any]:
     return {}
 
 
-def _label_column(table: Table, label: str | int | None) -> str | int:
+def _label_column(table: OpenTable, label: str | int | None) -> str | int:
     """The column of the labels; "" where there is none, or none is wanted."""
     if label is None:
         found = next((name for name in LABELS if table.has(name)), "")

@@ -14,8 +14,8 @@ from alchemy.constraints import PositiveInt
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.processors.idx import scaled
-from alchemy.pipeline.processors.labels import Labels, keep, read_labels
-from alchemy.pipeline.processors.samples import count_of, declare, hold, in_short
+from alchemy.pipeline.processors.labels import LabelNames, keep_labels, read_labels
+from alchemy.pipeline.processors.samples import Sample, checked_samples, fields_of, in_short
 
 
 @DataPipeline.register()
@@ -29,8 +29,6 @@ class ImageFolder(LstDataPipeline):
     """
 
     begins = True
-    samples: list[dict[str, Any]]
-    __len__ = count_of
 
     def __init__(
         self,
@@ -48,38 +46,36 @@ class ImageFolder(LstDataPipeline):
         self.path, self.mode, self.size, self.scale = path, mode, size, scale
         self.suffixes = [suffix.lower() for suffix in suffixes]
         folders = _folders_in(path)
-        known = Labels([folder.name for folder in folders] if labels is None else read_labels(labels).names)
+        known = LabelNames([folder.name for folder in folders] if labels is None else read_labels(labels).names)
         self.labels = known.names
         samples = [sample for folder in folders for sample in self._samples(folder, known)]
-        hold(self, samples if bad == "error" else self._sound(samples), [path])
-        declare(self, self[0])
-        keep(self.labels, "label_id")
+        self.samples = checked_samples(self, samples if bad == "error" else self._sound(samples), [path])
+        self.gives = fields_of(self[0])
+        keep_labels(self.labels, "label_id")
 
-    def _samples(self, folder: Path, known: Labels) -> Iterator[dict[str, Any]]:
+    def _samples(self, folder: Path, known: LabelNames) -> Iterator[Sample]:
         if folder.name not in known.index:
             hint = did_you_mean(folder.name, known.names) or f"the labels are {in_short(known.names)}"
             raise AlchemyError(f"the folder {str(folder)!r} has the name of no label", hint=hint)
         label = known.single(folder.name)
-        for file in files_below(folder):
+        for file in _files_below(folder):
             if file.suffix.lower() in self.suffixes:
                 yield {**label, "file": str(file)}
 
-    def _sound(self, samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        trouble = [self._trouble(sample["file"]) for sample in samples]
-        damaged = [text for text in trouble if text]
+    def _sound(self, samples: list[Sample]) -> list[Sample]:
+        """The samples whose images can be opened."""
+        sound, damaged = [], []
+        for sample in samples:
+            try:
+                self._image(sample["file"])
+                sound.append(sample)
+            except AlchemyError as error:
+                damaged.append(error.problem.message)
         if damaged:
             logger.warning("{}: {} images were skipped, the first: {}", self.path, len(damaged), damaged[0])
-        return [sample for sample, text in zip(samples, trouble, strict=True) if not text]
+        return sound
 
-    def _trouble(self, file: str) -> str:
-        """Why an image cannot be had; nothing when it can."""
-        try:
-            self._image(file)
-        except AlchemyError as error:
-            return error.problem.message
-        return ""
-
-    def _image(self, file: str) -> Any:
+    def _image(self, file: str) -> np.ndarray:
         pillow = _pillow(file)
         try:
             with pillow.open(file) as opened:
@@ -94,10 +90,13 @@ class ImageFolder(LstDataPipeline):
             hint = 'mend or remove it, or set bad = "skip"'
             raise AlchemyError(f"{file!r} is not a readable image: {error}", hint=hint) from error
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index: int) -> Sample:
         sample = self.samples[index]
         image = self._image(sample["file"])
         return {"image": scaled(image) if self.scale else image, **sample}
+
+    def __len__(self) -> int:
+        return len(self.samples)
 
     def where(self, index: int) -> str:
         return str(self.samples[index]["file"])
@@ -106,18 +105,16 @@ class ImageFolder(LstDataPipeline):
 def _folders_in(path: str) -> list[Path]:
     """The folders of a folder, by name; those that begin with a point are not meant."""
     if not Path(path).is_dir():
-        raise AlchemyError(
-            f"there is no folder {path!r}", hint="relative paths are seen from the folder that you run in"
-        )
+        hint = "relative paths are seen from the folder that you run in"
+        raise AlchemyError(f"there is no folder {path!r}", hint=hint)
     found = sorted(folder for folder in Path(path).iterdir() if folder.is_dir() and not folder.name.startswith("."))
     if not found:
-        raise AlchemyError(
-            f"{path!r} has no folders in it", hint="the images of each label are in a folder of its name"
-        )
+        hint = "the images of each label are in a folder of its name"
+        raise AlchemyError(f"{path!r} has no folders in it", hint=hint)
     return found
 
 
-def files_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+def _files_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
     """All files at any depth, by name, but hidden ones; links to folders are followed, and not in circles."""
     above |= {folder.resolve()}
     for entry in sorted(folder.iterdir()):
@@ -126,7 +123,7 @@ def files_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[
         if not entry.is_dir():
             yield entry
         elif entry.resolve() not in above:
-            yield from files_below(entry, above)
+            yield from _files_below(entry, above)
 
 
 def _pillow(path: str) -> Any:

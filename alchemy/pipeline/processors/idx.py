@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from alchemy.data.files import check_file, open_bytes, readable
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.processors.labels import keep, read_labels
-from alchemy.pipeline.processors.samples import declare
+from alchemy.pipeline.processors.labels import keep_labels, read_labels
+from alchemy.pipeline.processors.samples import Sample, fields_of
 
 DTYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 CUT = "the file is cut or damaged: fetch it again"
@@ -36,12 +35,12 @@ class IdxImages(LstDataPipeline):
         self.images = _read_idx(path)
         if not len(self.images):
             raise AlchemyError(f"IdxImages finds no samples in {path}")
-        self.labels = list(read_labels(labels).names)
+        self.labels = read_labels(labels).names
         self.targets = self._targets(label_path) if label_path else [{}] * len(self.images)
-        declare(self, self[0])
-        keep(self.labels, "label_id")
+        self.gives = fields_of(self[0])
+        keep_labels(self.labels, "label_id")
 
-    def _targets(self, path: str) -> list[dict[str, Any]]:
+    def _targets(self, path: str) -> list[Sample]:
         found = _read_idx(path)
         if found.ndim != 1 or len(found) != len(self.images):
             text = f"{len(self.images)} images, but labels of the shape {list(found.shape)}"
@@ -55,7 +54,7 @@ class IdxImages(LstDataPipeline):
         fields = {n: {"label": self.labels[n], "label_id": n} if self.labels else {"label_id": n} for n in numbers}
         return [fields[number] for number in found.tolist()]
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index: int) -> Sample:
         image = self.images[index]
         return {"image": scaled(image) if self.scale else image, **self.targets[index]}
 
@@ -66,7 +65,7 @@ class IdxImages(LstDataPipeline):
         return f"{self.path} item {range(len(self))[index]}"
 
 
-def _read_idx(path: str | Path) -> np.ndarray[Any, Any]:
+def _read_idx(path: str | Path) -> np.ndarray:
     """The array in an idx file: two zero bytes, a type, the number of axes, their lengths, the numbers."""
     path = check_file(path)
     with readable(path, 1), open_bytes(path) as file:
@@ -89,7 +88,7 @@ def _read_idx(path: str | Path) -> np.ndarray[Any, Any]:
     return array.astype(dtype.newbyteorder("="), copy=False)
 
 
-def scaled(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def scaled(image: np.ndarray) -> np.ndarray:
     """Float32 from 0 to 1, the channel in front: what convolutions take."""
     if image.dtype.kind not in "bu" or image.ndim not in (2, 3):
         text = f"scale = true needs bytes or other numbers from 0 up, of a height and a width, not {image.dtype}"

@@ -16,56 +16,49 @@ from alchemy.data.files import check_file, read_lines
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.files import write_atomic
 from alchemy.pipeline.openers import BadRow
-from alchemy.pipeline.processors.samples import in_short, shown
+from alchemy.pipeline.processors.samples import in_short, shorten
 from alchemy.records.labels import labels_file, read_names
 
 
-class AnyLabel:
-    """No list of labels was given: every label is taken as it is, and has no number."""
+class LabelNames:
+    """The labels of a data set; the number of a label is its place. With `by = "index"` the files have these numbers.
 
-    names: Sequence[str] = ()
+    Without a list every label is taken as it is, and has no number.
+    """
 
-    def single(self, cell: Any) -> dict[str, Any]:
-        return {"label": name_of(cell)}
-
-    def several(self, cells: Sequence[Any]) -> dict[str, Any]:
-        return {"labels": [name_of(cell) for cell in cells]}
-
-    def numbers(self, field: str, names: Sequence[str]) -> dict[str, list[int]]:
-        """No field: without a list there are no numbers."""
-        return {}
-
-
-class Labels:
-    """A list of labels; the number of a label is its place. With `by = "index"` the files have these numbers."""
-
-    def __init__(self, names: Sequence[str], by: str = "name") -> None:
+    def __init__(self, names: Sequence[str] = (), by: str = "name") -> None:
         self.names, self.by = list(names), by
         self.index = {name: number for number, name in enumerate(names)}
         self.written = {str(number): number for number in range(len(names))} if by == "index" else self.index
 
-    def number(self, cell: Any) -> int:
+    def number(self, cell: object) -> int:
         text = name_of(cell)
         if text in self.written:
             return self.written[text]
         if self.by == "index":
-            raise BadRow(f"label {shown(text)} is not an index from 0 to {len(self.names) - 1}")
-        raise BadRow(f"there is no label {shown(text)}, expected {in_short(self.names)}{self._hint(text)}")
+            raise BadRow(f"label {shorten(text)} is not an index from 0 to {len(self.names) - 1}")
+        raise BadRow(f"there is no label {shorten(text)}, expected {in_short(self.names)}{self._hint(text)}")
 
-    def single(self, cell: Any) -> dict[str, Any]:
+    def single(self, cell: object) -> dict[str, Any]:
+        if not self.names:
+            return {"label": name_of(cell)}
         number = self.number(cell)
         return {"label": self.names[number], "label_id": number}
 
-    def several(self, cells: Sequence[Any]) -> dict[str, Any]:
-        numbers = [self.number(cell) for cell in cells]
+    def several(self, cells: Sequence[object]) -> dict[str, Any]:
+        if not self.names:
+            return {"labels": list(map(name_of, cells))}
+        numbers = list(map(self.number, cells))
         return {"labels": [self.names[number] for number in numbers], "label_ids": numbers}
 
     def numbers(self, field: str, names: Sequence[str]) -> dict[str, list[int]]:
-        """A field with the numbers of many labels."""
+        """A field with the numbers of many labels; no field where there are no numbers."""
+        if not self.names:
+            return {}
         try:
             return {field: [self.index[name] for name in names]}
         except KeyError:
-            return {field: [self.number(name) for name in names]}  # tells what is wrong
+            return {field: list(map(self.number, names))}  # tells what is wrong
 
     def _hint(self, text: str) -> str:
         if text.isdecimal():
@@ -74,10 +67,10 @@ class Labels:
         return f"; {near}" if near else ""
 
 
-def read_labels(labels: list[str] | str | None, by: str = "name", *, what: str = "labels") -> Labels | AnyLabel:
+def read_labels(labels: list[str] | str | None, by: str = "name", *, what: str = "labels") -> LabelNames:
     """The labels of a list, or of a file: one a line, or JSON as a record keeps it."""
     if labels is None:
-        return AnyLabel()
+        return LabelNames()
     if isinstance(labels, str | Path):
         file = check_file(labels)
         labels = _names_in(file) if file.suffix != ".json" else read_names(file)
@@ -89,10 +82,10 @@ def read_labels(labels: list[str] | str | None, by: str = "name", *, what: str =
         twice = next((name for name in names if name and names.count(name) > 1), None)
         empty = f"{what} has an empty name" if names else f"{what} is an empty list"
         raise AlchemyError(empty if twice is None else f"{what} has {twice!r} twice")
-    return Labels(names, by)
+    return LabelNames(names, by)
 
 
-def keep(names: Sequence[str], field: str) -> None:
+def keep_labels(names: Sequence[str], field: str) -> None:
     """Puts the names that the numbers of a field stand for into the record of the current run."""
     record = sym_tbl().record_dir
     if record is None or not names:
@@ -106,23 +99,23 @@ def keep(names: Sequence[str], field: str) -> None:
         logger.warning(text, field, in_short(names), file, in_short(there))
 
 
-def name_of(cell: Any) -> str:
+def name_of(cell: object) -> str:
     """A label as text: what csv has, and JSON may have."""
     if isinstance(cell, bool) or not isinstance(cell, str | int):
-        raise BadRow(f"the label is {shown(cell)}, expected a text")
+        raise BadRow(f"the label is {shorten(cell)}, expected a text")
     if not (name := str(cell).strip()):
         raise BadRow("the label is empty")
     return name
 
 
-def number_of(cell: Any) -> float:
+def target_of(cell: Any) -> float:
     """The target of a regression."""
     try:
         number = math.nan if isinstance(cell, bool) else float(cell)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise BadRow(f"the label is {shown(cell)}, expected a finite number")
+        raise BadRow(f"the label is {shorten(cell)}, expected a finite number")
     return number
 
 
@@ -136,7 +129,7 @@ def hot(label_ids: Sequence[int], *, size: int) -> list[float]:
         isinstance(number, Integral) and not isinstance(number, bool) and 0 <= number < size for number in label_ids
     )
     if not whole:
-        text = f"hot: the labels are {shown(label_ids)}, expected a list of whole numbers from 0 to {size - 1}"
+        text = f"hot: the labels are {shorten(label_ids)}, expected a list of whole numbers from 0 to {size - 1}"
         raise AlchemyError(text, hint="give the field of the numbers, and the number of labels as size")
     chosen = set(label_ids)
     return [float(number in chosen) for number in range(size)]

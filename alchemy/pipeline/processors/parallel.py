@@ -11,32 +11,18 @@ from alchemy.constraints import Sign
 from alchemy.data.files import check_file
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow
-from alchemy.pipeline.processors.samples import (
-    Rows,
-    count_of,
-    fill,
-    is_blank,
-    lines_of,
-    sample_of,
-    shown,
-    take,
-    tried,
-    where_of,
-)
-from alchemy.pipeline.processors.tables import Layout, Table, open_table
+from alchemy.pipeline.openers import BadRow, Rows
+from alchemy.pipeline.processors.samples import FromFiles, is_blank, lines_of, shorten, tried
+from alchemy.pipeline.processors.tables import OpenTable, TableFormat, open_table
 
 
 @DataPipeline.register()
-class ParallelText(LstDataPipeline):
+class ParallelText(FromFiles, LstDataPipeline):
     """Files that belong together line by line, `path = ["train.en", "train.de"]`, or one table with a column a side.
 
     A sample has a text for each of `names`. The sides must have equally many lines. An empty side makes a row bad
     unless `empty = true`. Without `columns` the sides are the columns of these `names`, or else the first ones.
     """
-
-    begins = True
-    __getitem__, __len__, where = sample_of, count_of, where_of
 
     def __init__(
         self,
@@ -55,12 +41,12 @@ class ParallelText(LstDataPipeline):
         self.path, self.names, self.columns, self.empty, self.encoding = path, names, columns, empty, encoding
         if isinstance(path, list):
             files = [check_file(file) for file in path]
-            take(self, files[:1], lambda _: tried(aligned(files, encoding), self._sample), bad)
+            self.fill(files[0], lambda _: tried(_aligned(files, encoding), self._sample), bad)
         else:
-            layout = Layout(format, delimiter, encoding=encoding)
-            fill(self, path, lambda file: self._table(*self._opened(file, layout, header)), bad)
+            layout = TableFormat(format, delimiter, encoding=encoding)
+            self.fill(path, lambda file: self._table(*self._opened(file, layout, header)), bad)
 
-    def _opened(self, path: Path, layout: Layout, header: bool | None) -> tuple[Table, Sequence[str | int]]:
+    def _opened(self, path: Path, layout: TableFormat, header: bool | None) -> tuple[OpenTable, Sequence[str | int]]:
         """A table, and which of its columns are the sides."""
         if self.columns:
             named = not all(isinstance(place, int) for place in self.columns)
@@ -73,20 +59,20 @@ class ParallelText(LstDataPipeline):
             raise AlchemyError(f"there are no columns {' and '.join(self.names)}", where=f"{path}:1", hint=hint)
         return open_table(path, replace(layout, header=bool(header))), range(len(self.names))
 
-    def _table(self, table: Table, places: Sequence[str | int]) -> Rows:
+    def _table(self, table: OpenTable, places: Sequence[str | int]) -> Rows:
         cells = [table.cell(place) for place in places]
         return tried(table.rows, lambda row: self._sample([cell(row) for cell in cells]))
 
     def _sample(self, texts: Sequence[Any]) -> dict[str, Any]:
         for name, text in zip(self.names, texts, strict=True):
             if not isinstance(text, str):
-                raise BadRow(f"the {name} is {shown(text)}, expected a text")
+                raise BadRow(f"the {name} is {shorten(text)}, expected a text")
             if not self.empty and is_blank(text):
                 raise BadRow(f"the {name} is empty; where that is meant, set empty = true")
         return dict(zip(self.names, texts, strict=True))
 
 
-def aligned(files: list[Path], encoding: str) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _aligned(files: list[Path], encoding: str) -> Iterator[tuple[int, tuple[str, ...]]]:
     """`(line, texts)` of files side by side; where one ends before the others no row can be trusted."""
     sides = [lines_of(file, encoding) for file in files]
     counts = [len(side) for side in sides]

@@ -9,15 +9,15 @@ from typing import Annotated, Any, Literal
 
 from alchemy.constraints import Distinct, NotEmpty, Sign
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow
+from alchemy.pipeline.openers import BadRow, Rows
 from alchemy.pipeline.processors.classification import label_fields, text_field
-from alchemy.pipeline.processors.labels import keep, read_labels
-from alchemy.pipeline.processors.samples import Rows, count_of, fill, sample_of, tried, where_of
-from alchemy.pipeline.processors.tables import Layout, open_table
+from alchemy.pipeline.processors.labels import keep_labels, read_labels
+from alchemy.pipeline.processors.samples import FromFiles, tried
+from alchemy.pipeline.processors.tables import TableFormat, open_table
 
 
 @DataPipeline.register()
-class Relation(LstDataPipeline):
+class Relation(FromFiles, LstDataPipeline):
     """Rows of a label and a text such as `The <e1> company </e1> makes <e2> chairs </e2>.`, as SemEval-2010 has them.
 
     A sample has `text` without the marks, its words as `tokens`, for each mark `e1` and `e2` the characters
@@ -25,9 +25,6 @@ class Relation(LstDataPipeline):
     `indicators = ["$", "#"]` leaves one of these words on both sides of what was marked. `tokens = "characters"` is for
     Chinese and the like: every character but a blank is a token, and an indicator is one.
     """
-
-    begins = True
-    __getitem__, __len__, where = sample_of, count_of, where_of
 
     def __init__(
         self,
@@ -50,11 +47,11 @@ class Relation(LstDataPipeline):
         self.path, self.label, self.text = path, label, text
         self.marked = Marks(marks, indicators, tokens)
         self.known = read_labels(labels, label_by)
-        self.labels = list(self.known.names)
+        self.labels = self.known.names
         header = not isinstance(text, int) if header is None else header
-        self.layout = Layout(format, delimiter, header=header, encoding=encoding)
-        fill(self, path, self._read, bad)
-        keep(self.labels, "label_id")
+        self.layout = TableFormat(format, delimiter, header=header, encoding=encoding)
+        self.fill(path, self._read, bad)
+        keep_labels(self.labels, "label_id")
 
     def _read(self, path: Path) -> Rows:
         table = open_table(path, self.layout)

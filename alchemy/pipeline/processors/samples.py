@@ -5,105 +5,85 @@ from __future__ import annotations
 import reprlib
 import unicodedata
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from alchemy.data.files import expand, open_text, readable
 from alchemy.errors import AlchemyError
-from alchemy.pipeline.openers import BadRow, good
+from alchemy.pipeline.openers import BadRow, Rows, good_rows
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxlong = _repr.maxother = 80
-Rows = Iterable[tuple[int, Any]]  # each with its line; a BadRow stands for one that is not well formed
+Sample = dict[str, Any]
 
 
-def sample_of(self: Any, index: int) -> Any:
-    """The `__getitem__` of a pipe that holds its samples."""
-    return self.samples[index]
+class FromFiles:
+    """The samples of files, and file and line of each; stands before LstDataPipeline among the bases of a processor."""
+
+    begins: ClassVar[bool] = True
+    samples: list[Sample]
+    gives: Mapping[str, str] | None
+
+    def fill(self, path: str | Path | list[str], read: Callable[[Path], Rows], bad: str) -> None:
+        """Reads the samples of the files one after the other, and declares the fields that they have."""
+        files, ends = expand(path), []
+        samples: list[Sample] = []
+        lines: list[int] = []
+        for file in files:
+            begin = len(samples)
+            for line, sample in good_rows(file, read(file), bad):
+                samples.append(sample)
+                lines.append(line)
+            ends.append(len(samples))
+            if begin < len(samples):
+                _check_alike(samples[0], samples[begin], f"{file}:{lines[begin]}")
+        self.samples, self.gives = checked_samples(self, samples, files), fields_of(samples[0])
+        # numbers only, as there may be millions
+        self._files, self._ends, self._lines = list(map(str, files)), ends, np.array(lines, np.uint32)
+
+    def __getitem__(self, index: int) -> Sample:
+        return self.samples[index]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def where(self, index: int) -> str:
+        """The file and the line of a sample."""
+        index = range(len(self))[index]
+        return f"{self._files[bisect(self._ends, index)]}:{self._lines[index]}"
 
 
-def count_of(self: Any) -> int:
-    """The `__len__` of a pipe that holds its samples."""
-    return len(self.samples)
-
-
-def where_of(self: Any, index: int) -> str:
-    """The `where` of a pipe that holds its samples: file and line of one."""
-    return self.origin.of(index)
-
-
-class _Origin:
-    """The file and the line of each sample: numbers only, as there may be millions."""
-
-    def __init__(self, files: Sequence[Any], lines: Sequence[Sequence[int]]) -> None:
-        self.files = [str(file) for file in files]
-        self.ends = list(accumulate(map(len, lines)))
-        self.lines = np.array([line for each in lines for line in each], np.uint32)
-
-    def of(self, index: int) -> str:
-        index = range(len(self.lines))[index]
-        return f"{self.files[bisect(self.ends, index)]}:{self.lines[index]}"
-
-
-def fill(pipe: Any, path: Any, read: Callable[[Path], Rows], bad: str) -> None:
-    """Reads the samples of a pipe from its files, and declares the fields that they have."""
-    take(pipe, expand(path), read, bad)
-
-
-def take(pipe: Any, files: Sequence[Path], read: Callable[[Path], Rows], bad: str) -> None:
-    """As `fill`, for files that are known: one after the other."""
-    samples: list[Any] = []
-    lines: list[list[int]] = []
-    for file in files:
-        lines.append([])
-        for line, sample in good(file, _numbered(read(file)), bad):
-            lines[-1].append(line)
-            samples.append(sample)
-        _check_alike(samples, file, lines[-1])
-    hold(pipe, samples, files)
-    pipe.origin = _Origin(files, lines)
-
-
-def _check_alike(samples: list[Any], file: Path, lines: list[int]) -> None:
-    """The samples of a file have the fields that those of the files before have, as labels."""
-    own, others = set(samples[-len(lines)] if lines else ()), set(samples[0] if samples else ())
-    if lines and own != others:
-        more, fewer = ", ".join(sorted(own - others)) or "nothing", ", ".join(sorted(others - own)) or "nothing"
-        hint = "read files of different kinds with pipes of their own"
-        raise AlchemyError(
-            f"unlike the first file it has {more} and lacks {fewer}", where=f"{file}:{lines[0]}", hint=hint
-        )
-
-
-def _numbered(rows: Rows) -> Rows:
-    return ((line, row if isinstance(row, BadRow) else (line, row)) for line, row in rows)
-
-
-def hold(pipe: Any, samples: list[Any], files: Iterable[Any]) -> None:
-    """Gives a pipe its samples; a pipe without any is an error here, not in the middle of a training."""
+def checked_samples(pipe: object, samples: list[Sample], files: Iterable[object]) -> list[Sample]:
+    """The samples; a pipe without any is an error here, not in the middle of a training."""
     if not samples:
         named = ", ".join(map(str, files)) or "an empty list of files"
         raise AlchemyError(f"{type(pipe).__name__} finds no samples in {named}", hint="is the file empty?")
-    pipe.samples = samples
-    declare(pipe, samples[0])
+    return samples
 
 
-def declare(pipe: Any, sample: dict[str, Any]) -> None:
-    """Lets a pipe say what it gives: which fields there are depends on its file."""
-    pipe.gives = {name: type(value).__name__ for name, value in sample.items()}
+def fields_of(sample: Mapping[str, object]) -> dict[str, str]:
+    """What a pipe gives: which fields there are depends on its file."""
+    return {name: type(value).__name__ for name, value in sample.items()}
 
 
-def tried(rows: Rows, convert: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
+def _check_alike(first: Sample, sample: Sample, where: str) -> None:
+    """The samples of a file have the fields that those of the files before have, as labels."""
+    if sample.keys() != first.keys():
+        more, fewer = sorted(sample.keys() - first.keys()), sorted(first.keys() - sample.keys())
+        text = f"unlike the first file it has {in_short(more) or 'nothing'} and lacks {in_short(fewer) or 'nothing'}"
+        raise AlchemyError(text, where=where, hint="read files of different kinds with pipes of their own")
+
+
+def tried(rows: Rows, convert: Callable[[Any], Sample]) -> Iterator[tuple[int, Any]]:
     """Rows turned into samples; a BadRow that is raised on the way stands in the place of its row."""
     for line, row in rows:
         try:
             yield line, row if isinstance(row, BadRow) else convert(row)
         except BadRow as error:
-            yield line, error
+            yield line + error.below, error
 
 
 def lines_of(path: Path, encoding: str) -> list[str]:
@@ -125,7 +105,7 @@ def is_blank(text: str) -> bool:
     return all(sign.isspace() or unicodedata.category(sign) in ("Cf", "Cc") for sign in text)
 
 
-def shown(value: Any) -> str:
+def shorten(value: object) -> str:
     """A cell in a message, cut in the middle: it may be a whole book that stands in the wrong column."""
     return _repr.repr(value)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline.openers import BadRow
-from alchemy.pipeline.processors.samples import shown
+from alchemy.pipeline.processors.samples import shorten
 
 # the letters of (first, inner, last, only) of a span
 LETTERS = {"BIO": "BIIB", "IOB1": "IIII", "BIOES": "BIES", "BMES": "BMES", "BILOU": "BILU"}
@@ -21,7 +21,7 @@ PLAIN = {
 
 
 class Scheme:
-    """One scheme, with what it has learned of the tags it was shown: verdicts are looked up, not found again.
+    """One scheme, with what it has learned of the tags it was shorten: verdicts are looked up, not found again.
 
     >>> Scheme("BIO").spans(["B-PER", "I-PER", "O", "B-LOC"])
     [[0, 2, 'PER'], [3, 4, 'LOC']]
@@ -43,7 +43,7 @@ class Scheme:
         if tag not in self.known:
             letter, _, kind = tag.partition("-")
             if letter not in PLAIN[self.name] or not kind:
-                raise BadRow(f"the tag {shown(tag)} is not of the scheme {self.name}, expected {self._expected()}")
+                raise BadRow(f"the tag {shorten(tag)} is not of the scheme {self.name}, expected {self._expected()}")
             self.known[tag] = PLAIN[self.name][letter], kind
         return self.known[tag]
 
@@ -94,6 +94,10 @@ class Scheme:
             tags[start:end] = [f"{letter}-{kind}" for letter in letters]
             before = (start, end, kind)
         return tags
+
+    def in_bioes(self, tags: Sequence[str]) -> list[str]:
+        """The same spans in tags of BIOES, as scores read them."""
+        return Scheme("BIOES").tags(self.spans(tags), len(tags))
 
     def all_tags(self, types: Sequence[str]) -> list[str]:
         """Every tag that there can be: `O` first, then those of each type."""

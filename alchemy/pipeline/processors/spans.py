@@ -6,25 +6,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow
+from alchemy.pipeline.openers import BadRow, Rows
 from alchemy.pipeline.processors.classification import text_field
-from alchemy.pipeline.processors.labels import keep, name_of, read_labels
-from alchemy.pipeline.processors.samples import Rows, count_of, fill, sample_of, shown, tried, where_of
+from alchemy.pipeline.processors.labels import keep_labels, name_of, read_labels
+from alchemy.pipeline.processors.samples import FromFiles, shorten, tried
 from alchemy.pipeline.processors.schemes import Scheme
-from alchemy.pipeline.processors.tables import Layout, open_table
+from alchemy.pipeline.processors.tables import TableFormat, open_table
 
 
 @DataPipeline.register()
-class Spans(LstDataPipeline):
+class Spans(FromFiles, LstDataPipeline):
     """Lines such as `{"text": "..", "spans": [[0, 2, "PER"]]}`; a span may also be `{"start", "end", "label"}`.
 
     A sample has `text`, `spans` as `[start, end, label]` in characters, the end not included, and `label_ids`, one for
     each span, when `labels` is given. `scheme` adds the characters as `tokens` and their `tags`; spans may then not
     overlap.
     """
-
-    begins = True
-    __getitem__, __len__, where = sample_of, count_of, where_of
 
     def __init__(
         self,
@@ -40,22 +37,22 @@ class Spans(LstDataPipeline):
         super().__init__()
         self.path, self.text, self.spans, self.scheme, self.encoding = path, text, spans, scheme, encoding
         self.known = read_labels(labels)
-        self.labels = list(self.known.names)
+        self.labels = self.known.names
         self.target = Scheme(scheme) if scheme else None
         all_tags = self.target.all_tags(self.labels) if self.target and self.labels else None
         self.tags = read_labels(all_tags)
-        fill(self, path, self._read, bad)
-        keep(self.labels, "label_ids")
-        keep(self.tags.names, "tag_ids")
+        self.fill(path, self._read, bad)
+        keep_labels(self.labels, "label_ids")
+        keep_labels(self.tags.names, "tag_ids")
 
     def _read(self, path: Path) -> Rows:
-        table = open_table(path, Layout("jsonl", encoding=self.encoding))
+        table = open_table(path, TableFormat("jsonl", encoding=self.encoding))
         text, spans = text_field("text", table.cell(self.text)), table.cell(self.spans)
         return tried(table.rows, lambda row: self._sample(text(row)["text"], spans(row)))
 
-    def _sample(self, text: str, listed: Any) -> dict[str, Any]:
+    def _sample(self, text: str, listed: object) -> dict[str, Any]:
         if not isinstance(listed, list):
-            raise BadRow(f"the spans are {shown(listed)}, expected a list [[start, end, label], ..]")
+            raise BadRow(f"the spans are {shorten(listed)}, expected a list [[start, end, label], ..]")
         spans = [_span_of(item, len(text)) for item in listed]
         sample = {"text": text, "spans": spans, **self.known.numbers("label_ids", [span[2] for span in spans])}
         if self.target is None:
@@ -64,13 +61,13 @@ class Spans(LstDataPipeline):
         return sample | {"tokens": list(text), "tags": tags} | self.tags.numbers("tag_ids", tags)
 
 
-def _span_of(item: Any, length: int) -> list[Any]:
+def _span_of(item: object, length: int) -> list[Any]:
     """A span as `[start, end, label]`, inside a text of some length."""
     if isinstance(item, dict):
         item = [item.get(key) for key in ("start", "end", "label")]
     if not isinstance(item, list) or len(item) != 3 or not all(type(number) is int for number in item[:2]):
-        raise BadRow(f"the span {shown(item)} is not [start, end, label]")
+        raise BadRow(f"the span {shorten(item)} is not [start, end, label]")
     start, end, label = item
     if not 0 <= start < end <= length:
-        raise BadRow(f"the span {shown(item)} does not lie in the text, which has {length} characters")
+        raise BadRow(f"the span {shorten(item)} does not lie in the text, which has {length} characters")
     return [start, end, name_of(label)]

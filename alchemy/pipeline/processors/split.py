@@ -7,7 +7,7 @@ from typing import Any
 
 from alchemy.data.files import check_file, read_lines
 from alchemy.errors import AlchemyError
-from alchemy.pipeline import DataPipeline, LstDataPipeline
+from alchemy.pipeline import DataPipeline, LstDataPipeline, where_in
 from alchemy.pipeline.itr import field_of
 from alchemy.pipeline.lst import check_list
 
@@ -51,8 +51,7 @@ class SplitById(LstDataPipeline):
         return len(self.kept)
 
     def where(self, index: int) -> str:
-        ask = getattr(self.datapipe, "where", "sample {}".format)
-        return ask(self.kept[index])
+        return where_in(self.datapipe, self.kept[index])
 
 
 def _read_ids(path: str) -> dict[str, int]:

@@ -10,14 +10,14 @@ from typing import Any
 
 from alchemy.data.files import COMPRESSED
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.pipeline.openers import BadRow, csv_rows, json_rows
-from alchemy.pipeline.processors.samples import Rows, in_short, lines_of
+from alchemy.pipeline.openers import BadRow, Rows, csv_rows, json_rows
+from alchemy.pipeline.processors.samples import in_short, lines_of
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableFormat:
     """How a table is written; what is left open follows from the ending of the file and from how columns are named."""
 
     format: str = ""
@@ -40,7 +40,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Table:
+class OpenTable:
     """A file that is being read: its rows, and the names of its columns, as far as they are known.
 
     Rows are lists of cells, or, where they are `keyed`, dicts.
@@ -56,32 +56,28 @@ class Table:
 
     def cell(self, column: str | int) -> Callable[[Any], Any]:
         """What takes the cell of a column out of a row."""
+        names, where = self.names or [], f"{self.path}:1"
         if isinstance(column, int) and self.keyed and self.names:
-            hint = f"name one of {in_short(self.names)}"
-            raise AlchemyError(
-                f"the rows are objects, which have no column {column}", where=f"{self.path}:1", hint=hint
-            )
-        if not self.has(column) and (self.names or not self.keyed):
-            names = self.names or []
-            offer = did_you_mean(str(column), names)
-            hint = offer or (
-                f"it has {in_short(names)}" if names else "it has no header: give the number of the column"
-            )
-            raise AlchemyError(f"there is no column {column!r}", where=f"{self.path}:1", hint=hint)
-        if isinstance(column, str) and (self.names or []).count(column) > 1:
-            raise AlchemyError(f"there are two columns {column!r}", where=f"{self.path}:1", hint="give its number")
-        key = column if self.keyed or isinstance(column, int) else (self.names or []).index(column)
+            text, hint = f"the rows are objects, which have no column {column}", f"name one of {in_short(self.names)}"
+            raise AlchemyError(text, where=where, hint=hint)
+        if not self.has(column) and (names or not self.keyed):
+            there = f"it has {in_short(names)}" if names else "it has no header: give the number of the column"
+            hint = did_you_mean(str(column), names) or there
+            raise AlchemyError(f"there is no column {column!r}", where=where, hint=hint)
+        if isinstance(column, str) and names.count(column) > 1:
+            raise AlchemyError(f"there are two columns {column!r}", where=where, hint="give its number")
+        key = column if self.keyed or isinstance(column, int) else names.index(column)
         return lambda row: _cell(row, key)
 
 
-def open_table(path: Path, layout: Layout) -> Table:
+def open_table(path: Path, layout: TableFormat) -> OpenTable:
     """A file as a table; the rows are read while they are asked for."""
     match layout.format_of(path):
         case "jsonl":
             first, rows = _peeked(json_rows(path, layout.encoding), dict)
-            return Table(path, _objects(rows), None if first is None else list(first), keyed=True)
+            return OpenTable(path, _objects(rows), None if first is None else list(first), keyed=True)
         case "label text":
-            return Table(path, _label_text(path, layout.encoding), ["label", "text"])
+            return OpenTable(path, _label_text(path, layout.encoding), ["label", "text"])
         case "tsv":  # marks of quotation are text there, unless one is named
             cells = csv_rows(path, layout.delimiter or "\t", layout.quote or "", layout.encoding)
         case _:
@@ -89,10 +85,10 @@ def open_table(path: Path, layout: Layout) -> Table:
             cells = csv_rows(path, layout.delimiter or ",", quote, layout.encoding)
     first, rows = _peeked(cells)
     if first is None:
-        return Table(path, rows, keyed=True)  # empty: no column can be missed
+        return OpenTable(path, rows, keyed=True)  # empty: no column can be missed
     if isinstance(first, BadRow):
         raise AlchemyError(str(first), where=f"{path}:1", hint="the first row says how many cells the others have")
-    return Table(path, _even(rows, len(first), layout.header), first if layout.header else None)
+    return OpenTable(path, _even(rows, len(first), layout.header), first if layout.header else None)
 
 
 def _peeked(rows: Iterator[tuple[int, Any]], kind: type = object) -> tuple[Any, Iterator[tuple[int, Any]]]:

@@ -11,22 +11,14 @@ from loguru import logger
 
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow
-from alchemy.pipeline.processors.labels import keep, read_labels
-from alchemy.pipeline.processors.samples import Rows, count_of, fill, in_short, lines_of, sample_of, where_of
+from alchemy.pipeline.openers import BadRow, Rows
+from alchemy.pipeline.processors.labels import keep_labels, read_labels
+from alchemy.pipeline.processors.samples import FromFiles, in_short, lines_of, tried
 from alchemy.pipeline.processors.schemes import Scheme
 
 
-class BadLine(BadRow):
-    """A line of a sentence, counted from its first, that makes the whole sentence a bad row."""
-
-    def __init__(self, place: int, text: str) -> None:
-        super().__init__(text)
-        self.place = place
-
-
 @DataPipeline.register()
-class Tagging(LstDataPipeline):
+class Tagging(FromFiles, LstDataPipeline):
     """Files of lines `token tag`, with an empty line between sentences: CoNLL and its like.
 
     A sample has `tokens`, `tags`, `tag_ids` where the tags are known (by `types`, from which a scheme makes its tags,
@@ -35,9 +27,6 @@ class Tagging(LstDataPipeline):
     what becomes of a tag inside a span that never began: `"drop"`, it belongs to no span; `"begin"`, it begins one, as
     conlleval counts. Then they are counted in the log, and `tags` stay as they are unless `to` is given.
     """
-
-    begins = True
-    __getitem__, __len__, where = sample_of, count_of, where_of
 
     def __init__(
         self,
@@ -63,11 +52,11 @@ class Tagging(LstDataPipeline):
         self.target = Scheme(to) if to else None
         self.types = read_labels(types, what="types").names
         self.known = read_labels(self._tag_list(tags), what="tags")
-        self.tags = list(self.known.names)
+        self.tags = self.known.names
         self.seen: set[str] = set()
         self.broken: list[str] = []
-        fill(self, path, self._read, bad)
-        keep(self.tags, "tag_ids")
+        self.fill(path, self._read, bad)
+        keep_labels(self.tags, "tag_ids")
         if self.broken:
             text = "{} tags break the rules of {}, the first at {}"
             logger.warning(text, len(self.broken), scheme, self.broken[0])
@@ -77,35 +66,31 @@ class Tagging(LstDataPipeline):
         return scheme.all_tags(self.types) if self.types and scheme else tags
 
     def _read(self, path: Path) -> Rows:
-        width = 0
         listed = lines_of(path, self.encoding)
         strange = next((number for number, line in enumerate(listed, 1) if "\r" in line.rstrip("\r")), 0)
         if strange:
             hint = "a carriage return alone ends no line: write the file with line ends of Unix or Windows"
             raise AlchemyError("there is a carriage return inside a line", where=f"{path}:{strange}", hint=hint)
-        for first, lines in sentences(listed):
-            width = width or self._width(path, first, lines[0])
-            try:
-                yield first, self._sample(path, first, lines, width)
-            except BadRow as error:
-                yield first + getattr(error, "place", 0), error
+        rows = list(_sentences(listed))
+        width = self._width(f"{path}:{rows[0][0]}", rows[0][1][0]) if rows else 0
+        return tried(
+            ((first, (first, lines)) for first, lines in rows), lambda row: self._sample(path, row[0], row[1], width)
+        )
 
     def _cells(self, line: str) -> list[str]:
         if not self.delimiter:
             return line.split()
         return [cell.strip() or cell for cell in line.split(self.delimiter)]  # a token may be a blank
 
-    def _width(self, path: Path, number: int, line: str) -> int:
+    def _width(self, where: str, line: str) -> int:
         """The number of columns, which the first line tells."""
         width = len(self._cells(line))
         for name, column in {"token": self.token, **({"tag": self.tag} if self.tagged else {})}.items():
             if not -width <= column < width:
-                raise AlchemyError(
-                    f"there is no column {column} for {name}, the line has {width}", where=f"{path}:{number}"
-                )
+                raise AlchemyError(f"there is no column {column} for {name}, the line has {width}", where=where)
         if self.tagged and self.token % width == self.tag % width:
             hint = "give the delimiter, or tagged = false for a file without tags"
-            raise AlchemyError("token and tag are the same column", where=f"{path}:{number}", hint=hint)
+            raise AlchemyError("token and tag are the same column", where=where, hint=hint)
         return width
 
     def _sample(self, path: Path, first: int, lines: list[str], width: int) -> dict[str, Any]:
@@ -113,7 +98,7 @@ class Tagging(LstDataPipeline):
         uneven = next((place for place, row in enumerate(rows) if len(row) != width), None)
         if uneven is not None:
             hint = "" if self.delimiter else "; where a token may be blank, give the delimiter"
-            raise BadLine(uneven, f"{len(rows[uneven])} cells, expected {width} as in the first line{hint}")
+            raise BadRow(f"{len(rows[uneven])} cells, expected {width} as in the first line{hint}", below=uneven)
         # there are few different tokens: each is kept once
         sample: dict[str, Any] = {"tokens": [sys.intern(row[self.token]) for row in rows]}
         return sample | self._targets(path, first, [row[self.tag] for row in rows]) if self.tagged else sample
@@ -124,10 +109,9 @@ class Tagging(LstDataPipeline):
             return {"tags": tags} | self.known.numbers("tag_ids", tags)
         if not self.seen.issuperset(tags):
             self._learn(self.source, tags)
-        self._judge(self.source, f"{path}", first, tags)
+        self._judge(self.source, path, first, tags)
         spans = self.source.spans(tags)
-        tags = self.target.tags(spans, len(tags)) if self.target else tags
-        tags = [sys.intern(tag) for tag in tags]
+        tags = [sys.intern(tag) for tag in (self.target.tags(spans, len(tags)) if self.target else tags)]
         return {"tags": tags, **self.known.numbers("tag_ids", tags), "spans": spans}
 
     def _learn(self, scheme: Scheme, tags: list[str]) -> None:
@@ -136,22 +120,22 @@ class Tagging(LstDataPipeline):
             try:
                 kind = scheme.read(tag)[1]
             except BadRow as error:
-                raise BadLine(place, str(error)) from error
+                raise BadRow(str(error), below=place) from error
             if self.types and kind and kind not in self.types:
                 hint = did_you_mean(kind, self.types)
                 text = f"there is no type {kind!r}, expected {in_short(self.types)}"
-                raise BadLine(place, f"{text}; {hint}" if hint else text)
+                raise BadRow(f"{text}; {hint}" if hint else text, below=place)
         self.seen.update(tags)
 
-    def _judge(self, scheme: Scheme, path: str, first: int, tags: list[str]) -> None:
+    def _judge(self, scheme: Scheme, path: Path, first: int, tags: list[str]) -> None:
         for place in scheme.violations(tags):
             line = min(place, len(tags) - 1)  # what is wrong with the end is told of the last line
             if self.violations == "error":
-                raise BadLine(line, scheme.in_words(tags, place) + "; violations = 'drop' would count such tags")
+                raise BadRow(scheme.in_words(tags, place) + "; violations = 'drop' would count such tags", below=line)
             self.broken.append(f"{path}:{first + line}")
 
 
-def sentences(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
+def _sentences(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
     """`(number of its first line, lines)` of every sentence; the mark of a document in CoNLL files ends one too."""
     start = 0
     for place, line in enumerate([*lines, ""]):

@@ -10,12 +10,13 @@ from typing import Any
 from rich.console import Console
 
 from alchemy.config.load import prepare_cfg
-from alchemy.config.tree import Document, plain
+from alchemy.config.tree import Document
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc1
 from alchemy.launch.project import reach
 from alchemy.loop import infer
+from alchemy.registry import plain
 from alchemy.runner import InferenceRunner, prepare
 
 SPLITS = ("inference", "test", "dev")

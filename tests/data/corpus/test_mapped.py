@@ -84,7 +84,7 @@ def test_rows_are_counted_from_the_end_too(english: Corpus) -> None:
     with pytest.raises(IndexError, match="sentences 0 to 10 of 10"):
         english.padded([0, 10])
     with pytest.raises(TypeError, match="numbered by whole numbers, not float64"):
-        english.padded([0.5])
+        english.padded([0.5])  # type: ignore[list-item]
 
 
 # -- files that are not as they were
@@ -118,9 +118,9 @@ def test_a_corpus_that_is_built_anew_is_never_mixed_with_the_old_one(tmp_path: P
         (".json", b"{", "c.json cannot be read: .*; build the corpus again"),
         (".json", b"[]", "c.json has the format None, expected 1"),
         (".json", b'{"format": 1}', "c.json is no manifest of a corpus: .*missing .*'sentences'"),
-        (".json", b'{"tokens": "x"}', "tokens is 'x'"),
-        (".json", b'{"longest": null}', "longest is None"),
-        (".json", b'{"dtype": "float64"}', "dtype is 'float64'"),
+        (".json", b'{"tokens": "x"}', "no manifest of a corpus: tokens must be a whole number, not the text 'x'"),
+        (".json", b'{"longest": null}', "longest must be a whole number, not "),
+        (".json", b'{"dtype": "float64"}', "dtype must be one of 'uint8', 'uint16', 'uint32', not the text 'float64'"),
         (".idx", np.array([0, 3, 9], np.uint64).tobytes(), "c.idx ends with 9, expected 5"),
         (".bin", None, "c.bin is missing; a copy was cut short"),
         (".bin", b"abc", "c.bin has 3 bytes, expected "),

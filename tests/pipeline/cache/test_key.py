@@ -147,7 +147,7 @@ class Rows(Dataset[Any]):
         return self.rows[index]
 
 
-class Listed(list[Any], Dataset[Any]):
+class Listed(list[Any], Dataset[Any]):  # type: ignore[misc]
     pass
 
 
@@ -218,7 +218,10 @@ class Nameless(Words):
 
 UNKNOWN = {
     "lambda": (lambda: ListMap(names(), lambda text: upper(text)), "it is a lambda, or stands inside of another"),
-    "generator": (lambda: ListMap(names(), Upper(generator())), "a builtins.generator cannot be looked into"),
+    "generator": (
+        lambda: ListMap(names(), Upper(generator())),
+        "cannot be looked into: cannot pickle 'generator' object",
+    ),
     "lock": (lambda: ListMap(names(), Upper([threading.Lock()])), "cannot be looked into"),
     "deep": (lambda: ListMap(names(), Upper(nested(100_000))), "holds a value that cannot be looked into"),
     "tokenizer": (lambda: ListMap(names(), Upper(Nameless.train(["a b"]))), "defines no options()"),

@@ -119,7 +119,7 @@ def test_what_was_drawn_is_kept_told_and_seen_by_nobody_else(fn: Any, capture_lo
 
 def test_a_shuffle_before_it_is_that_of_the_seed(capture_log: Any) -> None:
     def read(seed: int) -> list[Any]:
-        pipes = [
+        pipes: list[Any] = [
             {"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": list("abcdef")},
             {"type": "alchemy.pipeline.itr.Shuffle"},
         ]
@@ -224,7 +224,7 @@ def test_a_loader_knows_lengths_without_reading(monkeypatch: pytest.MonkeyPatch)
 def test_lengths_are_asked_of_the_chain_where_nothing_is_kept() -> None:
     assert Cache(ListMap(names(), lambda text: text)).lengths() == {}
     told = ListMap(names(), lambda text: text)
-    told.lengths = lambda: {"ids": np.array([1, 1])}  # type: ignore[attr-defined]
+    told.lengths = lambda: {"ids": np.array([1, 1])}  # type: ignore[method-assign]
     assert Cache(told).lengths()["ids"].tolist() == [1, 1]
 
 

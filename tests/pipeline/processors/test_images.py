@@ -76,7 +76,7 @@ def test_folders_are_labels(images):
     assert [(sample["label"], sample["label_id"]) for sample in pipe] == [("cat", 0), ("cat", 0), ("dog", 1)]
     assert pipe[2]["image"].shape == (4, 2, 3) and pipe[2]["image"].max() == 200
     assert pipe[0]["file"].endswith("a.jpg") and set(pipe.gives) == {"image", "label", "label_id", "file"}
-    grey = ImageFolder(str(images), mode="L", size=[2, 8], scale=True, labels=["dog", "cat"])
+    grey = ImageFolder(str(images), mode="L", size=(2, 8), scale=True, labels=["dog", "cat"])
     assert grey[2]["image"].shape == (1, 2, 8) and grey[2]["label_id"] == 0
 
 

@@ -1,6 +1,7 @@
 """Labels: a record keeps their names, and reads them again."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -94,7 +95,7 @@ def test_a_damaged_list_of_names_is_refused(write, text, message):
 
 @pytest.mark.parametrize("label", [3, None, {}, ["a", None], [["a"]]])
 def test_what_is_no_label_is_told_with_its_file(write, label):
-    source = processors.TextClassification(write("a.csv", "text,label\nx,a\n"))
+    source: Any = processors.TextClassification(write("a.csv", "text,label\nx,a\n"))
     source.samples[0]["label"] = label
     with pytest.raises(AlchemyError, match=r"a\.csv:2 .*LabelIds: the label .* of sample 0 is not among the labels of"):
         LabelIds(source, labels=["a"])[0]

@@ -1,6 +1,7 @@
 """Every public set loads, with the counts that its DATASET.md states."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -99,7 +100,7 @@ def test_semeval():
 def test_sst2():
     folder = needs("sst2_sentences")
     files = ("stsa.binary.train.gz", "stsa.binary.dev", "stsa.binary.test")
-    options = {"format": "label text", "labels": ["negative", "positive"], "label_by": "index"}
+    options: dict[str, Any] = {"format": "label text", "labels": ["negative", "positive"], "label_by": "index"}
     pipes = [TextClassification(str(folder / file), **options) for file in files]
     assert [len(pipe) for pipe in pipes] == [6_920, 872, 1_821]
     assert all(set(labels_of(pipe)) == {"negative", "positive"} for pipe in pipes)
@@ -130,7 +131,13 @@ def test_thucnews5():
 
 def test_thucnews10():
     folder = needs("thucnews_title10")
-    options = {"text": 0, "label": 1, "format": "tsv", "labels": str(folder / "class.txt"), "label_by": "index"}
+    options: dict[str, Any] = {
+        "text": 0,
+        "label": 1,
+        "format": "tsv",
+        "labels": str(folder / "class.txt"),
+        "label_by": "index",
+    }
     files = ("train_first45k.txt.gz", "dev.txt", "test.txt")
     train, dev, test = (TextClassification(str(folder / file), **options) for file in files)
     assert (len(train), len(dev), len(test)) == (45_000, 10_000, 10_000)

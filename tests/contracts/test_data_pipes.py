@@ -1,29 +1,73 @@
 """One contract for all data pipes: what they give, their length, and that they travel to workers."""
 
 import collections
+import contextlib
 import pickle
 
+import numpy as np
 import pytest
 
+from alchemy.config.fields import fits
 from alchemy.data.loader import get_dataloader
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import ItrDataPipeline, build_datapipes
 from alchemy.pipeline.lst import HoldOut, SequenceWrapper
+from tests.contracts.chains import CHAINS, SAMPLES, write_files
+from tests.contracts.parts import each
 
-SAMPLES = [{"n": number, "text": "x" * (number % 5)} for number in range(11)]
 ITR, LST = "alchemy.pipeline.itr.", "alchemy.pipeline.lst."
-
-
-def is_odd(sample, key="n"):
-    return sample[key] % 2 == 1
-
-
-def doubled(number, by=2):
-    return number * by
 
 
 def numbers(samples):
     return [sample["n"] for sample in samples]
+
+
+def plain(value):
+    """Samples as texts, which can be compared."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.tolist()
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+def is_a(value, kind):
+    """Whether a value is what a pipe has declared: by the name of its type, or by its dtype and shape."""
+    shape = ",".join(map(str, getattr(value, "shape", ())))
+    return kind in ("", type(value).__name__) or fits(kind, f"{getattr(value, 'dtype', '?')}[{shape}]")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, corpora):
+    folder = tmp_path_factory.mktemp("files")
+    write_files(folder, corpora)
+    return folder
+
+
+@pytest.fixture
+def chain(table, files, monkeypatch):
+    monkeypatch.chdir(files)
+    return lambda: build_datapipes(table["chain"], seed=3)
+
+
+@each("data pipe", CHAINS)
+def test_every_pipe_gives_the_same_samples_again_also_where_it_has_travelled(chain):
+    pipe = chain()
+    first, second = ([plain(sample) for sample in pipe] for _ in range(2))
+    assert first and len(first) == len(second)
+    assert [plain(sample) for sample in chain()] == first  # the same seed, the same order
+    assert [plain(sample) for sample in pickle.loads(pickle.dumps(chain()))] == first
+    with contextlib.suppress(TypeError):  # not all of them know it
+        assert len(pipe) == len(first)
+
+
+@each("data pipe", CHAINS)
+def test_every_pipe_takes_and_gives_the_fields_that_it_declares(chain):
+    pipe = chain()
+    for fields, samples in ((pipe.takes, pipe.datapipe), (pipe.gives, pipe)):
+        for sample in samples if fields else ():
+            assert fields.keys() <= sample.keys()
+            assert all(is_a(sample[name], kind) for name, kind in fields.items()), (fields, sample)
 
 
 # the table of a pipe, what it gives of SAMPLES (None: any order), whether it knows its length
@@ -32,17 +76,25 @@ PIPES = {
     "SplitByWorker": ({"type": ITR + "SplitByWorker"}, list(range(11)), True),
     "WithLength": ({"type": ITR + "WithLength", "length": 11}, list(range(11)), True),
     "Map": (
-        {"type": ITR + "Map", "fn": f"{__name__}.doubled", "field": "n", "args": {"by": 3}},
+        {"type": ITR + "Map", "fn": "tests.contracts.chains.doubled", "field": "n", "args": {"by": 3}},
         list(range(0, 33, 3)),
         True,
     ),
-    "Filter": ({"type": ITR + "Filter", "fn": f"{__name__}.is_odd"}, [1, 3, 5, 7, 9], False),
+    "Filter": ({"type": ITR + "Filter", "fn": "tests.contracts.chains.is_odd"}, [1, 3, 5, 7, 9], False),
     "Take": ({"type": ITR + "Take", "n": 4}, [0, 1, 2, 3], True),
     "Concat": ({"type": ITR + "Concat", "pipes": [SAMPLES[:2]]}, [*range(11), 0, 1], True),
     "Fields": ({"type": ITR + "Fields", "keep": ["n"]}, list(range(11)), True),
     "ItrToLst": ({"type": LST + "ItrToLst", "is_sized": True}, list(range(11)), True),
-    "lst.Map": ({"type": LST + "Map", "fn": f"{__name__}.doubled", "field": "n"}, list(range(0, 22, 2)), True),
-    "lst.Filter": ({"type": LST + "Filter", "fn": f"{__name__}.is_odd", "args": {"key": "n"}}, [1, 3, 5, 7, 9], True),
+    "lst.Map": (
+        {"type": LST + "Map", "fn": "tests.contracts.chains.doubled", "field": "n"},
+        list(range(0, 22, 2)),
+        True,
+    ),
+    "lst.Filter": (
+        {"type": LST + "Filter", "fn": "tests.contracts.chains.is_odd", "args": {"key": "n"}},
+        [1, 3, 5, 7, 9],
+        True,
+    ),
     "lst.Take": ({"type": LST + "Take", "n": 4}, [0, 1, 2, 3], True),
 }
 EACH = pytest.mark.parametrize(("table", "given", "sized"), PIPES.values(), ids=PIPES)

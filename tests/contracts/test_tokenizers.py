@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alchemy.config.source import parts
 from alchemy.errors import AlchemyError
 from alchemy.registry import build
 from alchemy.text import Tokenizer, load_tokenizer
@@ -101,6 +102,11 @@ def test_a_config_can_name_it(kind: str, tmp_path: Path) -> None:
     table = {"type": f"{room}.{type(tokenizer).__name__}", **manifest["options"], **files}
     assert manifest["type"] == table["type"]
     assert same(tokenizer, build(Tokenizer, table))
+
+
+def test_every_kind_that_is_listed_is_held_to_the_contract() -> None:
+    made = {f"alchemy.text.{type(make(kind)).__name__}" for kind in KINDS}
+    assert {part.path for part in parts("tokenizer")} <= made
 
 
 def test_digests_differ_where_ids_do() -> None:

@@ -15,9 +15,16 @@ from seqeval.scheme import IOBES
 from sklearn import metrics as sklearn
 
 from alchemy.errors import AlchemyError
-from alchemy.metrics.answers import Classes, Labels, library, span_rows
+from alchemy.metrics.scores import (
+    ClassScores,
+    LabelScores,
+    SpanScores,
+    import_package,
+    number_scores,
+    text_scores,
+)
 from alchemy.pipeline.processors.schemes import Scheme
-from alchemy.tasks.scores import class_scores, label_scores, number_scores, relation_scores, span_scores, tag_accuracy
+from alchemy.tasks import Tagging
 
 LABELS = ["体育", "b", "c", "never"]
 MEANS = ("macro", "micro", "weighted")
@@ -27,7 +34,7 @@ pairs = st.lists(st.tuples(st.sampled_from(LABELS[:3]), st.sampled_from(LABELS[:
 several = st.lists(st.sampled_from(LABELS), unique=True)
 
 
-def columns(rows: list[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
+def columns(rows: list[Any]) -> tuple[list[Any], list[Any]]:
     return [one for one, _ in rows], [two for _, two in rows]
 
 
@@ -35,7 +42,8 @@ def columns(rows: list[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
 @given(pairs)
 def test_classes_are_counted_as_scikit_learn_does(rows: list[tuple[str, str]]) -> None:
     gold, said = columns(rows)
-    found, table = class_scores(gold, said, LABELS), Classes(gold, said, LABELS)
+    table = ClassScores(gold, said, LABELS)
+    found = table.scores()
     assert found["accuracy"] == close(sklearn.accuracy_score(gold, said))
     for mean in MEANS:
         assert found[f"{mean}_f1"] == close(sklearn.f1_score(gold, said, average=mean, zero_division=0))
@@ -56,17 +64,18 @@ def test_classes_are_counted_as_scikit_learn_does(rows: list[tuple[str, str]]) -
 def test_several_labels_are_counted_as_scikit_learn_does(rows: list[Any], labels: list[str]) -> None:
     gold, said = columns(rows)
     hot = [[[label in row for label in labels] for row in side] for side in (gold, said)]
-    found = label_scores(gold, said, labels)
+    table = LabelScores(gold, said, labels)
+    found = table.scores()
     assert found["accuracy"] == close(sklearn.accuracy_score(*hot))
     for mean in (*MEANS, "samples"):
         assert found[f"{mean}_f1"] == close(sklearn.f1_score(*hot, average=mean, zero_division=0))
     expected = sklearn.precision_recall_fscore_support(*hot, average=None, zero_division=0)
-    for number, row in enumerate(Labels(gold, said, labels).rows.values()):
+    for number, row in enumerate(table.rows.values()):
         assert list(row.values()) == close([column[number] for column in expected])
 
 
 def test_a_single_label_of_several_is_still_one_label() -> None:
-    found = label_scores([["a"], [], ["a"]], [["a"], ["a"], []], ["a"])
+    found = LabelScores([["a"], [], ["a"]], [["a"], ["a"], []], ["a"]).scores()
     assert found["macro_f1"] == found["micro_f1"] == 0.5
     assert found["accuracy"] == close(1 / 3)
 
@@ -81,15 +90,27 @@ def test_spans_are_counted_as_strict_seqeval_does(rows: list[Any]) -> None:
     size = max(len(row) for pair in rows for row in pair)
     gold, said = columns([[ended.tags(own.spans(row), size) for row in pair] for pair in rows])
     strict = {"mode": "strict", "scheme": IOBES, "zero_division": 0}
-    found, (types, means) = span_scores(gold, said), span_rows(gold, said)
+    table = SpanScores(gold, said)
+    found, types, means = table.scores(), table.rows, table.means
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = [score(gold, said, **strict) for score in (seqeval.precision_score, seqeval.recall_score)]
         report = seqeval.classification_report(gold, said, output_dict=True, **strict) if types else {}
     assert [found["precision"], found["recall"]] == close(expected)
-    assert tag_accuracy(gold, said) == close(seqeval.accuracy_score(gold, said))
     for name, row in [*types.items(), *((f"{mean} avg", row) for mean, row in means.items() if types)]:
         assert list(row.values()) == close(list(report[name].values()))
+
+
+@few
+@given(st.lists(st.tuples(tags, tags), min_size=1, max_size=10))
+def test_tags_are_counted_one_by_one(rows: list[Any]) -> None:
+    task = object.__new__(Tagging)
+    task.scheme = Scheme("BIO", begins=True)
+    rows = [(gold[: len(said)], said[: len(gold)]) for gold, said in rows]
+    found = task.scores([{"tags": gold, "pred": said} for gold, said in rows])
+    assert found["accuracy"] == close(seqeval.accuracy_score(*columns(rows)))
+    assert task.scores([{"tags": ["O"], "pred": ["O"]}, {"tags": [], "pred": []}])["accuracy"] == 1.0
+    assert task.scores([{"tags": [], "pred": []}])["accuracy"] == 0.0
 
 
 numbers = st.floats(-100, 100).map(lambda value: round(value, 3))
@@ -129,36 +150,26 @@ def test_relations_are_ranked_as_semeval_does() -> None:
     rows = [("A1", "A1"), ("A2", "A2"), ("A1", "A2"), ("A2", "O0"), ("O0", "A1"), ("B1", "B1"), ("B2", "D1")]
     rows += [("C1", "A1"), ("O0", "O0")]
     gold, said = columns([[relation(name[0], int(name[1])) for name in row] for row in rows])
-    found = Classes(gold, said).relations("O")
+    table = ClassScores(gold, said)
+    found = table.relations("O")
     assert {name: row["f1"] for name, row in found.items()} == close({"A": 4 / 9, "B": 2 / 3, "C": 0.0})
     assert found["A"] == close({"precision": 2 / 5, "recall": 2 / 4, "f1": 4 / 9, "support": 4})
-    scores = relation_scores(gold, said, [], "O")
+    scores = table.relation_scores("O")
     assert scores["f1"] == close((4 / 9 + 2 / 3) / 3)
     assert scores["accuracy"] == close(4 / 9)
-    assert relation_scores(["O"], ["A(e1,e2)"], [], "O")["f1"] == 0.0
+    assert ClassScores(["O"], ["A(e1,e2)"]).relation_scores("O")["f1"] == 0.0
 
 
 def test_one_class_and_labels_that_nobody_said() -> None:
-    assert class_scores(["a", "a"], ["a", "a"], ["a", "b"]) == {
+    assert ClassScores(["a", "a"], ["a", "a"], ["a", "b"]).scores() == {
         "accuracy": 1.0, "macro_f1": 1.0, "weighted_f1": 1.0, "micro_f1": 1.0, "mcc": 0.0,
     }  # fmt: skip
-    assert class_scores(["a", "b"], ["a", "a"], ["a", "b"])["macro_f1"] == close(1 / 3)
-    assert span_scores([["S-A", "O"]], [["O", "O"]]) == {"f1": 0.0, "precision": 0.0, "recall": 0.0}
-    assert tag_accuracy([["O"], []], [["O"], []]) == 1.0
-    assert tag_accuracy([[]], [[]]) == 0.0
-    assert label_scores([[], []], [[], []], ["a", "b"])["macro_f1"] == 0.0
+    assert ClassScores(["a", "b"], ["a", "a"], ["a", "b"]).scores()["macro_f1"] == close(1 / 3)
+    assert SpanScores([["S-A", "O"]], [["O", "O"]]).scores() == {"f1": 0.0, "precision": 0.0, "recall": 0.0}
+    assert LabelScores([[], []], [[], []], ["a", "b"]).scores()["macro_f1"] == 0.0
 
 
-@pytest.mark.parametrize(
-    "score",
-    [
-        number_scores,
-        span_scores,
-        lambda *rows: class_scores(*rows, LABELS),
-        lambda *rows: label_scores(*rows, LABELS),
-        lambda *rows: relation_scores(*rows, LABELS, "Other"),
-    ],
-)
+@pytest.mark.parametrize("score", [number_scores, text_scores, SpanScores, ClassScores, LabelScores])
 def test_no_answers_and_too_few_are_told(score: Any) -> None:
     with pytest.raises(AlchemyError, match="there are no answers to score"):
         score([], [])
@@ -170,11 +181,11 @@ def test_classes_are_counted_once_for_all_means(monkeypatch: pytest.MonkeyPatch)
     counted = []
     real = sklearn.precision_recall_fscore_support
     monkeypatch.setattr(sklearn, "precision_recall_fscore_support", lambda *a, **k: counted.append(a) or real(*a, **k))
-    assert class_scores(["a", "b"] * 1000, ["a", "a"] * 1000, ["a", "b"])["accuracy"] == 0.5
+    assert ClassScores(["a", "b"] * 1000, ["a", "a"] * 1000, ["a", "b"]).scores()["accuracy"] == 0.5
     assert len(counted) == 1
     assert counted[0][0].dtype == int  # texts are many times slower
 
 
 def test_a_missing_library_is_named() -> None:
     with pytest.raises(AlchemyError, match=r"scores need the package nosuch; install it with .*alchemy\[score\]"):
-        library("nosuch.metrics")
+        import_package("nosuch.metrics")

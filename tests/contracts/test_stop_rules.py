@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loguru import logger
 
 from alchemy.context import Progress, Run
 from alchemy.errors import AlchemyError
@@ -28,6 +27,8 @@ from alchemy.stop import (
     Updates,
     build_rules,
 )
+from tests.contracts.parts import each
+from tests.logs import warned
 from tests.toy import config
 
 NAN = float("nan")
@@ -46,7 +47,7 @@ class Last(EndEpochPipeline):
 
 def at(**values: Any) -> Any:
     """A run in the middle of its first epoch of four steps, with the members that rules read."""
-    known = {"update": 0, "tokens": 0, "elapsed": 0.0, "epoch_steps": 4, "lrs": [0.1]}
+    known: dict[str, Any] = {"update": 0, "tokens": 0, "elapsed": 0.0, "epoch_steps": 4, "lrs": [0.1]}
     known |= {"cur_epoch": 0, "epochs_done": 0, "cur_step_this_epoch": 0, "cur_step": 0, **values}
     sched = SimpleNamespace(**{key: known[key] for key in known if key.startswith(("cur", "epochs"))})
     optim = SimpleNamespace(param_groups=[{"lr": lr} for lr in known["lrs"]])
@@ -169,10 +170,8 @@ def test_any_number_can_be_followed():
 
 
 def test_a_number_that_the_log_does_not_have_is_told_of_once():
-    said: list[str] = []
-    sink = logger.add(said.append, format="{message}")
-    found = [rows(rule, 0.2, 0.1) for rule in (Target(monitor="train/los", value=0.0), Patience(monitor="dev/los"))]
-    logger.remove(sink)
+    with warned("DEBUG") as said:
+        found = [rows(rule, 0.2, 0.1) for rule in (Target(monitor="train/los", value=0.0), Patience(monitor="dev/los"))]
     assert found == [["", ""], ["", ""]]
     assert said == ["Target watches 'train/los', which is not in the log of the training; did you mean 'train/loss'?\n"]
 
@@ -210,13 +209,20 @@ def test_no_rules_never_stop():
 
 
 def all_kinds() -> Rules:
-    limits = [MinLR(lr=0.1), Patience(monitor="dev/f1", patience=3), Divergence(rows=2), Updates(updates=30)]
+    limits: list[StopRule] = [
+        MinLR(lr=0.1),
+        Patience(monitor="dev/f1", patience=3),
+        Divergence(rows=2),
+        Updates(updates=30),
+    ]
+    limits += [Time(seconds=25), Tokens(tokens=250)]
     return Rules(any=limits, all=[Target(monitor="dev/f1", value=0.8), Updates(updates=5), Epochs(epochs=1.25)])
 
 
 def tell(rules: Rules, update: int, event: tuple[str, float]) -> str:
     kind, number = event
     run = at(update=update, cur_epoch=update // 4, epochs_done=update // 4, cur_step_this_epoch=update % 4 - 1)
+    run.elapsed, run.tokens = float(update), 10 * update
     if kind == "update":
         run.optim.param_groups[0]["lr"] = number / 2
         return rules.after_update(run)
@@ -248,11 +254,9 @@ def test_a_resumed_run_stops_where_it_would_have(events, cut):
 
 
 def test_another_rule_at_the_same_place_begins_afresh():
-    said: list[str] = []
-    sink = logger.add(said.append, format="{message}")
     old, new = Rules(any=[Patience(monitor="dev/f1")]), Rules(any=[Divergence()], all=[Updates(updates=1)])
-    new.load_state_dict(old.state_dict())
-    logger.remove(sink)
+    with warned("DEBUG") as said:
+        new.load_state_dict(old.state_dict())
     assert said == ["[stop] has no any.0.Patience any more: what it had counted is dropped\n"]
     assert new.after_log(at(), {"train/loss": 1.0}) == ""
 
@@ -303,27 +307,33 @@ def test_a_rule_that_cannot_be_meant_is_refused(table, message):
 
 # -- in a training: 4 epochs of 4 steps, numbers logged every 2 updates
 
-STOPS = {
-    "a fraction": ({"type": "Epochs", "epochs": 1.5}, 6, "1.5 epochs are over"),
-    "whole epochs": ({"type": "Epochs", "epochs": 2}, 8, "2 epochs are over"),
-    "updates": ({"type": "Updates", "updates": 5}, 5, "5 updates are made"),
-    "tokens": ({"type": "Tokens", "tokens": 20}, 6, "24 tokens are seen"),
-    "time": ({"type": "Time", "seconds": 1e-9}, 1, "0.0 seconds are over"),
-    "target": ({"type": "Target", "monitor": "dev/score", "value": 0.0}, 4, "has reached 0"),
-    "patience": (
-        {"type": "Patience", "monitor": "dev/score", "min_delta": 1e9, "patience": 1},
-        8,
-        "for 1 evaluations",
-    ),
-    "divergence": ({"type": "Divergence", "limit": 0.0, "rows": 2}, 4, "has diverged to"),
+STOPS: dict[str, dict[str, Any]] = {
+    "a fraction": {"type": "Epochs", "epochs": 1.5, "ends": (6, "1.5 epochs are over")},
+    "whole epochs": {"type": "Epochs", "epochs": 2, "ends": (8, "2 epochs are over")},
+    "updates": {"type": "Updates", "updates": 5, "ends": (5, "5 updates are made")},
+    "tokens": {"type": "Tokens", "tokens": 20, "ends": (6, "24 tokens are seen")},
+    "time": {"type": "Time", "seconds": 1e-9, "ends": (1, "0.0 seconds are over")},
+    "target": {"type": "Target", "monitor": "dev/score", "value": 0.0, "ends": (4, "has reached 0")},
+    "patience": {
+        "type": "Patience",
+        "monitor": "dev/score",
+        "min_delta": 1e9,
+        "patience": 1,
+        "ends": (8, "for 1 evaluations"),
+    },
+    "divergence": {"type": "Divergence", "limit": 0.0, "rows": 2, "ends": (4, "has diverged to")},
+    "rate": {"type": "MinLR", "lr": 0.05, "ends": (8, "the learning rate has come down to 0.05")},
 }
+STOPS = {name: {**case, "type": f"alchemy.stop.{case['type']}"} for name, case in STOPS.items()}
 
 
-@pytest.mark.parametrize(("rule", "update", "reason"), STOPS.values(), ids=STOPS)
-def test_a_training_ends_where_its_rule_says(rule, update, reason):
+@each("stop rule", STOPS)
+def test_a_training_ends_where_its_rule_says(table):
+    rule = {key: value for key, value in table.items() if key != "ends"}
+    update, reason = table["ends"]
     pipes = [{"type": "alchemy.pipeline.sched.EvalEEPipeline"}, {"type": f"{__name__}.Last"}]
-    table = {"any": [{**rule, "type": f"alchemy.stop.{rule['type']}"}]}
-    (result,) = run([config(sched__pipes=pipes, stop=table)], device=[-1], raise_errors=True)
+    sched = {"type": "alchemy.sched.LineWarmup", "epochs": 4, "pipes": pipes}
+    (result,) = run([config(sched=sched, stop={"any": [rule]})], device=[-1], raise_errors=True)
     assert reason in result.reason
     assert (result.status, Last.update) == ("finished", update)
 

@@ -1,26 +1,30 @@
-"""Every encoder, head and task together: a cover of all pairs always, all triples behind `slow`."""
+"""What every model promises; and every encoder, head and task together, all pairs always, all triples behind `slow`."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import alchemy
 from alchemy.cli.derive import for_test
 from alchemy.config.load import prepare_cfg
-from alchemy.pipeline import EndStepPipeline
+from alchemy.loop import loader_of
 from alchemy.records.kept import use_own
 from alchemy.records.series import read_series
 from alchemy.runner import run_task
 from alchemy.verify.equal import compare
+from tests.contracts.parts import each
+from tests.contracts.trainings import config_of
 from tests.models.tiny import KINDS, folder
+from tests.ready import ready
+from tests.toy import Interrupt
 
 WORDS = [f"w{i:02}" for i in range(30)]
 TEXTS = [" ".join(WORDS[(3 * i + j) % 30] for j in range(1 + 2 * i % 7)) for i in range(14)]
@@ -73,18 +77,6 @@ def cover(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
 ALL = list(triples())
 PAIRS = cover(ALL)
 CASES = [pytest.param(*row, marks=() if row in PAIRS else pytest.mark.slow, id="-".join(row)) for row in ALL]
-
-
-@EndStepPipeline.register()
-class Interrupt(EndStepPipeline):
-    """Presses Ctrl-C at a step, when it is armed."""
-
-    at = 0
-
-    def __call__(self, outputs: Any, **kwargs: Any) -> dict[str, Any]:
-        if Interrupt.at and self.run.train_sched.cur_step == Interrupt.at:
-            os.kill(os.getpid(), signal.SIGINT)
-        return kwargs
 
 
 def samples(task: str) -> list[dict[str, Any]]:
@@ -151,7 +143,7 @@ def config(encoder: str, head: str, task: str, root: Path, dropout: float) -> di
             **more,
         },
         "optim": {"type": "alchemy.optim.AdamW", "lr": 0.01},
-        "sched": {"type": "alchemy.sched.Constant", "epochs": 8, "pipes": [{"type": f"{__name__}.Interrupt"}]},
+        "sched": {"type": "alchemy.sched.Constant", "epochs": 8, "pipes": [{"type": "tests.toy.Interrupt"}]},
         "checkpoint": {"asynchronous": False},
     }
 
@@ -173,6 +165,65 @@ def near(one: Any, other: Any) -> bool:
     if isinstance(one, list):
         return len(one) == len(other) and all(map(near, one, other))
     return bool(one == other)
+
+
+MODELS = {
+    "TextClassifier": {"type": "alchemy.models.TextClassifier", "training": "classes"},
+    "RelationClassifier": {"type": "alchemy.models.RelationClassifier", "training": "relation"},
+    "Tagger": {"type": "alchemy.models.Tagger", "training": "tagging"},
+    "Translator": {"type": "alchemy.models.Translator", "training": "translation"},
+}
+
+
+@pytest.fixture
+def cfg(table: dict[str, Any], tmp_path: Path, corpora: Path) -> dict[str, Any]:
+    cfg = config_of(table["training"], tmp_path, corpora)
+    assert cfg["model"]["type"] == table["type"]
+    return cfg
+
+
+@each("model", MODELS)
+def test_gradients_reach_every_parameter_and_updates_lower_the_loss(cfg: dict[str, Any]) -> None:
+    with ready(cfg) as run:
+        batch, losses = next(iter(loader_of(run, "train"))), []
+        for _ in range(5):
+            with run.updater.micro_batch(batch):
+                loss = run.task.loss(batch)
+                losses.append(float(loss.sum) / float(loss.count))
+                run.updater.accumulate(loss)
+            assert all(param.grad is not None for param in run.model.parameters() if param.requires_grad)
+            run.updater.step()
+        assert losses == sorted(losses, reverse=True)
+
+
+@each("model", MODELS)
+def test_losses_are_sums_so_that_the_cut_of_the_data_does_not_matter(cfg: dict[str, Any]) -> None:
+    def total(size: int) -> tuple[float, float]:
+        split = cfg["task"]["datasets"]["train"]
+        split["max_tokens" if "max_tokens" in split else "batch_size"] = size
+        with ready(cfg) as run, torch.no_grad():
+            run.model.eval()
+            rows = [run.model.loss(run.model.forward(batch), batch) for batch in loader_of(run, "train")]
+        return sum(float(loss) for loss, _ in rows), sum(float(count) for _, count in rows)
+
+    (loss, count), (other, counted) = total(11), total(40)
+    assert count == counted > 0 and loss == pytest.approx(other, rel=1e-5)
+
+
+@each("model", MODELS)
+def test_a_model_is_loaded_as_it_was_saved(cfg: dict[str, Any], tmp_path: Path) -> None:
+    outputs, states = [], []
+    for seed in (1, 2):
+        with ready({**cfg, "seed": seed}) as run:
+            if seed == 1:
+                run.model.save(tmp_path / "weights")
+            run.model.load(tmp_path / "weights")
+            run.model.eval()
+            batch = next(iter(loader_of(run, "dev")))
+            outputs.append(run.model.forward(batch))
+            states.append(run.model.state_dict())
+    torch.testing.assert_close(states[1], states[0], rtol=0, atol=0)
+    torch.testing.assert_close(*[{k: v for k, v in out.items() if isinstance(v, torch.Tensor)} for out in outputs])
 
 
 @pytest.mark.parametrize(("encoder", "head", "task"), CASES)

@@ -16,8 +16,8 @@ from alchemy.models.fasttext import NGrams
 from alchemy.models.heads import CNN, DPCNN, GRU, LSTM, RCNN, Attention, Head, Pool
 from alchemy.models.pretrained import Pretrained
 from alchemy.nn.rows import in_front
+from tests.logs import warned
 from tests.models.tiny import KINDS, folder, padded, ragged, words
-from tests.test_optim import warned
 
 HEADS: dict[str, Any] = {
     "cnn": lambda n: CNN(n, filter_sizes=[2, 3, 6], filter_num=5),

@@ -1,0 +1,25 @@
+"""Every part that `alchemy parts` lists, each with the arguments that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from alchemy.config.source import parts
+
+
+def each(kind: str, cases: Mapping[str, Mapping[str, Any]]) -> pytest.MarkDecorator:
+    """Parametrises `table` over the cases and, by its `type` alone, over every other part of the kind.
+
+    A part that needs arguments and has no case fails the suite: it is to be added to the table.
+    """
+    others = {part.path: part for part in parts(kind)}
+    for case in cases.values():
+        others.pop(case["type"], None)
+    needs = {path: [key.name for key in part.keys if key.required] for path, part in others.items()}
+    if any(needs.values()):
+        raise LookupError(f"these need a case in the table of the suite: { {p: n for p, n in needs.items() if n} }")
+    tables = {**cases, **{path.rpartition(".")[2]: {"type": path} for path in others}}
+    return pytest.mark.parametrize("table", tables.values(), ids=list(tables))

@@ -1,0 +1,19 @@
+"""A small training for every task and model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests import toy
+from tests.tasks import pairs, texts
+
+
+def config_of(kind: str, root: Path, corpora: Path) -> dict[str, Any]:
+    """The config of a training that writes its record below `root`."""
+    if kind == "points":
+        net = {"type": "torch.nn.Linear", "in_features": 1, "out_features": 1, "inputs": {"input": "x"}}
+        return toy.config(root / "records", model=net, criterion={"type": "alchemy.nn.losses.MSE", "target": "y"})
+    if kind == "translation":
+        return pairs.config(corpora, root)
+    return texts.config(root, kind)

@@ -1,0 +1,19 @@
+"""What is logged while a test looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from loguru import logger
+
+
+@contextmanager
+def warned(level: str = "WARNING") -> Iterator[list[str]]:
+    """The messages from `level` on, a line each."""
+    lines: list[str] = []
+    sink = logger.add(lambda line: lines.append(str(line)), level=level, format="{message}")
+    try:
+        yield lines
+    finally:
+        logger.remove(sink)
