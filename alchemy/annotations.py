@@ -47,6 +47,7 @@ _WORDS = {
     "bool": ("true or false", "switches", "boolean"),
     "Path": ("a path", "paths", "string"),
     "None": ("none", "None values", "null"),
+    "Any": ("Any", "values", ""),
 }
 
 
@@ -61,9 +62,6 @@ class _Type:
 
     def say(self) -> str:
         return self.text
-
-    def plural(self) -> str:
-        return "values" if self.text == "Any" else f"{self.text} values"
 
     def schema(self) -> Schema:
         return {}
@@ -91,9 +89,6 @@ class _Scalar(_Type):
 
     def say(self) -> str:
         return _WORDS[self.name][0] if self.name in _WORDS else self.text
-
-    def plural(self) -> str:
-        return _WORDS[self.name][1] if self.name in _WORDS else super().plural()
 
     def schema(self) -> Schema:
         return {"type": _WORDS[self.name][2]} if self.name in _WORDS else {}
@@ -142,9 +137,6 @@ class _Limited(_Type):
     def say(self) -> str:
         return ", ".join([self.base.say(), *(limit.rule.removeprefix("be ") for limit in self.limits)])
 
-    def plural(self) -> str:
-        return self.base.plural()
-
     def schema(self) -> Schema:
         return self.base.schema() | {key: value for limit in self.limits for key, value in limit.schema.items()}
 
@@ -170,7 +162,10 @@ class _List(_Type):
     def say(self) -> str:
         if self.fixed:
             return f"a list of {len(self.items)} values ({', '.join(item.say() for item in self.items)})"
-        return f"a list of {self.items[0].plural()}" if self.items else "a list"
+        if not self.items:
+            return "a list"
+        item = self.items[0].base if isinstance(self.items[0], _Limited) else self.items[0]
+        return f"a list of {_WORDS.get(item.text, ('', f'{item.text} values'))[1]}"
 
     def schema(self) -> Schema:
         one = bool(self.items) and not self.fixed
@@ -298,7 +293,7 @@ def misfits(name: str, value: object, annotation: str, default: str = "") -> lis
         rows = [
             (f"{spot} must {limit.rule}", "")
             if limit.rule.startswith("not ")
-            else (f"{spot} must {limit.rule}, not {given(item)}", hint)
+            else (f"{spot} must {limit.rule}, not {_given(item)}", hint)
             for spot, item, limit in _parse(annotation).broken(name, value)
         ]
         return list(dict.fromkeys(rows))
@@ -309,11 +304,11 @@ def misfits(name: str, value: object, annotation: str, default: str = "") -> lis
             inner = kind.items[0].text
             return [row for index, item in enumerate(value) for row in misfits(f"{name}.{index}", item, inner)]
     near = did_you_mean(value, map(str, choices(annotation))) if isinstance(value, str) else ""
-    text = f"{name} must be {_parse(annotation, limits=False).say()}, not {given(value)}"
+    text = f"{name} must be {_parse(annotation, limits=False).say()}, not {_given(value)}"
     return [(text, near or _remedy(value, _parse(annotation)))]
 
 
-def given(value: object) -> str:
+def _given(value: object) -> str:
     """A value as the user wrote it, with its type in words."""
     text = repr(value) if len(repr(value)) < 60 else repr(value)[:57] + "..."
     match value:
@@ -385,15 +380,15 @@ def is_constrained(annotation: str) -> bool:
     return "Literal[" in annotation or "Annotated[" in annotation
 
 
-def shown(annotation: str) -> str:
+def printed(annotation: str) -> str:
     """An annotation as signatures are printed.
 
-    >>> shown("Annotated[int, Ge(1)] | None")
+    >>> printed("Annotated[int, Ge(1)] | None")
     'int[>=1] | None'
     """
     for kind in _parse(annotation).walk():
         if isinstance(kind, _Limited):
-            short = f"{shown(kind.base.text)}[{', '.join(limit.short for limit in kind.limits)}]"
+            short = f"{printed(kind.base.text)}[{', '.join(limit.short for limit in kind.limits)}]"
             annotation = annotation.replace(kind.text, short)
     return annotation
 

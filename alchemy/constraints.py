@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Sized
 from typing import Annotated, Any, ClassVar, Literal
 
 CONSTRAINTS: dict[str, type[Constraint]] = {}  # by name
@@ -31,7 +31,7 @@ class Constraint:
         return f"{type(self).__name__}()"
 
 
-class Bound(Constraint):
+class _Bound(Constraint):
     """A limit of a number; NaN is beyond every one."""
 
     words: ClassVar[str]
@@ -43,75 +43,75 @@ class Bound(Constraint):
         self.limit = limit
         self.rule, self.short, self.schema = f"be {self.words} {limit}", f"{self.sign}{limit}", {self.keyword: limit}
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: float) -> bool:
         return bool(type(self).compare(value, self.limit))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.limit!r})"
 
 
-class Ge(Bound):
+class Ge(_Bound):
     words, sign, keyword, compare = "at least", ">=", "minimum", operator.ge
 
 
-class Gt(Bound):
+class Gt(_Bound):
     words, sign, keyword, compare = "above", ">", "exclusiveMinimum", operator.gt
 
 
-class Le(Bound):
+class Le(_Bound):
     words, sign, keyword, compare = "at most", "<=", "maximum", operator.le
 
 
-class Lt(Bound):
+class Lt(_Bound):
     words, sign, keyword, compare = "below", "<", "exclusiveMaximum", operator.lt
 
 
-class MultipleOf(Bound):
+class MultipleOf(_Bound):
     words, sign, keyword = "a multiple of", "multiple of ", "multipleOf"
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: float) -> bool:
         return bool(value % self.limit == 0)
 
 
 class NotZero(Constraint):
     rule, short = "not be 0", "not 0"
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: float) -> bool:
         return bool(value != 0)
 
 
 class Finite(Constraint):
     rule, short = "be a finite number", "finite"
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: float) -> bool:
         return bool(abs(value) <= sys.float_info.max)
 
 
 class NotNaN(Constraint):
     rule, short = "be a number", "not NaN"
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: float) -> bool:
         return bool(value == value)
 
 
 class NotEmpty(Constraint):
     rule, short = "not be empty", "not empty"
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: Sized) -> bool:
         return len(value) > 0
 
 
 class Distinct(Constraint):
     rule, short, schema = "not hold anything twice", "distinct", {"uniqueItems": True}
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: Sequence[object]) -> bool:
         return all(item not in value[:place] for place, item in enumerate(value))
 
 
 class OneCharacter(Constraint):
     rule, short, schema = "be one character", "one character", {"minLength": 1, "maxLength": 1}
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: str) -> bool:
         return len(value) == 1
 
 
@@ -120,7 +120,7 @@ class Files(Constraint):
 
     rule, short = "name at least one file", "files"
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: object) -> bool:
         if isinstance(value, list | tuple):
             return bool(value) and all(isinstance(item, str | os.PathLike) for item in value)
         return not isinstance(value, int | float | dict | None)
@@ -131,9 +131,10 @@ class NotAClass(Constraint):
 
     rule, short = "be a folder, or a table with a type", "folder or table"
 
-    def holds(self, value: Any) -> bool:
-        dotted = isinstance(value, str) and "." in value and all(map(str.isidentifier, value.split(".")))
-        return not dotted or os.path.isdir(value)
+    def holds(self, value: object) -> bool:
+        if not isinstance(value, str) or "." not in value or os.path.isdir(value):
+            return True
+        return not all(map(str.isidentifier, value.split(".")))
 
 
 class PathName(Constraint):
@@ -141,7 +142,7 @@ class PathName(Constraint):
 
     rule, short = "not hold a NUL character", "path"
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: str | os.PathLike[str]) -> bool:
         return "\0" not in os.fspath(value)
 
 
@@ -150,7 +151,7 @@ class Inside(PathName):
 
     rule, short = "be a relative path without '..' or a NUL character", "relative path"
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: str | os.PathLike[str]) -> bool:
         text = os.fspath(value)
         return super().holds(text) and not os.path.isabs(text) and ".." not in text.replace("\\", "/").split("/")
 

@@ -13,7 +13,7 @@ from functools import cache
 from alchemy.errors import did_you_mean
 
 Broken = tuple[str, str, str]  # the key that is to blame, what is wrong, how to fix it
-Rule = Callable[..., Iterator[Broken]]
+_Rule = Callable[..., Iterator[Broken]]
 
 
 def broken(dotted: str, values: Mapping[str, object]) -> Iterator[Broken]:
@@ -25,7 +25,7 @@ def broken(dotted: str, values: Mapping[str, object]) -> Iterator[Broken]:
 
 
 @cache
-def _keys(rule: Rule) -> dict[str, bool]:
+def _keys(rule: _Rule) -> dict[str, bool]:
     """The keys that a rule asks for, and whether it can do without."""
     return {name: row.default is row.empty for name, row in inspect.signature(rule).parameters.items()}
 
@@ -77,8 +77,8 @@ def _known_periods(every: float | Mapping[str, float]) -> Iterator[Broken]:
     """`every = 500` counts updates; a table names its units."""
     for unit, number in every.items() if isinstance(every, Mapping) else (("updates", every),):
         whole = isinstance(number, int) and number >= 1
-        if unit not in UNITS:
-            yield "every", f"every takes no {unit!r}", did_you_mean(unit, UNITS) or f"it takes {', '.join(UNITS)}"
+        if unit not in _UNITS:
+            yield "every", f"every takes no {unit!r}", did_you_mean(unit, _UNITS) or f"it takes {', '.join(_UNITS)}"
         elif unit == "minutes" and not 0 < number < math.inf:
             yield "every", f"every minutes = {number!r}", "give a number of minutes above 0"
         elif unit != "minutes" and not whole:
@@ -87,19 +87,19 @@ def _known_periods(every: float | Mapping[str, float]) -> Iterator[Broken]:
 
 def _known_compile_options(compile: bool | Mapping[str, object]) -> Iterator[Broken]:
     for key in compile if isinstance(compile, Mapping) else ():
-        if key not in COMPILE:
-            hint = did_you_mean(key, COMPILE) or f"it takes {', '.join(COMPILE)}"
+        if key not in _COMPILE:
+            hint = did_you_mean(key, _COMPILE) or f"it takes {', '.join(_COMPILE)}"
             yield "compile", f"torch.compile takes no {key!r}", hint
 
 
-UNITS = ("updates", "epochs", "minutes")
-COMPILE = ("fullgraph", "dynamic", "backend", "mode", "options", "disable")
+_UNITS = ("updates", "epochs", "minutes")
+_COMPILE = ("fullgraph", "dynamic", "backend", "mode", "options", "disable")
 
 
 # -- data
 
 # what the loader takes: torch's arguments and our own, with the annotation to check against
-LOADER = {
+LOADER_OPTIONS = {
     "batch_size": "Annotated[int, Ge(1)] | None",
     "shuffle": "bool | None",
     "sampler": "",
@@ -126,7 +126,7 @@ LOADER = {
     "too_long": "Literal['error', 'skip', 'truncate'] | None",
     "sort_by_length": "bool | None",
 }
-BUDGETS = ("max_tokens", "max_sentences")  # either makes batches of samples of like length
+BATCH_BUDGETS = ("max_tokens", "max_sentences")  # either makes batches of samples of like length
 BUDGET_OPTIONS = ("required_batch_size_multiple", "tokens_of", "length_of", "max_length", "too_long", "sort_by_length")
 _BATCHES = ("batch_size", "batch_sampler", "sampler", "drop_last")
 _OF_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
@@ -137,7 +137,7 @@ def broken_options(options: Mapping[str, object]) -> Iterator[Broken]:
     given = {
         key for key, value in options.items() if not (value is None or (isinstance(value, int | float) and value == 0))
     }
-    budget = next((key for key in BUDGETS if key in given), "")
+    budget = next((key for key in BATCH_BUDGETS if key in given), "")
     either = "remove one or the other"
     excludes = (
         ("batch_sampler", ("batch_size", "shuffle", "sampler", "drop_last"), either),
@@ -152,7 +152,7 @@ def broken_options(options: Mapping[str, object]) -> Iterator[Broken]:
     for key in BUDGET_OPTIONS:
         if options.get(key) is not None and not budget:
             yield key, f"{key} needs a budget", "give max_tokens, or max_sentences"
-    if "drop_last" in given and not given & {"batch_size", "batch_sampler", *BUDGETS}:
+    if "drop_last" in given and not given & {"batch_size", "batch_sampler", *BATCH_BUDGETS}:
         yield "drop_last", "drop_last needs batch_size", "give it to the pipe that makes the batches"
     if options.get("too_long") == "truncate" and not given & {"max_tokens", "max_length"}:
         yield "too_long", 'too_long = "truncate" needs to know at what length', "give max_length, or max_tokens"
@@ -246,7 +246,7 @@ def _texts_have_room(max_length: int, min_length: int) -> Iterator[Broken]:
 
 
 # by the class whose constructor takes the keys
-RULES: dict[str, tuple[Rule, ...]] = {
+RULES: dict[str, tuple[_Rule, ...]] = {
     "alchemy.stop.Time": (_has_a_time,),
     "alchemy.update.GradientUpdater": (_period_or_window,),
     "alchemy.legacy.backward.DefaultBackwardHandler": (_period_or_window,),

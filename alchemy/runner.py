@@ -25,7 +25,7 @@ from alchemy.launch.group import Sharing, first_failure, local_device, open_grou
 from alchemy.launch.heap import keep_memory
 from alchemy.launch.project import reach, roots
 from alchemy.launch.signals import graceful
-from alchemy.launch.workers import Lost, places, run_all
+from alchemy.launch.workers import Lost, run_all
 from alchemy.legacy.adapt import adapt, build_updater
 from alchemy.legacy.keywords import fill_keywords
 from alchemy.loop import Left, announce, evaluate, infer, tell_left_out, train
@@ -302,7 +302,7 @@ def run(
     else:
         told: list[int] = []
         calls = [(job, cfg, kwargs) for cfg in good]
-        answers = run_all(_in_worker, calls, list(places(devices, task_per_device)), told.append)
+        answers = run_all(_in_worker, calls, list(devices) * max(task_per_device, 1), told.append)
         for answer in answers:
             if told and not isinstance(answer, Lost) and answer.signal:
                 answer.signal = told[0]  # the one that the user sent

@@ -18,7 +18,8 @@ from torch import nn
 from torch.nn import functional
 
 from alchemy.model import AlchemyModel
-from alchemy.pipeline import EndEpochPipeline, LstDataPipeline, SchedPipeline
+from alchemy.pipeline import BeginStepPipeline, EndEpochPipeline, LstDataPipeline, SchedPipeline
+from alchemy.registry import resolve
 from alchemy.runner import run
 from bench.measure import Figure, measured, ratio, settle
 
@@ -99,6 +100,27 @@ class Turns(LstDataPipeline):
             Small.metrics = EXTRA if Turns.with_metrics and index // BLOCK % 2 else ()
             self.begin = time.process_time()
         return self.data[index % len(self.data)]
+
+
+@SchedPipeline.register()
+class Blocks(BeginStepPipeline):
+    """Before each block of our steps the loop of another class takes its turn: `plain` names it."""
+
+    pairs: list[tuple[float, float]] = []
+
+    def __init__(self, *, plain: str, block: int, wall: bool = False) -> None:
+        super().__init__()
+        self.plain, self.block = resolve(plain)(), block
+        self.clock = time.perf_counter if wall else time.process_time
+        self.begin = 0.0
+
+    def __call__(self, batch: Any = None, **kwargs: Any) -> dict[str, Any]:
+        if self.run.train_sched.cur_step % self.block == 0:
+            ours, begin = self.clock() - self.begin, self.clock()
+            self.plain.steps(self.block)
+            Blocks.pairs.append((ours, self.clock() - begin))
+            self.begin = self.clock()
+        return kwargs
 
 
 class Small(AlchemyModel):

@@ -23,7 +23,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 
-from alchemy.pipeline import BeginStepPipeline, EndEpochPipeline, SchedPipeline
+from alchemy.pipeline import EndEpochPipeline, SchedPipeline
 from alchemy.runner import run
 from alchemy.task import AlchemyTask
 from alchemy.tasks import Classification
@@ -73,7 +73,7 @@ def split(**batches: Any) -> dict[str, Any]:
     return {"pipes": [{**source, "text": 0, "label": 1}], "shuffle": True, **batches}
 
 
-def config(task: str, splits: dict[str, Any], epochs: int, pipe: str) -> dict[str, Any]:
+def config(task: str, splits: dict[str, Any], epochs: int, **pipe: Any) -> dict[str, Any]:
     return {
         **loop.config("records", 0),
         "task": {
@@ -98,7 +98,7 @@ def config(task: str, splits: dict[str, Any], epochs: int, pipe: str) -> dict[st
             "type": "alchemy.sched.LineWarmup",
             "epochs": epochs,
             "num_warmup_steps": WARMUP,
-            "pipes": [{"type": pipe}],
+            "pipes": [pipe],
         },
     }
 
@@ -164,27 +164,6 @@ class Plain:
         return total
 
 
-@SchedPipeline.register()
-class Turns(BeginStepPipeline):
-    """At the first step of each block of ours plain PyTorch takes its turn."""
-
-    pairs: list[tuple[float, float]] = []
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.plain = Plain()
-        self.begin = 0.0
-
-    def __call__(self, batch: Any = None, **kwargs: Any) -> dict[str, Any]:
-        if self.run.train_sched.cur_step % BLOCK == 0:
-            ours = time.process_time() - self.begin
-            begin = time.process_time()
-            self.plain.steps(BLOCK)
-            Turns.pairs.append((ours, time.process_time() - begin))
-            self.begin = time.process_time()
-        return kwargs
-
-
 def against_plain(pairs: int) -> list[tuple[float, float]]:
     """Pairs of (ours, plain) CPU seconds of a block, of one epoch; in the first two both sides were only warmed."""
     draw = random.Random(0)
@@ -193,10 +172,11 @@ def against_plain(pairs: int) -> list[tuple[float, float]]:
         ["".join(draw.choices(signs, k=LENGTH - 2)), str(draw.randrange(CLASSES))]
         for _ in range((pairs + 2) * BLOCK * BATCH)
     ]
-    Turns.pairs = []
+    loop.Blocks.pairs = []
+    turns = {"type": "bench.loop.Blocks", "plain": "bench.texts.Plain", "block": BLOCK}
     with prepared(rows):
-        trained(config("alchemy.tasks.Classification", {"train": split(batch_size=BATCH)}, 1, "bench.texts.Turns"))
-    return Turns.pairs[2:]
+        trained(config("alchemy.tasks.Classification", {"train": split(batch_size=BATCH)}, 1, **turns))
+    return loop.Blocks.pairs[2:]
 
 
 # -- against padding
@@ -245,7 +225,7 @@ def against_padding(pairs: int) -> list[tuple[float, float]]:
     splits = {"train": split(max_sentences=BATCH), "padded": split(batch_size=BATCH, collate_fn=wide)}
     Epochs.seconds, Sides.counts = [], {side: [] for side in splits}
     with prepared(rows):
-        trained(config("bench.texts.Sides", splits, 2 * pairs + 2, "bench.texts.Epochs"))
+        trained(config("bench.texts.Sides", splits, 2 * pairs + 2, type="bench.texts.Epochs"))
     for name, side in (("of like length", "train"), ("padded to 32", "padded")):
         titles, tokens, places = map(sum, zip(*Sides.counts[side]))
         rest = 1 - tokens / places

@@ -23,7 +23,6 @@ from alchemy.cli import main
 from alchemy.data.budget import Budget
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.nn.rows import Rows
-from alchemy.pipeline import BeginStepPipeline, SchedPipeline
 from alchemy.task import AlchemyTask
 from alchemy.tasks import Translation
 from bench import loop
@@ -111,6 +110,10 @@ class Plain:
         )
         self.loss = nn.CrossEntropyLoss(label_smoothing=0.1, ignore_index=0)
 
+    def steps(self, count: int) -> None:
+        for batch in Watched.batches[-count:]:
+            self.step(batch)
+
     def step(self, batch: Any) -> float:
         self.optimizer.zero_grad()
         source_BS, target_BT = batch["source"], batch["target"]
@@ -120,27 +123,6 @@ class Plain:
         self.optimizer.step()
         self.sched.step()
         return loss.item()
-
-
-@SchedPipeline.register()
-class Turns(BeginStepPipeline):
-    """Behind each block of ours plain PyTorch takes its turn, with the same batches."""
-
-    pairs: list[tuple[float, float]] = []
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.plain = Plain()
-        self.begin = 0.0
-
-    def __call__(self, batch: Any = None, **kwargs: Any) -> dict[str, Any]:
-        if self.run.train_sched.cur_step % BLOCK == 0:
-            ours, begin = time.perf_counter() - self.begin, time.perf_counter()
-            for seen in Watched.batches[-BLOCK:]:
-                self.plain.step(seen)
-            Turns.pairs.append((ours, time.perf_counter() - begin))
-            self.begin = time.perf_counter()
-        return kwargs
 
 
 def config(updates: int) -> dict[str, Any]:
@@ -159,7 +141,7 @@ def config(updates: int) -> dict[str, Any]:
             "type": "alchemy.sched.InverseSqrt",
             "num_training_steps": updates,
             "num_warmup_steps": min(WARMUP, updates),
-            "pipes": [{"type": "bench.translation.Turns"}],
+            "pipes": [{"type": "bench.loop.Blocks", "plain": "bench.translation.Plain", "block": BLOCK, "wall": True}],
         },
     }
 
@@ -167,17 +149,17 @@ def config(updates: int) -> dict[str, Any]:
 def against_plain(pairs: int) -> list[tuple[float, float]]:
     """Pairs of (ours, plain) seconds of a block; in the first two both sides were only warmed."""
     torch.set_num_threads(THREADS)
-    Turns.pairs, Watched.batches = [], []
+    loop.Blocks.pairs, Watched.batches = [], []
     sides = [part for side in ("en", "de") for part in ("--side", f"{side}={PIECES / f'train.{side}.gz'}")]
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         main(["data", "build", "train", *sides, "--joined"])
         tell_waste({side: Corpus(f"train.{side}").lengths for side in ("en", "de")})
         trained(config((pairs + 2) * BLOCK + 1))
     tokens = sum(int(batch["target_lengths"].sum()) for batch in Watched.batches[2 * BLOCK : -1])
-    seconds = [sum(part) for part in zip(*Turns.pairs[2:])]
+    seconds = [sum(part) for part in zip(*loop.Blocks.pairs[2:])]
     told = [f"{name} {tokens / total:,.0f}" for name, total in zip(("alchemy", "plain"), seconds)]
     print(f"target tokens/s: {', '.join(told)}")
-    return Turns.pairs[2:]
+    return loop.Blocks.pairs[2:]
 
 
 def tell_waste(lengths: Mapping[str, np.ndarray]) -> None:

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,62 +10,14 @@ import torch
 from torch import Tensor, nn
 
 import alchemy
-from alchemy.checkpoint.files import read
 from alchemy.context import Run
-from alchemy.errors import AlchemyError, RunFailed
-from alchemy.legacy.adapt import build_updater
-from alchemy.model import NotFinite
+from alchemy.errors import AlchemyError
 from alchemy.nn.losses import Focal
 from alchemy.observe import Loss
 from alchemy.optim import Optimizers, build_optimizer
-from alchemy.plain import build_model
-from alchemy.precision import build_precision
-from alchemy.sched import build_sched
-from alchemy.task import build_task
-from alchemy.verify.equal import compare
-from tests.gan import MEAN, SPREAD, TRAININGS, Heaps, changed, config, optims, train
+from tests.gan import MEAN, SPREAD, Heaps, config, optims
+from tests.gan_ready import SGD, batches, step, training, weights_of
 from tests.logs import warned
-
-SGD = {"type": "torch.optim.SGD", "lr": 0.1}
-STOPS = {"type": "tests.toy.SignalAt"}
-
-
-@contextmanager
-def training(**changes: Any) -> Iterator[Any]:
-    """A GAN in float64 under SGD, ready for steps, with `changes` of its config."""
-    cfg: dict[str, Any] = {
-        "seed": 1,
-        "task": {"type": "tests.gan.Adversarial"},
-        "model": {"type": "tests.gan.Gan", "double": True},
-        "optim": {name: {**SGD, "params": f"{name}.*"} for name in ("generator", "discriminator")},
-        "sched": {"type": "alchemy.sched.Constant", "epochs": 1},
-    }
-    with Run(changed(cfg, **changes)) as run:
-        torch.manual_seed(0)
-        run.precision = build_precision(run)
-        run.task, run.model = build_task(run), build_model(run)
-        run.optim = build_optimizer(run)
-        run.updater = build_updater(run, run.model)
-        run.train_sched = build_sched(run)
-        yield run
-
-
-def batches(size: int, count: int = 12) -> list[dict[str, Tensor]]:
-    data = Heaps(count=count)
-    return [{"x": x, "z": z} for x, z in zip(data.xs.split(size), data.zs.split(size))]
-
-
-def step(run: Run, batch: dict[str, Tensor]) -> None:
-    """A step as the loop makes it."""
-    run.train_sched.begin_train_step(batch)
-    with run.updater.micro_batch(batch):
-        run.task.train_step(batch, run.updater)
-    if run.updater.is_full:
-        run.updater.step()
-
-
-def weights_of(run: Run, name: str = "") -> list[Tensor]:
-    return [p.detach().clone() for known, p in run.model.named_parameters() if known.startswith(name)]
 
 
 def names_of(run: Run, params: list[nn.Parameter]) -> list[str]:
@@ -319,93 +264,6 @@ def test_clipping_is_that_of_each() -> None:
             assert run.optim[name].grad_norm > 1e-3
 
 
-# -- losses that go wrong
-@pytest.mark.parametrize("nonfinite", ["stop", "skip"])
-def test_a_loss_that_is_not_finite_holds_its_own_optimiser_back(nonfinite: str) -> None:
-    with training(backward={"nonfinite": nonfinite}) as run:
-        updater, pair, start = run.updater, run.model.module, weights_of(run)
-        loss = pair.discriminator(torch.ones(2, 1).double()).sum() * math.nan
-        if nonfinite == "stop":
-            with pytest.raises(NotFinite, match="the loss of 'discriminator' is not finite in update 1"):
-                updater.accumulate(Loss(loss, 2), optim="discriminator")
-        else:
-            updater.accumulate(Loss(loss, 2), optim="discriminator")
-            updater.accumulate(Loss(pair.generator(torch.ones(2, 2).double()).sum(), 2), optim="generator")
-            updater.flush()
-            assert (updater.skipped, updater.updates) == (1, 1)
-            assert not torch.equal(weights_of(run, "generator")[0], start[0])
-        torch.testing.assert_close(weights_of(run, "discriminator"), start[4:], rtol=0, atol=0)
-
-
-def spoilt(*players: str) -> dict[str, Any]:
-    return config(model={"type": "tests.gan.Spoilt", "players": list(players)}, backward={"nonfinite": "skip"})
-
-
-def test_a_training_in_which_one_of_them_never_moves_still_ends_well() -> None:
-    (result,) = alchemy.run([spoilt("discriminator")], device=[-1], raise_errors=True)
-    assert result.status == "finished"
-
-
-def test_a_training_in_which_none_of_them_ever_moves_fails() -> None:
-    with pytest.raises(RunFailed, match="all 20 updates were left out, none was finite"):
-        alchemy.run([spoilt("discriminator", "generator")], device=[-1], raise_errors=True)
-
-
-def test_a_loss_that_does_not_reach_its_parameters_is_refused() -> None:
-    with training() as run:
-        pair = run.model.module
-        fake = pair.generator(torch.ones(2, 2).double()).detach()
-        with pytest.raises(
-            AlchemyError, match="loss of 'generator' does not depend on its parameters; is something detached"
-        ):
-            run.updater.accumulate(Loss(pair.discriminator(fake).sum(), 2), optim="generator")
-
-
-def test_a_frozen_optimiser_waits() -> None:
-    with training() as run:
-        run.model.set_requires_grad(False, "generator")
-        before = weights_of(run, "generator")
-        step(run, batches(12)[0])
-        torch.testing.assert_close(weights_of(run, "generator"), before, rtol=0, atol=0)
-        assert run.train_sched.num_updates == 1
-
-
-def test_names_that_nobody_has_are_refused() -> None:
-    with training() as run:
-        x = next(run.model.parameters()).sum()
-        with pytest.raises(AlchemyError, match="there is no optimiser 'generater'; did you mean 'generator'"):
-            run.updater.accumulate(Loss(x, 1), optim="generater")
-    with training(optim=SGD) as run:
-        x = next(run.model.parameters()).sum()
-        with pytest.raises(
-            AlchemyError, match=r"for the optimiser 'generator', and there is only one; .*\[optim.generator\]"
-        ):
-            run.updater.accumulate(Loss(x, 1), optim="generator")
-
-
-@pytest.mark.parametrize("same_batch", [True, False])
-@pytest.mark.parametrize(("first", "second"), [("generator", ""), ("", "generator")])
-def test_losses_with_and_without_a_name_do_not_mix(first: str, second: str, same_batch: bool) -> None:
-    with training(backward={"period": 2}) as run:
-        updater, weight = run.updater, next(run.model.parameters())
-        updater.accumulate(Loss(weight.sum(), 1), optim=first)
-        if not same_batch:
-            updater.end_micro_batch()
-        with pytest.raises(AlchemyError, match="all optimisers"):
-            updater.accumulate(Loss(weight.sum(), 1), optim=second)
-
-
-def test_halves_of_a_step_with_named_losses_are_refused() -> None:
-    with training() as run, pytest.raises(RunFailed, match="not halved"), run.updater.joined():
-        step(run, batches(12)[0])
-
-
-def test_a_handler_of_a_project_is_given_the_name() -> None:
-    with training(backward={"type": "tests.gan.NotesNames"}) as run:
-        step(run, batches(12)[0])
-        assert run.model.backward.seen == ["discriminator", "generator"]
-
-
 # -- one loss for all
 def test_a_loss_without_a_name_is_for_all_of_them() -> None:
     def after(optim: dict[str, Any]) -> list[Tensor]:
@@ -442,63 +300,3 @@ def test_a_scale_that_moves_spoils_no_window_that_is_open() -> None:
     plain = after()
     scaled = after(dtype="fp16", scale=8.0, scale_every=1)  # grows with every update of either
     torch.testing.assert_close(scaled, plain, rtol=1e-6, atol=1e-7)
-
-
-# -- a whole run: what it logs, what it keeps
-def rows_of(record: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (record / "metrics.jsonl").read_text().splitlines()]
-    return [row for row in rows if "values" in row]
-
-
-def test_each_is_logged_by_its_name(tmp_path: Path) -> None:
-    (result,) = alchemy.run([config(tmp_path, task__n_critic=2, ema={})], device=[-1], raise_errors=True)
-    values: dict[str, float] = {}
-    for row in rows_of(Path(result.record_dir)):
-        values |= row["values"]
-    assert (values["train/updates_discriminator"], values["train/updates_generator"]) == (10, 5)
-    assert {
-        f"train/{what}_{name}" for what in ("loss", "lr", "grad_norm") for name in ("generator", "discriminator")
-    } <= values.keys()
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"task__n_critic": 3}, {"backward": {"period": 2}, "task__n_critic": 2}, {"ema": {"decay": 0.9}}],
-    ids=["plain", "n_critic", "open windows", "ema"],
-)
-def test_a_run_that_was_stopped_and_resumed_ends_at_the_same_weights(changes: dict[str, Any], tmp_path: Path) -> None:
-    def run(folder: str, pipes: list[dict[str, Any]], **options: Any) -> Any:
-        cfg = config(tmp_path / folder, sched__pipes=pipes, **changes)
-        (result,) = alchemy.run([cfg], device=[-1], raise_errors=True, **options)
-        return result
-
-    never = {**STOPS, "step": -5}
-    whole = run("whole", [never])
-    stopped = run("cut", [{**STOPS, "step": 4}])
-    resumed = run("cut", [never], resume_from=stopped.record_dir)
-    assert stopped.status == "stopped" and resumed.status == "finished"
-    found = compare(Path(whole.record_dir), Path(resumed.record_dir))
-    assert found.equal, str(found)
-    assert (found.updates, found.tensors > 30) == (10, True)
-    files = read(Path(resumed.record_dir) / "state" / "last")
-    assert any("generator" in name for name in files["optim.safetensors"])
-
-
-# -- several processes
-@pytest.mark.dist
-def test_two_processes_make_the_updates_of_one(tmp_path: Path) -> None:
-    alone, together = tmp_path / "alone", tmp_path / "together"
-    alone.mkdir()
-    together.mkdir()
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "tests.gan"]
-    root = Path(__file__).parents[1]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
-    done = subprocess.run([*start, str(together)], cwd=root, env=env, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
-    train(alone)
-    for name in TRAININGS:
-        one = torch.load(alone / f"{name}.0", weights_only=True)
-        for rank in range(2):
-            torch.testing.assert_close(
-                torch.load(together / f"{name}.{rank}", weights_only=True), one, rtol=1e-9, atol=1e-12
-            )

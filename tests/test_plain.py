@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import re
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from loguru import logger
@@ -18,7 +14,6 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-import alchemy
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.legacy.adapt import build_updater
@@ -27,8 +22,6 @@ from alchemy.optim import build_optimizer
 from alchemy.plain import PlainModel, build_model
 from alchemy.sched import build_sched
 from alchemy.task import DefaultTask, loss_of
-from tests.docs import pages
-from tests.text.sets import DATA
 
 CROSS_ENTROPY = {"type": "alchemy.nn.losses.CrossEntropy", "target": "label"}
 
@@ -385,47 +378,3 @@ def test_the_updater_may_be_named() -> None:
     cfg = {"model": {"type": f"{__name__}.Net"}, "backward": {"type": "alchemy.update.GradientUpdater", "period": 3}}
     with Run(cfg) as run:
         assert build_updater(run, build_model(run)).period == 3
-
-
-# -- MNIST in one screen
-def write_idx(folder: Path) -> None:
-    """A few images in which the place of a bar is the digit."""
-    folder.mkdir()
-    for part, count in ("train", 512), ("t10k", 64):
-        labels = np.arange(count, dtype=np.uint8) % 10
-        images = np.zeros((count, 28, 28), np.uint8)
-        images[np.arange(count), 2 + labels] = 255
-        for name, array in ("images-idx3", images), ("labels-idx1", labels):
-            head = bytes([0, 0, 8, array.ndim]) + b"".join(n.to_bytes(4, "big") for n in array.shape)
-            (folder / f"{part}-{name}-ubyte.gz").write_bytes(gzip.compress(head + array.tobytes()))
-
-
-@pytest.fixture
-def mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The files of docs/plain-modules.md in a folder, beside the data set, or images that are made here."""
-    for block in pages.blocks(pages.ROOT / "docs" / "plain-modules.md"):
-        if block.file:
-            (tmp_path / block.file).parent.mkdir(exist_ok=True)
-            (tmp_path / block.file).write_text(block.body.partition("\n")[2], "utf-8")
-    if (DATA / "mnist" / "train-images-idx3-ubyte.gz").is_file():
-        (tmp_path / "mnist").symlink_to(DATA / "mnist")
-    else:
-        write_idx(tmp_path / "mnist")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield tmp_path
-    for name in [name for name in sys.modules if name.partition(".")[0] == "src"]:
-        del sys.modules[name]
-
-
-def test_mnist_needs_no_more_than_49_lines(mnist: Path) -> None:
-    lines = [line for name in ("mnist.toml", "src/net.py") for line in (mnist / name).read_text().splitlines()]
-    assert len(lines) <= 49
-    assert not re.search(r"\balchemy\b", (mnist / "src" / "net.py").read_text())
-
-
-def test_mnist_is_learnt_in_a_few_updates(mnist: Path) -> None:
-    overrides = ["sched.num_training_steps=60", "sched.epochs=8"]
-    (result,) = alchemy.run([alchemy.prepare_cfg("mnist.toml", overrides=overrides)], device=[-1], raise_errors=True)
-    assert result.ret["accuracy"] > 0.8
-    assert result.record_dir is not None

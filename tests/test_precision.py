@@ -18,9 +18,7 @@ from alchemy.model import AlchemyModel
 from alchemy.nn import losses
 from alchemy.optim import build_optimizer
 from alchemy.precision import build_precision
-from alchemy.runner import run_task
 from alchemy.sched import build_sched
-from tests.toy import Line, OldLine, config
 
 
 class Net(AlchemyModel):
@@ -367,51 +365,3 @@ def test_an_evaluation_is_never_halved() -> None:
 def test_other_errors_are_left_alone() -> None:
     with training(halve_on_oom=True) as run, pytest.raises(RuntimeError, match="mat1 and mat2"):
         step(run, {"x": torch.zeros(2, 9), "y": torch.zeros(2, 1)})
-
-
-# -- in a whole run
-class Tight(Line):
-    """A line that has memory for `limit` samples."""
-
-    def __init__(self, *, limit: int) -> None:
-        super().__init__()
-        self.limit = limit
-
-    def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:
-        if len(batch["x"]) > self.limit and requires_grad:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return super().forward(batch, needs_loss, requires_grad)
-
-
-def test_a_run_with_halves_ends_where_one_without_does() -> None:
-    results = []
-    for limit in (4, 1):
-        cfg = config(model={"type": "tests.test_precision.Tight", "limit": limit}, precision={"halve_on_oom": True})
-        results.append(run_task(cfg, raise_errors=True).ret["loss"])
-    assert results[0] == pytest.approx(results[1], rel=1e-4)
-
-
-def test_means_are_not_halved() -> None:
-    cfg = config(model={"type": "tests.test_precision.Means"}, precision={"halve_on_oom": True})
-    with pytest.raises(RunFailed, match="the halves of a mean loss differ; return a sum"):
-        run_task(cfg, raise_errors=True)
-
-
-class Means(OldLine):
-    """An old-style line that has memory for two samples."""
-
-    def forward(self, batch: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        if len(batch["x"]) > 2:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return super().forward(batch, *args, **kwargs)
-
-
-def test_a_run_tells_the_batch_that_does_not_fit() -> None:
-    cfg = config(model={"type": "tests.test_precision.Tight", "limit": 2})
-    with pytest.raises(RunFailed, match=r"out of memory on a batch of \{x: tensor float32\[4, 1\]"):
-        run_task(cfg, raise_errors=True)
-
-
-@pytest.mark.parametrize("table", [{"dtype": "bf16"}, {"dtype": "fp16", "scale": 256.0}, {"recompute": ["Linear"]}])
-def test_a_run_learns_with_every_switch(table: dict[str, Any]) -> None:
-    assert run_task(config(precision=table), raise_errors=True).ret["loss"] < 0.2

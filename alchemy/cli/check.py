@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import Command, add_configs, add_user_dir, device, print_json
+from alchemy.cli.options import Command, add_configs, add_trial, print_json
 from alchemy.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -22,13 +22,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_configs(parser)
     add = parser.add_argument
     add("--deep", action="store_true", help="build the parts, push one batch through, estimate the memory")
-    add("--device", type=device, default=-1, metavar="N", help="device of the deep check, -1 is the CPU (default)")
-    add_user_dir(parser)
-    add(
-        "--strict",
-        action="store_true",
-        help="take unknown keys as errors, also where an old-style part might read them",
-    )
+    add_trial(parser)
     add("--json", action="store_true", help="print JSON")
 
 

@@ -15,7 +15,7 @@ from alchemy.cli.options import print_json
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
-    from alchemy.data.corpus.encoder import Part
+    from alchemy.data.corpus.encoder import EncodedPart
     from alchemy.data.corpus.layout import Manifest
     from alchemy.data.corpus.recipe import Recipe
 
@@ -73,7 +73,7 @@ def build(args: argparse.Namespace) -> int:
     recipe, begin = _recipe(args), time.perf_counter()
     built = 0
 
-    def count(part: Part) -> None:
+    def count(part: EncodedPart) -> None:
         nonlocal built
         built += part.sentences
         show(part)
@@ -142,7 +142,7 @@ def _check_there(corpus: str, folders: Iterable[Path]) -> None:
 
 
 @contextlib.contextmanager
-def _progress(recipe: Recipe) -> Iterator[Callable[[Part], None]]:
+def _progress(recipe: Recipe) -> Iterator[Callable[[EncodedPart], None]]:
     """A bar with speed and time left, for those who look; the size of packed text is not known beforehand."""
     if not sys.stderr.isatty():
         yield lambda part: None
@@ -160,7 +160,7 @@ def _progress(recipe: Recipe) -> Iterator[Callable[[Part], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("encoding", total=total, told="")
 
-        def tell(part: Part) -> None:
+        def tell(part: EncodedPart) -> None:
             nonlocal tokens
             tokens += part.tokens
             rate = tokens / max(time.perf_counter() - begin, 1e-9)

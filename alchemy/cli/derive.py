@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError, did_you_mean
@@ -14,10 +14,10 @@ from alchemy.records.kept import best_checkpoint, has_best, use_own_tokenizers
 __all__ = ["Derived", "best_checkpoint", "for_prediction", "for_test", "has_best", "use_own_tokenizers"]
 
 TESTER, INFERENCE = "alchemy.runner.Tester", "alchemy.runner.InferenceRunner"
-COLLECT = "alchemy.pipeline.output.Collect"
+_COLLECT = "alchemy.pipeline.output.Collect"
 
 # tables that only a training reads
-TRAIN_TABLES = ("sched", "optim", "stop", "checkpoint", "ema", "sweep")
+_TRAIN_TABLES = ("sched", "optim", "stop", "checkpoint", "ema", "sweep")
 
 
 class Derived(NamedTuple):
@@ -44,7 +44,7 @@ def for_prediction(document: Document, model_path: Path | None = None, split: st
     chosen = split or next((name for name in ("inference", "test") if name in splits), "inference")
     derived = _derive(document, INFERENCE, chosen, "inference", model_path)
     pipes = _section(derived.document, "task").get("outputpipes") or []
-    for pipe in [pipe for pipe in pipes if pipe.get("type") == COLLECT]:
+    for pipe in [pipe for pipe in pipes if pipe.get("type") == _COLLECT]:
         pipes.remove(pipe)  # nobody would read what it keeps, and all of it would stay in memory
         derived.left_out.append("output pipe Collect")
     return derived
@@ -53,7 +53,7 @@ def for_prediction(document: Document, model_path: Path | None = None, split: st
 def _derive(source: Document, runner: str, split: str, known_as: str, model_path: Path | None) -> Derived:
     document = copy.deepcopy(source)
     document["runner"] = runner
-    left_out = [f"[{name}]" for name in TRAIN_TABLES if document.pop(name, None) is not None]
+    left_out = [f"[{name}]" for name in _TRAIN_TABLES if document.pop(name, None) is not None]
     left_out += _keep_split(document, split, known_as)
     if model_path is not None:
         _section(document, "model")["model_path"] = str(model_path)
@@ -105,5 +105,5 @@ def _section(document: Document, name: str) -> Table:
     return table
 
 
-def _name(part: Any) -> str:
+def _name(part: object) -> str:
     return str(part.get("type", "")).rpartition(".")[2] if isinstance(part, Table) else ""

@@ -7,8 +7,8 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Command, Parser, add_configs
-from alchemy.cli.verify import add_trial, checked_config, show
+from alchemy.cli.options import Command, Parser, add_configs, add_trial
+from alchemy.cli.verify import checked_config, show
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
@@ -37,6 +37,7 @@ def _arguments(parser: Parser) -> None:
     size.add_argument("--max", type=int, metavar="N", help="try no larger one; needed on the CPU")
     for action in (rate, size):
         add_trial(action)
+        action.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _main(args: argparse.Namespace) -> int:

@@ -110,13 +110,7 @@ def add_overrides(parser: argparse.ArgumentParser) -> None:
 def add_launch(parser: argparse.ArgumentParser) -> None:
     """The settings of a single run, which belong on the command line and not in a config."""
     add = parser.add_argument
-    add(
-        "--device",
-        action="append",
-        type=device,
-        metavar="N",
-        help="device to use, -1 is the CPU; repeat it for several",
-    )
+    add_devices(parser, "; repeat it for several")
     add_user_dir(parser)
     add("--desc", default="", metavar="TEXT", help="what this run is for, kept in its record")
     add("--debug", action="store_true", help="debug messages, anomaly detection, exact places of CUDA errors")
@@ -124,6 +118,19 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
     add("--strict", action="store_true", help="take unknown keys as errors, also in old-style parts")
     add("--raise", dest="raise_errors", action="store_true", help="end with the traceback of the first run that fails")
     add("--pdb", action="store_true", help="open the debugger where a run fails")
+
+
+def add_devices(parser: argparse.ArgumentParser, more: str = "") -> None:
+    text = f"device to use, -1 is the CPU{more}"
+    parser.add_argument("--device", action="append", type=_device, metavar="N", help=text)
+
+
+def add_trial(parser: argparse.ArgumentParser) -> None:
+    """What a command needs that builds the parts of a config for a moment."""
+    text = "device to use, -1 is the CPU (default)"
+    parser.add_argument("--device", type=_device, default=-1, metavar="N", help=text)
+    add_user_dir(parser)
+    parser.add_argument("--strict", action="store_true", help="take unknown keys as errors, also in old-style parts")
 
 
 def add_user_dir(parser: argparse.ArgumentParser, text: str = "the package of your own parts") -> None:
@@ -142,7 +149,7 @@ class _Folder(argparse.Action):
         setattr(args, self.dest, value)
 
 
-def device(text: str) -> int:
+def _device(text: str) -> int:
     """The number of a device; other numbers below 0 would be taken for the CPU as well."""
     try:
         number = int(text)

@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 import ast
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from alchemy.cli.options import Command, add_user_dir, print_json
 from alchemy.errors import AlchemyError, did_you_mean
+
+if TYPE_CHECKING:
+    from alchemy.config.modules import Module
+    from alchemy.config.signature import Param
+    from alchemy.config.source import Part
 
 EXAMPLES = """examples:
   alchemy parts                 # all of them
@@ -37,9 +42,9 @@ def _main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _own_parts(user_dir: str, kind: str) -> list[Any]:
+def _own_parts(user_dir: str, kind: str) -> list[Part]:
     """The parts of a project, found in its source under the names that a config writes."""
-    from alchemy.config.modules import locate, read
+    from alchemy.config.modules import locate, read_module
     from alchemy.config.source import Part, look
     from alchemy.launch.project import roots
 
@@ -49,22 +54,20 @@ def _own_parts(user_dir: str, kind: str) -> list[Any]:
         pieces = [folder.resolve().name, *file.relative_to(folder).with_suffix("").parts]
         name = ".".join(pieces[:-1] if pieces[-1] == "__init__" else pieces)
         place = locate(name, where)
-        module = read(name, place) if place else None
+        module = read_module(name, place) if place else None
         for key in _written_names(module) if module else ():
-            part: Any = look(f"{name}.{key}", where)
-            kinds = _kinds(part) if isinstance(part, Part) else ()
-            if kinds and (not kind or kind in kinds):
+            part = look(f"{name}.{key}", where)
+            if isinstance(part, Part) and _kinds(part) and (not kind or kind in _kinds(part)):
                 found.append(part)
     return found
 
 
-def _kinds(part: Any) -> frozenset[str]:
+def _kinds(part: Part) -> frozenset[str]:
     """The kinds of a part; a plain nn.Module of the project can be its model."""
-    kinds: frozenset[str] = part.kinds
-    return kinds or frozenset({"model"} if part.complete and part.is_plain_model else ())
+    return part.kinds or frozenset({"model"} if part.complete and part.is_plain_model else ())
 
 
-def _written_names(module: Any) -> list[str]:
+def _written_names(module: Module) -> list[str]:
     """The names of a module's classes in a config: aliases, and those of classes that have none."""
     aliased = {class_name for rows in module.aliases.values() for _, class_name in rows}
     classes = [key for key, node in module.names.items() if isinstance(node, ast.ClassDef) and key not in aliased]
@@ -86,13 +89,13 @@ def _letters(word: str) -> str:
     return "".join(filter(str.isalpha, word.lower()))
 
 
-def _lines(part: Any) -> str:
+def _lines(part: Part) -> str:
     takes = [*map(str, part.keys), *(["..."] if part.takes_kwargs else [])]
     doc = part.doc.strip().partition("\n")[0]
     return "\n".join([f"  {part.path}({', '.join(takes)})", *([f"      {doc}"] if doc else [])])
 
 
-def _row(part: Any) -> dict[str, Any]:
+def _row(part: Part) -> dict[str, Any]:
     params = [
         {"name": row.name, "type": row.annotation, "required": row.required, "default": _default(row)}
         for row in part.keys
@@ -107,7 +110,7 @@ def _row(part: Any) -> dict[str, Any]:
     }
 
 
-def _default(param: Any) -> str | None:
+def _default(param: Param) -> str | None:
     return None if param.required else param.default
 
 

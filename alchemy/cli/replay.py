@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import Command, add_user_dir, device, record_name
+from alchemy.cli.options import Command, add_devices, add_user_dir, record_name
 from alchemy.cli.verify import show, tell
 
 EXAMPLES = """examples:
@@ -20,7 +20,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     text = "the update to make again, counted from 1"
     add("--update", "--step", dest="update", type=int, required=True, metavar="N", help=text)
     add("--debug", action="store_true", help="find the operation that gave the first NaN, and the line that called it")
-    add("--device", action="append", type=device, metavar="N", help="device to use, -1 is the CPU")
+    add_devices(parser)
     add_user_dir(parser)
     add("--json", action="store_true", help="print JSON")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import Command, add_user_dir, device, record_name
+from alchemy.cli.options import Command, add_devices, add_user_dir, record_name
 
 EXAMPLES = """examples:
   alchemy resume records/train/2026-11-15_10-00-00.000000
@@ -26,7 +26,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,..",
         help="go on though NAME has changed: a config key, config, code, torch, device, threads, data, ranks, ..",
     )
-    add("--device", action="append", type=device, metavar="N", help="device to use, -1 is the CPU")
+    add_devices(parser)
     add_user_dir(parser)
     add("--debug", action="store_true", help="debug messages, anomaly detection, exact places of CUDA errors")
     add("--raise", dest="raise_errors", action="store_true", help="end with the traceback if the run fails")

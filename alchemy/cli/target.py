@@ -22,9 +22,6 @@ class Trained(NamedTuple):
     model_path: Path | None = None
     record: Path | None = None
 
-    def purpose(self, verb: str) -> str:
-        return f"{verb} of {self.record}" if self.record else ""
-
 
 def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
     """Makes the project importable, and reads the config or the record that `args.target` names.
@@ -56,7 +53,7 @@ def start_derived(target: Trained, derived: Derived, args: argparse.Namespace, v
     if derived.left_out:
         print(f"not needed here: {', '.join(derived.left_out)}", file=sys.stderr)
     refuse_if_wrong(vet([derived.document], args))
-    args.desc = args.desc or target.purpose(verb)
+    args.desc = args.desc or (f"{verb} of {target.record}" if target.record else "")
     return start([derived.document], args, **more)[1]
 
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import Command, Parser, add_configs, add_user_dir, device, integers, print_json, record_name
+from alchemy.cli.options import Command, Parser, add_configs, add_trial, integers, print_json, record_name
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
@@ -48,16 +48,8 @@ def _arguments(parser: Parser) -> None:
     parsers["parallel"].add_argument("--ranks", type=int, default=2, metavar="N", help=text)
     for inner in parsers.values():
         add_trial(inner)
-    ledger.add_argument("--json", action="store_true", help="print JSON")
-
-
-def add_trial(parser: argparse.ArgumentParser) -> None:
-    """What all commands take that try a config out."""
-    text = "device to use, -1 is the CPU (default)"
-    parser.add_argument("--device", type=device, default=-1, metavar="N", help=text)
-    add_user_dir(parser)
-    parser.add_argument("--strict", action="store_true", help="take unknown keys as errors")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    for inner in (*parsers.values(), ledger):
+        inner.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _main(args: argparse.Namespace) -> int:

@@ -9,11 +9,13 @@ from typing import Any
 
 from alchemy.annotations import misfits
 from alchemy.config.combos import check_combos
+from alchemy.config.formats import read_file
 from alchemy.config.keys import UNREAD, check_keys
 from alchemy.config.paths import check_paths
-from alchemy.config.slots import Layout, Slot, collect
+from alchemy.config.slots import Layout, Slot, collect_slots
 from alchemy.config.tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUNNER_NAMES, SECTIONS, SETTINGS, TOP_LEVEL
 from alchemy.config.tree import Document, Table
+from alchemy.config.values import line_of
 from alchemy.errors import ConfigError, Problem, did_you_mean
 
 
@@ -24,7 +26,7 @@ def check(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] 
     of the warnings about keys that nobody knows.
     """
     doc = doc if isinstance(doc, Document) else Document(doc)
-    layout = collect(doc, roots)
+    layout = collect_slots(doc, roots)
     found = [
         *doc.notes,
         *layout.problems,
@@ -164,9 +166,4 @@ def _equal_variants(path: str, stamp: int) -> list[Problem]:
 
 
 def _variant_line(path: str, name: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            head = line.strip().replace(" ", "").replace('"', "").replace("'", "")
-            if head.startswith((f"[variant.{name}]", f"[variant.{name}.", f"variant.{name}")):
-                return f"{path}:{number}"
-    return path
+    return f"{path}:{line_of(read_file(path).lines, ('variant', name))}"

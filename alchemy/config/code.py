@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
 import types
 from typing import Any
 
@@ -16,8 +15,8 @@ def parse_code(text: str, name: str) -> Parsed:
     try:
         tree = ast.parse(text, name)
     except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None) or 1
-        fail(f"the file is not Python: {getattr(error, 'msg', error)}", where=f"{name}:{line}")
+        line, text = (error.lineno or 1, error.msg) if isinstance(error, SyntaxError) else (1, str(error))
+        fail(f"the file is not Python: {text}", where=f"{name}:{line}")
     values = _execute(tree, name)
     lines = _lines(tree)
     if "cfg" not in values:
@@ -44,12 +43,9 @@ def _execute(tree: ast.Module, name: str) -> dict[str, Any]:
     return values
 
 
-def _is_code(value: Any) -> bool:
+def _is_code(value: object) -> bool:
     """Imports, functions and classes help to make a config and are no part of it."""
-    if isinstance(value, types.ModuleType | type) or callable(value):
-        return True
-    future = sys.modules.get("__future__")
-    return future is not None and isinstance(value, future._Feature)
+    return isinstance(value, types.ModuleType) or callable(value) or type(value).__module__ == "__future__"
 
 
 def _lines(tree: ast.Module) -> dict[Path, int]:

@@ -9,16 +9,16 @@ from alchemy.config.fields import fits
 from alchemy.config.slots import Layout, Slot
 from alchemy.config.tree import Table
 from alchemy.errors import Problem, did_you_mean
-from alchemy.rules import BUDGETS
+from alchemy.rules import BATCH_BUDGETS
 
 
 def check_combos(layout: Layout) -> Iterator[Problem]:
     """The problems of every rule below."""
     for name, table in layout.splits.items():
         split = _Split(name, table, layout.inside(f"task.datasets.{name}.pipes"), layout)
-        for of_split in OF_SPLITS:
+        for of_split in _OF_SPLITS:
             yield from of_split(split)
-    for rule in RULES:
+    for rule in _RULES:
         yield from rule(layout)
 
 
@@ -53,7 +53,7 @@ class _Split(NamedTuple):
 
 def _shuffled_stream(split: _Split) -> Iterator[Problem]:
     shuffle, batch = "shuffle with the pipe alchemy.pipeline.itr.Shuffle", "batch with alchemy.pipeline.itr.BucketBatch"
-    instead = {"shuffle": shuffle, "sampler": shuffle, "batch_sampler": shuffle, **dict.fromkeys(BUDGETS, batch)}
+    instead = {"shuffle": shuffle, "sampler": shuffle, "batch_sampler": shuffle, **dict.fromkeys(BATCH_BUDGETS, batch)}
     for key, pipe in instead.items():
         if split.iterable and split.table.get(key):
             text = f"{key} cannot be used with iterable data ({split.pipes[-1].name} is the last pipe)"
@@ -100,7 +100,7 @@ def _batch_of_one(split: _Split) -> Iterator[Problem]:
     task = split.layout.at("task")
     ours = split.pipes and all(slot is not None and slot.ours for slot in (task, *split.pipes))
     named = any("Batch" in pipe.name for pipe in split.pipes) or "batch_size" in split.table
-    if ours and not named and not any(map(split.table.get, ("batch_sampler", *BUDGETS))):
+    if ours and not named and not any(map(split.table.get, ("batch_sampler", *BATCH_BUDGETS))):
         text = f"nothing makes batches of the split {split.name!r}: the model gets single samples"
         hint = "end with alchemy.pipeline.itr.Batch, or give batch_size or max_tokens"
         yield split.problem(text, "pipes", hint, error=False)
@@ -287,10 +287,10 @@ def _two_seeds(layout: Layout) -> Iterator[Problem]:
             yield plugin.problem(text, "seed", hint="keep one of them: the top-level seed is used", error=False)
 
 
-OF_SPLITS = (
+_OF_SPLITS = (
     _shuffled_stream, _workers_without_split, _split_twice, _batched_twice, _batch_of_one, _chain_starts, _fields_flow,
 )  # fmt: skip
-RULES = (
+_RULES = (
     _no_end, _nothing_learnt, _long_warmup, _evaluated_splits, _never_evaluated, _untrained_test, _watched_splits,
     _homeless_checkpoints, _repeated_plugins, _plugin_order, _two_seeds,
 )  # fmt: skip

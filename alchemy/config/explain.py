@@ -7,12 +7,12 @@ import sys
 from typing import Any
 
 from alchemy.config.dynamic import SEEDLESS, part_names
-from alchemy.config.merge import brief, find
+from alchemy.config.merge import brief, find_element
 from alchemy.config.scan import Path, split_key
 from alchemy.config.seed import seed_of
 from alchemy.config.tables import DEFAULT_TYPES
 from alchemy.config.tree import Array, Document, Origin, Table
-from alchemy.config.values import dotted
+from alchemy.config.values import dotted_key
 from alchemy.config.write import same
 from alchemy.errors import AlchemyError, Problem, did_you_mean
 from alchemy.registry import plain
@@ -32,14 +32,14 @@ def explain(doc: Document, key: str) -> str:
             origin, node = node.origin_of(name), node.get(name)
             path = (*path, name)
         elif isinstance(node, Array):
-            index = find(node, name, path, "")
+            index = find_element(node, name, path, "")
             if isinstance(index, Problem):
                 raise AlchemyError(index.message, hint=index.hint)
             node, path = node[index], (*path, index)
             origin = node.origin if isinstance(node, Table) else origin
         else:
             return _default(node, name, path, last=name == keys[-1] and len(path) == len(keys) - 1)
-    lines = [f"{dotted(path)} = {brief(node, 200)}", f"  {_source(doc, dotted(path), origin)}"]
+    lines = [f"{dotted_key(path)} = {brief(node, 200)}", f"  {_source(doc, dotted_key(path), origin)}"]
     before = origin.overrode
     while before is not None:
         lines.append(f"  overrode {before.value_text or 'another value'}{_from(before)}")
@@ -89,7 +89,7 @@ def _walk(doc: Document) -> dict[str, tuple[Any, Origin]]:
     """Every value that is no table, by its dotted key; parts of a list go by their names."""
     found: dict[str, tuple[Any, Origin]] = {}
 
-    def visit(node: Any, path: Path, origin: Origin) -> None:
+    def visit(node: object, path: Path, origin: Origin) -> None:
         if isinstance(node, Table) and node:
             for key, value in node.items():
                 visit(value, (*path, key), node.origin_of(key))
@@ -97,7 +97,7 @@ def _walk(doc: Document) -> dict[str, tuple[Any, Origin]]:
             for name, item in zip(part_names(node), node, strict=True):
                 visit(item, (*path, name), item.origin if isinstance(item, Table) else origin)
         else:
-            found[dotted(path)] = (node, origin)
+            found[dotted_key(path)] = (node, origin)
 
     visit(doc, (), doc.origin)
     return found
@@ -130,18 +130,18 @@ def _shown(place: str) -> str:
     return place
 
 
-def _default(node: Any, name: str, path: Path, *, last: bool) -> str:
+def _default(node: object, name: str, path: Path, *, last: bool) -> str:
     """What a key that no file sets stands at: the default of the part's own signature."""
     if not isinstance(node, Table):
-        raise AlchemyError(f"{dotted(path)} is a value and has no key {name!r}")
-    kind = node.get("type") or DEFAULT_TYPES.get(dotted(path))
+        raise AlchemyError(f"{dotted_key(path)} is a value and has no key {name!r}")
+    kind = node.get("type") or DEFAULT_TYPES.get(dotted_key(path))
     if last and isinstance(kind, str):
-        from alchemy.config.source import find as find_part
+        from alchemy.config.source import find
 
-        part = find_part(kind, (".",))
+        part = find(kind, (".",))
         for param in part.params if part is not None else ():
             if part is not None and param.name == name and not param.required:
-                return f"{dotted((*path, name))} = {param.default}\n  default of {kind} ({_shown(part.where)})"
-    place = f"[{dotted(path)}]" if path else "the config"
+                return f"{dotted_key((*path, name))} = {param.default}\n  default of {kind} ({_shown(part.where)})"
+    place = f"[{dotted_key(path)}]" if path else "the config"
     hint = did_you_mean(name, node) or f"it has {', '.join(node) or 'nothing'}"
     raise AlchemyError(f"{place} has no {name!r}", hint=hint)

@@ -18,7 +18,7 @@ from alchemy.errors import did_you_mean
 LARGEST = 4 * 2**20  # bytes: a config is written by hand; more than this is data that belongs in a file of its own
 
 
-def read(path: str, *, allow_code: bool = False, where: str = "") -> Parsed:
+def read_file(path: str, *, allow_code: bool = False, where: str = "") -> Parsed:
     """Reads a config file; every way in which that can fail is a ConfigError. `where` names who asked for the file."""
     _must_exist(path, where)
     suffix = os.path.splitext(path)[1].lower()

@@ -22,11 +22,11 @@ from alchemy.config.tables import (
 from alchemy.config.tree import Table
 from alchemy.config.vocabularies import network_sizes
 from alchemy.errors import Problem, did_you_mean
-from alchemy.rules import LOADER, broken, broken_options
+from alchemy.rules import LOADER_OPTIONS, broken, broken_options
 
-PLAIN_MODEL = "alchemy.plain.PlainModel"
+_PLAIN_MODEL = "alchemy.plain.PlainModel"
 UNREAD = "remove it, or let a part of the project read it"
-CRITERION = {name: Param(name, "str", "''") for name in ("target", "output")}  # of the loss of a plain module
+_CRITERION = {name: Param(name, "str", "''") for name in ("target", "output")}  # of the loss of a plain module
 
 
 def check_keys(layout: Layout, strict: bool) -> Iterator[Problem]:
@@ -82,7 +82,7 @@ def _params(slot: Slot, part: Part, layout: Layout) -> dict[str, Param]:
     adapter = find(_adapter(slot, part), layout.roots)
     params |= {p.name: p for p in (adapter.params if adapter else ()) if p.name not in (*params, "module")}
     if slot.kind == "loss" and _gives_targets(layout):
-        params |= CRITERION
+        params |= _CRITERION
     if _is_named(slot):
         params |= {name: Param(name, text, "None") for name, text in NAMED_OPTIM.items()}
     if slot.kind == "optim" and not part.ours:  # those of torch say nothing about limits in their signatures
@@ -95,12 +95,12 @@ def _adapter(slot: Slot, part: Part) -> str:
     """What alchemy puts around a part that is not its own; the keys of both stand in one table."""
     if slot.kind == "optim" and part.is_torch_optimizer:
         return "alchemy.optim.Wrapped"
-    return PLAIN_MODEL if slot.kind == "model" and part.is_plain_model else ""
+    return _PLAIN_MODEL if slot.kind == "model" and part.is_plain_model else ""
 
 
 def _claimed_twice(slot: Slot, part: Part, layout: Layout) -> list[str]:
     """Keys of alchemy that the constructor of a plain module takes too: it would never get them."""
-    plain = find(PLAIN_MODEL, layout.roots) if _adapter(slot, part) == PLAIN_MODEL and part.complete else None
+    plain = find(_PLAIN_MODEL, layout.roots) if _adapter(slot, part) == _PLAIN_MODEL and part.complete else None
     return [p.name for p in plain.params if p.name != "module" and part.param(p.name)] if plain else []
 
 
@@ -209,15 +209,15 @@ def _check_split(split: str, table: Table, layout: Layout, strict: bool) -> Iter
     if known and not own and "pipes" not in table:
         hint = 'name its parts: pipes = [{ type = "..." }, ..]'
         yield Problem(f"the split {split!r} has no 'pipes' to read from", table.where(), section, hint)
-    wrong = [(key, *row) for key, value in table.items() for row in misfits(key, value, LOADER.get(key, ""))]
+    wrong = [(key, *row) for key, value in table.items() for row in misfits(key, value, LOADER_OPTIONS.get(key, ""))]
     for key, text, hint in wrong or broken_options(table):
         yield Problem(text, table.where(key), section, hint, error=bool(wrong) or not own)
     for key, value in table.items():
-        near = did_you_mean(key, [*LOADER, "pipes"])
+        near = did_you_mean(key, [*LOADER_OPTIONS, "pipes"])
         if key in BUILT_BY_LOADER and isinstance(value, Table) and "type" not in value and not own:
             hint = f'write {key} = {{ type = "package.module.Name", ... }}'
             yield Problem(f"{key} needs a 'type'", table.where(key), section, hint)
-        elif key in LOADER or key == "pipes":
+        elif key in LOADER_OPTIONS or key == "pipes":
             continue
         elif own is None or part is None:
             hint = near or "it takes 'pipes' and the arguments of torch's DataLoader"

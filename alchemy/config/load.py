@@ -10,7 +10,7 @@ from typing import Any
 
 from alchemy.config.dynamic import resolve
 from alchemy.config.explain import diff, differences, explain
-from alchemy.config.formats import read
+from alchemy.config.formats import read_file
 from alchemy.config.merge import merge
 from alchemy.config.override import override
 from alchemy.config.scan import Path
@@ -22,11 +22,11 @@ from alchemy.errors import ConfigError, Problem, did_you_mean
 
 __all__ = ["diff", "differences", "expand", "explain", "prepare_cfg", "variants"]
 
-Source = str | os.PathLike[str] | Mapping[str, Any]
+_Source = str | os.PathLike[str] | Mapping[str, Any]
 
 
 def prepare_cfg(
-    source: Source,
+    source: _Source,
     *,
     variant: str | None = None,
     overrides: Sequence[str] = (),
@@ -53,7 +53,7 @@ def prepare_cfg(
     return doc
 
 
-def variants(source: Source, *, allow_code: bool = False) -> list[str]:
+def variants(source: _Source, *, allow_code: bool = False) -> list[str]:
     """The names of a file's variants, in its order."""
     if not isinstance(source, Mapping):
         source = _split(os.fspath(source))[0]
@@ -61,7 +61,7 @@ def variants(source: Source, *, allow_code: bool = False) -> list[str]:
 
 
 def expand(
-    sources: Sequence[Source],
+    sources: Sequence[_Source],
     *,
     all_variants: bool = False,
     overrides: Sequence[str] = (),
@@ -103,7 +103,7 @@ class _Layer:
     source: str = ""
 
 
-def _document(source: Source, variant: str | None, allow_code: bool, problems: list[Problem]) -> Document:
+def _document(source: _Source, variant: str | None, allow_code: bool, problems: list[Problem]) -> Document:
     variant = variant or None
     if isinstance(source, Document) and not variant:
         return _again(source)
@@ -145,7 +145,7 @@ def _layer(
     source: str | Mapping[str, Any], allow_code: bool, where: str, problems: list[Problem], chain: tuple[str, ...] = ()
 ) -> _Layer:
     name = source if isinstance(source, str) else ""
-    parsed = read(source, allow_code=allow_code, where=where) if isinstance(source, str) else _of_mapping(source)
+    parsed = read_file(source, allow_code=allow_code, where=where) if isinstance(source, str) else _of_mapping(source)
     table = grow(parsed.data, _origins(parsed, name))
     chain = (*chain, os.path.realpath(name)) if name else chain
     variants = _take_variants(table, problems)
@@ -192,9 +192,9 @@ def _take_variants(table: Table, problems: list[Problem]) -> Table:
 
 
 def _of_mapping(data: Mapping[str, Any]) -> Parsed:
-    from alchemy.config.write import source_of
+    from alchemy.config.write import toml_source
 
-    return Parsed(decode(data.plain() if isinstance(data, Table) else data), source=source_of(data))
+    return Parsed(decode(data.plain() if isinstance(data, Table) else data), source=toml_source(data))
 
 
 def _origins(parsed: Parsed, name: str) -> Callable[[Path], Origin]:

@@ -8,11 +8,10 @@ Tables merge key by key; a table over a list patches its parts, each found by in
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from alchemy.config.scan import Path
 from alchemy.config.tree import Array, Origin, Table
-from alchemy.config.values import dotted
+from alchemy.config.values import dotted_key
 from alchemy.errors import Problem, did_you_mean
 from alchemy.registry import plain
 
@@ -31,7 +30,7 @@ def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) 
                 del table[key]
             else:
                 hint = did_you_mean(key, table)
-                problems.append(Problem(f"{dotted(here)} is not there to be deleted", str(origin), hint=hint))
+                problems.append(Problem(f"{dotted_key(here)} is not there to be deleted", str(origin), hint=hint))
         elif isinstance(value, Table) and isinstance(old, Array) and "dyn" not in value:
             _patch(old, value, problems, here)
         elif isinstance(value, Table) and "dyn" not in value:
@@ -47,7 +46,7 @@ def _patch(array: Array, delta: Table, problems: list[Problem], path: Path) -> N
     doomed = []
     for name, value in delta.items():
         origin, here = delta.origin_of(name), (*path, name)
-        index = find(array, name, path, str(origin))
+        index = find_element(array, name, path, str(origin))
         if isinstance(index, Problem):
             if isinstance(value, Table) and "type" in value:
                 array.append(value)
@@ -63,7 +62,7 @@ def _patch(array: Array, delta: Table, problems: list[Problem], path: Path) -> N
         del array[index]
 
 
-def find(array: Array, name: str, path: Path, where: str) -> int | Problem:
+def find_element(array: Array, name: str, path: Path, where: str) -> int | Problem:
     """The index of the element that `name` stands for: its number, its `type`, or the last word of its `type`."""
     if name.isdecimal() and int(name) < len(array):
         return int(name)
@@ -73,13 +72,14 @@ def find(array: Array, name: str, path: Path, where: str) -> int | Problem:
         if name and names.count(name) == 1:
             return names.index(name)
     if name in known or name in short:
-        places = [f"{dotted(path)}.{index}" for index, kind in enumerate(short) if name in (kind, known[index])]
-        return Problem(f"{dotted(path)} has {len(places)} parts named {name}", where, hint=f"say {' or '.join(places)}")
+        places = [f"{dotted_key(path)}.{index}" for index, kind in enumerate(short) if name in (kind, known[index])]
+        text = f"{dotted_key(path)} has {len(places)} parts named {name}"
+        return Problem(text, where, hint=f"say {' or '.join(places)}")
     offer = f"it has {', '.join(filter(None, short)) or f'{len(array)} elements, counted from 0'}"
-    return Problem(f"the list {dotted(path)} has no {name!r}", where, hint=did_you_mean(name, short) or offer)
+    return Problem(f"the list {dotted_key(path)} has no {name!r}", where, hint=did_you_mean(name, short) or offer)
 
 
-def assign(table: Table, key: str, value: Any, origin: Origin) -> None:
+def assign(table: Table, key: str, value: object, origin: Origin) -> None:
     """Sets a key so that its origin remembers what it overrode."""
     if key in table:
         before = table.origin_of(key)
@@ -87,11 +87,11 @@ def assign(table: Table, key: str, value: Any, origin: Origin) -> None:
     table.put(key, value, origin)
 
 
-def _is_deletion(value: Any) -> bool:
+def _is_deletion(value: object) -> bool:
     return isinstance(value, Table) and value == {"delete": True}
 
 
-def brief(value: Any, width: int = 60) -> str:
+def brief(value: object, width: int = 60) -> str:
     """A value on one short line."""
     from alchemy.config.write import inline
 

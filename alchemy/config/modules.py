@@ -12,7 +12,7 @@ from importlib import util as importing
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-LARGEST = 400_000  # bytes: a longer file is generated code, and reading it would cost more than the whole check
+LARGEST_SOURCE = 400_000  # bytes: a longer file is generated code, and reading it would cost more than the whole check
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Import:
     attr: str = ""
 
 
-Binding = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.expr | Import
+_Binding = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.expr | Import
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Module:
     name: str
     path: str
     package: bool = False
-    names: dict[str, Binding] = field(default_factory=dict)
+    names: dict[str, _Binding] = field(default_factory=dict)
     aliases: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # alias -> (base as written, class)
     stars: list[str] = field(default_factory=list)
     dynamic: bool = False  # names may appear at run time: a module-level __getattr__, or sys.modules[...] = ...
@@ -73,10 +73,10 @@ class Module:
 
     def at(self, line: int) -> str:
         """`file:line`, relative to the working folder where that is shorter."""
-        return f"{shown(self.path)}:{line}"
+        return f"{_shown(self.path)}:{line}"
 
 
-def shown(path: str) -> str:
+def _shown(path: str) -> str:
     """A path as people know it: relative when it lies under the working folder."""
     return os.path.relpath(path) if path.startswith(os.getcwd() + os.sep) else path
 
@@ -156,7 +156,7 @@ def _modules_in(folder: str) -> Iterator[str]:
 _read: dict[str, tuple[tuple[int, int], Module]] = {}  # per process; a changed file is read again
 
 
-def read(name: str, place: Place, limit: int = LARGEST) -> Module | None:
+def read_module(name: str, place: Place, limit: int = LARGEST_SOURCE) -> Module | None:
     """The names of the module at `place`; None where there is no source, or more than `limit` bytes of it."""
     try:
         stat = os.stat(place.file)

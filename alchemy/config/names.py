@@ -7,7 +7,7 @@ import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from alchemy.config.modules import LARGEST, Import, Module, Place, locate, read, siblings
+from alchemy.config.modules import LARGEST_SOURCE, Import, Module, Place, locate, read_module, siblings
 from alchemy.errors import did_you_mean
 
 # bases that are never opened: they are large, and add nothing to a constructor
@@ -17,13 +17,13 @@ PLAIN_BASES = {
 }  # fmt: skip
 
 # bytes: what is reached by following a name, rather than named in the config, is not worth a second of parsing
-LARGEST_FOLLOWED = 120_000
+_LARGEST_FOLLOWED = 120_000
 
 
 @dataclass(frozen=True)
 class Gap:
     """Why a dotted name gives no part: no such `module`, no such `name`, a file that does not parse (`syntax`),
-    text that is no import path (`form`), or code that cannot be read without running it (`unreadable`)."""
+    text that is no import path (`form`), or code that cannot be read_module without running it (`unreadable`)."""
 
     reason: str
     message: str = ""
@@ -40,17 +40,17 @@ class Class:
     node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | None = None
 
 
-Trail = tuple[tuple[str, str], ...]  # the names followed so far, so that a circle of imports ends
+_Trail = tuple[tuple[str, str], ...]  # the names followed so far, so that a circle of imports ends
 
 
 def lookup(
-    module_name: str, name: str, roots: tuple[str, ...], *, base: str | None = None, trail: Trail = ()
+    module_name: str, name: str, roots: tuple[str, ...], *, base: str | None = None, trail: _Trail = ()
 ) -> Class | Gap:
     """Follows a name to the class it stands for; aliases count only where the config names them (`base` given)."""
     place = locate(module_name, roots)
     if place is None:
         return _no_module(module_name, roots)
-    module = read(module_name, place, LARGEST if base is not None else LARGEST_FOLLOWED)
+    module = read_module(module_name, place, LARGEST_SOURCE if base is not None else _LARGEST_FOLLOWED)
     if module is None:
         return Gap("unreadable") if place.file or not place.folders else _no_name(module_name, name, place, None, roots)
     if module.error:
@@ -79,18 +79,18 @@ def lookup(
     return Gap("unreadable") if hidden and gap.reason == "name" else gap
 
 
-def _imported(binding: Import, roots: tuple[str, ...], trail: Trail) -> Class | Gap:
+def _imported(binding: Import, roots: tuple[str, ...], trail: _Trail) -> Class | Gap:
     if binding.attr:
         return lookup(binding.module, binding.attr, roots, trail=trail)
     return Gap("form", f"{binding.module!r} is a module, not a part", f"write '{binding.module}.Class'")
 
 
-def _expression(module: Module, value: ast.expr, roots: tuple[str, ...], trail: Trail = ()) -> Class | Gap:
+def _expression(module: Module, value: ast.expr, roots: tuple[str, ...], trail: _Trail = ()) -> Class | Gap:
     """What an expression in `module` stands for: a name, a dotted name, or a class handed to `register(..)`."""
     match value:
         case ast.Name(id=name) if name in module.names or module.stars:
             return lookup(module.name, name, roots, trail=trail)
-        case ast.Name(id=name) if hasattr(builtins, name):
+        case ast.Name(id=name) if name in vars(builtins):
             return Class(f"builtins.{name}")
         case ast.Attribute(value=head, attr=attr):
             owner = _module_of(module, head, roots)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from alchemy.config.merge import assign, find
+from alchemy.config.merge import assign, find_element
 from alchemy.config.scan import Path, split_key
-from alchemy.config.tables import DEFAULT_TYPES, LATER, NAMED_OPTIM, NOT_PASSED, SECTIONS, TOP_LEVEL
+from alchemy.config.tables import LATER, SECTIONS
 from alchemy.config.tree import Array, Document, Origin, Table
-from alchemy.config.values import decode, dotted, literal
+from alchemy.config.values import decode, dotted_key, literal
 from alchemy.errors import Problem, did_you_mean
-from alchemy.rules import LOADER
 
 # tables that may be opened from the command line though the file has none
 _TABLES = (*SECTIONS, *LATER)
@@ -29,7 +28,7 @@ _WORDS = {"True": True, "False": False, "None": None, "none": None, "null": None
 COMMAND_LINE = Origin(kind="command line")
 
 
-class Refused(Exception):
+class CannotSet(Exception):
     """Why an override cannot be applied."""
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -38,22 +37,23 @@ class Refused(Exception):
 
 
 def override(doc: Document, text: str) -> list[Problem]:
-    """Applies one `key=value` to a document; tells why not, or (as a warning) what is odd about it."""
-    where = f"--set {text}"
+    """Applies one `key=value` to a document, or tells why not; the check tells whether anybody reads the key."""
     try:
         keys, value = _split(text)
-        _refuse_loading(doc, keys[0])
+        if keys[0] in _READ_BEFORE and keys[0] not in doc:  # a project may have a plain key of that name
+            raise CannotSet(f"{keys[0]} is read before overrides", _READ_BEFORE[keys[0]])
         parent = _walk(doc, keys[:-1])
-        if value is not None:
-            return _set(doc, parent, keys, value, where)
-        _delete(parent, keys)
-    except Refused as error:
-        return [Problem(str(error), where, hint=error.hint)]
+        if value is None:
+            _delete(parent, keys)
+        else:
+            _set(parent, keys, value)
+    except CannotSet as error:
+        return [Problem(str(error), f"--set {text}", hint=error.hint)]
     return []
 
 
 def typed(text: str, old: object) -> Any:
-    """The value that `text` means where `old` stands; Refused if it cannot stand there."""
+    """The value that `text` means where `old` stands; CannotSet if it cannot stand there."""
     text, bare = text.strip(), False
     try:
         value = decode(literal(text), path=("value",))
@@ -65,10 +65,10 @@ def typed(text: str, old: object) -> Any:
     if isinstance(old, bool):
         if value in (0, 1):
             return bool(value)
-        raise Refused(f"{text!r} stands where true or false did", "write true or false")
+        raise CannotSet(f"{text!r} stands where true or false did", "write true or false")
     if isinstance(old, int | float):
         if bare or isinstance(value, bool):
-            raise Refused(f"{text!r} stands where the number {old} did", f"text needs quotes: '\"{text}\"'")
+            raise CannotSet(f"{text!r} stands where the number {old} did", f"text needs quotes: '\"{text}\"'")
         if isinstance(value, int | float):
             return _number(value, old)
     if isinstance(old, str) and not isinstance(value, list):
@@ -88,23 +88,18 @@ def _split(text: str) -> tuple[list[str], str | None]:
         split = split_key(text[1:])
         if split and not split[1]:
             return split[0], None
-        raise Refused("this is not a key to delete", "write ~table.key")
+        raise CannotSet("this is not a key to delete", "write ~table.key")
     split = split_key(text)
     keys, rest = split if split else ([], "")
     if not rest.startswith("="):
         left, sign, right = text.partition("=")
         keys, rest = [part.strip() for part in left.split(".")], sign + right
     if not rest or not all(keys):
-        raise Refused("this is not key=value", "write it like optim.lr=0.001")
+        raise CannotSet("this is not key=value", "write it like optim.lr=0.001")
     if not rest[1:].strip():
-        raise Refused("nothing stands after '='", f"empty text is {dotted(tuple(keys))}='\"\"'; ~key deletes a key")
+        empty = f"empty text is {dotted_key(tuple(keys))}='\"\"'; ~key deletes a key"
+        raise CannotSet("nothing stands after '='", empty)
     return keys, rest[1:]
-
-
-def _refuse_loading(doc: Document, key: str) -> None:
-    """What decides which files and tables are read is no longer there to be changed."""
-    if key in _READ_BEFORE and key not in doc:  # a project may have a plain key of that name
-        raise Refused(f"{key} is read before overrides", _READ_BEFORE[key])
 
 
 def _walk(doc: Document, keys: list[str]) -> Table | Array:
@@ -122,21 +117,21 @@ def _walk(doc: Document, keys: list[str]) -> Table | Array:
             assign(node, key, Table(origin=COMMAND_LINE), COMMAND_LINE)
             node = node.get(key)
         if not isinstance(node, Table | Array):
-            raise Refused(f"{dotted((*path, key))} is a value and has no keys")
+            raise CannotSet(f"{dotted_key((*path, key))} is a value and has no keys")
     return node
 
 
 def _index(array: Array, key: str, path: Path) -> int:
-    index = find(array, key, path, "")
+    index = find_element(array, key, path, "")
     if isinstance(index, Problem):
-        raise Refused(index.message, index.hint)
+        raise CannotSet(index.message, index.hint)
     return index
 
 
-def _no_such(table: Table, key: str, path: Path) -> Refused:
+def _no_such(table: Table, key: str, path: Path) -> CannotSet:
     names = [*table, *(_TABLES if not path else ())]
-    place = f"[{dotted(path)}]" if path else "the config"
-    return Refused(f"{place} has no {key!r}", did_you_mean(key, names) or f"it has {', '.join(table) or 'nothing'}")
+    place = f"[{dotted_key(path)}]" if path else "the config"
+    return CannotSet(f"{place} has no {key!r}", did_you_mean(key, names) or f"it has {', '.join(table) or 'nothing'}")
 
 
 def _delete(parent: Table | Array, keys: list[str]) -> None:
@@ -149,53 +144,25 @@ def _delete(parent: Table | Array, keys: list[str]) -> None:
         raise _no_such(parent, keys[-1], path)
 
 
-def _set(doc: Document, parent: Table | Array, keys: list[str], text: str, where: str) -> list[Problem]:
+def _set(parent: Table | Array, keys: list[str], text: str) -> None:
     key, path = keys[-1], tuple(keys)
     if isinstance(parent, Array):
         index = _index(parent, key, path[:-1])
         value = _fitting(text, parent[index], path)
         parent[index] = Table(value, origin=COMMAND_LINE) if isinstance(value, dict) else value
-        return []
-    old = parent.get(key)
-    value = _fitting(text, old, path)
+        return
+    value = _fitting(text, parent.get(key), path)
     if value == {"delete": True}:
         _delete(parent, keys)
-        return []
-    hint = "" if key in parent else did_you_mean(key, [*parent, *(_TABLES if parent is doc else ())])
-    assign(parent, key, value, COMMAND_LINE)
-    if hint and not _is_known(parent, path):
-        return [Problem(f"{dotted(path)} is a new key, it replaces nothing", where, hint=hint, error=False)]
-    return []
-
-
-def _is_known(parent: Table, path: Path) -> bool:
-    """Whether a key has a place there: one of alchemy's own words, or a parameter of the part that `type` names."""
-    from alchemy.config.source import find
-
-    *head, key = map(str, path)
-    section = ".".join(head)
-    if not head or section in NOT_PASSED:
-        words: tuple[str, ...] = NOT_PASSED[section] if head else TOP_LEVEL
-        if key in words:
-            return True
-    if head[:2] == ["task", "datasets"] and len(head) == 3:
-        return key in LOADER or key == "pipes"
-    kind = parent.get("type") or DEFAULT_TYPES.get(section)
-    part = find(kind) if isinstance(kind, str) else None
-    if part is None:
-        return False
-    if head[:1] == ["optim"] and len(head) == 2 and key in NAMED_OPTIM:
-        return True
-    wrapper = find("alchemy.optim.Wrapped") if head[:1] == ["optim"] and part.is_torch_optimizer else None
-    known = part.known | (wrapper.known if wrapper else frozenset())
-    return key in known or (part.old_style and key in part.own_words)
+    else:
+        assign(parent, key, value, COMMAND_LINE)
 
 
 def _fitting(text: str, old: object, path: Path) -> Any:
     value = typed(text, old)
     if isinstance(old, Table) and old and not isinstance(value, dict) and value is not None and "dyn" not in old:
-        raise Refused(f"{dotted(path)} is a table", f"set one of its keys: {', '.join(old)}")
+        raise CannotSet(f"{dotted_key(path)} is a table", f"set one of its keys: {', '.join(old)}")
     if isinstance(old, Array) and not isinstance(value, list | dict) and value is not None:
-        name = dotted(path)
-        raise Refused(f"{name} is a list", f"write {name}='[..]', or set one element: {name}.0=..")
+        name = dotted_key(path)
+        raise CannotSet(f"{name} is a list", f"write {name}='[..]', or set one element: {name}.0=..")
     return value

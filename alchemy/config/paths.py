@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator
-from typing import Any
 
 from alchemy.annotations import names_path
 from alchemy.config.slots import Layout, Slot
@@ -30,7 +29,7 @@ def check_paths(layout: Layout) -> Iterator[Problem]:
                 yield from _check_key(slot, key, value)
 
 
-def _check_key(slot: Slot, key: str, value: Any) -> Iterator[Problem]:
+def _check_key(slot: Slot, key: str, value: object) -> Iterator[Problem]:
     param = slot.part.param(key) if slot.part else None
     declared = param is not None and names_path(param.annotation)
     if key == "model_path" and slot.kind == "model":
@@ -42,7 +41,7 @@ def _check_key(slot: Slot, key: str, value: Any) -> Iterator[Problem]:
     reads = slot.part is not None and "data pipe" in slot.part.kinds
     sure = slot.kind == "data pipe" or reads or (declared and slot.part is not None and not slot.part.old_style)
     for path in value if isinstance(value, list) else [value]:
-        if isinstance(path, str) and (declared or _looks_local(path)) and not exists(path):
+        if isinstance(path, str) and (declared or _looks_local(path)) and not _exists(path):
             yield slot.problem(f"there is no file {path!r}", key, hint=_hint(path), error=sure)
 
 
@@ -50,7 +49,7 @@ def _backup(slot: Slot) -> Iterator[Problem]:
     paths = slot.table.get("paths", []) if "paths" in slot.table else []
     for path in paths if isinstance(paths, list) else []:
         # without a folder of that name the installed package is copied
-        if isinstance(path, str) and path != "alchemy" and not exists(path):
+        if isinstance(path, str) and path != "alchemy" and not _exists(path):
             yield slot.problem(f"there is no {path!r} to back up", "paths", hint=_hint(path))
 
 
@@ -67,7 +66,7 @@ def _looks_local(path: str) -> bool:
     return os.path.splitext(path)[1].lower() in _SUFFIXES
 
 
-def exists(path: str) -> bool:
+def _exists(path: str) -> bool:
     path = os.path.expanduser(path)
     try:
         return os.path.exists(path) or (any(c in path for c in "*?[") and bool(glob.glob(path)))

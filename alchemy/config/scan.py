@@ -30,7 +30,7 @@ _LINE_END = re.compile(r"(?:[ \t]*,)?([ \t]*(?:#[^\n]*)?)")  # what may follow a
 
 
 @dataclass
-class Layout:
+class Scan:
     """What a scan found."""
 
     text: str  # the source, with what TOML 1.0 or JSON does not allow blanked out
@@ -47,12 +47,12 @@ class Layout:
         return bisect_right(self.starts, offset)
 
 
-def scan_toml(text: str, name: str = "") -> Layout:
+def scan_toml(text: str, name: str = "") -> Scan:
     """Scans TOML 1.0 and the inline tables of TOML 1.1, which may span lines and end in a comma."""
     return _Scanner(text, name, json=False).run()
 
 
-def scan_json(text: str, name: str = "") -> Layout:
+def scan_json(text: str, name: str = "") -> Scan:
     """Scans JSON, where we also accept `// comments`, `# comments` and trailing commas."""
     return _Scanner(text, name, json=True).run()
 
@@ -88,13 +88,13 @@ class _Scanner:
     def __init__(self, text: str, name: str, *, json: bool) -> None:
         self.text, self.name, self.json = text, name, json
         self.gap = re.compile(r"\s+|(?:#|//)[^\n]*" if json else r"\s+|#[^\n]*")
-        self.layout = Layout(text, starts=[0, *(match.end() for match in re.finditer("\n", text))])
+        self.layout = Scan(text, starts=[0, *(match.end() for match in re.finditer("\n", text))])
         self.pos = 0
         self.defined: set[Path] = set()
         self.counts: dict[Path, int] = {}  # elements so far of each array of tables
         self.braces = 0  # inline tables of TOML around this place: TOML 1.0 has them on one line
 
-    def run(self) -> Layout:
+    def run(self) -> Scan:
         with suppress(_Stop):
             self.skip()
             self.value(()) if self.json else self.statements()

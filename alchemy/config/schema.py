@@ -6,12 +6,12 @@ from alchemy.annotations import Schema, any_of, schema_of
 from alchemy.config.signature import Param, literal
 from alchemy.config.source import Part, parts
 from alchemy.config.tables import DEFAULT_TYPES, LATER, LISTS, NOT_PASSED, SECTIONS, SETTINGS
-from alchemy.rules import LOADER
+from alchemy.rules import LOADER_OPTIONS
 
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 # kinds that stand inside other tables
-INNER = {"data pipe", "collate", "column", "tokenizer", "encoder", "head", "network", "search"}
+_INNER = {"data pipe", "collate", "column", "tokenizer", "encoder", "head", "network", "search"}
 
 
 def schema() -> Schema:
@@ -28,10 +28,10 @@ def schema() -> Schema:
     properties["variant"] = {"type": "object", "additionalProperties": {"type": "object"}}
     properties["base"] = {"type": ["string", "array"], "items": {"type": "string"}}
     properties |= {name: {"type": "object", "description": "read by a later version"} for name in LATER}
-    kinds = {kind for kind, _ in SECTIONS.values() if kind} | set(LISTS.values()) | INNER
+    kinds = {kind for kind, _ in SECTIONS.values() if kind} | set(LISTS.values()) | _INNER
     definitions = {_slug(kind): _kind(kind, [p for p in known if kind in p.kinds]) for kind in sorted(kinds)}
     return {
-        "$schema": DRAFT,
+        "$schema": _DRAFT,
         "title": "alchemy experiment",
         "type": "object",
         "properties": properties,
@@ -111,7 +111,7 @@ def _list_of(kind: str) -> Schema:
 
 
 def _dataset() -> Schema:
-    properties = {key: schema_of(text) for key, text in LOADER.items()}
+    properties = {key: schema_of(text) for key, text in LOADER_OPTIONS.items()}
     properties["pipes"] = _list_of("data pipe")
     return {"type": "object", "properties": properties}
 

@@ -10,7 +10,7 @@ from alchemy.config.override import COMMAND_LINE
 from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.errors import Problem
 
-LARGEST = 2**63 - 1  # what torch and numpy can be seeded with
+_LARGEST = 2**63 - 1  # what torch and numpy can be seeded with
 
 
 def settle_seed(doc: Document, seed: int | None, problems: list[Problem]) -> None:
@@ -49,4 +49,4 @@ def _seeding(doc: Document) -> Table | None:
 
 
 def _is_seed(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST

@@ -6,10 +6,10 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
-from alchemy.annotations import shown, spell_out
-from alchemy.config.modules import Import, Module, locate, read
+from alchemy.annotations import printed, spell_out
+from alchemy.config.modules import Import, Module, locate, read_module
 
-MISSING = "<required>"
+_MISSING = "<required>"
 
 
 @dataclass(frozen=True)
@@ -18,28 +18,28 @@ class Param:
 
     name: str
     annotation: str = ""
-    default: str = MISSING
+    default: str = _MISSING
 
     @property
     def required(self) -> bool:
-        return self.default == MISSING
+        return self.default == _MISSING
 
     def __str__(self) -> str:
-        text = f"{self.name}: {shown(self.annotation)}" if self.annotation else self.name
+        text = f"{self.name}: {printed(self.annotation)}" if self.annotation else self.name
         return text if self.required else f"{text} = {self.default}"
 
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def parameters_of(node: ast.ClassDef | Function, module: Module) -> tuple[list[Param], bool, bool]:
+def parameters_of(node: ast.ClassDef | _Function, module: Module) -> tuple[list[Param], bool, bool]:
     """Keywords, whether any other is taken too, and whether the class has a constructor of its own at all."""
     if not isinstance(node, ast.ClassDef):
-        params, takes_kwargs = function_parameters(node, module)
+        params, takes_kwargs = _function_parameters(node, module)
         return params, takes_kwargs, True
     function = _constructor(node)
     if function is not None:
-        params, takes_kwargs = function_parameters(function, module, bound=True)
+        params, takes_kwargs = _function_parameters(function, module, bound=True)
         return params, takes_kwargs, True
     if is_dataclass(node) or any(map(_is_named_tuple, node.bases)):
         return [param for param in fields_of(node, module).values() if param is not None], False, True
@@ -48,7 +48,7 @@ def parameters_of(node: ast.ClassDef | Function, module: Module) -> tuple[list[P
     return [], False, False
 
 
-def function_parameters(node: Function, module: Module, *, bound: bool = False) -> tuple[list[Param], bool]:
+def _function_parameters(node: _Function, module: Module, *, bound: bool = False) -> tuple[list[Param], bool]:
     """The keywords of a function, without `self` when it is bound."""
     spec = node.args
     args = [*spec.posonlyargs, *spec.args]
@@ -107,7 +107,7 @@ def _is_table(value: ast.expr) -> bool:
     return False
 
 
-def _constructor(node: ast.ClassDef) -> Function | None:
+def _constructor(node: ast.ClassDef) -> _Function | None:
     for wanted in ("__init__", "__new__"):
         for item in node.body:
             if isinstance(item, ast.FunctionDef) and item.name == wanted and not _is_overload(item):
@@ -115,7 +115,7 @@ def _constructor(node: ast.ClassDef) -> Function | None:
     return None
 
 
-def _is_overload(node: Function) -> bool:
+def _is_overload(node: _Function) -> bool:
     return any(ast.unparse(d).endswith("overload") for d in node.decorator_list)
 
 
@@ -161,7 +161,7 @@ def _field_default(value: ast.expr | None) -> ast.expr | None:
 
 def _param(name: str, annotation: ast.expr | None, default: ast.expr | None, module: Module) -> Param:
     text = spell_out(ast.unparse(annotation), lambda word: _meaning(word, module)) if annotation is not None else ""
-    return Param(name, text, MISSING if default is None else ast.unparse(default))
+    return Param(name, text, _MISSING if default is None else ast.unparse(default))
 
 
 def _meaning(name: str, module: Module | None, depth: int = 0) -> str:
@@ -169,7 +169,7 @@ def _meaning(name: str, module: Module | None, depth: int = 0) -> str:
     bound = module.names.get(name) if module is not None and depth < 4 else None
     if isinstance(bound, Import) and bound.attr and bound.module.startswith("alchemy."):
         place = locate(bound.module, ())
-        return _meaning(bound.attr, read(bound.module, place) if place else None, depth + 1)
+        return _meaning(bound.attr, read_module(bound.module, place) if place else None, depth + 1)
     if isinstance(bound, ast.Subscript | ast.BinOp):
         return spell_out(ast.unparse(bound), lambda word: _meaning(word, module, depth + 1))
     return ""

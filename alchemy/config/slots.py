@@ -22,7 +22,7 @@ from alchemy.config.tables import (
     SAMPLERS,
     SECTIONS,
 )
-from alchemy.config.tree import Array, Document, Table
+from alchemy.config.tree import Array, Document, Table, children
 from alchemy.errors import Problem
 
 
@@ -116,7 +116,7 @@ class Layout:
         return frozenset(found)
 
 
-def collect(doc: Document, roots: Sequence[str]) -> Layout:
+def collect_slots(doc: Document, roots: Sequence[str]) -> Layout:
     """Finds every part that the config names."""
     layout = Layout(doc, tuple(roots))
     if isinstance(doc.get("runner"), str):
@@ -230,7 +230,7 @@ def _add_nested(layout: Layout, parent: Slot) -> None:
 
 
 def _inner_tables(value: Table | Array, section: str, skip: tuple[str, ...] = ()) -> Iterator[tuple[str, Table]]:
-    for key, item in value.items() if isinstance(value, Table) else enumerate(value):
+    for key, item in children(value):
         if isinstance(item, Table | Array) and key not in skip:
             path = f"{section}.{key}"
             if isinstance(item, Table) and "type" in item:

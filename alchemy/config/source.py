@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from alchemy.config.modules import Module, absolute, locate, read
+from alchemy.config.modules import Module, absolute, locate, read_module
 from alchemy.config.names import PLAIN_BASES, Class, Gap, ancestors, lookup
 from alchemy.config.signature import Param, fields_of, is_dataclass, literal, parameters_of, words_in
 from alchemy.config.tables import DEFAULT_TYPES, GIVEN, MODULES
@@ -43,8 +43,8 @@ KINDS = {
     "search": ("alchemy.generate.hypothesis.Search",),
 }
 _FOREIGN = ("alchemy.", "torch.")  # what is not the project's own code
-TORCH_OPTIMIZERS = ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer")
-TORCH_MODULES = ("torch.nn.Module", "torch.nn.modules.module.Module")
+_TORCH_OPTIMIZERS = ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer")
+_TORCH_MODULES = ("torch.nn.Module", "torch.nn.modules.module.Module")
 _KIND_OF_CLASS = {base.rpartition(".")[2]: kind for kind, bases in KINDS.items() for base in bases}
 
 
@@ -87,13 +87,13 @@ class Part:
     @property
     def is_torch_optimizer(self) -> bool:
         """Whether it is torch's or derived from one of torch's, which alchemy wraps."""
-        return any(klass.dotted in TORCH_OPTIMIZERS for klass in self.line)
+        return any(klass.dotted in _TORCH_OPTIMIZERS for klass in self.line)
 
     @property
     def is_plain_model(self) -> bool:
         """Whether it gives a module as a model: a class of modules, a function, or what nobody can tell."""
         return not self.kinds and (
-            self.function or not self.complete or any(c.dotted in TORCH_MODULES for c in self.line)
+            self.function or not self.complete or any(c.dotted in _TORCH_MODULES for c in self.line)
         )
 
     @property
@@ -244,7 +244,7 @@ def project_words(name: str, roots: Sequence[str], limit: int = 60) -> set[str]:
     queue, words = [name], set()
     for name in queue:  # which grows on the way
         place = locate(name, roots)
-        module = read(name, place) if place else None
+        module = read_module(name, place) if place else None
         if module is None or module.error is not None:
             continue
         words |= words_in(module.tree)
@@ -275,7 +275,7 @@ def parts(kind: str = "") -> list[Part]:
     found: dict[str, Part] = {}
     for name in sorted(_module_names(place.folders[0], "alchemy")) if place else ():
         home = locate(name, ())
-        module = read(name, home) if home and not name.startswith(_NOT_ZOO) else None
+        module = read_module(name, home) if home and not name.startswith(_NOT_ZOO) else None
         for binding in module.names.values() if module else ():
             if isinstance(binding, ast.ClassDef) and not binding.name.startswith("_"):
                 part = look(_public(module, binding.name), ())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from alchemy.config.merge import brief
-from alchemy.config.tree import Array, Document, Origin, Table
+from alchemy.config.tree import Array, Document, Origin, Table, children
 from alchemy.errors import Problem
 
 # section (a table, or a list of parts), old name, new name
@@ -61,7 +61,7 @@ def _tables(found: object, section: str) -> Iterator[tuple[str, Table]]:
     if isinstance(found, Table) and section != "plugins":
         yield section, found
     elif isinstance(found, Table | Array):
-        for name, item in found.items() if isinstance(found, Table) else enumerate(found):
+        for name, item in children(found):
             if isinstance(item, Table):
                 yield f"{section}.{name}", item
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from alchemy.config.scan import Layout, scan_toml
+from alchemy.config.scan import Scan, scan_toml
 from alchemy.config.values import Parsed
 from alchemy.errors import ConfigError, Problem
 
@@ -42,7 +42,7 @@ _SENTENCES = [
 ]
 
 
-def _problem(message: str, layout: Layout, name: str) -> Problem:
+def _problem(message: str, layout: Scan, name: str) -> Problem:
     place = _PLACE.search(message)
     message = _PLACE.sub("", message)
     offset = len(layout.text)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 from alchemy.config.scan import Path
-from alchemy.config.values import unwrapped
+from alchemy.config.values import from_tomlkit
 from alchemy.errors import Problem
 from alchemy.registry import plain
 
@@ -73,11 +73,11 @@ class Table(dict[str, Any]):
             self[key] = default
         return self[key]
 
-    def __ior__(self, other: Any) -> Table:  # type: ignore[override, misc]
+    def __ior__(self, other: Mapping[str, object]) -> Table:  # type: ignore[override, misc]
         self.update(other)
         return self
 
-    def peek(self, key: str, default: Any = None) -> Any:
+    def peek(self, key: str, default: object = None) -> Any:
         """The same as `get`."""
         return self.get(key, default)
 
@@ -137,6 +137,11 @@ def grow(data: Mapping[str, Any], origin_of: Callable[[Path], Origin], *, kind: 
     return table
 
 
+def children(node: Table | Array) -> Iterator[tuple[str | int, Any]]:
+    """The keys of a table, or the places in a list, with what is there."""
+    yield from node.items() if isinstance(node, Table) else enumerate(node)
+
+
 def _grow(value: object, origin_of: Callable[[Path], Origin], path: Path, kind: type[Table] = Table) -> Any:
     origin = origin_of(path)
     if isinstance(value, Mapping):
@@ -156,7 +161,7 @@ def _wrap(value: object, origin: Origin) -> object:
         return Table(value, origin=origin)
     if isinstance(value, list | tuple):
         return Array(value, origin=origin)
-    return unwrapped(value)
+    return from_tomlkit(value)
 
 
 def _restore_table(kind: type[Table], data: dict[str, Any], state: dict[str, Any]) -> Table:

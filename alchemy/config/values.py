@@ -45,10 +45,10 @@ def line_of(lines: Mapping[Path, int], path: Path) -> int:
     return lines.get(path, 0)
 
 
-def dotted(path: Path) -> str:
+def dotted_key(path: Path) -> str:
     """A path as one writes it: `plugins.1.log_dir`; keys that need quotes get them.
 
-    >>> dotted(("a", 0, "b.c"))
+    >>> dotted_key(("a", 0, "b.c"))
     'a.0."b.c"'
     """
     return ".".join(quote_key(str(key)) for key in path)
@@ -110,10 +110,10 @@ def decode(
     if isinstance(value, _SCALARS):
         return value
     plain = "use text, numbers, true/false, dates, lists and tables"
-    return fail(f"{dotted(path)} is a {type(value).__name__}, which no config can hold", where=where, hint=plain)
+    return fail(f"{dotted_key(path)} is a {type(value).__name__}, which no config can hold", where=where, hint=plain)
 
 
-def unwrapped(value: object) -> object:
+def from_tomlkit(value: object) -> object:
     """What an item of tomlkit stands for; any other value is itself."""
     return methodcaller("unwrap")(value) if type(value).__module__.startswith("tomlkit") else value
 
@@ -129,7 +129,7 @@ class _Number(Protocol):
 
 def _scalar(value: object) -> object:
     """A scalar without its wrapping: tomlkit's items, numpy's numbers, enumerations, paths."""
-    value = unwrapped(value)
+    value = from_tomlkit(value)
     if isinstance(value, _Number) and value.ndim == 0:
         return value.item()
     if isinstance(value, os.PathLike):

@@ -11,8 +11,8 @@ from typing import Any
 from alchemy.config.slots import Layout, Slot
 from alchemy.errors import AlchemyError
 
-SIDES = ("source", "target")
-CORPUS = ".json"  # the manifest of a corpus, beside its tokens
+_SIDES = ("source", "target")
+_CORPUS = ".json"  # the manifest of a corpus, beside its tokens
 
 
 def network_sizes(slot: Slot, layout: Layout) -> dict[str, int]:
@@ -20,7 +20,7 @@ def network_sizes(slot: Slot, layout: Layout) -> dict[str, int]:
     model = slot.parent
     if model is None or slot.part is None or "network" not in slot.part.kinds:
         return {}
-    sizes = {side: model.table.get(f"{side}_size", 0) or _size(side, layout) for side in SIDES}
+    sizes = {side: model.table.get(f"{side}_size", 0) or _size(side, layout) for side in _SIDES}
     return {f"{side}_size": size for side, size in sizes.items() if isinstance(size, int) and size}
 
 
@@ -33,7 +33,7 @@ def _size(side: str, layout: Layout) -> int:
         return _of_tokenizer(told) if isinstance(told, str) else 0
     pipes = [pipe for split in layout.splits for pipe in layout.inside(f"task.datasets.{split}.pipes")]
     paths = [path for pipe in pipes if isinstance(path := pipe.table.get(side), str)]
-    return int(_read(Path(f"{paths[0]}{CORPUS}")).get("vocabulary", 0)) if paths else 0
+    return int(_read(Path(f"{paths[0]}{_CORPUS}")).get("vocabulary", 0)) if paths else 0
 
 
 def _of_tokenizer(folder: str) -> int:

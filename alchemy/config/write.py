@@ -10,10 +10,11 @@ from __future__ import annotations
 import datetime
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from operator import methodcaller
 from typing import Any
 
 from alchemy.config.scan import Path, scan_toml
-from alchemy.config.tree import Table
+from alchemy.config.tree import Document, Table
 from alchemy.config.values import decode, fail, is_spelling, quote, quote_key
 
 _WIDTH = 100  # characters: a longer list is written one element a line
@@ -22,11 +23,11 @@ _WIDTH = 100  # characters: a longer list is written one element a line
 def dumps(doc: Mapping[str, Any]) -> str:
     """A config, or any mapping of plain values, as TOML."""
     data = decode(doc.plain() if isinstance(doc, Table) else doc, spelt=False)
-    text = _Writer(source_of(doc)).document(data)
+    text = _Writer(toml_source(doc)).document(data)
     return text if same(_reread(text), data) else _Writer("").document(data)
 
 
-def inline(value: Any) -> str:
+def inline(value: object) -> str:
     """A value as TOML on one line."""
     if isinstance(value, dict):
         text = ", ".join(f"{quote_key(key)} = {inline(item)}" for key, item in value.items())
@@ -42,13 +43,15 @@ def inline(value: Any) -> str:
         return repr(value)
     if isinstance(value, str):
         return quote(value)
+    if not isinstance(value, datetime.date | datetime.time):
+        fail(f"{value!r} is not a value that TOML can write")
     zone = value.utcoffset() if isinstance(value, datetime.datetime | datetime.time) else None
     if zone is not None and (isinstance(value, datetime.time) or zone.total_seconds() % 60):
         fail(f"{value!r} has a time zone that TOML cannot write")
-    return str(value.isoformat())
+    return value.isoformat()
 
 
-def same(one: Any, other: Any, *, ordered: bool = False) -> bool:
+def same(one: object, other: object, *, ordered: bool = False) -> bool:
     """Whether two values are equal in type and content; nan equals nan. `ordered` compares the order of keys too."""
     if isinstance(one, dict) and isinstance(other, dict):
         keys = list(one) == list(other) if ordered else one.keys() == other.keys()
@@ -86,12 +89,13 @@ class _Writer:
                 for item, place in self.matched(table[key], (*at, key)):
                     self.table("[[%s]]", item, (*name, key), place)
 
-    def has_header(self, value: Any, at: Path) -> bool:
+    def has_header(self, value: object, at: Path) -> bool:
         """Whether a value is written under a `[header]`, as it was before, or as new tables are."""
         if isinstance(value, dict):
             return not is_spelling(value) and at not in self.layout.spans
-        listed = isinstance(value, list) and len(value) > 0 and at in self.old and at not in self.layout.spans
-        return listed and all(isinstance(item, dict) and not is_spelling(item) for item in value)
+        if not isinstance(value, list) or not value or at not in self.old or at in self.layout.spans:
+            return False
+        return all(isinstance(item, dict) and not is_spelling(item) for item in value)
 
     def table(self, header: str, table: dict[str, Any], name: tuple[str, ...], at: Path) -> None:
         only_tables = table and all(self.has_header(item, (*at, key)) for key, item in table.items())
@@ -100,7 +104,7 @@ class _Writer:
             self.parts += [above, header % ".".join(map(quote_key, name)), self.layout.beside.get(at, "")]
         self.body(table, name, at)
 
-    def entry(self, head: str, value: Any, at: Path, pad: str) -> str:
+    def entry(self, head: str, value: object, at: Path, pad: str) -> str:
         """A setting or an element of a list, with its comments; `pad` is the line end and the indent before it."""
         above = self.layout.above.get(at, "")
         above = above if "\n" in above else pad
@@ -110,7 +114,7 @@ class _Writer:
         comma = "" if head else ","
         return f"{above}{head}{self.value(value, at, pad)}{comma}{self.layout.beside.get(at, '')}"
 
-    def value(self, value: Any, at: Path, pad: str) -> str:
+    def value(self, value: object, at: Path, pad: str) -> str:
         """A value as it was written, if it is what it was; a list of tables and a long list are one element a line."""
         old, raw = self.old.get(at), self.source[slice(*self.layout.spans.get(at, (0, 0)))]
         if raw and not self.blanks(at) and same(value, old, ordered=True):
@@ -140,11 +144,11 @@ class _Writer:
             yield item, (*at, index)
 
 
-def _type(item: Any) -> Any:
+def _type(item: object) -> Any:
     return item.get("type") if isinstance(item, dict) else None
 
 
-def _walk(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+def _walk(value: object, path: Path) -> Iterator[tuple[Path, Any]]:
     yield path, value
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
@@ -160,7 +164,8 @@ def _reread(text: str) -> Any:
         return {}
 
 
-def source_of(doc: Mapping[str, Any]) -> str:
-    """The TOML text that a mapping came from, if it remembers."""
-    as_string = getattr(doc, "as_string", None)  # a tomlkit document
-    return str(getattr(doc, "source", "") or (as_string() if callable(as_string) else ""))
+def toml_source(doc: Mapping[str, Any]) -> str:
+    """The TOML text that a mapping came from, if it remembers: a document of ours, or one of tomlkit."""
+    if isinstance(doc, Document):
+        return doc.source
+    return str(methodcaller("as_string")(doc)) if type(doc).__module__ == "tomlkit.toml_document" else ""

@@ -14,12 +14,12 @@ from alchemy.annotations import misfits
 from alchemy.data.budget import OPTIONS
 from alchemy.data.chain import Link, has_index, splitter_of, times_split, title, walk
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.rules import LOADER, broken_options
+from alchemy.rules import LOADER_OPTIONS, broken_options
 
 ARGUMENTS = [name for name in inspect.signature(DataLoader.__init__).parameters if name not in ("self", "dataset")]
 
 
-def check_arguments(dataset: Any, options: Mapping[str, Any], ranks: int) -> None:
+def check_arguments(dataset: object, options: Mapping[str, Any], ranks: int) -> None:
     """Raises for the first argument that is unknown, has a wrong value, or does not go with the others."""
     for key in options:
         if key not in (*ARGUMENTS, *OPTIONS, "per_device"):
@@ -27,7 +27,7 @@ def check_arguments(dataset: Any, options: Mapping[str, Any], ranks: int) -> Non
             raise AlchemyError(f"the loader takes no {key!r}", hint=hint)
     for key, value in options.items():
         if isinstance(value, str | int | float | list | dict | None):  # what a config can say; code may give objects
-            for text, hint in misfits(key, value, LOADER.get(key, "")):
+            for text, hint in misfits(key, value, LOADER_OPTIONS.get(key, "")):
                 raise AlchemyError(text, hint=hint)
     workers = options.get("num_workers", 0)
     for _, text, hint in broken_options(options):
@@ -45,7 +45,7 @@ def check_arguments(dataset: Any, options: Mapping[str, Any], ranks: int) -> Non
         )
 
 
-def _check_iterable(dataset: Any, options: Mapping[str, Any], workers: int) -> None:
+def _check_iterable(dataset: object, options: Mapping[str, Any], workers: int) -> None:
     for key in ("max_tokens", "max_sentences"):
         if options.get(key):
             hint = "make a list of it with lst.ItrToLst, or batch it with the pipe alchemy.pipeline.itr.BucketBatch"

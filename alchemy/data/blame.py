@@ -1,11 +1,13 @@
-"""Whose error it was: the pipe that raised it, and the line of the project's code."""
+"""Whose error it was: the pipe that raised it, or cannot be pickled, and the line of the project's code."""
 
 from __future__ import annotations
 
 import contextlib
+import io
+import pickle
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import FrameType, FunctionType, TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,7 +16,8 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from alchemy.data.chain import Link, title, walk
+from alchemy.data.chain import Link, members, title, walk
+from alchemy.data.rows import value_text
 from alchemy.errors import AlchemyError, innermost, origin_of
 
 WIDTH = 120
@@ -23,7 +26,7 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
 _WORKER = re.compile(r"^Caught (\S+) in (?:DataLoader worker process|pin memory thread)")
 
 
-def blamed(error: BaseException, dataset: Any = None, *, verb: str = "failed") -> AlchemyError | None:
+def blamed(error: BaseException, dataset: object = None, *, verb: str = "failed") -> AlchemyError | None:
     """An error of reading data as one that names pipe, line and sample; None where neither pipe nor line is known.
 
     An error of ours keeps its text and gets the pipe's place in the config. `verb` is what befell a pipe without one:
@@ -48,19 +51,19 @@ def blamed(error: BaseException, dataset: Any = None, *, verb: str = "failed") -
     return AlchemyError(text, where=where, section=section, hint=hint)
 
 
-def put_place(pipe: Any, where: str, section: str) -> None:
+def put_place(pipe: object, where: str, section: str) -> None:
     """Lets a pipe know where the config describes it."""
     with contextlib.suppress(TypeError):  # a class with slots, or one that cannot be hashed
         _places[pipe] = (where, section)
 
 
-def _place_of(pipe: Any) -> tuple[str, str]:
+def _place_of(pipe: object) -> tuple[str, str]:
     with contextlib.suppress(TypeError):
         return _places.get(pipe, ("", ""))
     return "", ""
 
 
-def _text(pipe: Any, verb: str, origin: str, error: str) -> str:
+def _text(pipe: object, verb: str, origin: str, error: str) -> str:
     what = "loading a batch" if pipe is None else title(pipe)
     return f"{what} {verb}{f' at {origin}' if origin else ''}: {error.strip()}"
 
@@ -75,7 +78,7 @@ def _pipe_of(trace: TracebackType | None) -> tuple[Any, FrameType | None]:
     return found
 
 
-def _is_pipe(value: Any) -> bool:
+def _is_pipe(value: object) -> bool:
     return isinstance(value, Dataset | Link)
 
 
@@ -85,12 +88,11 @@ def _sample(frame: FrameType) -> str:
     for kinds in ((str, bytes, Mapping, list, tuple, np.ndarray, Tensor), (int,)):
         for name, value in own:
             if isinstance(value, kinds) and frame.f_code.co_name != "__init__":
-                text = " ".join(repr(value).split())
-                return f"{name} = {text if len(text) <= WIDTH else text[: WIDTH - 3] + '...'}"
+                return f"{name} = {value_text(value, WIDTH)}"
     return ""
 
 
-def _from_text(text: str, kind: str, dataset: Any) -> AlchemyError | None:
+def _from_text(text: str, kind: str, dataset: object) -> AlchemyError | None:
     """As `blamed`, for what a worker tells: a traceback in words."""
     words = text.rpartition("Traceback (most recent call last):")[2]
     frames = [(file, int(line), name) for file, line, name in _FRAME.findall(words)]
@@ -103,10 +105,30 @@ def _from_text(text: str, kind: str, dataset: Any) -> AlchemyError | None:
     return AlchemyError(_text(pipe, "failed", origin, words[last.start() :]), where=where, section=section)
 
 
-def _is_in(pipe: Any, file: str, line: int, name: str) -> bool:
+def _is_in(pipe: object, file: str, line: int, name: str) -> bool:
     """Whether a line of a file belongs to the method `name` of a pipe."""
     if not _is_pipe(pipe):
         return False
     methods = [vars(kind).get(name) for kind in type(pipe).__mro__]
     codes = [method.__code__ for method in methods if isinstance(method, FunctionType)]
     return any(code.co_filename == file and line in (row[2] for row in code.co_lines()) for code in codes)
+
+
+def unpicklable(pipe: object) -> Iterator[tuple[str, str]]:
+    """The members of a pipe that cannot be pickled, each with the reason; not those of the pipes before it."""
+    for name, value in members(pipe).items():
+        if name not in ("datapipe", "datapipes", "dataset", "datasets"):
+            try:
+                pickle.Pickler(_Nowhere(), protocol=5).dump(value)
+            except Exception as error:  # pickling runs any __reduce__, which may raise anything
+                yield name, str(error).partition("\n")[0]
+
+
+class _Nowhere(io.RawIOBase):
+    """A file that keeps nothing: pickling into it costs time but no memory."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return len(data)

@@ -12,11 +12,11 @@ from loguru import logger
 from alchemy.data.chain import link_of
 from alchemy.data.collate import CollateFn
 from alchemy.data.lengths import Lengths, lengths_of, memory_of
-from alchemy.data.order import Order
+from alchemy.data.order import BatchOrder
 from alchemy.errors import AlchemyError
-from alchemy.rules import BUDGET_OPTIONS, BUDGETS
+from alchemy.rules import BATCH_BUDGETS, BUDGET_OPTIONS
 
-OPTIONS = (*BUDGETS, *BUDGET_OPTIONS)
+OPTIONS = (*BATCH_BUDGETS, *BUDGET_OPTIONS)
 
 
 class Cuts:
@@ -25,7 +25,7 @@ class Cuts:
     limits: Mapping[str, int | None] = MappingProxyType({})
 
 
-class Budget(Order):
+class Budget(BatchOrder):
     """Samples of like length together, at most `max_tokens` in a batch, padding included.
 
     They are sorted by the length of their fields, the first field leading; samples of the same lengths, and the

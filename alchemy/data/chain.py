@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
@@ -92,15 +92,25 @@ class _Indexed(Protocol):
     def __getitem__(self, index: Any, /) -> Any: ...
 
 
-def has_index(data: object) -> bool:
+def has_index(data: object) -> TypeGuard[Sequence[Any]]:
     """Whether samples can be asked for by number; else the data is a stream."""
     return isinstance(data, _Indexed) and not isinstance(data, IterableDataset)
 
 
-def walk(dataset: Any) -> Iterator[Any]:
+@runtime_checkable
+class _Batched(Protocol):
+    def __getitems__(self, indices: Any, /) -> Any: ...
+
+
+def fetcher(dataset: Any) -> Callable[[list[Any]], Any]:
+    """What reads the samples of a batch: the data set at once, if it can, else one by one."""
+    return dataset.__getitems__ if isinstance(dataset, _Batched) else lambda ids: [dataset[index] for index in ids]
+
+
+def walk(dataset: object) -> Iterator[Any]:
     """Every link of a chain, the last pipe first."""
     seen: set[int] = set()
-    waiting = [dataset]
+    waiting: list[Any] = [dataset]
     while waiting:
         pipe = waiting.pop(0)
         if id(pipe) not in seen:
@@ -109,7 +119,7 @@ def walk(dataset: Any) -> Iterator[Any]:
             waiting += link_of(pipe).sources()
 
 
-def seed_chain(dataset: Any, seed: int, passes: int = 0) -> None:
+def seed_chain(dataset: object, seed: int, passes: int = 0) -> None:
     """Gives every shuffling pipe of a chain its seed, each another one."""
     for depth, pipe in enumerate(walk(dataset)):
         order = link_of(pipe).order
@@ -126,14 +136,14 @@ def worker_share() -> tuple[int, int]:
     return (0, 1) if info is None else (info.id, info.num_workers)
 
 
-def reader_share(pipe: Any) -> tuple[int, int]:
+def reader_share(pipe: object) -> tuple[int, int]:
     """The same over all processes of a run, for a pipe that splits the data."""
     worker, workers = worker_share()
     rank, ranks = link_of(pipe).ranks
     return rank * workers + worker, ranks * workers
 
 
-def share_out(dataset: Any, rank: int, ranks: int) -> None:
+def share_out(dataset: object, rank: int, ranks: int) -> None:
     """Tells every splitting pipe for which of several processes it reads; travels to the workers with it."""
     for pipe in walk(dataset):
         if _splits(pipe):
@@ -150,19 +160,19 @@ def acting_as(worker: int, workers: int) -> Iterator[None]:
         _share.reset(token)
 
 
-def splitter_of(dataset: Any) -> Any:
+def splitter_of(dataset: object) -> Any:
     """The pipe that gives each worker a part of its own, the nearest one; None where each reads all."""
     return next(filter(_splits, walk(dataset)), None)
 
 
-def times_split(dataset: Any) -> int:
+def times_split(dataset: object) -> int:
     """How many pipes of one line split the data among the workers; more than one loses samples."""
     return _splits(dataset) + max(map(times_split, link_of(dataset).sources()), default=0)
 
 
-def counts_its_share(dataset: Any) -> bool:
+def counts_its_share(dataset: object) -> bool:
     """Whether `len` of the chain follows the share: true while every length up to the split is one of ours."""
-    pipe = dataset
+    pipe: object = dataset
     while isinstance(pipe, Link) and not _splits(pipe):
         lengths = [kind.__module__ for kind in type(pipe).__mro__ if "__len__" in vars(kind)]
         if not lengths or not lengths[0].startswith("alchemy."):
@@ -171,7 +181,7 @@ def counts_its_share(dataset: Any) -> bool:
     return pipe is not None and _splits(pipe)
 
 
-def _splits(pipe: Any) -> bool:
+def _splits(pipe: object) -> bool:
     return link_of(pipe).splits is True  # a project may mean something else by it
 
 

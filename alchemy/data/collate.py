@@ -12,7 +12,7 @@ from torch import Tensor
 from alchemy.constraints import PositiveInt
 from alchemy.data.chain import link_of
 from alchemy.data.columns import Column, Padded
-from alchemy.data.rows import LISTS, join, shown
+from alchemy.data.rows import LISTS, join_rows, value_text
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable, build, construct
 
@@ -46,7 +46,7 @@ class DefaultCollateFn(CollateFn):
     def _stacked(self, name: str, values: list[Any]) -> Any:
         if not any(issubclass(kind, np.ndarray | Tensor) for kind in set(map(type, values))):
             return values
-        rows = join(name, values)
+        rows = join_rows(name, values)
         return values if rows is None else rows.pad(name=name)
 
 
@@ -70,7 +70,7 @@ class Pad(CollateFn):
         left: bool = False,
         lengths: str = "",
         fields: dict[str, dict[str, Any]] | None = None,
-        dataset: Any = None,
+        dataset: object = None,
     ) -> None:
         super().__init__()
         self.padding = link_of(dataset).padding() if value is None else {}
@@ -163,7 +163,7 @@ def _columns(batch: Any) -> dict[str, list[Any]]:
     """The samples of a batch by field; every sample must have the fields of the first."""
     if not isinstance(batch, list | tuple) or not batch:
         hint = "put alchemy.pipeline.itr.Batch at the end of the pipes, or give batch_size"
-        raise AlchemyError(f"collate expects a list of samples that are dicts, not {shown(batch)}", hint=hint)
+        raise AlchemyError(f"collate expects a list of samples that are dicts, not {value_text(batch)}", hint=hint)
     try:
         if set(map(len, batch)) != {len(batch[0])}:
             _check_samples(batch)
@@ -177,7 +177,9 @@ def _check_samples(batch: Sequence[Any]) -> None:
     for number, sample in enumerate(batch):
         if not isinstance(sample, Mapping):
             hint = "make dicts of them in a pipe before, or name a collate_fn of your own"
-            raise AlchemyError(f"collate expects samples that are dicts; sample {number} is {shown(sample)}", hint=hint)
+            raise AlchemyError(
+                f"collate expects samples that are dicts; sample {number} is {value_text(sample)}", hint=hint
+            )
     for number, sample in enumerate(batch):
         if sample.keys() != batch[0].keys():
             odd = sorted(set(sample) ^ set(batch[0]), key=str)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from alchemy.constraints import Distinct, NonNegativeInt, NotZero, PositiveInt
-from alchemy.data.rows import Rows, holds, join, no_numbers, numbers, place, real_places
+from alchemy.data.rows import Rows, field_at, holds, join_rows, no_numbers, numbers_if_any, real_places
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable
 
@@ -67,7 +67,7 @@ class Padded(Column):
 
     def pad(self, name: str, values: list[Any]) -> dict[str, Any] | None:
         """The same, but None for a field without numbers."""
-        rows = join(name, values, value=self.value, left=self.left)
+        rows = join_rows(name, values, value=self.value, left=self.left)
         if rows is None:
             return None
         if rows.lengths is None:
@@ -82,7 +82,7 @@ class Padded(Column):
         for number, length in enumerate(rows.lengths or []):
             if length > self.max_length and self.long == "refuse":
                 raise AlchemyError(
-                    f"{place(name, number)} has {length} items, more than max_length = {self.max_length}",
+                    f"{field_at(name, number)} has {length} items, more than max_length = {self.max_length}",
                     hint='encode it with a max_length, which keeps special tokens, or set long = "cut"',
                 )
         return rows.cut(self.max_length)
@@ -142,16 +142,18 @@ class Image(Column):
         self.scale, self.mean, self.std, self.layout = scale, mean, std, layout
 
     def __call__(self, name: str, values: list[Any]) -> dict[str, Any]:
-        arrays = numbers(name, values)
+        arrays = numbers_if_any(name, values)
+        if arrays is None:
+            raise no_numbers(name, values)
         for number, array in enumerate(arrays):
             if array.ndim not in (2, 3):
-                raise AlchemyError(f"{place(name, number)} has the shape {array.shape}, which is none of an image")
+                raise AlchemyError(f"{field_at(name, number)} has the shape {array.shape}, which is none of an image")
             if array.shape != arrays[0].shape:
-                text = f"{place(name, number)} has the shape {array.shape}, and the first one {arrays[0].shape}"
+                text = f"{field_at(name, number)} has the shape {array.shape}, and the first one {arrays[0].shape}"
                 raise AlchemyError(text, hint="bring images to one size in a pipe before")
         shape = arrays[0].shape
         if self.layout == "HWC" and len(shape) == 3 and shape[0] in CHANNELS and shape[2] not in CHANNELS:
-            text = f"{place(name, 0)} has the shape {shape}, which seems to have the channels in front"
+            text = f"{field_at(name, 0)} has the shape {shape}, which seems to have the channels in front"
             raise AlchemyError(text, hint='set layout = "CHW", as it is with `scale = true` of the pipe')
         images = np.stack(arrays)
         kinds = {array.dtype for array in arrays}
@@ -201,11 +203,11 @@ class Spans(Column):
             found = [[operator.index(start), operator.index(end), self._label(label)] for start, end, label in spans]
             rows = np.array(found, np.int64)
         except (TypeError, ValueError, OverflowError) as error:
-            raise AlchemyError(f"{place(name, number)} is no list of [start, end, label]: {error}") from error
+            raise AlchemyError(f"{field_at(name, number)} is no list of [start, end, label]: {error}") from error
         except KeyError as error:
             word = error.args[0]
             hint = did_you_mean(word, self.labels) or "give `labels` with all there are"
-            raise AlchemyError(f"{place(name, number)} has the unknown label {word!r}", hint=hint) from error
+            raise AlchemyError(f"{field_at(name, number)} has the unknown label {word!r}", hint=hint) from error
         return rows.reshape(-1, 3)
 
     def _label(self, label: Any) -> int:

@@ -19,7 +19,7 @@ NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
 told: set[type[Exception]] = set()  # kinds of trouble that a warning has named
 
 
-def content_digest(batch: Any) -> bytes:
+def content_digest(batch: object) -> bytes:
     """Equal for equal batches: tensors and arrays by their bytes, objects by their state, all else by its spelling.
 
     Empty for a batch that holds what cannot be digested, as a lock or an open file: a hash is no reason to end a run.
@@ -33,14 +33,14 @@ def content_digest(batch: Any) -> bytes:
         return b""
 
 
-def digest_of(value: Any, above: tuple[int, ...] = ()) -> bytes:
+def digest_of(value: object, above: tuple[int, ...] = ()) -> bytes:
     """As `content_digest`, and raises whatever keeps a value from having one."""
     digest = hashlib.blake2b(digest_size=16)
     _add(digest, value, above)
     return digest.digest()
 
 
-def _add(digest: Any, value: Any, above: tuple[int, ...]) -> None:
+def _add(digest: Any, value: object, above: tuple[int, ...]) -> None:
     """`above` are the ids of what the value lies in: it may lie in itself."""
     if isinstance(value, Tensor):
         _add_tensor(digest, value)
@@ -71,7 +71,7 @@ def _add_tensor(digest: Any, value: Tensor) -> None:
     digest.update(flat.view(torch.uint8).numpy().data if flat.numel() else b"")
 
 
-def _opened(value: Any, above: tuple[int, ...]) -> tuple[str, Iterable[Any]]:
+def _opened(value: object, above: tuple[int, ...]) -> tuple[str, Iterable[Any]]:
     """What stands for a container or an object, and what it holds."""
     if isinstance(value, Mapping):
         return f"dict {len(value)}", chain.from_iterable(value.items())

@@ -143,7 +143,7 @@ def _undecodable(path: str | Path, encoding: str) -> tuple[int, str] | None:
     return None
 
 
-def check_file(path: Any) -> Path:
+def check_file(path: object) -> Path:
     """The path of a file that exists; a clear error otherwise."""
     if not isinstance(path, str | os.PathLike):
         raise AlchemyError(f"a file name was expected, not {path!r}", hint="give a list of paths as 'datapipe'")
@@ -157,7 +157,7 @@ def check_file(path: Any) -> Path:
     return path
 
 
-def expand(paths: Any) -> list[Path]:
+def expand(paths: object) -> list[Path]:
     """The files that a path, a pattern such as `data/*.jsonl`, or a list of them names, in order."""
     if isinstance(paths, str | os.PathLike):
         paths = [paths]

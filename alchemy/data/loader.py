@@ -15,14 +15,25 @@ from loguru import logger
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_convert
 
 from alchemy.data.arguments import check_arguments
-from alchemy.data.blame import blamed
+from alchemy.data.blame import blamed, unpicklable
 from alchemy.data.budget import asked, budgeted
-from alchemy.data.chain import Link, acting_as, counts_its_share, link_of, members, seed_chain, share_out, title, walk
+from alchemy.data.chain import (
+    acting_as,
+    counts_its_share,
+    fetcher,
+    link_of,
+    members,
+    seed_chain,
+    share_out,
+    title,
+    walk,
+)
 from alchemy.data.collate import Pad
 from alchemy.data.device import batch_to_device
 from alchemy.data.digest import content_digest
 from alchemy.data.named import named
-from alchemy.data.order import UNKNOWN, WHOLE, Cut, Deal, Order, Place, Single, Unpack
+from alchemy.data.order import UNKNOWN, WHOLE, BatchOrder, Deal, EqualBatches, Place, Single, Unpack, count_batches
+from alchemy.data.peek import peek
 from alchemy.errors import AlchemyError
 from alchemy.registry import plain
 from alchemy.seeds import derive, reseed
@@ -125,19 +136,18 @@ class Loader(DataLoader[Any]):
         for worker in range(workers):
             with acting_as(worker, workers):
                 count = len(self.dataset)  # type: ignore[arg-type]
-            size = self.batch_size or 1
-            total += count // size if self.drop_last else -(-count // size)
+            total += count_batches(count, self.batch_size or 1, self.drop_last)
         return total
 
     def _read(self, deal: Deal) -> Iterator[Any]:
         """As torch reads without workers, at half the cost: a small model would wait for it."""
-        fetch = getattr(self.dataset, "__getitems__", None)
+        fetch = fetcher(self.dataset)
         for ids in deal:
-            yield self.collate_fn(fetch(ids) if fetch else [self.dataset[index] for index in ids])
+            yield self.collate_fn(fetch(ids))
 
     def _start(self) -> Iterator[Any]:
         in_process = not self.num_workers and not self.pin_memory
-        if in_process and self.deal is not None and isinstance(self.deal.batches, Order):
+        if in_process and self.deal is not None and isinstance(self.deal.batches, BatchOrder):
             return self._read(self.deal)
         try:
             with warnings.catch_warnings():
@@ -216,7 +226,9 @@ def _seeded(seed: int, given: Any) -> tuple[int, torch.Generator]:
     return seed, torch.Generator().manual_seed(seed)
 
 
-def _take_batches(dataset: Any, options: dict[str, Any], budget: Mapping[str, Any]) -> Order | Iterable[Iterable[Any]]:
+def _take_batches(
+    dataset: Any, options: dict[str, Any], budget: Mapping[str, Any]
+) -> BatchOrder | Iterable[Iterable[Any]]:
     """What makes the batches of an epoch: a sampler of the project, or our own cut; torch gets none of its options."""
     size, shuffle, drop_last, sampler, batches = (
         options.pop(key, None) for key in ("batch_size", "shuffle", "drop_last", "sampler", "batch_sampler")
@@ -230,7 +242,7 @@ def _take_batches(dataset: Any, options: dict[str, Any], budget: Mapping[str, An
         options["collate_fn"] = Unpack(options.get("collate_fn") or default_convert)
     if sampler is not None:
         return Single(sampler) if size is None else BatchSampler(sampler, size, bool(drop_last))
-    return Cut(len(dataset), size or 1, shuffle=bool(shuffle), drop_last=bool(drop_last))
+    return EqualBatches(len(dataset), size or 1, shuffle=bool(shuffle), drop_last=bool(drop_last))
 
 
 def _may_pin() -> bool:
@@ -263,32 +275,21 @@ def _from_worker(error: AlchemyError) -> AlchemyError:
 
 
 def _nothing(loader: Loader) -> AlchemyError:
-    chain: list[Any] = [pipe for pipe in walk(loader.dataset) if isinstance(pipe, Link)][::-1]
-    batches = loader if loader.deal is None else loader.deal.batches
-    if any(members(part).get("drop_last") for part in (batches, *chain)):
+    """Names the first pipe that yields nothing."""
+    stages = peek(loader.dataset, 1)
+    empty = next((stage.name for stage in stages if not stage.items), stages[-1].name)
+    batches = members(loader if loader.deal is None else loader.deal.batches)
+    if any(options.get("drop_last") for options in (batches, *(stage.params for stage in stages))):
         hint = "fewer samples than batch_size, and drop_last drops them"
     else:
         hint = "`alchemy data peek` shows what flows between the pipes"
-    for pipe in chain:
-        with_samples = False
-        try:
-            with_samples = next(iter(pipe), None) is not None
-        except Exception:  # the loader has seen it through once without an error; only the emptiness matters here
-            break
-        if not with_samples:
-            return AlchemyError(f"the data is empty: {title(pipe)} yields nothing", hint=hint)
-    return AlchemyError(f"the data is empty: {title(loader.dataset)} yields nothing", hint=hint)
+    return AlchemyError(f"the data is empty: {empty} yields nothing", hint=hint)
 
 
 def _unpicklable(loader: Loader, error: Exception) -> AlchemyError:
     """Names the pipe and the member that cannot travel to a worker."""
     hint = "build it in __iter__ instead of the constructor, or set num_workers = 0"
     for pipe in [*walk(loader.dataset), loader.collate_fn, loader.worker_init_fn]:
-        for name, value in members(pipe).items():
-            if name in ("datapipe", "datapipes", "dataset", "datasets"):
-                continue
-            try:
-                pickle.dumps(value)
-            except Exception as reason:
-                return AlchemyError(f"{title(pipe)}.{name} cannot be sent to a worker: {reason}", hint=hint)
+        for name, reason in unpicklable(pipe):
+            return AlchemyError(f"{title(pipe)}.{name} cannot be sent to a worker: {reason}", hint=hint)
     return AlchemyError(f"the data cannot be sent to a worker: {error}", hint=hint)

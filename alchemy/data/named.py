@@ -12,7 +12,7 @@ from alchemy.errors import AlchemyError
 from alchemy.registry import Registrable, construct, parameters, resolve
 
 
-def named(spec: Any, *, what: str, given: Mapping[str, Any] | None = None) -> Any:
+def named(spec: object, *, what: str, given: Mapping[str, Any] | None = None) -> Any:
     """The object that `"a.b.name"` or `{ type = "a.b.name", key = value }` means; anything else is taken as it is.
 
     A class is called with the keys, and with those of `given` that its constructor takes; a function with keys
@@ -36,7 +36,7 @@ def named(spec: Any, *, what: str, given: Mapping[str, Any] | None = None) -> An
         raise AlchemyError(f"{what}: {spec['type']} could not be made: {type(error).__name__}: {error}") from error
 
 
-def function_named(spec: Any, arguments: Mapping[str, Any], *, what: str) -> Any:
+def function_named(spec: object, arguments: Mapping[str, Any], *, what: str) -> Any:
     """The function that `spec` means, with keywords filled in; a class is one only if its objects can be called."""
     if isinstance(spec, str):
         target = _find(spec, what)
@@ -73,7 +73,7 @@ def _find(dotted: Any, what: str) -> Any:
         raise AlchemyError(f"{what}: {error.problem.message}", hint=error.problem.hint) from error
 
 
-def _inner(value: Any, what: str, given: Mapping[str, Any] | None) -> Any:
+def _inner(value: object, what: str, given: Mapping[str, Any] | None) -> Any:
     return named(value, what=what, given=given) if isinstance(value, Mapping) and "type" in value else value
 
 

@@ -43,14 +43,15 @@ class Ids(list[Any]):
             yield index
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Ids._made, (list.copy(self), self.seed)
-
-    @classmethod
-    def _made(cls, indices: list[Any], seed: int) -> Ids:
-        return cls(indices, seed)
+        return Ids, (list.copy(self), self.seed)
 
 
-class Order:
+def count_batches(samples: int, size: int, drop_last: bool) -> int:
+    """How many batches of a size samples give."""
+    return samples // size if drop_last else -(-samples // size)
+
+
+class BatchOrder:
     """The batches of an epoch, as lists of sample numbers; any of them is found without a walk."""
 
     total: int  # samples of the data set
@@ -66,14 +67,14 @@ class Order:
         raise NotImplementedError
 
 
-class Cut(Order):
+class EqualBatches(BatchOrder):
     """The samples of an epoch in the order of its seed, cut into batches of one size."""
 
     def __init__(self, samples: int, size: int, *, shuffle: bool, drop_last: bool) -> None:
         self.total, self.size, self.shuffle, self.drop_last = samples, size, shuffle, drop_last
 
     def __len__(self) -> int:
-        return self.total // self.size if self.drop_last else -(-self.total // self.size)
+        return count_batches(self.total, self.size, self.drop_last)
 
     @property
     def samples(self) -> int:
@@ -117,13 +118,13 @@ class Deal:
     another one has, marked as not real: it takes part in the update with a count of zero.
     """
 
-    def __init__(self, batches: Order | Iterable[Iterable[Any]], place: Place, seed: int) -> None:
+    def __init__(self, batches: BatchOrder | Iterable[Iterable[Any]], place: Place, seed: int) -> None:
         self.batches, self.place, self.seed = batches, place, seed
         self.handed: deque[Handed] = deque()
 
     def whole(self) -> tuple[int | None, list[int]]:
         """How many samples there are, and which of them an epoch leaves out; None where a sampler chooses them."""
-        if not isinstance(self.batches, Order):
+        if not isinstance(self.batches, BatchOrder):
             return None, []
         return self.batches.total, self.batches.left_out(self.seed)
 
@@ -138,7 +139,9 @@ class Deal:
 
     def __iter__(self) -> Iterator[Ids]:
         self.handed.clear()
-        if self.place.ranks == 1 and isinstance(self.batches, Order):  # nothing to share, and all of them are numbers
+        if self.place.ranks == 1 and isinstance(
+            self.batches, BatchOrder
+        ):  # nothing to share, and all of them are numbers
             for batch in self.batches.from_batch(self.place.start, self.seed):
                 self.handed.append(Handed(batch, batch, True))
                 yield Ids(batch, self.seed)
@@ -158,7 +161,7 @@ class Deal:
         return iter(lambda: list(itertools.islice(batches, ranks)), [])
 
     def _from(self, start: int) -> Iterator[Iterable[Any]]:
-        if isinstance(self.batches, Order):
+        if isinstance(self.batches, BatchOrder):
             return self.batches.from_batch(start, self.seed)
         return itertools.islice(_drawn_apart(self.batches, derive(self.seed, "sampler")), start, None)
 

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from alchemy.data.blame import blamed
 from alchemy.data.chain import has_index, link_of, members, seed_chain, title
-from alchemy.data.rows import cut, shown
+from alchemy.data.rows import clip_text, value_text
 from alchemy.errors import AlchemyError
 from alchemy.registry import parameters
 
@@ -40,14 +40,14 @@ class Stage:
         return [describe(item) for item in self.items]
 
 
-def peek(dataset: Any, n: int = 3, *, seed: int = 0, collate_fn: Any = None) -> list[Stage]:
+def peek(dataset: object, n: int = 3, *, seed: int = 0, collate_fn: Any = None) -> list[Stage]:
     """The stages of a chain, the source first; a stage that fails is the last and says why.
 
     Every stage is read afresh with the same seed, so that the samples of one stage are those of the next, changed.
     """
     if n < 1:
         raise AlchemyError(f"the number of samples must be at least 1, not {n}")
-    chain = [dataset]
+    chain: list[Any] = [dataset]
     while isinstance(above := link_of(chain[-1]).datapipe, Dataset):  # a list of files is a setting, not a stage
         chain.append(above)
     stages: list[Stage] = []
@@ -73,7 +73,7 @@ def render(stages: list[Stage]) -> str:
             if fields:
                 lines.append(f"   {word} {', '.join(f'{name}: {kind}' for name, kind in fields.items())}")
         for item, shape in zip(stage.items, stage.shapes, strict=True):
-            lines += [f"   - {_short(item, WIDTH)}", f"     {cut(shape, WIDTH)}"]
+            lines += [f"   - {_short(item, WIDTH)}", f"     {clip_text(shape, WIDTH)}"]
         if stage.error:
             lines.append(f"   ! {stage.error}")
         elif not stage.items:
@@ -81,7 +81,7 @@ def render(stages: list[Stage]) -> str:
     return "\n".join(lines)
 
 
-def describe(item: Any, depth: int = 0) -> str:
+def describe(item: object, depth: int = 0) -> str:
     """The kind of a value, with dtype and shape where it has them."""
     if isinstance(item, Tensor | np.ndarray):
         dtype = str(item.dtype).removeprefix("torch.")
@@ -133,20 +133,20 @@ def _collated(collate_fn: Any, items: list[Any]) -> Stage:
     return stage
 
 
-def _params(pipe: Any) -> dict[str, Any]:
+def _params(pipe: object) -> dict[str, Any]:
     """The settings of a pipe: the parameters of its constructor that it keeps under their own names."""
     kept, names = members(pipe), parameters(type(pipe))[0]
     return {name: kept[name] for name in names if name in kept and not isinstance(kept[name], Dataset)}
 
 
-def shortened(item: Any) -> str:
+def shortened(item: object) -> str:
     """The values of a sample or batch, cut where a terminal's patience ends."""
     return _short(item, 3 * WIDTH)
 
 
-def _short(value: Any, width: int) -> str:
+def _short(value: object, width: int) -> str:
     if isinstance(value, type | FunctionType | BuiltinFunctionType):
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, Tensor | np.ndarray):
-        return shown(value.tolist(), width)
-    return shown(value, width)
+        return value_text(value.tolist(), width)
+    return value_text(value, width)

@@ -65,7 +65,7 @@ class Rows(NamedTuple):
         return list(itertools.accumulate(self.lengths or [], initial=0))[:-1]
 
 
-def join(name: str, values: Sequence[Any], *, value: float = 0, left: bool = False) -> Rows | None:
+def join_rows(name: str, values: Sequence[Any], *, value: float = 0, left: bool = False) -> Rows | None:
     """The values of a field as one array; None for a field without numbers, an error for one that has some.
 
     `value` and `left` say how arrays are padded that differ in more than their length.
@@ -74,16 +74,8 @@ def join(name: str, values: Sequence[Any], *, value: float = 0, left: bool = Fal
     return _join_arrays(name, values, value, left) if rows is None else rows
 
 
-def numbers(name: str, values: Sequence[Any]) -> list[np.ndarray]:
-    """The values of a field as arrays; an error names the sample whose value holds anything but numbers."""
-    found = numbers_if_any(name, values)
-    if found is None:
-        raise no_numbers(name, values)
-    return found
-
-
 def numbers_if_any(name: str, values: Sequence[Any]) -> list[np.ndarray] | None:
-    """The same, but None for a field without numbers; one of numbers and other things is an error."""
+    """The values of a field as arrays; None for a field without numbers, an error for one that has some."""
     arrays = [as_array(value, name, number) for number, value in enumerate(values)]
     found = [array for array in arrays if array is not None]
     if len(found) == len(arrays):
@@ -93,18 +85,16 @@ def numbers_if_any(name: str, values: Sequence[Any]) -> list[np.ndarray] | None:
     return None
 
 
-def as_array(item: Any, name: str = "", number: int = 0) -> np.ndarray | None:
+def as_array(item: object, name: str = "", number: int = 0) -> np.ndarray | None:
     """Numbers, lists of numbers, arrays and tensors of numbers as an array that torch can take; None for all else."""
-    if isinstance(item, np.ndarray):
-        return item if item.dtype in KEPT else _plain(item, name, number)
-    if isinstance(item, LISTS):
-        kinds = _kinds(item)
-        return _listed(item, kinds, name, number) if all(issubclass(kind, NUMBERS) for kind in kinds) else None
-    if isinstance(item, np.generic):
+    if isinstance(item, Tensor):
+        item = (item.float() if item.dtype == torch.bfloat16 else item).numpy(force=True)  # numpy has no bfloat16
+    if isinstance(item, np.ndarray | np.generic):
         return _plain(np.asarray(item), name, number)
-    if isinstance(item, NUMBERS):
-        return _listed(item, {type(item)}, name, number)
-    return _plain(_untensored(item, name, number), name, number) if isinstance(item, Tensor) else None
+    if not isinstance(item, (*LISTS, *NUMBERS)):
+        return None
+    kinds = _kinds(item) if isinstance(item, LISTS) else {type(item)}
+    return _listed(item, kinds, name, number) if all(issubclass(kind, NUMBERS) for kind in kinds) else None
 
 
 def real_places(lengths: Sequence[int], size: int, *, left: bool) -> Tensor:
@@ -126,7 +116,7 @@ def holds(dtype: torch.dtype, value: float) -> bool:
     return limits.min <= value <= limits.max and value == int(value)
 
 
-def place(name: str, number: int) -> str:
+def field_at(name: str, number: int) -> str:
     """How a value is called in messages."""
     return f"the field {name!r} of sample {number}"
 
@@ -202,7 +192,7 @@ def _join_arrays(name: str, values: Sequence[Any], value: float, left: bool) -> 
     if found is None:
         return None
     arrays = _of_one_dimension(found, name)
-    dtype = _common_dtype(arrays, name)
+    dtype = _common_dtype(arrays)
     if arrays[0].ndim == 0:
         return Rows(np.stack(arrays, dtype=dtype, casting="unsafe"), None)
     shapes = {array.shape[1:] for array in arrays}
@@ -227,12 +217,12 @@ def _kinds(items: Sequence[Any]) -> set[type]:
     return set().union(*(_kinds(item) if isinstance(item, LISTS) else {type(item)} for item in items))
 
 
-def _listed(item: Any, kinds: set[type], name: str, number: int) -> np.ndarray | None:
+def _listed(item: object, kinds: set[type], name: str, number: int) -> np.ndarray | None:
     try:
         array = np.asarray(item)
     except ValueError as error:
         raise AlchemyError(
-            f"{place(name, number)} is a list of rows that differ in length: {shown(item)}",
+            f"{field_at(name, number)} is a list of rows that differ in length: {value_text(item)}",
             hint=f"make rows of one length in a pipe before, or {_keep(name)}",
         ) from error
     if not array.size:
@@ -247,7 +237,7 @@ def _listed(item: Any, kinds: set[type], name: str, number: int) -> np.ndarray |
             return array.astype(np.float32)
     except FloatingPointError as error:
         hint = "give a numpy array of float64, if the model can take it"
-        raise AlchemyError(f"{place(name, number)} is beyond float32: {shown(item)}", hint=hint) from error
+        raise AlchemyError(f"{field_at(name, number)} is beyond float32: {value_text(item)}", hint=hint) from error
 
 
 def _plain(array: np.ndarray, name: str, number: int) -> np.ndarray | None:
@@ -265,16 +255,6 @@ def _plain(array: np.ndarray, name: str, number: int) -> np.ndarray | None:
     return array.astype(WIDEST[kind])
 
 
-def _untensored(item: Tensor, name: str, number: int) -> np.ndarray:
-    if item.dtype.is_floating_point and item.dtype not in (torch.float16, torch.float32, torch.float64):
-        item = item.float()  # numpy has no bfloat16
-    try:
-        return item.numpy(force=True)
-    except (TypeError, RuntimeError, NotImplementedError) as error:
-        text = f"{place(name, number)} is a tensor of {item.dtype} that cannot be copied: {error}"
-        raise AlchemyError(text, hint="give numpy arrays, or dense tensors with numbers in them") from error
-
-
 def _of_one_dimension(arrays: Sequence[np.ndarray], name: str) -> Sequence[np.ndarray]:
     dimensions = {array.ndim for array in arrays}
     if len(dimensions) == 1:
@@ -284,61 +264,48 @@ def _of_one_dimension(arrays: Sequence[np.ndarray], name: str) -> Sequence[np.nd
     for number, array in enumerate(arrays):
         if array.ndim != arrays[0].ndim:
             raise AlchemyError(
-                f"samples of one batch differ in dimensions: {place(name, number)} has the shape {array.shape}, "
+                f"samples of one batch differ in dimensions: {field_at(name, number)} has the shape {array.shape}, "
                 f"and the first one {arrays[0].shape}",
                 hint=f"bring them to the same in a pipe before, or {_keep(name)}",
             )
     return arrays
 
 
-def _common_dtype(arrays: Sequence[np.ndarray], name: str) -> np.dtype:
+def _common_dtype(arrays: Sequence[np.ndarray]) -> np.dtype:
     """That of all which have numbers: an empty array is float64 unless somebody thought of it."""
     kinds = {array.dtype for array in arrays if array.size} or {array.dtype for array in arrays}
     common = functools.reduce(torch.promote_types, map(_torch_dtype, kinds))
-    dtype = torch.empty(0, dtype=common).numpy().dtype
-    if len(kinds) > 1 and common.is_floating_point:
-        _check_survive(arrays, dtype, name)
-    return dtype
+    return torch.empty(0, dtype=common).numpy().dtype
 
 
 def _torch_dtype(dtype: np.dtype) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
-def _check_survive(arrays: Sequence[np.ndarray], dtype: np.dtype, name: str) -> None:
-    """Whole numbers beside floats become floats, which do not hold all of them."""
-    for number, array in enumerate(arrays):
-        with np.errstate(over="ignore", invalid="ignore"):
-            same = array.dtype.kind not in "iu" or (array.astype(dtype).astype(array.dtype) == array).all()
-        if not same:
-            text = f"{place(name, number)} has whole numbers that {dtype}, the type of others, cannot hold"
-            raise AlchemyError(f"{text}: {shown(array.tolist())}", hint="give all samples one type in a pipe before")
-
-
 def no_numbers(name: str, values: Sequence[Any]) -> AlchemyError:
     """The error of a field that must have numbers, about the first sample that has none."""
     number = next(number for number, value in enumerate(values) if as_array(value, name) is None)
     return AlchemyError(
-        f"{place(name, number)} is no number and no row of numbers: {shown(values[number])}",
+        f"{field_at(name, number)} is no number and no row of numbers: {value_text(values[number])}",
         hint=f"give all samples numbers in a pipe before, or {_keep(name)}",
     )
 
 
-def _too_large(name: str, number: int, value: Any) -> AlchemyError:
-    text = f"{place(name, number)} has a whole number beyond int64: {shown(value)}"
+def _too_large(name: str, number: int, value: object) -> AlchemyError:
+    text = f"{field_at(name, number)} has a whole number beyond int64: {value_text(value)}"
     return AlchemyError(text, hint=f"give a float or a text, or {_keep(name)}")
 
 
-def shown(value: Any, width: int = 60) -> str:
+def value_text(value: object, width: int = 60) -> str:
     """A value in a message, cut where it gets long."""
     try:
         text = " ".join(repr(value).split())
     except Exception as error:  # of a class of the project, or a number of 5000 digits
         text = f"a {type(value).__name__} that cannot be shown: {error}"
-    return cut(text, width)
+    return clip_text(text, width)
 
 
-def cut(text: str, width: int) -> str:
+def clip_text(text: str, width: int) -> str:
     """A text of at most this many characters."""
     return text if len(text) <= width else f"{text[: width - 3]}..."
 

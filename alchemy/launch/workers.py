@@ -132,9 +132,3 @@ def _receive(connection: Any, process: Any) -> Any:
             return Lost(process.exitcode)
     process.join()
     return answer
-
-
-def places(devices: Sequence[Any], per_device: int) -> Iterator[Any]:
-    """Every device as many times as runs may share it, round by round."""
-    for _ in range(max(per_device, 1)):
-        yield from devices

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from alchemy.errors import AlchemyError
 from alchemy.nn.rows import Rows, States
-from alchemy.pipeline.windows import spans
+from alchemy.pipeline.windows import room_for, spans
 
 Encode = Callable[[Rows], States]
 NOWHERE = -1  # the place of padding
@@ -50,11 +50,7 @@ class InWindows(Whole):
 
     def __init__(self, *, size: int, overlap: int, around: tuple[int, int]) -> None:
         self.size, self.overlap, (self.head, self.tail) = size, overlap, around
-        self.room = size - sum(around)
-        if self.room <= overlap:
-            text = f"max_length = {size} has room for {max(0, self.room)} tokens of a text: overlap = {overlap}"
-            hint = "set a larger max_length, or a smaller overlap"
-            raise AlchemyError(f"{text} leaves nothing new", section="task", hint=hint)
+        self.room = room_for(size, around, overlap, section="task")
 
     def longest(self, takes: int | None) -> int | None:
         """Any number, where a window fits."""

@@ -51,7 +51,7 @@ class DataPipeline(Registrable, Link):
     maps: bool = False
     begins: bool = False
 
-    def __init__(self, datapipe: Any = None, **kwargs: Any) -> None:
+    def __init__(self, datapipe: object = None, **kwargs: Any) -> None:
         super().__init__()
         self.datapipe = datapipe
         _say_unused(self, kwargs)

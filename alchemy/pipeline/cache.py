@@ -10,9 +10,18 @@ import numpy as np
 from loguru import logger
 
 from alchemy.context import sym_tbl
-from alchemy.data.cache.entries import cache_folder, entries, keep, look, nearest, read_entry, short, told_size
+from alchemy.data.cache.entries import (
+    cache_folder,
+    entries,
+    keep_samples,
+    look_at,
+    nearest,
+    read_entry,
+    short,
+    told_size,
+)
 from alchemy.data.cache.hashes import Hashes
-from alchemy.data.cache.key import Key, differences
+from alchemy.data.cache.key import Key, changed_facts
 from alchemy.data.cache.store import Gone, Stored, Unkept, Unwritable
 from alchemy.data.chain import has_index, link_of, splitter_of, title
 from alchemy.data.digest import content_digest
@@ -22,7 +31,7 @@ from alchemy.seeds import Generators, at_sample, derive, reseed, sample_has_draw
 
 __all__ = ["Cache"]
 
-SHOWN = 4  # differences that the log names
+SHOWN = 4  # changed_facts that the log names
 
 
 @DataPipeline.register()
@@ -38,7 +47,7 @@ class Cache(LstDataPipeline):
 
     def __init__(
         self,
-        datapipe: Any,
+        datapipe: object,
         *,
         overwrite_cache: bool = False,
         also: list[str] | None = None,
@@ -90,7 +99,7 @@ class Cache(LstDataPipeline):
     def _kept(self, key: Key) -> Stored:
         about = {"chain": key.chain, "facts": key.facts}
         fill = functools.partial(self._made, key)
-        entry, made = keep(cache_folder(), key.hash, about, fill, overwrite=self.overwrite_cache)
+        entry, made = keep_samples(cache_folder(), key.hash, about, fill, overwrite=self.overwrite_cache)
         text = "{:,} samples are kept, {}" if made else "nothing has changed, {:,} samples are reused, {}"
         logger.info(f"cache {{}}: {text}", short(entry.key), entry.samples, told_size(entry.bytes))
         entry.touch()
@@ -127,7 +136,7 @@ def _each(datapipe: Any) -> Iterator[Any]:
 
 def _say_why(key: Key) -> None:
     """Logs why the samples are made."""
-    there, name = look(cache_folder() / key.hash, "changed"), short(key.hash)
+    there, name = look_at(cache_folder() / key.hash, "changed"), short(key.hash)
     if there is not None and there.damage:
         logger.warning("cache {}: it is damaged: {}; the samples are made again", name, there.damage)
     elif there is not None:
@@ -135,7 +144,7 @@ def _say_why(key: Key) -> None:
     elif (near := nearest(key.chain, key.facts, entries(cache_folder()))) is None:
         logger.info("cache {}: nothing of this chain is kept yet; the samples are made", name)
     else:
-        changes = differences(key.facts, near.facts)
+        changes = changed_facts(key.facts, near.facts)
         more = f"; and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
         text = "cache {}: {} cannot be reused: {}{}; the samples are made"
         logger.info(text, name, short(near.key), "; ".join(changes[:SHOWN]), more)

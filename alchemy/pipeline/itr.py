@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from alchemy.constraints import NonNegativeInt, PositiveInt
-from alchemy.data.chain import Order, reader_share, splitter_of, title, walk
+from alchemy.data.chain import Order, link_of, reader_share, splitter_of, title, walk
 from alchemy.data.named import function_named
+from alchemy.data.order import count_batches
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, build_datapipes
 from alchemy.pipeline.openers import CsvOpener, JsonlOpener, LineOpener, ParquetOpener, TsvOpener, TxtOpener
@@ -37,7 +38,7 @@ __all__ = [
 class Batch(ItrDataPipeline):
     """Lists of `batch_size` samples, for the collate function to stack."""
 
-    def __init__(self, datapipe: Any, batch_size: PositiveInt = 1, drop_last: bool = False) -> None:
+    def __init__(self, datapipe: object, batch_size: PositiveInt = 1, drop_last: bool = False) -> None:
         super().__init__(datapipe)
         self.batch_size, self.drop_last = batch_size, drop_last
 
@@ -48,8 +49,7 @@ class Batch(ItrDataPipeline):
                 yield batch
 
     def __len__(self) -> int:
-        count = length_of(self)
-        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+        return count_batches(length_of(self), self.batch_size, self.drop_last)
 
 
 @DataPipeline.register()
@@ -63,7 +63,7 @@ class BucketBatch(ItrDataPipeline):
 
     def __init__(
         self,
-        datapipe: Any,
+        datapipe: object,
         *,
         batch_size: PositiveInt,
         key: str,
@@ -88,10 +88,8 @@ class BucketBatch(ItrDataPipeline):
 
     def __len__(self) -> int:
         full, rest = divmod(length_of(self), self.buffer_size)
-        return full * self._batches(self.buffer_size) + self._batches(rest)
-
-    def _batches(self, count: int) -> int:
-        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+        whole, last = (count_batches(count, self.batch_size, self.drop_last) for count in (self.buffer_size, rest))
+        return full * whole + last
 
 
 @DataPipeline.register()
@@ -105,7 +103,7 @@ class Shuffle(ItrDataPipeline):
     keeps = True
     order: Order
 
-    def __init__(self, datapipe: Any, buffer_size: PositiveInt = 1000) -> None:
+    def __init__(self, datapipe: object, buffer_size: PositiveInt = 1000) -> None:
         super().__init__(datapipe)
         self.buffer_size = buffer_size
         self.order = Order()
@@ -134,7 +132,7 @@ class SplitByWorker(ItrDataPipeline):
     keeps = True
     splits = True
 
-    def __init__(self, datapipe: Any) -> None:
+    def __init__(self, datapipe: object) -> None:
         super().__init__(datapipe)
 
     def __iter__(self) -> Iterator[Any]:
@@ -152,7 +150,7 @@ class WithLength(ItrDataPipeline):
 
     keeps = True
 
-    def __init__(self, datapipe: Any, length: NonNegativeInt) -> None:
+    def __init__(self, datapipe: object, length: NonNegativeInt) -> None:
         super().__init__(datapipe)
         self.length = length
 
@@ -170,14 +168,14 @@ class Map(ItrDataPipeline):
     maps = True
 
     def __init__(
-        self, datapipe: Any, fn: Any, *, args: dict[str, Any] | None = None, field: str = "", to: str = ""
+        self, datapipe: object, fn: object, *, args: dict[str, Any] | None = None, field: str = "", to: str = ""
     ) -> None:
         super().__init__(datapipe)
         self.fn, self.args, self.field, self.to = function_of(fn, args, "Map"), args or {}, field, to
 
     def __iter__(self) -> Iterator[Any]:
         for sample in self.datapipe:
-            yield mapped(self, sample)
+            yield map_sample(self, sample)
 
     def __len__(self) -> int:
         return length_of(self)
@@ -189,7 +187,7 @@ class Filter(ItrDataPipeline):
 
     keeps = True
 
-    def __init__(self, datapipe: Any, fn: Any, *, args: dict[str, Any] | None = None, field: str = "") -> None:
+    def __init__(self, datapipe: object, fn: object, *, args: dict[str, Any] | None = None, field: str = "") -> None:
         super().__init__(datapipe)
         self.fn, self.args, self.field = function_of(fn, args, "Filter"), args or {}, field
 
@@ -205,7 +203,7 @@ class Take(ItrDataPipeline):
 
     keeps = True
 
-    def __init__(self, datapipe: Any, n: PositiveInt) -> None:
+    def __init__(self, datapipe: object, n: PositiveInt) -> None:
         super().__init__(datapipe)
         filters = (pipe for pipe in walk(datapipe) if isinstance(pipe, Filter))
         if splitter_of(next(filters, None)) is not None:
@@ -229,7 +227,7 @@ class Concat(ItrDataPipeline):
     `{ type = "alchemy.pipeline.itr.Concat", pipes = [[{ type = .. }, { type = .. }], [{ type = .. }]] }`
     """
 
-    def __init__(self, datapipe: Any = None, *, pipes: list[Any]) -> None:
+    def __init__(self, datapipe: object = None, *, pipes: list[Any]) -> None:
         super().__init__(datapipe)
         self.datapipes = [_chain(pipe, number) for number, pipe in enumerate(pipes)]
         if datapipe is None and not self.datapipes:
@@ -248,7 +246,9 @@ class Fields(ItrDataPipeline):
 
     maps = True
 
-    def __init__(self, datapipe: Any, *, keep: list[str] | None = None, rename: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, datapipe: object, *, keep: list[str] | None = None, rename: dict[str, str] | None = None
+    ) -> None:
         super().__init__(datapipe)
         self.keep, self.rename = keep or [], rename or {}
 
@@ -266,9 +266,9 @@ class Fields(ItrDataPipeline):
         return length_of(self)
 
 
-def length_of(pipe: Any, source: Any = None) -> int:
+def length_of(pipe: object, source: Any = None) -> int:
     """How many samples a pipe's source has; a TypeError, as `len` gives, where it cannot know."""
-    source = pipe.datapipe if source is None else source
+    source = link_of(pipe).datapipe if source is None else source
     try:
         return len(source)
     except (TypeError, NotImplementedError):
@@ -276,19 +276,19 @@ def length_of(pipe: Any, source: Any = None) -> int:
         raise TypeError(f"{title(pipe)} has no length, since {title(source)} has none; {hint}") from None
 
 
-def _share_of(total: int, pipe: Any) -> int:
+def _share_of(total: int, pipe: DataPipeline) -> int:
     """The part of `total` samples that reach `pipe` in this worker, where a pipe before it has split the data."""
     splitter = splitter_of(pipe.datapipe)
     reader, readers = (0, 1) if splitter is None else reader_share(splitter)
     return max(0, -(-(total - reader) // readers))
 
 
-def function_of(fn: Any, args: Mapping[str, Any] | None, what: str) -> Any:
+def function_of(fn: object, args: Mapping[str, Any] | None, what: str) -> Any:
     """The function that a config names, with the keywords it is to be called with."""
     return function_named(fn, args or {}, what=f"{what}: fn")
 
 
-def field_of(sample: Any, name: str, pipe: Any) -> Any:
+def field_of(sample: Any, name: str, pipe: object) -> Any:
     try:
         return sample[name]
     except (KeyError, TypeError, IndexError):
@@ -296,7 +296,7 @@ def field_of(sample: Any, name: str, pipe: Any) -> Any:
         raise AlchemyError(f"{title(pipe)}: a sample has no field {name!r}; it has {there}") from None
 
 
-def mapped(pipe: Any, sample: Any) -> Any:
+def map_sample(pipe: Any, sample: Any) -> Any:
     """A sample after the `fn` of a Map; the sample itself is left as it was."""
     if not pipe.field:
         return pipe.fn(sample)

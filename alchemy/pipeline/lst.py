@@ -12,7 +12,7 @@ from alchemy.constraints import Gt, Lt, NonNegativeInt, NotEmpty, PositiveInt
 from alchemy.data.chain import has_index, title
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before, where_in
-from alchemy.pipeline.itr import field_of, function_of, length_of, mapped
+from alchemy.pipeline.itr import field_of, function_of, length_of, map_sample
 
 __all__ = ["Filter", "HoldOut", "ItrToLst", "Map", "SequenceWrapper", "Take"]
 
@@ -40,11 +40,11 @@ class ItrToLst(LstDataPipeline):
 
     keeps = True
 
-    def __init__(self, datapipe: Any, is_sized: bool = False) -> None:
+    def __init__(self, datapipe: object, is_sized: bool = False) -> None:
         super().__init__(datapipe)
         self.is_sized = is_sized
         stated = length_of(self) if is_sized else None
-        self.samples = list(datapipe)
+        self.samples = list(self.datapipe)
         if not self.samples:
             hint = "is the file empty, or a filter too strict?"
             raise AlchemyError(f"ItrToLst: {title(datapipe)} yields nothing", hint=hint)
@@ -66,13 +66,13 @@ class Map(LstDataPipeline):
     where = where_before
 
     def __init__(
-        self, datapipe: Any, fn: Any, *, args: dict[str, Any] | None = None, field: str = "", to: str = ""
+        self, datapipe: object, fn: object, *, args: dict[str, Any] | None = None, field: str = "", to: str = ""
     ) -> None:
         super().__init__(check_list(datapipe, "Map"))
         self.fn, self.args, self.field, self.to = function_of(fn, args, "Map"), args or {}, field, to
 
     def __getitem__(self, index: int) -> Any:
-        return mapped(self, self.datapipe[index])
+        return map_sample(self, self.datapipe[index])
 
     def __len__(self) -> int:
         return len(self.datapipe)
@@ -84,13 +84,13 @@ class Filter(LstDataPipeline):
 
     keeps = True
 
-    def __init__(self, datapipe: Any, fn: Any, *, args: dict[str, Any] | None = None, field: str = "") -> None:
+    def __init__(self, datapipe: object, fn: object, *, args: dict[str, Any] | None = None, field: str = "") -> None:
         super().__init__(check_list(datapipe, "Filter"))
         self.fn, self.args, self.field = function_of(fn, args, "Filter"), args or {}, field
-        samples = ((index, datapipe[index]) for index in range(len(datapipe)))
+        samples = enumerate(map(self.datapipe.__getitem__, range(len(self.datapipe))))
         self.kept = [index for index, sample in samples if self.fn(field_of(sample, field, self) if field else sample)]
         if not self.kept:
-            raise AlchemyError(f"Filter keeps none of {len(datapipe)} samples", hint="look at its fn")
+            raise AlchemyError(f"Filter keeps none of {len(self.datapipe)} samples", hint="look at its fn")
 
     def __getitem__(self, index: int) -> Any:
         return self.datapipe[self.kept[index]]
@@ -109,7 +109,7 @@ class Take(LstDataPipeline):
     keeps = True
     where = where_before
 
-    def __init__(self, datapipe: Any, n: PositiveInt) -> None:
+    def __init__(self, datapipe: object, n: PositiveInt) -> None:
         super().__init__(check_list(datapipe, "Take"))
         self.n = n
 
@@ -133,7 +133,7 @@ class HoldOut(LstDataPipeline):
 
     def __init__(
         self,
-        datapipe: Any,
+        datapipe: object,
         *,
         share: Annotated[float, Gt(0), Lt(1)] = 0.1,
         held: bool = False,
@@ -141,7 +141,7 @@ class HoldOut(LstDataPipeline):
     ) -> None:
         super().__init__(check_list(datapipe, "HoldOut"))
         self.share, self.held, self.seed = share, held, seed
-        count = len(datapipe)
+        count = len(self.datapipe)
         size = round(count * share)
         if not 0 < size < count:
             hint = "choose a share that leaves some on both sides"
@@ -159,7 +159,7 @@ class HoldOut(LstDataPipeline):
         return len(self.kept)
 
 
-def check_list(datapipe: Any, what: str) -> Sequence[Any]:
+def check_list(datapipe: object, what: str) -> Sequence[Any]:
     if not has_index(datapipe):
         raise AlchemyError(
             f"lst.{what} needs data with an index, not {title(datapipe)}",

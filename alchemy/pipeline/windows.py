@@ -42,6 +42,16 @@ def spans(length: int, room: int, overlap: int) -> list[_Span]:
     return [_Span(start, min(start + room, length), *bounds[k : k + 2]) for k, start in enumerate(starts)]
 
 
+def room_for(max_length: int, around: tuple[int, int], overlap: int, section: str = "") -> int:
+    """How many tokens of a text a window shows between its special tokens; each must have some that are new."""
+    room = max_length - sum(around)
+    if room <= overlap:
+        text = f"max_length = {max_length} has room for {max(0, room)} tokens of a text: overlap = {overlap}"
+        hint = "set a larger max_length, or a smaller overlap"
+        raise AlchemyError(f"{text} leaves nothing new", section=section, hint=hint)
+    return room
+
+
 class _Cutting(FieldMaker, DataPipeline):
     """What both forms of Windows do to a sample."""
 
@@ -50,10 +60,7 @@ class _Cutting(FieldMaker, DataPipeline):
         self.max_length, self.overlap = max_length, overlap
         self.encode = _encoder_of(self)
         self.head, self.tail = self.encode.places.around
-        self.room = max_length - self.head - self.tail
-        if self.room <= overlap:
-            text = f"max_length = {max_length} has room for {max(0, self.room)} tokens of a text: overlap = {overlap}"
-            raise AlchemyError(f"{text} leaves nothing new", hint="set a larger max_length, or a smaller overlap")
+        self.room = room_for(max_length, self.encode.places.around, overlap)
         takes = {made.parameter: (made.name, made.kind) for made in self.encode.makes}
         makes = [MadeField("window_of", OF, None), MadeField("window_start", START, None), MadeField("owned", OWNED, 0)]
         self.declare(takes, makes)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import os
-import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 from alchemy.config.tree import Document, Table
 from alchemy.context import Run
-from alchemy.data.chain import title, walk
+from alchemy.data.blame import unpicklable
+from alchemy.data.chain import Link, title, walk
 from alchemy.data.loader import get_dataloader
 from alchemy.data.peek import peek
 from alchemy.errors import AlchemyError, Problem, origin_of
@@ -27,7 +26,6 @@ from alchemy.launch.device import alloc1
 from alchemy.launch.project import reach
 from alchemy.loop import evaluate, infer, progress_bar
 from alchemy.optim import AlchemyOptimizer
-from alchemy.pipeline import DataPipeline
 from alchemy.runner import AlchemyRunner, ALchemyTester, AlchemyTrainer, prepare
 from alchemy.state import keep_state
 from alchemy.verify.memory import Memory, free_memory, kept_by_autograd, measure
@@ -197,8 +195,8 @@ def _first_batch(dataset: object, options: Mapping[str, Any], seed: int) -> Any:
 
 def _unfit_for_workers(dataset: object, section: str, spawned: bool) -> Iterator[Problem]:
     """Members of pipes that cannot be pickled, and tensors between pipes, where workers are asked for."""
-    for pipe in reversed([pipe for pipe in walk(dataset) if isinstance(pipe, DataPipeline)]):
-        for name, error in _unpicklable(pipe):
+    for pipe in reversed([pipe for pipe in walk(dataset) if isinstance(pipe, Link)]):
+        for name, error in unpicklable(pipe):
             text = f"{name!r} of {title(pipe)} cannot be sent to a worker: {error}"
             hint = "make it in __iter__, or when it is first used, in place of the constructor"
             yield Problem(text, section=section, hint=hint, error=spawned)
@@ -208,17 +206,6 @@ def _unfit_for_workers(dataset: object, section: str, spawned: bool) -> Iterator
             hint = "give numpy arrays, and make tensors of them in collate_fn"
             yield Problem(text, section=section, hint=hint, error=False)
             return
-
-
-def _unpicklable(pipe: DataPipeline) -> Iterator[tuple[str, str]]:
-    """The members of a pipe that cannot be pickled, each with the reason; not those of the pipe before it."""
-    with open(os.devnull, "wb") as nowhere:  # costs time, but no memory
-        for name, value in vars(pipe).items():
-            if name not in ("datapipe", "datapipes"):
-                try:
-                    pickle.dump(value, nowhere, protocol=5)
-                except Exception as error:  # pickling runs any __reduce__, which may raise anything
-                    yield name, str(error).partition("\n")[0]
 
 
 def _states(optim: AlchemyOptimizer | Mapping[str, AlchemyOptimizer]) -> list[Mapping[str, Any]]:

@@ -21,7 +21,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from alchemy.config.tree import Document
 from alchemy.context import Run
-from alchemy.data.chain import link_of, seed_chain, share_out
+from alchemy.data.chain import fetcher, link_of, seed_chain, share_out
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.launch.device import alloc1
 from alchemy.loop import loader_of, train
@@ -165,7 +165,7 @@ class GradientCuts(AlchemyTrainer):
             samples = list(itertools.islice(dataset, number * (size or 1)))
         else:
             assert loader.deal is not None
-            fetch = getattr(dataset, "__getitems__", lambda ids: [dataset[index] for index in ids])
+            fetch = fetcher(dataset)
             samples = [sample for ids in itertools.islice(loader.deal, number) for sample in fetch(ids)]
         unit = "batch" if batches else "sample"
         if len(samples) < 2 * (ranks if batches else 1):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from alchemy.checkpoint.files import Disk, read, write
-from alchemy.checkpoint.manifest import Manifest
+from alchemy.checkpoint.manifest import Manifest, checkpoints
 
 
 class PowerCut(BaseException):
@@ -128,3 +128,18 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
         return False
     raw = [tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other)]
     return torch.equal(*raw)
+
+
+def names(state: Path) -> list[str]:
+    return [path.name for path in checkpoints(state)]
+
+
+class Holder:
+    def __init__(self, **state: Any) -> None:
+        self.state = state
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.state
+
+    def load_state_dict(self, state: Any) -> None:
+        self.state = state

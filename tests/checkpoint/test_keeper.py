@@ -15,13 +15,9 @@ from torch import nn
 
 from alchemy.checkpoint.files import Disk
 from alchemy.checkpoint.keeper import Checkpoints
-from alchemy.checkpoint.manifest import Where, checkpoints, read_manifest, verify
+from alchemy.checkpoint.manifest import Where, read_manifest, verify
 from alchemy.errors import AlchemyError
-from tests.checkpoint.faults import FaultyDisk
-
-
-def names(state: Path) -> list[str]:
-    return [path.name for path in checkpoints(state)]
+from tests.checkpoint.faults import Holder, names
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -218,97 +214,6 @@ def test_nothing_is_written_when_it_is_off(train: Any, tmp_path: Path) -> None:
     training.step()
     assert training.keeper.save(training.where, "end") is None
     assert not (tmp_path / "state").exists()
-
-
-def test_a_full_disk_is_told_and_tried_again(train: Any, tmp_path: Path, said: list[str]) -> None:
-    training, state = train(monitor="dev/f1"), tmp_path / "state"
-    training.step(0.1)
-    training.step(0.2)
-    training.keeper.saver.wait()
-    training.keeper.saver.disk = FaultyDisk(room=100)
-    training.step(0.9)  # the best, but it does not fit
-    training.step()
-    training.keeper.saver.wait()
-    assert training.keeper.failed == 2
-    told = [line for line in said if "could not be written" in line]
-    assert told[0] == (
-        "the checkpoint u3 could not be written: OSError: [Errno 28] No space left on device; state/u2 still stands; "
-        "the next is tried when it is due (1 failed so far)"
-    )
-    assert names(state) == ["u2"]
-    assert list(state.glob(".tmp-*")) == []
-    training.keeper.saver.disk = Disk()
-    training.step(0.3)  # better than what is on the disk, though not than what was lost
-    training.step()
-    training.keeper.close()
-    assert names(state) == ["u5", "u6"]
-    assert read_manifest(state / "best").value == 0.3
-
-
-def test_a_best_one_that_was_not_written_does_not_count(train: Any, tmp_path: Path) -> None:
-    training = train(monitor="dev/f1", every={})
-    training.step(0.5)
-    training.keeper.saver.wait()
-    training.keeper.saver.disk = FaultyDisk(room=100)
-    training.step(0.9)
-    training.keeper.saver.wait()
-    training.keeper.saver.disk = Disk()
-    training.step(0.4)  # worse than what is on the disk
-    training.keeper.close()
-    assert names(tmp_path / "state") == ["u1"]
-    assert training.keeper.watches[0].rows == [(0.5, 1, "u1")]
-
-
-def test_a_save_that_fails_at_the_end_says_so(train: Any, said: list[str]) -> None:
-    training = train(every={})
-    training.keeper.saver.disk = FaultyDisk(call=3)
-    training.step()
-    assert training.keeper.save(training.where, "end") is None
-    assert any("there is none yet" in line for line in said)
-    training.keeper.saver.disk = Disk()
-    assert training.keeper.save(training.where, "end").name == "u1"
-
-
-def test_a_part_that_cannot_give_its_state_does_not_stop_the_run(train: Any, tmp_path: Path, said: list[str]) -> None:
-    training = train()
-    training.keeper.parts["broken"] = Broken()
-    training.steps(2)
-    assert training.keeper.failed == 1
-    assert "the checkpoint u2 could not be written" in said[-1]
-    assert "the part 'broken' cannot give its state: RuntimeError('not now')" in said[-1]
-
-
-class Broken:
-    def state_dict(self) -> dict[str, Any]:
-        raise RuntimeError("not now")
-
-    def load_state_dict(self, state: Any) -> None:
-        raise ValueError("never")
-
-
-class Holder:
-    def __init__(self, **state: Any) -> None:
-        self.state = state
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.state
-
-    def load_state_dict(self, state: Any) -> None:
-        self.state = state
-
-
-def test_what_cannot_be_saved_is_named_once(train: Any, said: list[str]) -> None:
-    training = train(every=1)
-    training.keeper.parts["pipe"] = Holder(hook=len, count=3)
-    training.steps(3)
-    warnings = [line for line in said if "leave out" in line]
-    assert warnings == [
-        "checkpoints leave out what is neither a JSON value nor a tensor: pipe.hook (builtin_function_or_method)"
-    ]
-    again = train()
-    again.keeper.parts["pipe"] = pipe = Holder()
-    again.keeper.restore()
-    assert pipe.state == {"count": 3}
 
 
 def test_restoring_is_strict(train: Any) -> None:

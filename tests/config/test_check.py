@@ -17,65 +17,7 @@ from alchemy.errors import ConfigError, Problem
 
 PROJECT = str(Path(__file__).parent / "project")
 
-GOOD = """\
-tag = "reviews"
-runner = "alchemy.runner.Trainer"
-seed = 1
-log_every = 10
-plugins = [
-    { type = "alchemy.plugins.BasicSetup" },
-    { type = "alchemy.plugins.FileLogger", log_dir = "records/reviews", subdirs = ["detail_log"] },
-    { type = "alchemy.plugins.Backup", paths = ["alchemy", "data"] },
-    { type = "alchemy.plugins.TensorboardLogger" },
-    { type = "alchemy.plugins.Seeding", seed = 1 },
-]
-
-[task]
-type = "alchemy.task.DefaultTask"
-outputpipes = [{ type = "src.pipes.Decode", labels = ["a", "b"] }]
-evalpipes = [{ type = "src.pipes.Score", average = "macro", store_history = false }]
-
-[task.datasets.train]
-num_workers = 2
-pipes = [
-    { type = "src.pipes.Lines", datapipe = ["data/train.txt"] },
-    { type = "alchemy.pipeline.itr.SplitByWorker" },
-    { type = "alchemy.pipeline.itr.Shuffle", buffer_size = 100 },
-    { type = "alchemy.pipeline.itr.Batch", batch_size = 8 },
-]
-
-[task.datasets.dev]
-batch_size = 4
-pipes = [
-    { type = "alchemy.pipeline.lst.SequenceWrapper", datapipe = ["data/train.txt"] },
-    { type = "src.pipes.Lower" },
-    { type = "alchemy.pipeline.lst.ItrToLst" },
-]
-
-[model]
-type = "src.models.Mlp"
-hidden = 64
-dropout = 0
-
-[criterion]
-type = "alchemy.nn.losses.CrossEntropy"
-
-[backward]
-type = "alchemy.model.DefaultBackwardHandler"
-period = 2
-
-[optim]
-type = "torch.optim.AdamW"
-lr = 0.001
-betas = [0.9, 0.98]
-max_grad_norm = 1.0
-
-[sched]
-type = "alchemy.sched.LineWarmup"
-epochs = 3
-num_warmup_steps = 10
-pipes = [{ type = "src.pipes.EvalEpochEEPipeline", period = 1 }]
-"""
+GOOD = Path(__file__).with_name("good.toml").read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,14 @@ OUTPUT = {
     "Collect": {"type": "alchemy.pipeline.output.Collect", "varname": "preds"},
     "SaveAppend": {"type": "alchemy.pipeline.output.SaveAppend", "filename": "rows.jsonl"},
 }
+# an eval pipe whose rows are of another kind says which
+EVAL = {
+    **{
+        name: {"type": f"alchemy.pipeline.eval.{name}", "rows": [{"pred": "a cat", "label": "a dog"}]}
+        for name in ("BLEU", "ChrF")
+    },
+    "SpanF1": {"type": "alchemy.pipeline.eval.SpanF1", "rows": [{"pred": ["B-A", "O"], "tags": ["B-A", "O"]}]},
+}
 SCHED: dict[str, dict[str, Any]] = {
     "Freeze": {"type": "alchemy.pipeline.freeze.Freeze", "pattern": "*weight"},
     "EvalES": {"type": "alchemy.pipeline.sched.EvalESPipeline", "period": 1},
@@ -64,26 +72,31 @@ def test_an_output_pipe_gives_something_for_each_sample_and_changes_nothing_it_g
     assert str(first) == str(second)
 
 
-@each("eval pipe", {})
+def eval_pipe(table: dict[str, Any], **more: Any) -> Any:
+    return build(EvalPipeline, {**{key: value for key, value in table.items() if key != "rows"}, **more})
+
+
+@each("eval pipe", EVAL)
 def test_an_eval_pipe_hands_on_the_scores_and_forgets_what_a_failed_evaluation_left(
     table: dict[str, Any], run: Run
 ) -> None:
-    pipe = build(EvalPipeline, table)
+    rows = table.get("rows", ROWS)
+    pipe = eval_pipe(table)
     found = []
     for left_over in ([], ["of an evaluation that failed"]):
         run.symbols.set_global("preds", list(left_over))
         pipe.begin_eval("dev")
         if not left_over:
             run.symbols.try_pop_global("preds")
-        Collect("preds")(copy.deepcopy(ROWS), {})
-        found.append(pipe("dev", other=1.0, accuracy=0.5, preds=copy.deepcopy(ROWS)))
-    assert found[0] == found[1] and found[0]["other"] == 1.0 and found[0]["preds"] == ROWS
+        Collect("preds")(copy.deepcopy(rows), {})
+        found.append(pipe("dev", other=1.0, accuracy=0.5, preds=copy.deepcopy(rows)))
+    assert found[0] == found[1] and found[0]["other"] == 1.0 and found[0]["preds"] == rows
 
 
-@each("eval pipe", {})
+@each("eval pipe", EVAL)
 def test_an_eval_pipe_can_be_switched_off(table: dict[str, Any], run: Run, tmp_path: Path) -> None:
     rules, watches = list(run.stop_rules), list(run.watches)
-    pipe = build(EvalPipeline, {**table, "enabled": False})
+    pipe = eval_pipe(table, enabled=False)
     pipe.begin_eval("dev")
     assert pipe("dev", other=1) == {"other": 1}
     assert list(tmp_path.iterdir()) == [] and (run.stop_rules, run.watches) == (rules, watches)

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from alchemy.data.cache import entries as cache
-from alchemy.data.cache.entries import Entry, entries, keep, read_entry, remove
+from alchemy.data.cache.entries import Entry, entries, keep_samples, read_entry, remove
 from alchemy.data.cache.hashes import Hashes
-from alchemy.data.cache.store import Stored, Unkept, Unwritable, Writer
+from alchemy.data.cache.store import SampleWriter, Stored, Unkept, Unwritable
 
 KEY = "0123456789abcdef"
 ABOUT: dict[str, Any] = {"chain": ["source"], "facts": {"the file a.txt": "1"}}
@@ -79,7 +79,7 @@ def same(one: Any, other: Any) -> bool:
 
 def stored(folder: Path, rows: list[Any], *, views: bool = False) -> Stored:
     folder.mkdir()
-    with Writer(folder) as writer:
+    with SampleWriter(folder) as writer:
         for row in rows:
             writer.add(row)
         layout = json.loads(json.dumps(writer.finish()))
@@ -166,7 +166,7 @@ def test_maps_do_not_travel(tmp_path: Path) -> None:
 
 
 def fill(root: Path, rows: Callable[[], Iterator[Any]], key: str = KEY, **more: Any) -> tuple[Entry, bool]:
-    return keep(root, key, ABOUT, rows, **more)  # type: ignore[arg-type]
+    return keep_samples(root, key, ABOUT, rows, **more)  # type: ignore[arg-type]
 
 
 def some(count: int = 3) -> Iterator[Any]:
@@ -184,7 +184,7 @@ def test_an_entry_is_made_once(tmp_path: Path) -> None:
 
 def test_what_is_overwritten_is_made_again_and_readers_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = fill(tmp_path, some)[0].open()
-    monkeypatch.setattr(cache, "launch", lambda: "another start")
+    monkeypatch.setattr(cache, "launch_id", lambda: "another start")
     new, made = fill(tmp_path, lambda: some(5), overwrite=True)
     assert made
     assert list(new.open()) == list(some(5))
@@ -251,14 +251,14 @@ def test_removing(tmp_path: Path) -> None:
 
 
 def test_ranks_of_one_start_know_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = cache.launch()
+    alone = cache.launch_id()
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("MASTER_PORT", "1234")
-    one = cache.launch()
+    one = cache.launch_id()
     monkeypatch.setenv("RANK", "1")
-    assert cache.launch() == one != alone
+    assert cache.launch_id() == one != alone
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert cache.launch() != one
+    assert cache.launch_id() != one
 
 
 # -- killed, and several at once

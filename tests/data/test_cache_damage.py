@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from alchemy.data.cache import entries as module
-from alchemy.data.cache.entries import Entry, entries, everything, keep, look, read_entry, remove
-from alchemy.data.cache.store import Gone, Stored, Unkept, Writer
+from alchemy.data.cache.entries import Entry, entries, everything, keep_samples, look_at, read_entry, remove
+from alchemy.data.cache.store import Gone, SampleWriter, Stored, Unkept
 
 KEY = "0123456789abcdef"
 ROWS = [{"ids": [1, 2, 3], "text": "one", "n": np.int64(1)}, {"ids": [4], "text": "two", "n": np.int64(2)}]
@@ -30,7 +30,7 @@ def filled(root: Path, rows: list[Any] = ROWS, **more: Any) -> Entry:
         yield from rows
 
     about = {"chain": ["source"], "facts": {"the file a.txt": "1"}}
-    return keep(root, KEY, about, read, **more)[0]  # type: ignore[arg-type]
+    return keep_samples(root, KEY, about, read, **more)[0]  # type: ignore[arg-type]
 
 
 def flip(path: Path) -> None:
@@ -80,7 +80,7 @@ CONTENTS: dict[str, Callable[[Path], Any]] = {
 def test_what_is_damaged_is_told_and_made_again(tmp_path: Path, name: str) -> None:
     folder = filled(tmp_path).folder
     (MANIFESTS | CONTENTS)[name](folder)
-    found = look(folder, "changed")
+    found = look_at(folder, "changed")
     assert found is not None
     assert ("manifest.json" if name in MANIFESTS else name) in found.damage
     assert [kept.key for kept in everything(tmp_path, "all") if kept.damage] == [KEY]
@@ -156,7 +156,7 @@ def test_what_was_made_anew_is_not_read_by_the_layout_of_before(tmp_path: Path) 
 def test_two_who_fill_it_at_once_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock that somebody has removed together with the entry keeps nobody apart: the other one was first."""
     filled(tmp_path)
-    monkeypatch.setattr(module, "launch", lambda: "another start")
+    monkeypatch.setattr(module, "launch_id", lambda: "another start")
     entry = filled(tmp_path, overwrite=True)
     assert list(entry.open()) == ROWS
     assert sorted(path.name for path in tmp_path.iterdir()) == [f".{KEY}.lock", KEY]
@@ -167,7 +167,7 @@ def test_two_who_fill_it_at_once_agree(tmp_path: Path, monkeypatch: pytest.Monke
 
 def stored(folder: Path, rows: list[Any]) -> Stored:
     folder.mkdir()
-    with Writer(folder) as writer:
+    with SampleWriter(folder) as writer:
         for row in rows:
             writer.add(row)
         layout = json.loads(json.dumps(writer.finish()))

@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler, RandomSampler
 from alchemy.absent import Alone
 from alchemy.data.feed import Feed
 from alchemy.data.loader import Loader, get_dataloader
-from alchemy.data.order import WHOLE, Cut, Deal, Handed, Ids, Place, cut_evenly
+from alchemy.data.order import WHOLE, Deal, EqualBatches, Handed, Ids, Place, cut_evenly
 from alchemy.pipeline.itr import SplitByWorker
 from alchemy.pipeline.lst import SequenceWrapper
 from alchemy.seeds import sample_rng
@@ -33,8 +33,8 @@ ORDERS = st.fixed_dictionaries(
 RANKS = st.integers(1, 4)
 
 
-def cut(order: dict[str, Any]) -> Cut:
-    return Cut(order["samples"], order["size"], shuffle=order["shuffle"], drop_last=order["drop_last"])
+def cut(order: dict[str, Any]) -> EqualBatches:
+    return EqualBatches(order["samples"], order["size"], shuffle=order["shuffle"], drop_last=order["drop_last"])
 
 
 def steps(order: dict[str, Any], rank: int = 0, ranks: int = 1, per_device: bool = False, start: int = 0) -> list[Any]:
@@ -269,7 +269,7 @@ def test_a_feed_counts_the_steps_of_the_whole_epoch(order: dict[str, Any], start
 
 
 def test_what_is_handed_over_names_all_and_own() -> None:
-    deal = Deal(Cut(5, 4, shuffle=False, drop_last=False), Place(0, 1, 2), 0)
+    deal = Deal(EqualBatches(5, 4, shuffle=False, drop_last=False), Place(0, 1, 2), 0)
     assert [list.copy(ids) for ids in deal] == [[2, 3], [4]]
     assert list(deal.handed) == [Handed([0, 1, 2, 3], [2, 3], True), Handed([4], [], False)]
     assert deal.whole() == (5, [])

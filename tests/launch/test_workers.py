@@ -15,7 +15,7 @@ import pytest
 
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc, alloc1, alloc_cuda, cuda_count
-from alchemy.launch.workers import Lost, places, run_all
+from alchemy.launch.workers import Lost, run_all
 
 
 def work(number: int, place: Any) -> Any:
@@ -33,10 +33,6 @@ def test_answers_come_in_order_and_the_dead_are_named() -> None:
     assert answers[3][0] == 3
     assert isinstance(answers[1], Lost) and str(answers[1]) == "its process was killed by SIGKILL"
     assert isinstance(answers[2], Lost) and "exit code 7" in str(answers[2])
-
-
-def test_every_device_takes_as_many_runs_as_it_may() -> None:
-    assert list(places(["a", "b"], 2)) == ["a", "b", "a", "b"]
 
 
 def test_the_cpu_needs_no_driver_and_a_missing_device_is_an_error_at_once() -> None:

@@ -83,7 +83,7 @@ def test_choosing_at_every_step_changes_nothing(net: Network, width: int) -> Non
 @torch.no_grad()
 def test_tokens_that_no_hypothesis_has_are_forgotten() -> None:
     net = network(3)
-    steps = Decoder(net, SOURCES)
+    steps: Any = Decoder(net, SOURCES)
     steps.select(torch.tensor([[0] * 8, [1] * 8]))
     for _ in range(60):
         steps.scores(torch.full((16,), 3))

@@ -19,7 +19,7 @@ from alchemy.pipeline.eval import BLEU, F1, MCC, Accuracy, Pearson, SpanF1
 from alchemy.pipeline.output import Collect
 from alchemy.registry import build
 from alchemy.runner import run_task
-from tests.tasks.test_learning import config
+from tests.tasks.texts import config
 
 CLASSES = [("体育", "体育"), ("b", "c"), ("b", "b"), ("c", "c"), ("c", "体育"), ("c", "b")]
 NUMBERS = [(1.0, 1.5), (2.0, 1.0), (3.5, 3.0), (-1.0, 0.0)]

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from loguru import logger
 
-from alchemy.data.cache.store import MANIFEST, Stored, Unwritable, Writer, is_as_written
+from alchemy.data.cache.store import MANIFEST, SampleWriter, Stored, Unwritable, is_as_written
 from alchemy.files import hash_text, home, locked, replace_folder, write_atomic
 
 FORMAT = 3
@@ -80,7 +80,7 @@ class Entry:
             os.utime(self.folder / MANIFEST)
 
 
-def look(folder: Path, check: Check = "sizes") -> Entry | None:
+def look_at(folder: Path, check: Check = "sizes") -> Entry | None:
     """What a folder holds; None where there is no folder."""
     try:
         fields = json.loads((folder / MANIFEST).read_bytes())
@@ -117,14 +117,14 @@ def _damage(folder: Path, files: dict[str, list[Any]], check: Check) -> str:
 
 def read_entry(folder: Path) -> Entry | None:
     """The entry in a folder; None where there is none, or it is damaged."""
-    found = look(folder, "changed")
+    found = look_at(folder, "changed")
     return None if found is None or found.damage else found
 
 
 def everything(root: Path, check: Check = "sizes") -> list[Entry]:
     """All that is kept, and what is damaged, the oldest first."""
     folders = [folder for folder in root.iterdir() if KEY.fullmatch(folder.name)] if root.is_dir() else []
-    found = [entry for folder in folders if (entry := look(folder, check)) is not None]
+    found = [entry for folder in folders if (entry := look_at(folder, check)) is not None]
     return sorted(found, key=lambda entry: entry.created or entry.used)
 
 
@@ -154,7 +154,7 @@ def remove(root: Path, keys: Iterable[str]) -> list[str]:
     return removed
 
 
-def keep(
+def keep_samples(
     root: Path,
     key: str,
     about: dict[str, Any],
@@ -170,7 +170,7 @@ def keep(
 
     def found() -> Entry | None:
         entry = read_entry(root / key)
-        return entry if entry is not None and not (overwrite and entry.launch != launch()) else None
+        return entry if entry is not None and not (overwrite and entry.launch != launch_id()) else None
 
     entry = found()
     if entry is not None:
@@ -195,11 +195,11 @@ def keep(
 
 def _fill(about: dict[str, Any], samples: Callable[[], Generator[Any, None, None]], folder: Path) -> None:
     folder.mkdir()
-    with Writer(folder) as writer, contextlib.closing(samples()) as read:
+    with SampleWriter(folder) as writer, contextlib.closing(samples()) as read:
         for sample in _apart(read):
             writer.add(sample)
         layout = writer.finish()
-    fields = {"format": FORMAT, "key": folder.name, "created": time.time(), "launch": launch(), **about}
+    fields = {"format": FORMAT, "key": folder.name, "created": time.time(), "launch": launch_id(), **about}
     fields["layout"] = layout
     # last: what has a manifest is whole. Names in it may hold what is no Unicode, and come back as they were
     write_atomic(folder / MANIFEST, json.dumps({**fields, "hash": _hash(fields)}) + "\n")
@@ -249,7 +249,7 @@ def _token(pid: int) -> str:
     return uuid.uuid4().hex
 
 
-def launch() -> str:
+def launch_id() -> str:
     """What tells one start of a program from another; the ranks of one start have it in common."""
     env = os.environ
     if int(env.get("WORLD_SIZE", "1")) < 2:

@@ -191,7 +191,7 @@ class _Pickler(pickle.Pickler):
         return made
 
 
-def differences(facts: Mapping[str, str], before: Mapping[str, str]) -> list[str]:
+def changed_facts(facts: Mapping[str, str], before: Mapping[str, str]) -> list[str]:
     """What has changed, in words."""
     both = [name for name in facts if name in before]
     return [

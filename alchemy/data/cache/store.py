@@ -40,7 +40,7 @@ class Gone(AlchemyError):
     """The files were removed, or replaced by others, before they were opened."""
 
 
-class Writer(contextlib.AbstractContextManager["Writer"]):
+class SampleWriter(contextlib.AbstractContextManager["SampleWriter"]):
     """Writes samples into a folder; memory does not grow with their number.
 
     `samples.bin` holds one pickle for each sample, which refers to `arrays.bin` for the numbers of arrays; `ends.bin`

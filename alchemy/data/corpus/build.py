@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import itertools
 import json
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from alchemy.data.corpus.encoder import Encoder, Part, Settler, Symbols, Task, spread
+from alchemy.data.corpus.encoder import EncodedPart, Symbols, Task, encode_piece, settle_part, spread
 from alchemy.data.corpus.join import join_parts, put_in_place
 from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, TOKENIZER, Manifest, beside, read_manifest, smallest
 from alchemy.data.corpus.recipe import BPE_SIZE, Recipe
@@ -27,7 +28,7 @@ from alchemy.text.base import Tokenizer, check_ours, load_tokenizer
 
 
 def build(
-    recipe: Recipe, *, workers: int = 1, force: bool = False, tell: Callable[[Part], None] = lambda part: None
+    recipe: Recipe, *, workers: int = 1, force: bool = False, tell: Callable[[EncodedPart], None] = lambda part: None
 ) -> dict[str, Manifest]:
     """Builds the corpora of a recipe, each with its tokenizer beside it; no name is there before its files are whole.
 
@@ -127,12 +128,13 @@ def _workshop(out: Path) -> Iterator[Path]:
 
 
 def _built(
-    recipe: Recipe, files: Mapping[str, list[Path]], folder: Path, workers: int, tell: Callable[[Part], None]
+    recipe: Recipe, files: Mapping[str, list[Path]], folder: Path, workers: int, tell: Callable[[EncodedPart], None]
 ) -> dict[str, Manifest]:
     tokenizers, before = _known(recipe, files), _stamps(files)
     learnt = {side: Symbols() for side in map(recipe.group, files)}  # by those that share a vocabulary
-    parts: list[Part] = []
-    for part, symbols in spread(Encoder(recipe, folder, tokenizers), _tasks(recipe, files), workers):
+    parts: list[EncodedPart] = []
+    encode = functools.partial(encode_piece, recipe, folder, tokenizers)
+    for part, symbols in spread(encode, _tasks(recipe, files), workers):
         if symbols is not None:
             learnt[recipe.group(part.side)].learn(symbols).tofile(part.path(folder, ".sym"))
         parts.append(part)
@@ -141,7 +143,7 @@ def _built(
     _check_aligned(files, parts)
     if not tokenizers:
         tokenizers, tables = _vocabularies(recipe, learnt)
-        for _ in spread(Settler(recipe, folder, tokenizers, tables), parts, workers):
+        for _ in spread(functools.partial(settle_part, recipe, folder, tokenizers, tables), parts, workers):
             pass
     manifests = {}
     for side in files:
@@ -234,7 +236,7 @@ def _vocabularies(recipe: Recipe, learnt: Mapping[str, Symbols]) -> tuple[dict[s
     return {side: made[group] for side, group in groups.items()}, {side: tables[g] for side, g in groups.items()}
 
 
-def _check_aligned(files: Mapping[str, list[Path]], parts: Sequence[Part]) -> None:
+def _check_aligned(files: Mapping[str, list[Path]], parts: Sequence[EncodedPart]) -> None:
     """Sides must have as many sentences, or none of them belongs to its neighbour.
 
     File by file, where the sides have as many: what is too much in one must not be made up for by the next.

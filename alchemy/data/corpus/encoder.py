@@ -35,7 +35,7 @@ class Task(NamedTuple):
     piece: Piece
 
 
-class Part(NamedTuple):
+class EncodedPart(NamedTuple):
     """What became of a piece."""
 
     number: int
@@ -87,48 +87,40 @@ class Symbols:
         self.counts = seen
 
 
-class Encoder:
-    """Encodes pieces into parts below `folder`, with `tokenizers` or, where there are none yet, by symbols of each."""
-
-    def __init__(self, recipe: Recipe, folder: Path, tokenizers: Mapping[str, Tokenizer]) -> None:
-        self.recipe, self.folder, self.tokenizers = recipe, folder, tokenizers
-
-    def __call__(self, task: Task) -> tuple[Part, Symbols | None]:
-        """Reads a piece and writes the ids and lengths of its sentences."""
-        number, side, source, piece = task
-        lines = source_of(piece.path, self.recipe.field, strict=len(self.recipe.sides) > 1).read(piece)
-        symbols = None
-        if self.tokenizers:
-            flat, lengths = self.tokenizers[side].encode_lines(lines)
-            flat = _finished(flat, lengths, self.tokenizers[side], self.recipe)
-        else:
-            lines = [line.lower() for line in lines] if self.recipe.lower else lines
-            rows: Any = [line.split() for line in lines] if self.recipe.tokenizer == "words" else lines
-            lengths = np.fromiter(map(len, rows), np.int64, len(lines))
-            symbols = Symbols()
-            flat = symbols.encode(rows, int(lengths.sum()))
-        part = Part(number, side, source, len(lengths), len(flat), piece.size)
-        lengths.tofile(part.path(self.folder, ".len"))
-        flat.tofile(part.path(self.folder, ".ids"))
-        return part, symbols
+def encode_piece(
+    recipe: Recipe, folder: Path, tokenizers: Mapping[str, Tokenizer], task: Task
+) -> tuple[EncodedPart, Symbols | None]:
+    """Reads a piece and writes the ids and lengths of its sentences; without tokenizers, the numbers of its symbols."""
+    number, side, source, piece = task
+    lines = source_of(piece.path, recipe.field, strict=len(recipe.sides) > 1).read(piece)
+    symbols = None
+    if tokenizers:
+        flat, lengths = tokenizers[side].encode_lines(lines)
+        flat = _finished(flat, lengths, tokenizers[side], recipe)
+    else:
+        lines = [line.lower() for line in lines] if recipe.lower else lines
+        rows: list[Any] = [line.split() for line in lines] if recipe.tokenizer == "words" else lines
+        lengths = np.fromiter(map(len, rows), np.int64, len(lines))
+        symbols = Symbols()
+        flat = symbols.encode(rows, int(lengths.sum()))
+    part = EncodedPart(number, side, source, len(lengths), len(flat), piece.size)
+    lengths.tofile(part.path(folder, ".len"))
+    flat.tofile(part.path(folder, ".ids"))
+    return part, symbols
 
 
-class Settler:
-    """Exchanges the numbers of parts for the ids of vocabularies: `tables` has the id of each symbol of a side.
-
-    Which of these symbols those of a part are stands in its `.sym`.
-    """
-
-    def __init__(
-        self, recipe: Recipe, folder: Path, tokenizers: Mapping[str, Tokenizer], tables: Mapping[str, np.ndarray]
-    ) -> None:
-        self.recipe, self.folder, self.tokenizers, self.tables = recipe, folder, tokenizers, tables
-
-    def __call__(self, part: Part) -> None:
-        path = part.path(self.folder, ".ids")
-        table = self.tables[part.side].take(np.fromfile(part.path(self.folder, ".sym"), NUMBER))
-        flat = table.take(np.fromfile(path, NUMBER))
-        _finished(flat, part.lengths(self.folder), self.tokenizers[part.side], self.recipe).tofile(path)
+def settle_part(
+    recipe: Recipe,
+    folder: Path,
+    tokenizers: Mapping[str, Tokenizer],
+    tables: Mapping[str, np.ndarray],
+    part: EncodedPart,
+) -> None:
+    """Exchanges the numbers of a part for ids: `tables` has that of each symbol of a side, `.sym` those of the part."""
+    path = part.path(folder, ".ids")
+    table = tables[part.side].take(np.fromfile(part.path(folder, ".sym"), NUMBER))
+    flat = table.take(np.fromfile(path, NUMBER))
+    _finished(flat, part.lengths(folder), tokenizers[part.side], recipe).tofile(path)
 
 
 def _finished(flat: np.ndarray, lengths: np.ndarray, tokenizer: Tokenizer, recipe: Recipe) -> np.ndarray:

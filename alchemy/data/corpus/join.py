@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from alchemy.data.corpus.encoder import Part
+from alchemy.data.corpus.encoder import EncodedPart
 from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, TOKENIZER, Manifest, beside, smallest
 from alchemy.data.corpus.recipe import Recipe
 from alchemy.files import hash_file, sync_folder
@@ -20,7 +20,7 @@ from alchemy.text.base import Tokenizer
 
 
 def join_parts(
-    recipe: Recipe, side: str, files: Sequence[Path], parts: Sequence[Part], tokenizer: Tokenizer, folder: Path
+    recipe: Recipe, side: str, files: Sequence[Path], parts: Sequence[EncodedPart], tokenizer: Tokenizer, folder: Path
 ) -> Manifest:
     """The parts of a side as one file of ids and one of offsets, still in the workshop."""
     total = longest = unknown = 0

@@ -35,27 +35,27 @@ class Piece(NamedTuple):
         return len(self.data) if isinstance(self.data, bytes) else sum(map(len, self.data))
 
 
-class Source(NamedTuple):
+class _Reader(NamedTuple):
     """How a kind of file is cut, and how a piece of it becomes sentences."""
 
     cut: Callable[[Path], Iterator[Piece]]
     read: Callable[[Piece], list[str]]
 
 
-def source_of(path: Path, field: str, strict: bool = False) -> Source:
+def source_of(path: Path, field: str, strict: bool = False) -> _Reader:
     """By the ending of a name: `.jsonl`, `.csv`, `.tsv` and `.parquet` have fields, anything else has lines.
 
     Empty rows are passed over; with `strict` they are errors: in one of two sides they would part the pairs below them.
     """
     match kind := _kind(path):
         case ".jsonl" | ".ndjson":
-            return Source(_lines, functools.partial(_read_json, field=field, strict=strict))
+            return _Reader(_lines, functools.partial(_read_json, field=field, strict=strict))
         case ".csv" | ".tsv":
-            return Source(functools.partial(_rows, field=field, strict=strict, tab=kind == ".tsv"), _handed)
+            return _Reader(functools.partial(_rows, field=field, strict=strict, tab=kind == ".tsv"), _handed)
         case ".parquet":
-            return Source(functools.partial(_columns, field=field), _handed)
+            return _Reader(functools.partial(_columns, field=field), _handed)
         case _:
-            return Source(_lines, read_text)
+            return _Reader(_lines, read_text)
 
 
 def has_lines(path: Path) -> bool:

@@ -6,6 +6,8 @@ Spans are `[start, end, type]`, the end not included. Inside, the letters of all
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
 
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline.openers import BadRow
@@ -33,28 +35,21 @@ class Scheme:
         if name not in LETTERS:
             offer = did_you_mean(name, LETTERS) or f"it may be {', '.join(LETTERS)}"
             raise AlchemyError(f"there is no scheme {name!r}", hint=offer)
-        self.name, self.ended = name, "E" in PLAIN[name].values()
+        self.name = name
         self.begins = begins or name == "IOB1"
-        self.known: dict[str, tuple[str, str]] = {"O": ("O", "")}
-        self.pairs: set[tuple[str, str]] = set()  # those that may follow each other
 
     def read(self, tag: str) -> tuple[str, str]:
         """The letter of a tag and its type; one that the scheme does not have is a bad row."""
-        if tag not in self.known:
-            letter, _, kind = tag.partition("-")
-            if letter not in PLAIN[self.name] or not kind:
-                raise BadRow(f"the tag {shorten(tag)} is not of the scheme {self.name}, expected {self._expected()}")
-            self.known[tag] = PLAIN[self.name][letter], kind
-        return self.known[tag]
+        return _read(self.name, tag)
+
+    def may_follow(self, before: str, tag: str) -> bool:
+        """Whether a tag may stand behind another; `O` stands before the first one, and behind the last."""
+        return _may_follow(self.name, before, tag)
 
     def violations(self, tags: Sequence[str]) -> list[int]:
         """The places of tags that may not follow the one before them; the end of the sentence is one more place."""
-        if self.pairs.issuperset(zip(["O", *tags], [*tags, "O"], strict=True)):
-            return []
-        pairs = list(zip(["O", *tags], [*tags, "O"], strict=True))
-        wrong = [place for place, (before, tag) in enumerate(pairs) if not self.may_follow(before, tag)]
-        self.pairs.update(set(pairs).difference(pairs[place] for place in wrong))
-        return wrong
+        pairs = pairwise(["O", *tags, "O"])
+        return [place for place, pair in enumerate(pairs) if not _may_follow(self.name, *pair)]
 
     def in_words(self, tags: Sequence[str], place: int) -> str:
         """A violation, told."""
@@ -68,7 +63,7 @@ class Scheme:
         spans: list[list[int | str]] = []
         start, kind = -1, ""
         for place, tag in enumerate(tags):
-            letter, own = self.known.get(tag) or self.read(tag)
+            letter, own = _read(self.name, tag)
             if start >= 0 and (letter in "OBS" or own != kind):
                 spans.append([start, place, kind])
                 start = -1
@@ -104,15 +99,22 @@ class Scheme:
         letters = list(dict.fromkeys(("B" if self.name == "IOB1" else "") + LETTERS[self.name]))
         return ["O", *(f"{letter}-{kind}" for kind in types for letter in letters)]
 
-    def may_follow(self, before: str, tag: str) -> bool:
-        """Whether a tag may stand behind another; `O` stands before the first one, and behind the last."""
-        (last, old), (letter, new) = self.read(before), self.read(tag)
-        opened, goes_on = last in "BI", letter in "IE"
-        if self.name == "IOB1":
-            return True
-        if goes_on or (opened and self.ended):
-            return opened and goes_on and old == new
-        return True
 
-    def _expected(self) -> str:
-        return ", ".join(["O", *(f"{letter}-TYPE" for letter in PLAIN[self.name])])
+@cache  # of few tags, whatever the number of sentences
+def _read(scheme: str, tag: str) -> tuple[str, str]:
+    letter, _, kind = tag.partition("-")
+    if tag == "O":
+        return "O", ""
+    if letter not in PLAIN[scheme] or not kind:
+        expected = ", ".join(["O", *(f"{letter}-TYPE" for letter in PLAIN[scheme])])
+        raise BadRow(f"the tag {shorten(tag)} is not of the scheme {scheme}, expected {expected}")
+    return PLAIN[scheme][letter], kind
+
+
+@cache
+def _may_follow(scheme: str, before: str, tag: str) -> bool:
+    (last, old), (letter, new) = _read(scheme, before), _read(scheme, tag)
+    opened, goes_on = last in "BI", letter in "IE"
+    if scheme != "IOB1" and (goes_on or (opened and "E" in PLAIN[scheme].values())):
+        return opened and goes_on and old == new
+    return True

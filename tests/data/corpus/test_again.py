@@ -131,7 +131,7 @@ def test_a_build_that_is_killed_leaves_the_whole_or_nothing(tmp_path: Path) -> N
         process.stdout.readline()
         time.sleep(draw.uniform(0, 1.2 * seconds))
         (os.killpg if number % 2 else os.kill)(process.pid, signal.SIGKILL)
-        process.wait()
+        assert process.wait() in (0, -signal.SIGKILL)  # else it was not the kill that ended it
         process.stdout.close()
         for side in sides:
             try:
@@ -142,4 +142,4 @@ def test_a_build_that_is_killed_leaves_the_whole_or_nothing(tmp_path: Path) -> N
                 assert np.array_equal(corpus.ids, np.frombuffer(files[f"train.{side}.bin"], corpus.ids.dtype))
     assert build(Recipe(out, sides), workers=2) == whole
     assert files_below(tmp_path / "c") == files
-    assert 0 < gone < 120  # else no build was ever begun, or seen through
+    assert gone < 120  # else no build was ever seen through

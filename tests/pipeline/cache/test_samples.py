@@ -50,7 +50,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(capture_log: Any) -> Non
 
 def test_overwrite_cache_makes_it_again(capture_log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for start in ("one", "two", "two"):
-        monkeypatch.setattr("alchemy.data.cache.entries.launch", lambda start=start: start)
+        monkeypatch.setattr("alchemy.data.cache.entries.launch_id", lambda start=start: start)
         assert list(Cache(ListMap(names(), upper), overwrite_cache=True)) == ["A", "B"]
     assert CALLS == ["a", "b"] * 2  # the second rank of one start finds what the first has made
     assert "it is made again, as overwrite_cache says" in capture_log.text
