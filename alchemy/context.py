@@ -106,7 +106,7 @@ class Run(Members):
         self.default_log = contextlib.ExitStack()  # the console of a run until BasicSetup closes it for its own
         self.exits.callback(self.default_log.close)
         self.seed: int = seed_of(self.cfg)
-        self.log_every: int = int(self.cfg.peek("log_every", 10))
+        self.log_every: int = int(self.cfg.get("log_every", 10))
         self.limits, self.stop_request, self.progress = Limits(), StopRequest(), Progress()
         self._agreed: float | None = None  # seconds at the last update, as the first process has them
         self.resume_from: Path | None = None  # the record that the run goes on with

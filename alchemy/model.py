@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # names of older projects, fetched when they are used
 _OLD = {"BackwardHandler": "legacy.backward", "DefaultBackwardHandler": "legacy.backward", "NotFinite": "update"}
-__getattr__, __dir__ = lazy("alchemy", _OLD)
+__getattr__, _ = lazy("alchemy", _OLD)
 
 
 class AlchemyModel(Registrable):
@@ -89,7 +89,7 @@ class AlchemyModel(Registrable):
         return self._model
 
     @model.setter
-    def model(self, model: Any) -> None:
+    def model(self, model: object) -> None:
         if not isinstance(model, nn.Module):
             logger.warning("model is set to a {}, which is not an nn.Module", type(model).__name__)
         self._model = model
@@ -107,7 +107,7 @@ class AlchemyModel(Registrable):
         return self._backward
 
     @backward.setter
-    def backward(self, handler: Any) -> None:
+    def backward(self, handler: object) -> None:
         self._backward = handler
 
     @property
@@ -136,10 +136,10 @@ class AlchemyModel(Registrable):
         text = f"{type(self).__name__} must define loss(self, outputs, batch)"
         raise AlchemyError(text, section="model", hint="it returns the sum of the losses and their count")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
+    def __call__(self, *args: object, **kwargs: object) -> Mapping[str, Any]:
         return self.forward(*args, **kwargs)
 
-    def optim_params(self, **table: Any) -> Any:
+    def optim_params(self, **table: object) -> Any:
         """What is optimised: parameters or groups. Gets every key of `[optim]`."""
         return list(self.module.parameters())
 
@@ -147,7 +147,7 @@ class AlchemyModel(Registrable):
         """The longest input that the model takes; None when there is no limit."""
         return None
 
-    def set_requires_grad(self, requires_grad: bool, mode: str, **kwargs: Any) -> None:
+    def set_requires_grad(self, requires_grad: bool, mode: str, **kwargs: object) -> None:
         """Freezes or thaws the parameters that `mode` names: "all", a prefix, a part of the name or a pattern."""
         found = [param for name, param in self.module.named_parameters() if mode == "all" or matches(name, mode)]
         if not found:

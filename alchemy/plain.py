@@ -79,7 +79,7 @@ def _module(maker: Callable[..., Any], table: Mapping[str, Any]) -> nn.Module:
 class PlainModel(AlchemyModel):
     """Feeds the fields of a batch to a module, names what it returns, and computes the loss of `[criterion]`.
 
-    Fields go to `forward` by parameter name; `inputs = { parameter = "field" }` maps others, a tuple goes by position.
+    _Fields go to `forward` by parameter name; `inputs = { parameter = "field" }` maps others, a tuple goes by position.
     A tensor becomes the output `logits`, a tuple is named by `outputs`, a dict stays as it is. `freeze` names
     parameters that are not trained, `load` a file or folder whose weights are taken as far as they fit.
     """
@@ -118,7 +118,7 @@ class PlainModel(AlchemyModel):
             found = self.model(batch)
         return self._named(found)
 
-    def _named(self, found: Any) -> Mapping[str, Any]:
+    def _named(self, found: object) -> Mapping[str, Any]:
         if isinstance(found, Mapping):
             return found
         values = (found,) if isinstance(found, Tensor) else found
@@ -137,7 +137,7 @@ class PlainModel(AlchemyModel):
             raise AlchemyError(text, section="criterion", hint=hint)
         return self._own_loss(outputs, batch)
 
-    def _own_loss(self, outputs: Mapping[str, Any], batch: Any) -> Loss:
+    def _own_loss(self, outputs: Mapping[str, Any], batch: object) -> Loss:
         """A loss that the module computed: a mean over its labels, where it has any."""
         loss: Tensor = outputs["loss"]
         labels = batch.get(self._fields.label) if isinstance(batch, Mapping) else None
@@ -160,7 +160,7 @@ class PlainModel(AlchemyModel):
             raise AlchemyError(text, section="criterion", hint=hint)
         return outputs[name]
 
-    def _target(self, batch: Any) -> Any:
+    def _target(self, batch: object) -> Any:
         if isinstance(batch, tuple | list) and not self.target:
             return batch[-1]
         if not self.target:
@@ -179,7 +179,7 @@ class PlainModel(AlchemyModel):
         logger.info("{}: {}", file, load_partial(self.module, load_file(file)))
 
 
-class Fields:
+class _Fields:
     """Which field of a batch goes to which parameter of a module's `forward`."""
 
     def __init__(self, title: str, names: Mapping[str, bool], mapped: Mapping[str, str]) -> None:
@@ -210,7 +210,7 @@ class Fields:
         return inputs[: len(self.names)]
 
 
-def _fields(module: nn.Module, mapped: Mapping[str, str]) -> Fields:
+def _fields(module: nn.Module, mapped: Mapping[str, str]) -> _Fields:
     rows = inspect.signature(module.forward).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     names = {row.name: row.default is inspect.Parameter.empty for row in rows if row.kind in named}
@@ -220,7 +220,7 @@ def _fields(module: nn.Module, mapped: Mapping[str, str]) -> Fields:
     if unknown:
         hint = did_you_mean(unknown[0], names) or f"it takes {', '.join(names)}"
         raise AlchemyError(f"{title}.forward takes no {unknown[0]!r}", section="model.inputs", hint=hint)
-    return Fields(title, names, mapped)
+    return _Fields(title, names, mapped)
 
 
 def _predicts_next(module: nn.Module) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from loguru import logger
@@ -18,6 +18,10 @@ from alchemy.nn.oom import explain_oom, gradients_kept, halves, is_oom, merge_ha
 from alchemy.nn.recompute import recompute
 from alchemy.nn.scale import LossScale
 from alchemy.registry import Registrable, build, construct
+
+if TYPE_CHECKING:
+    from alchemy.model import AlchemyModel
+    from alchemy.optim import AlchemyOptimizer
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _AS_IT_IS: contextlib.nullcontext[None] = contextlib.nullcontext()
@@ -53,7 +57,7 @@ class Precision(Registrable):
             self.run.exits.enter_context(torch.autograd.set_detect_anomaly(True))
 
     # -- the model
-    def prepare(self, model: Any) -> None:
+    def prepare(self, model: AlchemyModel) -> None:
         """Called once, when model and optimiser are built, and before the model is wrapped for several processes."""
         if self.recompute:
             names = recompute(model.module, self.recompute)
@@ -78,7 +82,7 @@ class Precision(Registrable):
     def _device(self) -> str:
         return "cpu" if self.run.device is None else self.run.device.type
 
-    def attempt(self, step: Step, batch: object, **kwargs: Any) -> Any:
+    def attempt(self, step: Step, batch: object, **kwargs: object) -> Any:
         """`step(batch)` under autocast; where memory runs out, its halves, or an error that says what would help.
 
         Only a training step whose window has not moved yet is halved: the halves add the same sums to the same window.
@@ -96,7 +100,7 @@ class Precision(Registrable):
         # here the error is gone, and with it the frames that hold what the step had computed
         return self._in_halves(step, batch)
 
-    def _position(self) -> Any:
+    def _position(self) -> object:
         """Where the window stands; only asked where a batch may be halved."""
         return self.run.updater.position if self.halve_on_oom else None
 
@@ -151,12 +155,12 @@ class Precision(Registrable):
         # a float16 times 65536 is infinite
         return (loss.float() if loss.dtype.itemsize < 4 else loss) * self.loss_scale.value
 
-    def unscale(self, optim: Any) -> None:
+    def unscale(self, optim: AlchemyOptimizer) -> None:
         """Takes the scale out of the gradients of a window, before anybody divides or clips them."""
         if self.loss_scale is not None:
             self.loss_scale.unscale(optim.params)
 
-    def accepts(self, optim: Any) -> bool:
+    def accepts(self, optim: AlchemyOptimizer) -> bool:
         """Whether an update may be made; False where gradients had overflown, which lowers the scale."""
         scale = self.loss_scale
         if scale is None:

@@ -8,7 +8,7 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import ModuleType
-from typing import Any, ClassVar, ForwardRef, Protocol, TypeVar, get_origin, runtime_checkable
+from typing import Any, ForwardRef, Protocol, TypeVar, get_origin, runtime_checkable
 
 from alchemy.annotations import is_constrained, misfits, spell_out
 from alchemy.errors import AlchemyError, did_you_mean, origin_of
@@ -21,6 +21,8 @@ Adapter = Callable[[Maker], Maker]
 Wrong = tuple[str, str, str]  # a key, what is wrong with it, how to fix it
 _adapt: Adapter = lambda part: part  # noqa: E731 (the runner puts another in its place)
 
+_registered: dict[type, dict[str, type]] = {}  # by base class, under dotted names
+
 # a class of the entry script is registered under the name that the script has in this process
 ENTRY_MODULES = ("__main__", "__mp_main__")
 
@@ -28,19 +30,20 @@ ENTRY_MODULES = ("__main__", "__mp_main__")
 class Registrable:
     """Base of every part. `@Base.register("Alias")` lets a config name a class by alias beside its own name."""
 
-    _registered: ClassVar[dict[type, dict[str, type]]] = {}
-
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        _constrain(cls)
+        if "__init__" in vars(cls):
+            _constrain(cls)
 
     @classmethod
     def register(cls, alias: str | None = None, exist_ok: bool = False) -> Callable[[C], C]:
         """Registers a class under `<module>.<ClassName>` and `<module>.<alias>` for the base `cls`."""
 
         def decorate(part: C) -> C:
-            _constrain(part)  # a dataclass has its constructor only now
-            names = Registrable._registered.setdefault(cls, {})
+            init = vars(part).get("__init__")
+            if init is not None and inspect.unwrap(init) is init:
+                _constrain(part)  # a dataclass, which has its constructor only now
+            names = _registered.setdefault(cls, {})
             for name in dict.fromkeys((part.__name__, alias or part.__name__)):
                 key = f"{part.__module__}.{name}"
                 other = names.get(key)
@@ -82,12 +85,12 @@ class Registrable:
     @classmethod
     def _lookup(cls, modules: Collection[str], name: str) -> type | None:
         keys = [f"{module}.{name}" for module in modules]
-        own = Registrable._registered.get(cls, {})
+        own = _registered.get(cls, {})
         for key in keys:
             if key in own:
                 return own[key]
         # registered on a neighbour of the base (a pipe on EndEpochPipeline is found as a SchedPipeline)
-        for names in Registrable._registered.values():
+        for names in _registered.values():
             for key in keys:
                 if key in names and issubclass(names[key], cls):
                     return names[key]
@@ -251,9 +254,7 @@ def _spelt_out(annotation: object, names: Mapping[str, object]) -> str:
 
 def _constrain(cls: type) -> None:
     """Lets the constructor of a class refuse what its signature or a rule excludes, also when code calls it."""
-    init = vars(cls).get("__init__")
-    if not inspect.isfunction(init) or inspect.unwrap(init) is not init:
-        return
+    init: Callable[..., None] = vars(cls)["__init__"]
 
     @functools.wraps(init)
     def checked(self: object, *args: object, **kwargs: object) -> None:
@@ -270,12 +271,12 @@ def _constrain(cls: type) -> None:
 
 def is_registered(dotted: str) -> bool:
     """Whether a class has been registered under this name, for whatever base."""
-    return any(dotted in names for names in Registrable._registered.values())
+    return any(dotted in names for names in _registered.values())
 
 
 def forget(package: str) -> None:
     """Drops what the modules of a package have registered, so that another one of the same name can take its place."""
-    for names in Registrable._registered.values():
+    for names in _registered.values():
         for key in [key for key in names if key.startswith(f"{package}.")]:
             del names[key]
 
@@ -323,12 +324,7 @@ def _same_source(one: type, other: type) -> bool:
 
 def _names_in(module: ModuleType, base: type) -> list[str]:
     prefix = f"{module.__name__}."
-    registered = [
-        key.removeprefix(prefix)
-        for names in Registrable._registered.values()
-        for key in names
-        if key.startswith(prefix)
-    ]
+    registered = [key.removeprefix(prefix) for names in _registered.values() for key in names if key.startswith(prefix)]
     # as `dir` lists them: a package may fetch its names when they are asked for
     there = [(name, getattr(module, name, None)) for name in dir(module)]
     defined = [name for name, value in there if isinstance(value, type) and issubclass(value, base)]

@@ -42,7 +42,7 @@ def resume(
     """
     folder = find(record)
     document = prepare_cfg(config_of(folder), overrides=overrides)
-    if str(document.peek("runner")).rpartition(".")[2] in NO_TRAINING:
+    if str(document.get("runner")).rpartition(".")[2] in NO_TRAINING:
         raise AlchemyError(f"{folder} is a test or a prediction: there is no training to go on with")
     with locked(folder / LOCK) as free:
         if not free:
@@ -91,7 +91,7 @@ def _refuse_if_over(folder: Path, *, changed: bool) -> None:
 
 def unfinished(document: Document) -> Path | None:
     """The newest record of the same config, under its own log_dir, that has not come to its end; None without one."""
-    roots = [str(plugin.peek("log_dir")) for plugin in document.peek("plugins") or [] if plugin.peek("log_dir")]
+    roots = [str(plugin.get("log_dir")) for plugin in document.get("plugins") or [] if plugin.get("log_dir")]
     wanted = config_hash(document)
     found = [folder for root in roots for folder in folders(Path(root).expanduser())]
     for folder in sorted(found, key=lambda folder: folder.name, reverse=True):

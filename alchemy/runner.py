@@ -343,7 +343,7 @@ def _open_run(cfg: Any, device_info: dict[str, Any] | None) -> tuple[Run, bool]:
 
 
 def _runner_of(cfg: Document) -> type[AlchemyRunner]:
-    name = cfg.peek("runner", "alchemy.runner.Trainer")
+    name = cfg.get("runner", "alchemy.runner.Trainer")
     try:
         return AlchemyRunner.resolve_registered_module(name)
     except AlchemyError as error:

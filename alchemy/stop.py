@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from loguru import logger
 
@@ -20,9 +20,11 @@ __all__ = ["Divergence", "Epochs", "MinLR", "Patience", "Rules", "StopRule", "Ta
 class StopRule(Registrable):
     """Gives the reason to end a training as a sentence, or nothing while it may go on.
 
-    A rule overrides the moment at which it can decide. One that remembers something has `state_dict` and
-    `load_state_dict` of JSON values.
+    A rule overrides the moment at which it can decide. One that remembers something names its attributes in `saved`:
+    JSON values, which a resume restores.
     """
+
+    saved: ClassVar[tuple[str, ...]] = ()
 
     def check(self, run: Run) -> str:
         """Asked after every update, and at the end of every epoch."""
@@ -37,10 +39,10 @@ class StopRule(Registrable):
         return ""
 
     def state_dict(self) -> dict[str, Any]:
-        return {}
+        return {name: vars(self)[name] for name in self.saved}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        pass
+        vars(self).update({name: state[name] for name in self.saved})
 
 
 # -- how long
@@ -105,6 +107,8 @@ class Time(StopRule):
 class MinLR(StopRule):
     """The learning rate of every group has come down to `lr`; a warm-up from below it does not count."""
 
+    saved = ("was_above",)
+
     def __init__(self, *, lr: Annotated[float, NotNaN()]) -> None:
         self.lr = lr
         self.was_above = False
@@ -116,17 +120,11 @@ class MinLR(StopRule):
                 return ""
         return f"the learning rate has come down to {self.lr:g}" if self.was_above else ""
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"was_above": self.was_above}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.was_above = state["was_above"]
-
 
 # -- how well
 
 
-class Monitored(StopRule):
+class _Monitored(StopRule):
     """A rule on one number, `split/name`: a score of that split, or a number in the log of the training."""
 
     def __init__(self, monitor: Monitor) -> None:
@@ -153,8 +151,10 @@ class Monitored(StopRule):
 
 
 @StopRule.register()
-class Patience(Monitored):
+class Patience(_Monitored):
     """`patience` evaluations in a row brought nothing better; an epoch without one does not count, 0 is off."""
+
+    saved = ("best", "waited")
 
     def __init__(
         self, *, monitor: str, mode: Literal["max", "min"] = "max", patience: int = 3, min_delta: NonNegativeFloat = 0.0
@@ -173,15 +173,9 @@ class Patience(Monitored):
         best = "was never finite" if self.best is None else f"has not passed {self.best:.4g}"
         return f"{self.monitor.name} {best} for {self.waited} {times}"
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "waited": self.waited}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.best, self.waited = state["best"], state["waited"]
-
 
 @StopRule.register()
-class Target(Monitored):
+class Target(_Monitored):
     """The number has reached `value`."""
 
     def __init__(self, *, monitor: str, value: Annotated[float, NotNaN()], mode: Literal["max", "min"] = "max") -> None:
@@ -194,11 +188,13 @@ class Target(Monitored):
 
 
 @StopRule.register()
-class Divergence(Monitored):
+class Divergence(_Monitored):
     """For `rows` rows of the log in a row the number was not finite, above `limit`, or `factor` times the best one.
 
     A loss that has been at or below zero has no multiples: there only `limit` and what is not finite count.
     """
+
+    saved = ("best", "bad")
 
     def __init__(
         self,
@@ -226,12 +222,6 @@ class Divergence(Monitored):
         if not math.isfinite(value) or (self.limit is not None and value > self.limit):
             return True
         return self.best is not None and self.best > 0 and value > self.factor * self.best
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "bad": self.bad}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.best, self.bad = state["best"], state["bad"]
 
 
 # -- several of them

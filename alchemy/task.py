@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from loguru import logger
 
@@ -17,6 +17,9 @@ from alchemy.loop import log_loss
 from alchemy.observe import Loss
 from alchemy.pipeline import EvalPipeline, OutputPipeline, build_datapipes
 from alchemy.registry import Registrable, build
+
+if TYPE_CHECKING:
+    from alchemy.model import AlchemyModel
 
 
 class AlchemyTask(Registrable):
@@ -136,7 +139,7 @@ class AlchemyTask(Registrable):
                 self._warn(pipe, "returned None, so the output pipes after it are given None; return the outputs")
         return "", outputs
 
-    def begin_eval(self, split: str, **kwargs: Any) -> None:
+    def begin_eval(self, split: str, **kwargs: object) -> None:
         for pipe in self.evalpipes:
             pipe.begin_eval(split, **kwargs)
 
@@ -160,7 +163,7 @@ class AlchemyTask(Registrable):
         """What the answers mean beyond their labels, for a report: the `scheme` of tags, the `other` of relations."""
         return {}
 
-    def _warn(self, pipe: Any, text: str) -> None:
+    def _warn(self, pipe: object, text: str) -> None:
         if title(pipe) not in self._warned:
             self._warned.add(title(pipe))
             logger.warning("{} {}", title(pipe), text)
@@ -177,13 +180,13 @@ class DefaultTask(AlchemyTask):
     """A task with nothing of its own: data from the pipes, scores from the evaluation pipes."""
 
 
-def loss_of(model: Any, outputs: Any, batch: Any) -> Loss:
+def loss_of(model: AlchemyModel, outputs: object, batch: object) -> Loss:
     """What `model.loss` returns; raises an error that says what `forward` and `loss` should have returned."""
     name = type(model).__name__
     if not isinstance(outputs, Mapping):
         hint = "return a dict of outputs, as {'logits': logits}"
         raise AlchemyError(f"{name}.forward returned a {type(outputs).__name__}", section="model", hint=hint)
-    found = model.loss(outputs, batch)
+    found: object = model.loss(outputs, batch)  # whatever a project returns
     if isinstance(found, Loss):
         return found
     if not isinstance(found, tuple) or len(found) != 2:
@@ -192,22 +195,26 @@ def loss_of(model: Any, outputs: Any, batch: Any) -> Loss:
     return Loss(found[0], found[1], outputs)
 
 
-def build_task(run: Any) -> AlchemyTask:
+def build_task(run: Run) -> AlchemyTask:
     """The task of `[task]`, with the pipes it has not built itself."""
     table = run.table("task")
     return _fill_pipes(build(AlchemyTask, table, drop=("datasets", "outputpipes", "evalpipes"), section="task"), table)
 
 
-def _fill_pipes(task: Any, table: Any) -> AlchemyTask:
+def _fill_pipes(task: AlchemyTask, table: Mapping[str, Any]) -> AlchemyTask:
     """Builds the pipes of the config where the constructor has left a list empty; never twice."""
-    for name, kind in (("outputpipes", OutputPipeline), ("evalpipes", EvalPipeline)):
-        if not getattr(task, name, None):
-            rows = table.get(name) or []
-            setattr(task, name, [build(kind, row, section=f"task.{name}.{i}") for i, row in enumerate(rows)])
+    if not task.outputpipes:
+        task.outputpipes = _build_pipes(OutputPipeline, table, "outputpipes")
+    if not task.evalpipes:
+        task.evalpipes = _build_pipes(EvalPipeline, table, "evalpipes")
     return task
 
 
-def load_datasets(run: Any, splits: Any = None) -> None:
+def _build_pipes(kind: type[Registrable], table: Mapping[str, Any], name: str) -> list[Any]:
+    return [build(kind, row, section=f"task.{name}.{i}") for i, row in enumerate(table.get(name) or [])]
+
+
+def load_datasets(run: Run, splits: Collection[str] | None = None) -> None:
     """Lets the task load every split of the config, in the order of the file."""
     for split, table in (run.table("task").get("datasets") or {}).items():
         if splits is None or split in splits:

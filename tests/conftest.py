@@ -72,3 +72,10 @@ def warnings() -> Iterator[list[str]]:
     """What is logged as a warning, a line each."""
     with warned() as lines:
         yield lines
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    """What is logged as information or worse, a line each."""
+    with warned("INFO") as lines:
+        yield lines

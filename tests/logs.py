@@ -12,7 +12,7 @@ from loguru import logger
 def warned(level: str = "WARNING") -> Iterator[list[str]]:
     """The messages from `level` on, a line each."""
     lines: list[str] = []
-    sink = logger.add(lambda line: lines.append(str(line)), level=level, format="{message}")
+    sink = logger.add(lambda line: lines.append(str(line).strip()), level=level, format="{message}")
     try:
         yield lines
     finally:

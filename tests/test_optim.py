@@ -72,7 +72,7 @@ def test_the_model_gets_the_whole_table(kind: str) -> None:
         assert run.optim.get_lr() == [0.7, 0.1]
         run.optim.reset(head_lr=0.2, lr=0.3)
         assert run.optim.get_lr() == [0.2, 0.3]
-    assert lines == ["[optim] 'head_lr' is left to Encoded.optim_params\n"]
+    assert lines == ["[optim] 'head_lr' is left to Encoded.optim_params"]
     with warned() as lines, optimising({**ADAMW, "trf_lr": 0.1}):
         assert "trf_lr is not used: Wrapper has no optim_params" in lines[0]
 

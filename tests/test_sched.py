@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from torch.optim import lr_scheduler as lrs
 
 import alchemy.runner  # noqa: F401 (lets parts of older projects be built)
+from alchemy.config.source import find
+from alchemy.constraints import PositiveInt
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipeline, EndStepPipeline, SchedPipeline
 from alchemy.sched import AlchemyTrainScheduler, LineWarmup, NoamScheduler, build_sched
@@ -127,6 +130,14 @@ class OldLine(LineWarmup):
         super().__init__()
 
 
+class OlderLine(OldLine):
+    """A subclass of that, which takes any keyword."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super(OlderLine, self).__init__()  # noqa: UP008 (as it was once written)
+        self.kwargs = kwargs
+
+
 @pytest.mark.filterwarnings("ignore:Detected call of")
 def test_old_schedules_read_their_own_table() -> None:
     table = {"type": f"{__name__}.OldSched", "my_gamma": 0.5, "epochs": 2}
@@ -134,10 +145,15 @@ def test_old_schedules_read_their_own_table() -> None:
         rates = [run.optim.get_lr()[0], run.train_sched.step_lr(), run.optim.get_lr()[0]]
         assert rates == [0.5, None, 0.25]
         assert (run.train_sched.epochs, run.train_sched.num_updates) == (2, 1)
+        assert type(run.train_sched) is OldSched
         with pytest.raises(AlchemyError, match=r"define reset_lr_sched"):
             run.train_sched.reset_lr_sched()
     rates = ours("step", 4, type=f"{__name__}.OldLine", num_warmup_steps=2, num_training_steps=6, mine=3)
     assert rates == pytest.approx([0.0, 0.25, 0.5, 0.375])
+    table = {"type": f"{__name__}.OlderLine", "num_warmup_steps": 2, "num_training_steps": 6, "mine": 3}
+    with training(table) as run:
+        assert type(run.train_sched) is OlderLine
+        assert (run.train_sched.num_warmup_steps, run.train_sched.kwargs["mine"]) == (2, 3)
 
 
 def test_reset_begins_the_curve_again_over_what_is_left() -> None:
@@ -231,3 +247,26 @@ def test_a_reset_survives_a_resume() -> None:
         second.train_sched.load_state_dict(state)
         assert (second.optim.get_lr(), second.train_sched.horizon(), second.train_sched.last_update) == (rate, 6, None)
         assert second.train_sched.state_dict() == state
+
+
+@AlchemyTrainScheduler.register()
+@dataclass(kw_only=True, eq=False)
+class Halving(AlchemyTrainScheduler):
+    """A schedule as a project writes it today: its own keywords are fields, the others come with the base."""
+
+    every: PositiveInt
+
+    def lr_at(self, base: float, t: int) -> float:
+        return base * 0.5 ** (t // self.every)
+
+
+def test_a_schedule_is_a_dataclass_with_the_keywords_of_its_base() -> None:
+    name = f"{__name__}.Halving"
+    assert ours("step", 5, type=name, every=2, epochs=3) == [0.5, 0.5, 0.25, 0.25, 0.125]
+    part = find(name)
+    assert part is not None
+    assert [param.name for param in part.params] == ["every", "epochs", "num_training_steps", "unit"]
+    with training({"type": name, "every": 2, "epochs": 3}), pytest.raises(AlchemyError, match="every must be at least"):
+        Halving(every=0)
+    with training({"type": name, "every": 2, "epochs": 3}), pytest.raises(AlchemyError, match="epochs must be above 0"):
+        Halving(every=1, epochs=-1)

@@ -78,7 +78,7 @@ def code(result: RunResult) -> int:
 def labels(documents: Sequence[Document]) -> list[str]:
     """A name for each run that tells it from the others: file and variant, and the seed where that is not enough."""
     names = [f"{row.path}#{row.variant}" if row.variant else row.path or "config" for row in documents]
-    seeds = [f" seed {row.peek('seed')}" for row in documents]
+    seeds = [f" seed {row.get('seed')}" for row in documents]
     return [name + seed if names.count(name) > 1 else name for name, seed in zip(names, seeds, strict=True)]
 
 

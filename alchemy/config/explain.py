@@ -55,34 +55,25 @@ def diff(a: Document, b: Document) -> str:
     if not rows:
         drawn = "; the seed is drawn for each" if _drawn(a) else ""
         return f"identical: {names[0]} and {names[1]} resolve to the same config{drawn}"
-    lines = []
-    for key, one, other in rows:
-        if one is _ABSENT or other is _ABSENT:
-            doc, name, value = (b, names[1], other) if one is _ABSENT else (a, names[0], one)
-            lines.append(f"{key}: only in {name}: {brief(value)}{_from(_origins(doc).get(key))}")
+    lines, (one, other) = [], map(_walk, (a, b))
+    for key, left, right in rows:
+        if key in one and key in other:
+            lines.append(f"{key}: {brief(left)}{_from(one[key][1])} -> {brief(right)}{_from(other[key][1])}")
         else:
-            left, right = _from(_origins(a).get(key)), _from(_origins(b).get(key))
-            lines.append(f"{key}: {brief(one)}{left} -> {brief(other)}{right}")
+            name, (value, origin) = (names[0], one[key]) if key in one else (names[1], other[key])
+            lines.append(f"{key}: only in {name}: {brief(value)}{_from(origin)}")
     return "\n".join(lines)
 
 
 def differences(a: Document, b: Document) -> list[tuple[str, Any, Any]]:
     """`(key, value in a, value in b)` wherever two configs differ. Seeds that were drawn for each do not count."""
-    one, other = _leaves(a), _leaves(b)
+    one, other = ({key: plain(value) for key, (value, _) in _walk(doc).items()} for doc in (a, b))
     rows = []
     for key in dict.fromkeys([*one, *other]):
         left, right = one.get(key, _ABSENT), other.get(key, _ABSENT)
         if not same(left, right) and not (key == "seed" and _drawn(a) and _drawn(b)):
             rows.append((key, left, right))
     return rows
-
-
-def _leaves(doc: Document) -> dict[str, Any]:
-    return {key: plain(value) for key, (value, _) in _walk(doc).items()}
-
-
-def _origins(doc: Document) -> dict[str, Origin]:
-    return {key: origin for key, (_, origin) in _walk(doc).items()}
 
 
 def _walk(doc: Document) -> dict[str, tuple[Any, Origin]]:
@@ -107,8 +98,8 @@ def _drawn(doc: Document) -> bool:
     return "seed" in doc and doc.origins["seed"].kind == "drawn"
 
 
-def _from(origin: Origin | None) -> str:
-    return f" ({origin})" if origin is not None and str(origin) else ""
+def _from(origin: Origin) -> str:
+    return f" ({origin})" if str(origin) else ""
 
 
 def _source(doc: Document, key: str, origin: Origin) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alchemy.annotations import Schema, any_of, schema_of
-from alchemy.config.signature import Param, literal
+from alchemy.config.signature import Param, literal_value
 from alchemy.config.source import Part, parts
 from alchemy.config.tables import DEFAULT_TYPES, LATER, LISTS, NOT_PASSED, SECTIONS, SETTINGS
 from alchemy.rules import LOADER_OPTIONS
@@ -118,7 +118,7 @@ def _dataset() -> Schema:
 
 def _param(param: Param) -> Schema:
     found = dict(schema_of(param.annotation))
-    default = None if param.required else literal(param.default)
+    default = None if param.required else literal_value(param.default)
     if default is not None:
         found["default"] = list(default) if isinstance(default, tuple) else default
     return found

@@ -61,7 +61,7 @@ def _function_parameters(node: _Function, module: Module, *, bound: bool = False
     return [_param(arg.arg, arg.annotation, default, module) for arg, default in rows], spec.kwarg is not None
 
 
-def literal(text: str) -> Any:
+def literal_value(text: str) -> Any:
     """The value of a default that is written as a literal; None for any other."""
     try:
         return ast.literal_eval(text)

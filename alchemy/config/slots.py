@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from alchemy.config.signature import literal
+from alchemy.config.signature import literal_value
 from alchemy.config.source import KINDS, Gap, Part, find, look, project_words
 from alchemy.config.tables import (
     BUILT_BY_LOADER,
@@ -72,7 +72,7 @@ class Slot:
         if key in self.table:
             return self.table[key]
         param = self.part.param(key) if self.part else None
-        return None if param is None or param.required else literal(param.default)
+        return None if param is None or param.required else literal_value(param.default)
 
 
 @dataclass

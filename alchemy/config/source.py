@@ -11,7 +11,7 @@ from typing import Any
 
 from alchemy.config.modules import Module, absolute, locate, read_module
 from alchemy.config.names import PLAIN_BASES, Class, Gap, ancestors, lookup
-from alchemy.config.signature import Param, fields_of, is_dataclass, literal, parameters_of, words_in
+from alchemy.config.signature import Param, fields_of, is_dataclass, literal_value, parameters_of, words_in
 from alchemy.config.tables import DEFAULT_TYPES, GIVEN, MODULES
 from alchemy.registry import is_registered
 
@@ -139,9 +139,9 @@ class Part:
             for item in klass.node.body if isinstance(klass.node, ast.ClassDef) else ():
                 match item:
                     case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
-                        return literal(ast.unparse(value))
+                        return literal_value(ast.unparse(value))
                     case ast.AnnAssign(target=ast.Name(id=found), value=ast.expr() as value) if found == name:
-                        return literal(ast.unparse(value))
+                        return literal_value(ast.unparse(value))
         return None
 
     @cached_property

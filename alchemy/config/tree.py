@@ -78,7 +78,7 @@ class Table(dict[str, Any]):
         return self
 
     def peek(self, key: str, default: object = None) -> Any:
-        """The same as `get`."""
+        """The same as `get`, under the name that it had while reading was remembered."""
         return self.get(key, default)
 
     def copy(self) -> Table:

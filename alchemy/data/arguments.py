@@ -11,21 +11,20 @@ from loguru import logger
 from torch.utils.data import DataLoader, IterableDataset
 
 from alchemy.annotations import misfits
-from alchemy.data.budget import OPTIONS
 from alchemy.data.chain import Link, has_index, splitter_of, times_split, title, walk
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.rules import LOADER_OPTIONS, broken_options
+from alchemy.rules import BATCH_BUDGETS, LOADER_OPTIONS, broken_options
 
 ARGUMENTS = [name for name in inspect.signature(DataLoader.__init__).parameters if name not in ("self", "dataset")]
 
 
 def check_arguments(dataset: object, options: Mapping[str, Any], ranks: int) -> None:
     """Raises for the first argument that is unknown, has a wrong value, or does not go with the others."""
-    for key in options:
-        if key not in (*ARGUMENTS, *OPTIONS, "per_device"):
-            hint = did_you_mean(key, [*ARGUMENTS, *OPTIONS, "per_device", "pipes"])
-            raise AlchemyError(f"the loader takes no {key!r}", hint=hint)
     for key, value in options.items():
+        if key not in (*LOADER_OPTIONS, *ARGUMENTS):  # another version of torch may take more
+            raise AlchemyError(
+                f"the loader takes no {key!r}", hint=did_you_mean(key, [*LOADER_OPTIONS, *ARGUMENTS, "pipes"])
+            )
         if isinstance(value, str | int | float | list | dict | None):  # what a config can say; code may give objects
             for text, hint in misfits(key, value, LOADER_OPTIONS.get(key, "")):
                 raise AlchemyError(text, hint=hint)
@@ -46,16 +45,15 @@ def check_arguments(dataset: object, options: Mapping[str, Any], ranks: int) -> 
 
 
 def _check_iterable(dataset: object, options: Mapping[str, Any], workers: int) -> None:
-    for key in ("max_tokens", "max_sentences"):
+    for key in (*BATCH_BUDGETS, "shuffle", "sampler", "batch_sampler"):
         if options.get(key):
-            hint = "make a list of it with lst.ItrToLst, or batch it with the pipe alchemy.pipeline.itr.BucketBatch"
-            raise AlchemyError(f"{key} cannot be used with iterable data ({title(dataset)})", hint=hint)
-    for key in ("shuffle", "sampler", "batch_sampler"):
-        if options.get(key):
-            raise AlchemyError(
-                f"{key} cannot be used with iterable data ({title(dataset)})",
-                hint="shuffle with the pipe alchemy.pipeline.itr.Shuffle, or make a list of it with lst.ItrToLst",
+            way = (
+                "batch it with the pipe alchemy.pipeline.itr.BucketBatch"
+                if key in BATCH_BUDGETS
+                else "shuffle with itr.Shuffle"
             )
+            hint = f"make a list of it with lst.ItrToLst, or {way}"
+            raise AlchemyError(f"{key} cannot be used with iterable data ({title(dataset)})", hint=hint)
     pipes = [pipe for pipe in walk(dataset) if isinstance(pipe, Link)]
     if workers < 2 or not pipes:
         return

@@ -51,8 +51,9 @@ class Budget(BatchOrder):
         where: Callable[[int], str] = "sample {}".format,
     ) -> None:
         of = multiple if isinstance(multiple, Mapping) else dict.fromkeys(lengths, multiple)
-        limits = limits_of(lengths, of, max_tokens, max_length, tokens_of)
-        if too_long == "truncate":
+        limits = _limits_of(lengths, of, max_tokens, max_length, tokens_of)
+        self.limits = limits if too_long == "truncate" else {}  # to which samples have to be cut
+        if self.limits:
             lengths = {name: _cut_off(column, limits[name]) for name, column in lengths.items()}
         small = {name: _small(column) for name, column in lengths.items()}
         self.keys, self.shuffle, self.sorts = list(small.values()), shuffle, sort_by_length
@@ -186,29 +187,27 @@ def budgeted(dataset: Any, given: Mapping[str, Any], *, shuffle: bool, collate: 
     """The batches that were asked for, worked out once for a data set: only their order is that of an epoch."""
     wanted = dict(given)
     lengths = lengths_of(dataset, wanted.pop("length_of", ()), _asks(given))
-    truncate = wanted.get("too_long") == "truncate"
-    if truncate and not isinstance(dataset, Cuts):
+    if wanted.get("too_long") == "truncate" and not isinstance(dataset, Cuts):
         hint = 'cut them with a pipe of your own, or set too_long = "skip"'
         raise AlchemyError('too_long = "truncate" is for corpora that are read in place', hint=hint)
     link = link_of(dataset)
     own = isinstance(collate, CollateFn)
     multiple = {name: collate.multiple_of(name) if own else link.multiple for name in lengths}
-    if isinstance(dataset, Cuts):
-        told = (wanted.get(name) for name in ("max_tokens", "max_length", "tokens_of"))
-        dataset.limits = limits_of(lengths, multiple, *told) if truncate else {}
     memory, key = memory_of(dataset), (Budget, *sorted(wanted.items()), *multiple.items(), shuffle)
     columns, known = memory.get(key, ((), None))
     if known is None or not all(map(np.array_equal, columns, lengths.values())):  # of data that changes by epochs
         known = Budget(lengths, shuffle=shuffle, multiple=multiple, where=link.where, **wanted)
         memory[key] = list(lengths.values()), known
+    if isinstance(dataset, Cuts):
+        dataset.limits = known.limits
     return known
 
 
-def limits_of(
-    fields: Iterable[str], multiple: Mapping[str, int], max_tokens: Any, max_length: Any, tokens_of: Any
+def _limits_of(
+    fields: Iterable[str], multiple: Mapping[str, int], max_tokens: int | None, max_length: int | None, tokens_of: str
 ) -> dict[str, int | None]:
     """The most tokens that each field of a sample may have; only what is counted must fit into the budget."""
-    budgets = {name: max_tokens if tokens_of in (None, "", name) else None for name in fields}
+    budgets = {name: max_tokens if tokens_of in ("", name) else None for name in fields}
     return {name: _limit_of(budget, max_length, multiple.get(name, 1)) for name, budget in budgets.items()}
 
 

@@ -97,6 +97,11 @@ def has_index(data: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(data, _Indexed) and not isinstance(data, IterableDataset)
 
 
+def read_all(data: Any) -> Iterator[Any]:
+    """All samples, one after the other; data with an index need not raise IndexError at its end."""
+    return (data[index] for index in range(len(data))) if has_index(data) else iter(data)
+
+
 @runtime_checkable
 class _Batched(Protocol):
     def __getitems__(self, indices: Any, /) -> Any: ...

@@ -5,10 +5,21 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+
+@runtime_checkable
+class _Movable(Protocol):
+    def to(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+@runtime_checkable
+class _Named(Protocol):
+    _fields: tuple[str, ...]
 
 
 def batch_to_device(batch: Any, device: torch.device | str, non_blocking: bool = False) -> Any:
@@ -18,7 +29,7 @@ def batch_to_device(batch: Any, device: torch.device | str, non_blocking: bool =
     if isinstance(batch, dict):
         moved = {key: batch_to_device(value, device, non_blocking) for key, value in batch.items()}
         return moved if type(batch) is dict else _refill(batch, moved)
-    if isinstance(batch, list | tuple) and not hasattr(batch, "to"):  # a PackedSequence is a tuple that moves itself
+    if isinstance(batch, list | tuple) and not isinstance(batch, PackedSequence):  # a tuple that moves itself
         return _sequence(batch, [batch_to_device(item, device, non_blocking) for item in batch])
     if batch is None or isinstance(batch, str | bytes | int | float):
         return batch
@@ -28,9 +39,8 @@ def batch_to_device(batch: Any, device: torch.device | str, non_blocking: bool =
 def _sequence(batch: list[Any] | tuple[Any, ...], moved: list[Any]) -> Any:
     if type(batch) is list:
         return moved
-    if hasattr(batch, "_fields"):  # a namedtuple takes its values one by one
-        return type(batch)(*moved)
-    return type(batch)(moved)
+    # a namedtuple takes its values one by one
+    return type(batch)(*moved) if isinstance(batch, _Named) else type(batch)(moved)
 
 
 def _refill(batch: dict[Any, Any], moved: dict[Any, Any]) -> Any:
@@ -41,7 +51,7 @@ def _refill(batch: dict[Any, Any], moved: dict[Any, Any]) -> Any:
 
 
 def _other(batch: Any, device: torch.device | str, non_blocking: bool) -> Any:
-    if callable(getattr(batch, "to", None)):
+    if isinstance(batch, _Movable):
         try:
             moved = batch.to(device, non_blocking=non_blocking)
         except TypeError:  # not every `to` knows the second argument

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from alchemy.absent import ProcessGroup
 from alchemy.data.loader import Loader
 from alchemy.data.order import NOTHING, UNKNOWN
 
@@ -12,7 +13,7 @@ from alchemy.data.order import NOTHING, UNKNOWN
 class Feed:
     """Counts the steps of an epoch; with several processes it gives each of them the same number of steps."""
 
-    def __init__(self, loader: Loader, group: Any, *, limit: int = 0) -> None:
+    def __init__(self, loader: Loader, group: ProcessGroup, *, limit: int = 0) -> None:
         self.loader, self.group = loader, group
         place = loader.place
         self.done = place.start // place.ranks if place.per_device and loader.deal is not None else place.start

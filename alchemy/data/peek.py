@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from alchemy.data.blame import blamed
-from alchemy.data.chain import has_index, link_of, members, seed_chain, title
+from alchemy.data.chain import link_of, members, read_all, seed_chain, title
 from alchemy.data.rows import clip_text, value_text
 from alchemy.errors import AlchemyError
 from alchemy.registry import parameters
@@ -99,7 +99,7 @@ def _stage(pipe: Any, n: int) -> Stage:
     with contextlib.suppress(TypeError, NotImplementedError):
         stage.length = len(pipe)
     try:
-        for item in itertools.islice(_items(pipe), n):
+        for item in itertools.islice(read_all(pipe), n):
             stage.items.append(item)
     except Exception as error:
         stage.error = _told(error)
@@ -111,15 +111,6 @@ def _told(error: Exception) -> str:
     if known is None and not isinstance(error, AlchemyError):
         return f"{type(error).__name__}: {error}"
     return str(known or error)
-
-
-def _items(pipe: Any) -> Iterator[Any]:
-    """Samples of iterable data, or of any data set with an index (which need not raise IndexError at its end)."""
-    if has_index(pipe):
-        for index in range(len(pipe)):
-            yield pipe[index]
-    else:
-        yield from pipe
 
 
 def _collated(collate_fn: Any, items: list[Any]) -> Stage:

@@ -88,7 +88,8 @@ def numbers_if_any(name: str, values: Sequence[Any]) -> list[np.ndarray] | None:
 def as_array(item: object, name: str = "", number: int = 0) -> np.ndarray | None:
     """Numbers, lists of numbers, arrays and tensors of numbers as an array that torch can take; None for all else."""
     if isinstance(item, Tensor):
-        item = (item.float() if item.dtype == torch.bfloat16 else item).numpy(force=True)  # numpy has no bfloat16
+        known = not item.is_floating_point() or item.dtype in (torch.float16, torch.float32, torch.float64)
+        item = (item if known else item.float()).numpy(force=True)  # numpy has no bfloat16
     if isinstance(item, np.ndarray | np.generic):
         return _plain(np.asarray(item), name, number)
     if not isinstance(item, (*LISTS, *NUMBERS)):

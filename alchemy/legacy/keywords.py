@@ -25,11 +25,11 @@ _TABLES: dict[type, Callable[[Run], Mapping[str, Any]]] = {
 def fill_keywords(part: Callable[..., Any]) -> Callable[..., Any]:
     """`part`, whose constructor gets from the part's table what it is not given; other parts stay as they are."""
     run, cls = find_run(), part if isinstance(part, type) else object
-    table_of = next((table_of for base, table_of in _TABLES.items() if issubclass(cls, base)), None)
-    if run is None or table_of is None:
+    base = next((base for base in _TABLES if issubclass(cls, base)), None)
+    if run is None or base is None:
         return part
-    table = table_of(run)
-    ours = next(kind for kind in cls.__mro__ if kind.__module__.startswith("alchemy."))
+    table = _TABLES[base](run)
+    ours = next(kind for kind in cls.__mro__ if issubclass(kind, base) and kind.__module__.startswith("alchemy."))
     keywords = {name: plain(table[name]) for name in parameters(ours)[0] if name in table}
     if ours is cls or not keywords:
         return functools.partial(part, **keywords)
@@ -39,10 +39,10 @@ def fill_keywords(part: Callable[..., Any]) -> Callable[..., Any]:
 def _with_ancestor(cls: type, ours: Any, keywords: Mapping[str, Any]) -> type:
     """`cls` with a class between its own and ours, to which `super().__init__()` leads; only while it is built."""
 
-    def fill(self: Any, **given: Any) -> None:
+    def fill(self: object, **given: object) -> None:
         ours.__init__(self, **{**keywords, **given})
 
-    def begin(self: Any, *args: Any, **kwargs: Any) -> None:
+    def begin(self: Any, *args: object, **kwargs: object) -> None:
         cls.__init__(self, *args, **kwargs)  # type: ignore[misc]
         self.__class__ = cls
 

@@ -15,7 +15,7 @@ from alchemy.models.heads import Head
 from alchemy.models.reading import Whole
 from alchemy.nn.losses import Loss, build_loss
 from alchemy.nn.rows import Rows
-from alchemy.pipeline.tokenizers import tokenizer_of
+from alchemy.pipeline.tokenizers import TokenizerSpec, tokenizer_of
 from alchemy.registry import build
 from alchemy.text import Tokenizer
 
@@ -50,7 +50,7 @@ class TextModel(AlchemyModel):
 
     goes_with: ClassVar[str] = "a task of alchemy.tasks"
 
-    def __init__(self, *, ids: str, tokenizer: Any, reads: Sequence[str] = ()) -> None:
+    def __init__(self, *, ids: str, tokenizer: TokenizerSpec | None, reads: Sequence[str] = ()) -> None:
         super().__init__()
         self.ids, self.reads = ids, (ids, *reads)  # in training
         task = self.run.task

@@ -17,6 +17,7 @@ from alchemy.models.heads import Head
 from alchemy.nn.dropout import Dropout
 from alchemy.nn.losses import BCE, MSE, CrossEntropy, Loss
 from alchemy.nn.rows import Rows, in_front
+from alchemy.pipeline.tokenizers import TokenizerSpec
 
 LOSSES: dict[str, type[Loss]] = {"single": CrossEntropy, "multi": BCE, "regression": MSE}
 TARGETS = {"single": "label_id", "multi": "label_hot", "regression": "label"}
@@ -63,7 +64,7 @@ class TextClassifier(TextModel):
         dropout: Fraction = 0.1,
         ids: str = "input_ids",
         label: str = "",
-        tokenizer: Any = None,
+        tokenizer: TokenizerSpec | None = None,
     ) -> None:
         super().__init__(ids=ids, tokenizer=tokenizer)
         self.kind = kind or (self.run.task.kind if isinstance(self.run.task, _OfKind) else "single")

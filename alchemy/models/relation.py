@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from alchemy.constraints import Fraction, NonNegativeInt, NotAClass
+from alchemy.constraints import Fraction, NonNegativeInt
 from alchemy.model import AlchemyModel
 from alchemy.models.base import TextModel
 from alchemy.models.encoders import Encoder
@@ -18,6 +18,7 @@ from alchemy.models.heads import Head
 from alchemy.nn.dropout import Dropout
 from alchemy.nn.losses import CrossEntropy
 from alchemy.nn.rows import Rows, in_front, mean_of
+from alchemy.pipeline.tokenizers import TokenizerSpec
 
 
 class _Net(nn.Module):
@@ -55,7 +56,7 @@ class RelationClassifier(TextModel):
         dropout: Fraction = 0.1,
         ids: str = "input_ids",
         label: str = "label_id",
-        tokenizer: Annotated[Any, NotAClass()] = None,
+        tokenizer: TokenizerSpec | None = None,
     ) -> None:
         super().__init__(ids=ids, tokenizer=tokenizer, reads=(*marks, label))
         self.label, self.marks = label, marks

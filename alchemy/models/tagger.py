@@ -19,6 +19,7 @@ from alchemy.nn.crf import CRF
 from alchemy.nn.dropout import Dropout
 from alchemy.nn.losses import CrossEntropy
 from alchemy.nn.rows import Rows, in_front
+from alchemy.pipeline.tokenizers import TokenizerSpec
 
 IGNORED = -100
 
@@ -74,7 +75,7 @@ class Tagger(TextModel):
         ids: str = "input_ids",
         words: str = "words",
         label: str = "targets",
-        tokenizer: Any = None,
+        tokenizer: TokenizerSpec | None = None,
     ) -> None:
         super().__init__(ids=ids, tokenizer=tokenizer, reads=(words, label))
         if decoder == "crf" and self.criterion_cfg:

@@ -198,7 +198,7 @@ class AlchemyOptimizer(Registrable):
             )
         return [param for name, param in named if any(matches(name, text) for text in patterns)]
 
-    def reset(self, **kwargs: Any) -> None:
+    def reset(self, **kwargs: object) -> None:
         """A fresh optimiser of the same kind over the model's parameters as they are now; `kwargs` replace settings."""
         kind = type(self._optimizer)
         names, takes_any = parameters(kind)

@@ -14,7 +14,7 @@ from alchemy.nn.groups import Group
 from alchemy.optim.base import AlchemyOptimizer
 
 
-class NotOne(AlchemyError, AttributeError):
+class _NotOne(AlchemyError, AttributeError):
     """The torch optimiser was asked for, and there are several."""
 
 
@@ -51,7 +51,7 @@ class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
     def optimizer(self) -> Optimizer:
         first = next(iter(self._parts))
         hint = f"name one of them, as run.optim[{first!r}].optimizer"
-        raise NotOne(f"there are several optimisers: {', '.join(self._parts)}", section="optim", hint=hint)
+        raise _NotOne(f"there are several optimisers: {', '.join(self._parts)}", section="optim", hint=hint)
 
     @optimizer.setter
     def optimizer(self, optimizer: Optimizer) -> None:
@@ -78,7 +78,7 @@ class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
         for part in self._parts.values():
             part.step()
 
-    def reset(self, **kwargs: Any) -> None:
+    def reset(self, **kwargs: object) -> None:
         """Resets each of them; `run.optim["generator"].reset(..)` resets one."""
         for part in self._parts.values():
             part.reset(**kwargs)

@@ -78,32 +78,28 @@ class LstDataPipeline(DataPipeline, Dataset[Any]):
             yield self[index]
 
 
-class OutputPipeline(Registrable):
-    """A step between what the model gave for a batch and what is scored or written; runs in evaluation only."""
+class _InRun:
+    """What works inside a run, and may be handed a whole table."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: object) -> None:
         super().__init__()
         _say_unused(self, kwargs)
 
     @property
     def run(self) -> Run:
         return current_run()
+
+
+class OutputPipeline(Registrable, _InRun):
+    """A step between what the model gave for a batch and what is scored or written; runs in evaluation only."""
 
     def __call__(self, outputs: Any, inputs: Any) -> Any:
         """Takes the outputs and the batch they belong to; returns the outputs for the next pipe."""
         raise NotImplementedError(f"{type(self).__name__} must define __call__(self, outputs, inputs)")
 
 
-class EvalPipeline(Registrable):
+class EvalPipeline(Registrable, _InRun):
     """A step at the end of an evaluation: a score, a log line, a checkpoint."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__()
-        _say_unused(self, kwargs)
-
-    @property
-    def run(self) -> Run:
-        return current_run()
 
     def begin_eval(self, split: str, **kwargs: Any) -> None:
         """Called before the first batch."""
@@ -113,16 +109,8 @@ class EvalPipeline(Registrable):
         raise NotImplementedError(f"{type(self).__name__} must define __call__(self, split, **kwargs)")
 
 
-class SchedPipeline(Registrable):
+class SchedPipeline(Registrable, _InRun):
     """A callback of the training schedule; a class of several of the four kinds below is called at each of them."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__()
-        _say_unused(self, kwargs)
-
-    @property
-    def run(self) -> Run:
-        return current_run()
 
     def __call__(self, **kwargs: Any) -> dict[str, Any]:
         """Returns the keywords of the next pipe; step pipes get `batch` or `outputs` too, and do not return it."""

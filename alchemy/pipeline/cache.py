@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from alchemy.data.cache.entries import (
 from alchemy.data.cache.hashes import Hashes
 from alchemy.data.cache.key import Key, changed_facts
 from alchemy.data.cache.store import Gone, Stored, Unkept, Unwritable
-from alchemy.data.chain import has_index, link_of, splitter_of, title
+from alchemy.data.chain import has_index, link_of, read_all, splitter_of, title
 from alchemy.data.digest import content_digest
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before
@@ -116,7 +116,7 @@ class Cache(LstDataPipeline):
         fresh = content_digest(generators.state_dict())
         try:
             at_sample(seed, 0)
-            for number, sample in enumerate(_each(self.datapipe)):
+            for number, sample in enumerate(read_all(self.datapipe)):
                 drawn |= sample_has_drawn()
                 yield sample
                 at_sample(seed, number + 1)
@@ -128,10 +128,6 @@ class Cache(LstDataPipeline):
             logger.warning(f"{text}; put what draws behind the cache", title(self.datapipe))
         if key is not None and (changed := key.changed()):
             raise Unkept(f"{changed[0]} changed while it was read")
-
-
-def _each(datapipe: Any) -> Iterator[Any]:
-    return (datapipe[index] for index in range(len(datapipe))) if has_index(datapipe) else iter(datapipe)
 
 
 def _say_why(key: Key) -> None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from torch.utils.data import IterableDataset
 
-from alchemy.constraints import NonNegativeInt, NotAClass
+from alchemy.constraints import NonNegativeInt
 from alchemy.data.chain import reader_share, title, walk
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline, where_before
 from alchemy.pipeline.itr import field_of, length_of
 from alchemy.pipeline.located import token_spans
 from alchemy.pipeline.template import Template
-from alchemy.pipeline.tokenizers import keep_tokenizer, tokenizer_digest, tokenizer_of
+from alchemy.pipeline.tokenizers import TokenizerSpec, keep_tokenizer, tokenizer_digest, tokenizer_of
 from alchemy.text import Tokenizer
 
 __all__ = ["Encode", "EncodeStream", "EncodeWords", "EncodeWordsStream"]
@@ -118,7 +117,7 @@ class Texts(_Encoder, DataPipeline):
         self,
         datapipe: Any,
         *,
-        tokenizer: Annotated[str | Path | dict[str, Any] | Tokenizer, NotAClass()],
+        tokenizer: TokenizerSpec,
         field: str = "text",
         to: str = "input_ids",
         pair: str = "",
@@ -173,7 +172,7 @@ class Wordwise(_Encoder, DataPipeline):
         self,
         datapipe: Any,
         *,
-        tokenizer: Annotated[str | Path | dict[str, Any] | Tokenizer, NotAClass()],
+        tokenizer: TokenizerSpec,
         field: str = "tokens",
         to: str = "input_ids",
         segments: str = "",

@@ -18,6 +18,7 @@ from alchemy.data.files import COMPRESSED, expand, open_bytes, open_text, read_l
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline
 
+OnBad = Literal["error", "skip"]  # what becomes of a bad row
 Rows = Iterable[tuple[int, Any]]  # each with its line; a BadRow stands for one that is not well formed
 LONGEST = 2**31 - 1  # characters of a csv cell: Python's own limit is 131,072, less than a long document has
 
@@ -52,9 +53,7 @@ TxtOpener = LineOpener
 class JsonlOpener(ItrDataPipeline):
     """One JSON value a line; empty lines are passed over. `bad = "skip"` leaves out lines that are no JSON."""
 
-    def __init__(
-        self, datapipe: FileNames, *, encoding: str = "utf-8", bad: Literal["error", "skip"] = "error"
-    ) -> None:
+    def __init__(self, datapipe: FileNames, *, encoding: str = "utf-8", bad: OnBad = "error") -> None:
         super().__init__(_checked(datapipe))
         self.encoding, self.bad = encoding, bad
 
@@ -76,7 +75,7 @@ class CsvOpener(ItrDataPipeline):
         header: bool = True,
         fields: list[str] | None = None,
         encoding: str = "utf-8",
-        bad: Literal["error", "skip"] = "error",
+        bad: OnBad = "error",
     ) -> None:
         super().__init__(_checked(datapipe))
         self.delimiter, self.quote, self.header, self.fields = delimiter, quote, header, fields
@@ -101,7 +100,7 @@ class TsvOpener(ItrDataPipeline):
         header: bool = True,
         fields: list[str] | None = None,
         encoding: str = "utf-8",
-        bad: Literal["error", "skip"] = "error",
+        bad: OnBad = "error",
     ) -> None:
         super().__init__(_checked(datapipe))
         self.quote, self.header, self.fields, self.encoding, self.bad = quote, header, fields, encoding, bad

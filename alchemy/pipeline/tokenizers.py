@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from loguru import logger
 
+from alchemy.constraints import NotAClass
 from alchemy.context import Run, find_run
 from alchemy.data.chain import title
 from alchemy.errors import AlchemyError, Refused
 from alchemy.records.tokenizers import tokenizer_folder
 from alchemy.registry import build
 from alchemy.text import Tokenizer, load_tokenizer
+
+TokenizerSpec = Annotated[str | Path | dict[str, Any] | Tokenizer, NotAClass()]  # a folder, or a table with a `type`
 
 
 class _Kept(NamedTuple):
@@ -29,8 +31,8 @@ class _Kept(NamedTuple):
 _kept: WeakKeyDictionary[Run, dict[str, _Kept]] = WeakKeyDictionary()  # by field; also of runs without a record
 
 
-def tokenizer_of(spec: str | Path | Mapping[str, Any] | Tokenizer) -> Tokenizer:
-    """The tokenizer that a config means: a folder, or a table with a `type`."""
+def tokenizer_of(spec: TokenizerSpec) -> Tokenizer:
+    """The tokenizer that a config means."""
     if isinstance(spec, Tokenizer):
         return spec
     if isinstance(spec, str | Path):

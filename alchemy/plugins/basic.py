@@ -42,7 +42,7 @@ class DisplayRunningInfo(AlchemyPlugin):
         super().__init__()
         run, info = self.run, self.run.device_info or {}
         device = ", ".join(str(info[key]) for key in ("device", "desc") if key in info)
-        logger.info("tag: {}", run.cfg.peek("tag", ""))
+        logger.info("tag: {}", run.cfg.get("tag", ""))
         logger.info("device: {}{}", device or "cpu", f", driver {info['driver']}" if "driver" in info else "")
         logger.info("alchemy {}, torch {}, python {}", version("alchemy"), torch.__version__, platform.python_version())
         logger.info("seed: {}, threads: {}", run.seed, torch.get_num_threads())

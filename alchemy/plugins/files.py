@@ -51,7 +51,7 @@ class FileLogger(AlchemyPlugin):
             run.record_dir = None
             run.symbols.set_global("checkpt_dir", None)
             return
-        tag = run.cfg.peek("tag")
+        tag = run.cfg.get("tag")
         if not tag:
             raise AlchemyError(
                 "a record needs a tag", where=run.cfg.path, hint='add tag = "..." at the top of the config'
@@ -94,7 +94,7 @@ class FileLogger(AlchemyPlugin):
             (folder / name).mkdir(parents=True, exist_ok=True)
         run.symbols.set_global("checkpt_dir", folder / "checkpt")
         if create_readme and not (folder / "README.md").exists():  # of a resumed run it may have been edited
-            parts = [f"# {run.cfg.peek('tag')}", run.symbols.try_get_global("desc") or ""]
+            parts = [f"# {run.cfg.get('tag')}", run.symbols.try_get_global("desc") or ""]
             if run.cfg.variant:
                 parts.append(f"Variant `{run.cfg.variant}`:\n\n```toml\n{dumps(run.cfg.delta).strip()}\n```")
             write_atomic(folder / "README.md", "\n\n".join(part for part in parts if part) + "\n")

@@ -70,9 +70,9 @@ def use_own_tokenizers(
     changed: list[str] = []
     # pipes name the field that they make, models the one that they read
     for section, key in (("task", "to"), ("model", "ids")):
-        for table in _tables(document.peek(section)):
-            field = str(table.peek(key, "input_ids"))
-            folder, named = tokenizer_folder(record, field), table.peek("tokenizer")
+        for table in _tables(document.get(section)):
+            field = str(table.get(key, "input_ids"))
+            folder, named = tokenizer_folder(record, field), table.get("tokenizer")
             if named is not None and folder.is_dir() and not same(named, folder):
                 table["tokenizer"] = str(folder)
                 changed += [field] if field not in changed else []
@@ -81,12 +81,12 @@ def use_own_tokenizers(
 
 def _use_own_sides(document: Document, record: Path, told: Container[str] = ()) -> None:
     """Lets a task on pairs have the tokenizers of both sides, which its corpora had, without looking at these."""
-    task = document.peek("task")
+    task = document.get("task")
     folders = {f"{side}_tokenizer": tokenizer_folder(record, side) for side in ("source", "target")}
     own = {key: folder for key, folder in folders.items() if folder.is_dir() and key not in told}
     if not own or not isinstance(task, Table):
         return
-    taken, _ = parameters(resolve(str(task.peek("type"))))
+    taken, _ = parameters(resolve(str(task.get("type"))))
     for key, folder in own.items():
         if key in taken:
             task[key] = str(folder)
@@ -94,18 +94,18 @@ def _use_own_sides(document: Document, record: Path, told: Container[str] = ()) 
 
 def use_own_labels(document: Document, record: Path) -> None:
     """Lets the task have the labels that it was trained with, in their order, without looking at the training data."""
-    task, file = document.peek("task"), labels_file(record, TASK_LABELS)
+    task, file = document.get("task"), labels_file(record, TASK_LABELS)
     if isinstance(task, Table) and file.is_file():
         task["labels"] = str(file)
-    for table in _tables(task.peek("datasets") if isinstance(task, Table) else None):
+    for table in _tables(task.get("datasets") if isinstance(task, Table) else None):
         _use_own_names(table, record)
 
 
 def _use_own_names(table: Table, record: Path) -> None:
     """Lets a processor number labels as the record does, where a file has their names: it may be gone, or another."""
-    key = next((key for key in ("labels", "tags", "types") if isinstance(table.peek(key), str)), "")
+    key = next((key for key in ("labels", "tags", "types") if isinstance(table.get(key), str)), "")
     # the numbers of several labels a sample stand in a field of another name
-    fields = ("label_ids",) if table.peek("kind") == "multi" else ("label_id", "label_ids")
+    fields = ("label_ids",) if table.get("kind") == "multi" else ("label_id", "label_ids")
     files = [labels_file(record, field) for field in (fields if key == "labels" else ("tag_ids",))]
     own = next((file for file in files if file.is_file()), None)
     if key and own is not None:
@@ -118,11 +118,11 @@ def _use_own_weights(document: Document, record: Path) -> None:
 
     Pretrained encoders take their architecture from the record, and files of word vectors are not read.
     """
-    for table in _tables(document.peek("model")):
-        path = table.peek("path")
+    for table in _tables(document.get("model")):
+        path = table.get("path")
         if isinstance(path, str) and encoder_folder(record, path).is_dir():
             table["path"], table["weights"] = str(encoder_folder(record, path)), False
-        if str(table.peek("type", "")).startswith("alchemy.models.") and table.peek("vectors"):
+        if str(table.get("type", "")).startswith("alchemy.models.") and table.get("vectors"):
             table["vectors"] = ""
 
 

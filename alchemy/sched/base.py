@@ -22,7 +22,7 @@ from alchemy.sched.calls import PipeCalls
 COUNTERS = ("cur_step", "cur_step_this_epoch", "cur_epoch", "epochs_done", "num_updates", "lr_start")
 
 
-class TorchSchedule(Protocol):
+class _TorchSchedule(Protocol):
     """What an older schedule sets as `lr_sched`: a scheduler of torch, or one that is called like it."""
 
     def step(self) -> None: ...
@@ -47,7 +47,7 @@ class AlchemyTrainScheduler(Registrable):
         self.num_updates = self.epochs_done = 0
         self.cut_short = False  # whether the end of an epoch was made before all of it was read
         # a schedule of an older project may have set it before it called ours
-        self.lr_sched: TorchSchedule | None = vars(self).get("lr_sched")
+        self.lr_sched: _TorchSchedule | None = vars(self).get("lr_sched")
         self.lr_start = 0  # the update, or epoch, at which the curve begins
         self._changed: dict[str, Any] = {}  # settings that a reset has given
         self._curve_length: int | None = None  # updates of the curve, where a reset has given it one of its own
@@ -86,7 +86,7 @@ class AlchemyTrainScheduler(Registrable):
             inside = False
             yield epoch
 
-    def begin_train_step(self, batch: Any, **kwargs: Any) -> tuple[int, int]:
+    def begin_train_step(self, batch: object, **kwargs: object) -> tuple[int, int]:
         self.cur_step += 1
         self.cur_step_this_epoch += 1
         self.cut_short = False
@@ -94,13 +94,13 @@ class AlchemyTrainScheduler(Registrable):
             self._calls.run("begin_step", self.begin_step_pipes, batch, **kwargs)
         return self.cur_step, self.cur_step_this_epoch
 
-    def end_train_step(self, outputs: Any, **kwargs: Any) -> None:
+    def end_train_step(self, outputs: object, **kwargs: object) -> None:
         if self.end_step_pipes:
             self._calls.outputs = outputs
             self._calls.run("end_step", self.end_step_pipes, outputs, **kwargs)
             self._calls.outputs = None
 
-    def end_train_epoch(self, **kwargs: Any) -> None:
+    def end_train_epoch(self, **kwargs: object) -> None:
         self._calls.run("end_epoch", self.end_epoch_pipes, **kwargs)
         self.run.listen()
         self.epochs_done += 1

@@ -21,7 +21,7 @@ class PipeCalls:
         self.passed: Mapping[str, Any] | None = None  # what the pipes before it have left for it
         self.outputs: Any = None  # of the step whose end pipes are running
 
-    def run(self, moment: str, pipes: Sequence[Pipe], *args: Any, **kwargs: Any) -> None:
+    def run(self, moment: str, pipes: Sequence[Pipe], *args: object, **kwargs: object) -> None:
         first: int = 0
         passed: Mapping[str, Any] = kwargs
         if self.pending is not None and self.pending[0] == moment:

@@ -11,7 +11,7 @@ from loguru import logger
 from alchemy.constraints import FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.nn import curves
-from alchemy.nn.curves import BadScores as Patience
+from alchemy.nn.curves import BadScores
 from alchemy.sched.base import AlchemyTrainScheduler
 
 
@@ -178,7 +178,7 @@ class Plateau(AlchemyTrainScheduler):
     unit: Literal["step", "epoch"] = field(default="step", init=False)  # it follows evaluations
 
     def settle(self) -> None:
-        self._watch = Patience(
+        self._watch = BadScores(
             mode=self.mode,
             patience=self.patience,
             threshold=self.threshold,

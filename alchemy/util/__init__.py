@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
+from alchemy.lazy import lazy
+
 if TYPE_CHECKING:
     from alchemy.data.loader import batch_to_device as batch_to_device
 
@@ -21,13 +23,8 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # `alchemy.util.sym` starts without torch, so what needs it is imported when it is asked for
-    if name == "batch_to_device":
-        from alchemy.data.loader import batch_to_device
-
-        return batch_to_device
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# `alchemy.util.sym` starts without torch, so what needs it is imported when it is asked for
+__getattr__, _ = lazy("alchemy", {"batch_to_device": "data.loader"})
 
 
 def filter_optional_cfg(
@@ -53,7 +50,7 @@ def merge_max_position_constraints(*constraints: int | None) -> int | None:
     return min((limit for limit in constraints if limit is not None), default=None)
 
 
-def new_huggingface_model(config: Any) -> Any:
+def new_huggingface_model(config: object) -> Any:
     """A transformers model with fresh weights, of a PretrainedConfig, a dict with `model_type`, or a local folder."""
     from transformers import AutoConfig, AutoModel
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class _Listable(Protocol):
+    """Scalars and arrays of numpy, and tensors of torch."""
+
+    def tolist(self) -> Any: ...
 
 
 class NpJsonEncoder(json.JSONEncoder):
     """`json.dumps(scores, cls=NpJsonEncoder)`."""
 
-    def default(self, o: Any) -> Any:
-        # numpy's scalars and arrays and torch's tensors have it alike
-        if callable(getattr(o, "tolist", None)):
-            return o.tolist()
-        return super().default(o)
+    def default(self, o: object) -> Any:
+        return o.tolist() if isinstance(o, _Listable) else super().default(o)

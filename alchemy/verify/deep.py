@@ -55,8 +55,8 @@ def deep_check(doc: Document, device: int = -1, *, user_dir: str = "src") -> Dee
     findings = DeepFindings()
     reach(user_dir)
     work = copy.deepcopy(doc)  # old projects pop from the config
-    precision = work.peek("precision")
-    if isinstance(precision, Table) and precision.peek("compile"):
+    precision = work.get("precision")
+    if isinstance(precision, Table) and precision.get("compile"):
         precision["compile"] = False  # it takes minutes, and one step shows the same without it
     try:
         info = alloc1(device)
@@ -79,7 +79,7 @@ class _Deep:
     def check(self) -> None:
         run = self.run
         with self._stage("the plugins"):
-            name = run.cfg.peek("runner", "alchemy.runner.Trainer")
+            name = run.cfg.get("runner", "alchemy.runner.Trainer")
             self.runner = AlchemyRunner.resolve_registered_module(name)
             runner = self.runner(run.cfg, run.device_info, no_file=True, debug=False, desc="", user_dir=self.user_dir)
         trains = isinstance(runner, AlchemyTrainer)

@@ -133,7 +133,7 @@ def verify_determinism(
 ) -> TrialReport:
     """Trains twice with the same seed, and once with another number of workers, in fresh processes; compares."""
     trial = Trial.of(doc, updates=updates, device=device, user_dir=user_dir)
-    own = int(trial.document["task"]["datasets"]["train"].peek("num_workers") or 0)
+    own = int(trial.document["task"]["datasets"]["train"].get("num_workers") or 0)
     other = 0 if own else WORKERS
     with tempfile.TemporaryDirectory(prefix="alchemy-verify-") as name:
         one, two, third = (Path(name) / word for word in ("one", "two", "other"))

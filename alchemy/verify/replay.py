@@ -190,7 +190,7 @@ def replay(
     refuse_replay(folder, update)
     document, info = prepare_cfg(config_of(folder)), alloc(device)[0]
     document["runner"] = "alchemy.verify.replay.Replay"
-    if debug and isinstance(document.peek("precision"), Mapping):
+    if debug and isinstance(document.get("precision"), Mapping):
         document["precision"]["compile"] = False  # inside compiled code no operation can be asked
     report = UpdateReport(str(record), update, recorded=left_of(folder, update).get("reason", ""))
     changed = [change for change in changes(folder, document, info, user_dir) if change.breaks]

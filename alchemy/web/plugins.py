@@ -40,7 +40,7 @@ class MailOnFinish(AlchemyPlugin):
         status, reason = self.run.outcome(sys.exception())
         if folder is None or (status == "finished" and not self.send_ok):
             return
-        tag = str(self.run.cfg.peek("tag", ""))
+        tag = str(self.run.cfg.get("tag", ""))
         mail = {
             "format": FORMAT,
             "subject": f"{status}: {tag}" + (f": {reason}" if reason else ""),
@@ -55,12 +55,12 @@ class MailOnFinish(AlchemyPlugin):
         write_atomic(folder / "mail.json", json.dumps(mail, ensure_ascii=False, indent=1) + "\n")
 
 
-def _numbers(values: Any) -> dict[str, Any]:
+def _numbers(values: object) -> dict[str, Any]:
     rows = values.items() if isinstance(values, Mapping) else ()
     return {str(name): value for name, value in rows if isinstance(value, int | float)}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: float) -> Any:
     """NaN and infinities as strings, since JSON has none."""
     number = value if isinstance(value, int) else float(value)
     return number if math.isfinite(number) else str(number)

@@ -102,7 +102,7 @@ def train(document: Document, record: Path | None, device: list[int] | None) -> 
         print(f"going on with {record}")
     try:
         # that the flags are the same where it matters is known already
-        told = {"overrides": [f"log_every={document.peek('log_every')}"], "allow": ["config"]}
+        told = {"overrides": [f"log_every={document.get('log_every')}"], "allow": ["config"]}
         return resume(record, device=device, user_dir=PARTS, **told)
     except AlchemyError as error:
         hint = f"{error.problem.hint} of `alchemy resume {record}`, or begin anew with --overwrite_output_dir"

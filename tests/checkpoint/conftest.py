@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from loguru import logger
 from torch import Tensor, nn
 
 from alchemy.checkpoint.keeper import Checkpoints
 from alchemy.checkpoint.manifest import Where
-
-
-@pytest.fixture
-def said() -> Iterator[list[str]]:
-    """What was logged, a line each."""
-    lines: list[str] = []
-    number = logger.add(lambda line: lines.append(str(line).strip()), format="{message}", level="INFO")
-    yield lines
-    logger.remove(number)
 
 
 class Training:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from loguru import logger
 from safetensors.torch import load_file
 from torch import nn
 
@@ -70,14 +69,6 @@ def opened() -> Iterator[Run]:
         yield opened
 
 
-@pytest.fixture
-def said() -> Iterator[list[str]]:
-    lines: list[str] = []
-    number = logger.add(lambda line: lines.append(str(line).strip()), format="{message}", level="WARNING")
-    yield lines
-    logger.remove(number)
-
-
 def as_weights(model: AlchemyModel, folder: Path) -> None:
     model.save(folder)
 
@@ -98,14 +89,14 @@ STATES: list[Any] = [
 @pytest.mark.parametrize("save", [as_weights, as_checkpoint])
 @pytest.mark.parametrize("state", STATES[:3], ids=["dict", "none", "tuple"])
 def test_it_comes_back(
-    tmp_path: Path, said: list[str], save: Callable[[AlchemyModel, Path], None], state: Any, strict: bool
+    tmp_path: Path, warnings: list[str], save: Callable[[AlchemyModel, Path], None], state: Any, strict: bool
 ) -> None:
     model, other = Model(state), Model("before")
     save(model, tmp_path / "saved")
     other.load(tmp_path / "saved", strict=strict)
     assert repr(other.module[1].seen) == repr(other.criterion.inner.seen) == repr(state)
     assert torch.equal(other.module[0].weight, model.module[0].weight)
-    assert said == []
+    assert warnings == []
 
 
 def test_a_tensor_is_one_of_the_weights(tmp_path: Path) -> None:
@@ -119,25 +110,25 @@ def test_a_tensor_is_one_of_the_weights(tmp_path: Path) -> None:
     assert torch.equal(other.module[1].seen, STATES[3])
 
 
-def test_what_cannot_be_saved_is_told_once_and_stays_as_it_is(tmp_path: Path, said: list[str]) -> None:
+def test_what_cannot_be_saved_is_told_once_and_stays_as_it_is(tmp_path: Path, warnings: list[str]) -> None:
     model, other = Model(object()), Model("before")
     for _ in range(2):
         model.save(tmp_path / "saved")
-    (told,) = said
+    (told,) = warnings
     assert told == "1._extra_state (object): neither a JSON value nor a tensor, so it is not saved with the weights"
     other.load(tmp_path / "saved")
     assert other.module[1].seen == "before"
-    assert said[1].endswith("saved has no 1._extra_state of model: it stays as it is")
+    assert warnings[1].endswith("saved has no 1._extra_state of model: it stays as it is")
 
 
-def test_other_programs_find_the_weights_alone_and_theirs_are_taken(tmp_path: Path, said: list[str]) -> None:
+def test_other_programs_find_the_weights_alone_and_theirs_are_taken(tmp_path: Path, warnings: list[str]) -> None:
     model = Model({"tokens": 3})
     model.save(tmp_path / "saved")
     assert sorted(load_file(tmp_path / "saved/model.safetensors")) == ["0.bias", "0.weight", "1.bias", "1.weight"]
     for file in (tmp_path / "saved").glob("*.extra.*"):
         file.unlink()
     model.load(tmp_path / "saved")
-    assert model.module[1].seen == {"tokens": 3} and len(said) == 2
+    assert model.module[1].seen == {"tokens": 3} and len(warnings) == 2
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

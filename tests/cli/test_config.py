@@ -48,7 +48,7 @@ def test_parts_of_a_kind(kind, capsys):
     assert main(["parts", kind]) == 0
     out = capsys.readouterr().out
     assert out.startswith("data pipe\n")
-    assert "  alchemy.pipeline.itr.Shuffle(datapipe: Any, buffer_size: int[>=1] = 1000)\n" in out
+    assert "  alchemy.pipeline.itr.Shuffle(datapipe: object, buffer_size: int[>=1] = 1000)\n" in out
 
 
 def test_parts_as_json(capsys):

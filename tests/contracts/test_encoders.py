@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from alchemy.config.source import parts
 from alchemy.errors import AlchemyError
 from alchemy.models.encoders import Embedding, Encoder, Recurrent, Transformer
 from alchemy.models.fasttext import NGrams
@@ -36,6 +37,16 @@ FRESH: dict[str, Any] = {
     "transformer": lambda: Transformer(words(), dim=8, heads=2, inner=16, max_length=24),
 }
 RUNS = {"ngrams": lambda: NGrams(words(), dim=8, ngrams=[1, 2, 4], buckets=30)}  # gives runs of tokens, not tokens
+
+
+def test_every_encoder_and_head_that_is_listed_is_held_to_the_contract() -> None:
+    made = {
+        Pretrained,
+        *(type(make()) for make in (FRESH | RUNS).values()),
+        *(type(make(8)) for make in HEADS.values()),
+    }
+    listed = {part.path.rpartition(".")[2] for kind in ("encoder", "head") for part in parts(kind)}
+    assert listed == {kind.__name__ for kind in made}
 
 
 @pytest.fixture(scope="module", params=[*FRESH, *KINDS])

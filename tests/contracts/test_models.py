@@ -189,7 +189,7 @@ def test_gradients_reach_every_parameter_and_updates_lower_the_loss(cfg: dict[st
         for _ in range(5):
             with run.updater.micro_batch(batch):
                 loss = run.task.loss(batch)
-                losses.append(float(loss.sum) / float(loss.count))
+                losses.append(loss.sum.item() / float(loss.count))
                 run.updater.accumulate(loss)
             assert all(param.grad is not None for param in run.model.parameters() if param.requires_grad)
             run.updater.step()

@@ -173,7 +173,7 @@ def test_a_number_that_the_log_does_not_have_is_told_of_once():
     with warned("DEBUG") as said:
         found = [rows(rule, 0.2, 0.1) for rule in (Target(monitor="train/los", value=0.0), Patience(monitor="dev/los"))]
     assert found == [["", ""], ["", ""]]
-    assert said == ["Target watches 'train/los', which is not in the log of the training; did you mean 'train/loss'?\n"]
+    assert said == ["Target watches 'train/los', which is not in the log of the training; did you mean 'train/loss'?"]
 
 
 def test_the_first_of_any_stops_and_its_reason_stands():
@@ -257,7 +257,7 @@ def test_another_rule_at_the_same_place_begins_afresh():
     old, new = Rules(any=[Patience(monitor="dev/f1")]), Rules(any=[Divergence()], all=[Updates(updates=1)])
     with warned("DEBUG") as said:
         new.load_state_dict(old.state_dict())
-    assert said == ["[stop] has no any.0.Patience any more: what it had counted is dropped\n"]
+    assert said == ["[stop] has no any.0.Patience any more: what it had counted is dropped"]
     assert new.after_log(at(), {"train/loss": 1.0}) == ""
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loguru import logger
 
 from alchemy.data.budget import Budget, cut
 from alchemy.data.lengths import lengths_of
@@ -27,14 +25,6 @@ LIMITS = st.fixed_dictionaries(
         "required_batch_size_multiple": st.integers(1, 5),
     }
 )
-
-
-@pytest.fixture
-def warned() -> Iterator[list[str]]:
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
-    yield lines
-    logger.remove(sink)
 
 
 def columns(pairs: list[tuple[int, int]]) -> dict[str, np.ndarray]:
@@ -139,12 +129,12 @@ def test_a_sample_that_is_too_long_is_an_error_with_its_place() -> None:
         Budget(lengths, max_tokens=100, max_length=8, where=lambda index: f"b.txt:{index + 1}")
 
 
-def test_samples_that_are_too_long_are_left_out_and_counted(warned: list[str]) -> None:
+def test_samples_that_are_too_long_are_left_out_and_counted(warnings: list[str]) -> None:
     order = Budget({"x": np.array([1, 9, 2, 7])}, max_tokens=5, too_long="skip")
     assert list(order.from_batch(0, 0)) == [[0, 2]]
     assert order.left_out(0) == [1, 3]
     assert order.total == 4
-    assert any("2 of 4 samples have more than 5 tokens and are left out" in line for line in warned)
+    assert any("2 of 4 samples have more than 5 tokens and are left out" in line for line in warnings)
     with pytest.raises(AlchemyError, match="all 1 samples have more than 5 tokens"):
         Budget({"x": np.array([9])}, max_tokens=5, too_long="skip")
 

@@ -39,9 +39,9 @@ def test_real_titles_of_five_classes(tmp_path: Path) -> None:
     with gzip.open(data / "train.csv.gz", "wt", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(rows)
     write_bert(tmp_path / "bert", [text for _, text in rows])
-    values = {"learning_rate": 0.005, "num_train_epochs": 2.5, "per_gpu_train_batch_size": 16}
+    values = {"learning_rate": 0.005, "num_train_epochs": 5.5, "per_gpu_train_batch_size": 16}
     finished([*RUN, *flags(*ALL, "--do_lower_case", **values)], tmp_path)
-    assert float(tables(tmp_path / "out")["acc"]) > 0.3  # chance is 0.2
+    assert float(tables(tmp_path / "out")["acc"]) > 0.4  # chance is 0.2
     with (tmp_path / "out" / "predicted.csv").open(encoding="utf-8", newline="") as file:
         assert len(list(csv.reader(file))) == 101
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from loguru import logger
 from torch import nn
 
 from alchemy.errors import AlchemyError
@@ -43,14 +42,6 @@ def test_a_full_disk_is_one_error_and_leaves_no_half_folder(tmp_path: Path, full
             save_all({"criterion": small, "model": nn.Linear(90, 90)}, tmp_path / name)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["criterion.safetensors", "model.safetensors", "old"]
     load_weights(small, tmp_path / "old/model.safetensors")
-
-
-@pytest.fixture
-def said() -> Iterator[list[str]]:
-    lines: list[str] = []
-    number = logger.add(lambda line: lines.append(str(line)), format="{message}", level="INFO")
-    yield lines
-    logger.remove(number)
 
 
 def test_what_fits_in_part_is_taken_only_on_request_and_told(tmp_path: Path, said: list[str]) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from loguru import logger
 
 from alchemy.checkpoint.files import read
 from alchemy.checkpoint.manifest import checkpoints
@@ -21,17 +20,9 @@ from tests.toy import config
 ROWS = 3
 
 
-@pytest.fixture
-def said() -> Iterator[list[str]]:
-    lines: list[str] = []
-    number = logger.add(lambda line: lines.append(str(line)), format="{message}", level="WARNING")
-    yield lines
-    logger.remove(number)
-
-
 @pytest.mark.parametrize(("name", "part"), [("metrics.jsonl", "rows"), ("ledger.jsonl", "ledger")])
 def test_a_state_counts_only_the_rows_that_the_disk_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str], name: str, part: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str], name: str, part: str
 ) -> None:
     taking = Journal._write
 
@@ -52,7 +43,7 @@ def test_a_state_counts_only_the_rows_that_the_disk_has(
     assert record is not None
     claims = [read(folder)["state.json"]["parts"][part]["lines"] for folder in checkpoints(record / "state")]
     assert len(claims) >= 4 and max(claims) == claims[-1] == ROWS == count_lines(record / name)[0]
-    (told,) = [line for line in said if "not safe on the disk" in line]
+    (told,) = [line for line in warnings if "not safe on the disk" in line]
     assert told.startswith(f"{name} is not safe on the disk, {ROWS} of ") and "no space left" in told
     # what is written from here on is no part of the state, however often the run goes on from it
     before = {folder.name for folder in checkpoints(record / "state")}

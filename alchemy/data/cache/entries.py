@@ -55,6 +55,8 @@ class Entry:
 
     @property
     def bytes(self) -> int:
+        if not self.damage:
+            return sum(size for _, size in self.layout["files"].values())
         with contextlib.suppress(OSError):
             return sum(path.stat().st_size for path in self.folder.iterdir())
         return 0

@@ -38,7 +38,7 @@ class Recipe:
             hint = did_you_mean(self.tokenizer, KINDS) or f"it may be {', '.join(KINDS)}, or the folder of one"
             raise AlchemyError(f"there is no tokenizer {self.tokenizer!r}", hint=hint)
         for name in ("min_frequency", "multiple", "size"):
-            value = getattr(self, name)
+            value = vars(self)[name]
             if value is not None and value < 1:
                 raise AlchemyError(f"{name} must be at least 1, not {value}")
         if not self.sides:
@@ -59,6 +59,6 @@ class Recipe:
         options: dict[str, Any] = {"eos": self.eos, "field": self.field}
         if isinstance(self.tokenizer, Mapping):
             return options | {"tokenizer": load_tokenizer(self.tokenizer[side]).digest}
-        learnt = {name: getattr(self, name) for name in ("tokenizer", "lower", "min_frequency", "size", "multiple")}
+        learnt = {name: vars(self)[name] for name in ("tokenizer", "lower", "min_frequency", "size", "multiple")}
         alike = [other for other in self.sides if self.group(other) == self.group(side)]
         return options | learnt | {"with": [other for other in alike if other != side]}

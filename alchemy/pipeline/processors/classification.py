@@ -13,10 +13,10 @@ from loguru import logger
 from alchemy.constraints import NotEmpty, Sign
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow, Rows
+from alchemy.pipeline.openers import BadRow, OnBad, Rows
 from alchemy.pipeline.processors.labels import keep_labels, read_labels, target_of
 from alchemy.pipeline.processors.samples import FromFiles, is_blank, shorten, tried
-from alchemy.pipeline.processors.tables import OpenTable, TableFormat, open_table
+from alchemy.pipeline.processors.tables import FormatName, OpenTable, TableFormat, open_table
 
 Fields = Callable[[Any], dict[str, Any]]
 LABELS = ("label", "labels")  # the columns in which labels are looked for
@@ -43,12 +43,12 @@ class TextClassification(FromFiles, LstDataPipeline):
         label_by: Literal["name", "index"] = "name",
         kind: Literal["single", "multi", "regression"] = "single",
         separator: Annotated[str, NotEmpty()] = ",",
-        format: Literal["", "csv", "tsv", "jsonl", "label text"] = "",
+        format: FormatName = "",
         delimiter: Sign = "",
         quote: Sign | None = None,
         header: bool | None = None,
         encoding: str = "utf-8",
-        bad: Literal["error", "skip"] = "error",
+        bad: OnBad = "error",
     ) -> None:
         super().__init__()
         self.path, self.text, self.pair, self.label = path, text, pair, label

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from alchemy.constraints import NotEmpty, Sign
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow, Rows
+from alchemy.pipeline.openers import BadRow, OnBad, Rows
 from alchemy.pipeline.processors.labels import target_of
 from alchemy.pipeline.processors.samples import FromFiles, lines_of, tried
 
@@ -32,7 +32,7 @@ class Fasta(FromFiles, LstDataPipeline):
         alphabet: str = AMINO_ACIDS,
         unknown: Sign = "",
         encoding: str = "utf-8",
-        bad: Literal["error", "skip"] = "error",
+        bad: OnBad = "error",
     ) -> None:
         super().__init__()
         self.path, self.target, self.separator, self.encoding = path, target, separator, encoding

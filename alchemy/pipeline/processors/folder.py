@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from loguru import logger
@@ -13,6 +13,7 @@ from loguru import logger
 from alchemy.constraints import PositiveInt
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline import DataPipeline, LstDataPipeline
+from alchemy.pipeline.openers import OnBad
 from alchemy.pipeline.processors.idx import scaled
 from alchemy.pipeline.processors.labels import LabelNames, keep_labels, read_labels
 from alchemy.pipeline.processors.samples import Sample, checked_samples, fields_of, in_short
@@ -39,7 +40,7 @@ class ImageFolder(LstDataPipeline):
         mode: str = "RGB",
         size: tuple[PositiveInt, PositiveInt] | None = None,
         scale: bool = False,
-        bad: Literal["error", "skip"] = "error",
+        bad: OnBad = "error",
     ) -> None:
         super().__init__()
         _pillow(path)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from alchemy.constraints import Sign
 from alchemy.data.files import check_file
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow, Rows
+from alchemy.pipeline.openers import BadRow, OnBad, Rows
 from alchemy.pipeline.processors.samples import FromFiles, is_blank, lines_of, shorten, tried
-from alchemy.pipeline.processors.tables import OpenTable, TableFormat, open_table
+from alchemy.pipeline.processors.tables import FormatName, OpenTable, TableFormat, open_table
 
 
 @DataPipeline.register()
@@ -31,11 +31,11 @@ class ParallelText(FromFiles, LstDataPipeline):
         names: list[str] = ["source", "target"],
         columns: list[str | int] | None = None,
         empty: bool = False,
-        format: Literal["", "csv", "tsv", "jsonl", "label text"] = "",
+        format: FormatName = "",
         delimiter: Sign = "",
         header: bool | None = None,
         encoding: str = "utf-8",
-        bad: Literal["error", "skip"] = "error",
+        bad: OnBad = "error",
     ) -> None:
         super().__init__()
         self.path, self.names, self.columns, self.empty, self.encoding = path, names, columns, empty, encoding

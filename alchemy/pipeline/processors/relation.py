@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 
 from alchemy.constraints import Distinct, NotEmpty, Sign
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow, Rows
+from alchemy.pipeline.openers import BadRow, OnBad, Rows
 from alchemy.pipeline.processors.classification import label_fields, text_field
 from alchemy.pipeline.processors.labels import keep_labels, read_labels
 from alchemy.pipeline.processors.samples import FromFiles, tried
-from alchemy.pipeline.processors.tables import TableFormat, open_table
+from alchemy.pipeline.processors.tables import FormatName, TableFormat, open_table
 
 
 @DataPipeline.register()
@@ -37,11 +37,11 @@ class Relation(FromFiles, LstDataPipeline):
         marks: Annotated[list[str], NotEmpty(), Distinct()] = ["e1", "e2"],
         indicators: list[str] | None = None,
         tokens: Literal["words", "characters"] = "words",
-        format: Literal["", "csv", "tsv", "jsonl", "label text"] = "",
+        format: FormatName = "",
         delimiter: Sign = "",
         header: bool | None = None,
         encoding: str = "utf-8",
-        bad: Literal["error", "skip"] = "error",
+        bad: OnBad = "error",
     ) -> None:
         super().__init__()
         self.path, self.label, self.text = path, label, text

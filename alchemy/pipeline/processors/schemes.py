@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
+from typing import Literal
 
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.samples import shorten
+
+SchemeName = Literal["", "BIO", "IOB1", "BIOES", "BMES", "BILOU"]  # "": none
 
 # the letters of (first, inner, last, only) of a span
 LETTERS = {"BIO": "BIIB", "IOB1": "IIII", "BIOES": "BIES", "BMES": "BMES", "BILOU": "BILU"}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow, Rows
+from alchemy.pipeline.openers import BadRow, OnBad, Rows
 from alchemy.pipeline.processors.classification import text_field
 from alchemy.pipeline.processors.labels import keep_labels, name_of, read_labels
 from alchemy.pipeline.processors.samples import FromFiles, shorten, tried
-from alchemy.pipeline.processors.schemes import Scheme
+from alchemy.pipeline.processors.schemes import Scheme, SchemeName
 from alchemy.pipeline.processors.tables import TableFormat, open_table
 
 
@@ -30,9 +30,9 @@ class Spans(FromFiles, LstDataPipeline):
         text: str = "text",
         spans: str = "spans",
         labels: list[str] | str | None = None,
-        scheme: Literal["", "BIO", "IOB1", "BIOES", "BMES", "BILOU"] = "",
+        scheme: SchemeName = "",
         encoding: str = "utf-8",
-        bad: Literal["error", "skip"] = "error",
+        bad: OnBad = "error",
     ) -> None:
         super().__init__()
         self.path, self.text, self.spans, self.scheme, self.encoding = path, text, spans, scheme, encoding

@@ -6,13 +6,14 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from alchemy.data.files import COMPRESSED
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline.openers import BadRow, Rows, csv_rows, json_rows
 from alchemy.pipeline.processors.samples import in_short, lines_of
 
+FormatName = Literal["", "csv", "tsv", "jsonl", "label text"]  # "": as the ending says
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
@@ -20,7 +21,7 @@ FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 class TableFormat:
     """How a table is written; what is left open follows from the ending of the file and from how columns are named."""
 
-    format: str = ""
+    format: FormatName = ""
     delimiter: str = ""
     quote: str | None = None
     header: bool = True

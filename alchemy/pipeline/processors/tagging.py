@@ -11,10 +11,10 @@ from loguru import logger
 
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow, Rows
+from alchemy.pipeline.openers import BadRow, OnBad, Rows
 from alchemy.pipeline.processors.labels import keep_labels, read_labels
 from alchemy.pipeline.processors.samples import FromFiles, in_short, lines_of, tried
-from alchemy.pipeline.processors.schemes import Scheme
+from alchemy.pipeline.processors.schemes import Scheme, SchemeName
 
 
 @DataPipeline.register()
@@ -32,8 +32,8 @@ class Tagging(FromFiles, LstDataPipeline):
         self,
         path: str | list[str],
         *,
-        scheme: Literal["", "BIO", "IOB1", "BIOES", "BMES", "BILOU"] = "",
-        to: Literal["", "BIO", "IOB1", "BIOES", "BMES", "BILOU"] = "",
+        scheme: SchemeName = "",
+        to: SchemeName = "",
         types: list[str] | str | None = None,
         tags: list[str] | str | None = None,
         token: int = 0,
@@ -42,7 +42,7 @@ class Tagging(FromFiles, LstDataPipeline):
         delimiter: str = "",
         violations: Literal["error", "drop", "begin"] = "error",
         encoding: str = "utf-8",
-        bad: Literal["error", "skip"] = "error",
+        bad: OnBad = "error",
     ) -> None:
         super().__init__()
         self.path, self.scheme, self.to, self.violations = path, scheme, to, violations

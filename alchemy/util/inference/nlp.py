@@ -85,7 +85,7 @@ class AlchemyNLP:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _inside(self, work: Callable[..., None], *args: Any) -> None:
+    def _inside(self, work: Callable[..., None], *args: object) -> None:
         assert self._context is not None
         self._context.run(self._run.__enter__)
         try:
@@ -124,7 +124,7 @@ def _config_of(checkpt: Path) -> Path:
 
 def _inference_table(document: Document, bsz: int) -> dict[str, Any]:
     """The loader table of the inference split, as plain data, with a source that is filled for each call."""
-    datasets = plain(document.peek("task", {})).get("datasets", {})
+    datasets = plain(document.get("task", {})).get("datasets", {})
     split = next((name for name in SPLITS if name in datasets), None)
     if split is None or not datasets[split].get("pipes"):
         raise AlchemyError(

@@ -99,7 +99,7 @@ def training_in(output: Path, document: Document) -> Path:
     """The record of the training that a folder holds, which must have had the same flags."""
     configs = {folder: folder / "cfg.toml" for folder in sorted(folders(output / RECORDS), reverse=True)}
     read = {folder: prepare_cfg(file) for folder, file in configs.items() if file.is_file()}
-    found = next((row for row in read.items() if row[1].peek("runner") == document.peek("runner")), None)
+    found = next((row for row in read.items() if row[1].get("runner") == document.get("runner")), None)
     if found is None:
         raise AlchemyError(f"{output} is not empty, and no training is recorded there", hint=ANEW)
     record, before = found
