@@ -66,7 +66,7 @@ EXAMPLES = """examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code: 0, 1 a run failed, 2 the user's error, 130 and 143 on signals."""
-    words = [readable(word) for word in (sys.argv[1:] if argv is None else argv)]
+    words = [decode_argument(word) for word in (sys.argv[1:] if argv is None else argv)]
     if argv is None:
         sys.argv[1:] = [repaired(word) for word in sys.argv[1:]]  # records keep the command
     _never_fail_to_print()
@@ -137,9 +137,9 @@ def _execute(name: str, words: list[str]) -> int:
 
 
 def _complete(words: list[str]) -> int:
-    from alchemy.cli.completion import candidates
+    from alchemy.cli.completion import complete
 
-    print("\n".join(candidates(words)))
+    print("\n".join(complete(words)))
     return 0
 
 
@@ -198,7 +198,7 @@ def repaired(word: str) -> str:
     return os.fsencode(word).decode("utf-8", "replace") if _is_broken(word) else word
 
 
-def readable(word: str) -> str:
+def decode_argument(word: str) -> str:
     """The same, but the name of a file stays as the system gives it, or it would not be found."""
     return word if _is_broken(word) and os.path.exists(word.partition("#")[0]) else repaired(word)
 

@@ -44,10 +44,10 @@ def _main(args: argparse.Namespace) -> int:
     return 0
 
 
-def candidates(words: Sequence[str]) -> list[str]:
+def complete(words: Sequence[str]) -> list[str]:
     """The words that may stand where the last of `words` does; none where a file name is due.
 
-    >>> candidates(["ver"])
+    >>> complete(["ver"])
     ['verify', 'version']
     """
     from alchemy.cli import COMMANDS

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from alchemy.cli.completion import SCRIPTS, candidates
+from alchemy.cli.completion import SCRIPTS, complete
 
 CONFIG = 'tag = "x"\n[variant.small]\n[variant.large]\n'
 
@@ -27,7 +27,7 @@ CONFIG = 'tag = "x"\n[variant.small]\n[variant.large]\n'
     ],
 )
 def test_candidates(words, expected):
-    found = candidates(words)
+    found = complete(words)
     assert found[: len(expected)] == expected
     assert expected or not found
 
@@ -36,9 +36,9 @@ def test_variants_of_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a b.toml").write_text(CONFIG)
     (tmp_path / "broken.toml").write_text("= 1")
-    assert candidates(["run", "a b.toml#"]) == ["a b.toml#small", "a b.toml#large"]
-    assert candidates(["run", "x", "a b.toml#l"]) == ["a b.toml#large"]
-    assert candidates(["run", "broken.toml#"]) == candidates(["run", "none.toml#"]) == []
+    assert complete(["run", "a b.toml#"]) == ["a b.toml#small", "a b.toml#large"]
+    assert complete(["run", "x", "a b.toml#l"]) == ["a b.toml#large"]
+    assert complete(["run", "broken.toml#"]) == complete(["run", "none.toml#"]) == []
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
