@@ -86,9 +86,9 @@ def _rebuild(kind: type[AlchemyError], args: tuple[object, ...], state: dict[str
     return error
 
 
-def in_words(error: BaseException) -> str:
+def in_words(error: BaseException, between: str = "; ") -> str:
     """An error on one line, with what was noted on its way: `ValueError: no such word; in update 3, ..`."""
-    return "; ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
+    return between.join([f"{type(error).__name__}: {error}", *vars(error).get("__notes__", [])])
 
 
 def origin_of(error: BaseException) -> str:

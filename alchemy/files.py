@@ -40,16 +40,10 @@ def replace_folder(target: Path, save: Callable[[Path], object]) -> None:
     """Lets `save(path)` write beside `target`, then swaps: what is there is the old one or the new one, whole.
 
     Of several writers at once, each has a place of its own, and the last one wins. A writer that is killed between the
-    two renames leaves nothing there: the next one puts the old one back before it begins.
+    two renames leaves nothing there: `recover_folder` puts the old one back.
     """
-    owner = f".{target.name}.{os.uname().nodename}-"
-    rooms = target.parent.glob(f"{glob.escape(owner)}*")
-    dead = [room for room in rooms if _is_dead(room.name.removeprefix(owner).partition(".")[0])]
-    for room in dead:
-        _put_back(room, target)
-    for leftover in (*dead, *(target.with_name(f".{target.name}.{end}") for end in ("new", "old"))):
-        _remove(leftover)  # of a run that was killed in here; once they had these two names
-    room = Path(tempfile.mkdtemp(prefix=f"{owner}{os.getpid()}.", dir=target.parent))
+    recover_folder(target)
+    room = Path(tempfile.mkdtemp(prefix=f"{_owner(target)}{os.getpid()}.", dir=target.parent))
     try:
         new = room / target.name
         save(new)
@@ -59,6 +53,27 @@ def replace_folder(target: Path, save: Callable[[Path], object]) -> None:
         sync_folder(target.parent)
     finally:
         _remove(room)
+
+
+def recover_folder(target: Path, *, alone: bool = False) -> None:
+    """Removes what killed writers of `target` left behind, and puts back what one had taken away.
+
+    `alone` says that nobody can be writing now; else the process of a writer tells whether it is dead.
+    """
+    rooms = list(target.parent.glob(f".{glob.escape(target.name)}.*"))
+    dead = [room for room in rooms if alone or _is_dead(room.name.removeprefix(_owner(target)).partition(".")[0])]
+    former = target.with_name(f".{target.name}.old")  # earlier versions had one place for all writers
+    for room in dead:
+        _put_back(room, target)
+    if former.exists() and not target.exists():
+        former.rename(target)
+    for leftover in (*dead, former, target.with_name(f".{target.name}.new")):
+        _remove(leftover)
+
+
+def _owner(target: Path) -> str:
+    """How the places of the writers on this machine begin; the number of the process follows."""
+    return f".{target.name}.{os.uname().nodename}-"
 
 
 def _swap(new: Path, target: Path) -> None:
@@ -146,6 +161,19 @@ def hash_tree(root: str | Path, pattern: str = "*.py") -> str:
         if path.is_file():
             digest.update(f"{path.relative_to(root).as_posix()}\0{hash_file(path)}\n".encode())
     return digest.hexdigest()
+
+
+def readable_size(count: float) -> str:
+    """Bytes as a reader wants them.
+
+    >>> readable_size(3 * 2**20), readable_size(10)
+    ('3.0 MiB', '10 B')
+    """
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.1f} {unit}" if unit != "B" else f"{count:.0f} B"
+        count /= 1024
+    return f"{count:.1f} GiB"
 
 
 def home() -> Path:

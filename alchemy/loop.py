@@ -177,7 +177,7 @@ def _end_epoch(run: Run) -> None:
         )
     run.rules.after_update(run)
     run.progress.window.clear()
-    run.ledger.flush(run.group)
+    run.ledger.flush()
     run.checkpoints.after_epoch(run.where)
 
 

@@ -213,7 +213,7 @@ class AlchemyModel(Registrable):
 
         What a module keeps beside its tensors (`get_extra_state`) goes to model.extra.safetensors.
         """
-        save_all(self._saved(), Path(path), self._save_extra)
+        save_all(self.saved_modules(), Path(path), self._save_extra)
 
     def _save_extra(self, module: nn.Module, folder: Path, name: str) -> None:
         left_out = ", ".join(write_extra(module, folder, name))
@@ -226,7 +226,7 @@ class AlchemyModel(Registrable):
 
         `strict=False` takes what fits by name.
         """
-        for name, module in self._saved().items():
+        for name, module in self.saved_modules().items():
             extra = read_extra(module, Path(path), name)
             load_weights(module, Path(path) / f"{name}.safetensors", strict, extra)
             if missing := extra_of(module).keys() - extra.keys():
@@ -235,5 +235,5 @@ class AlchemyModel(Registrable):
         if averaged.is_file():  # of what is trained; buffers and frozen weights are the model's
             load_partial(self.module, load_file(averaged))
 
-    def _saved(self) -> dict[str, nn.Module]:
+    def saved_modules(self) -> dict[str, nn.Module]:
         return {"model": self.module, **{name: loss for name, loss in self.losses().items() if loss.state_dict()}}

@@ -67,7 +67,7 @@ class Pace:
         run.log(values)
         if sched.num_updates >= self._flush_at:
             self._flush_at = sched.num_updates + FLUSH_UPDATES
-            run.ledger.flush(run.group)
+            run.ledger.flush()
         run.rules.after_log(run, values)
         self._begin(sched.num_updates)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import socket
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from alchemy.config.load import prepare_cfg
 from alchemy.config.tables import RUNNER_NAMES
@@ -14,10 +13,10 @@ from alchemy.errors import AlchemyError, Problem, Refused
 from alchemy.files import locked
 from alchemy.launch.device import alloc
 from alchemy.pipeline.tokenizers import tokenizer_of
-from alchemy.plugins.changes import changes, refuse
+from alchemy.plugins.changes import changes, refuse_changes
 from alchemy.plugins.files import config_hash
-from alchemy.records.folder import LOCK, SILENT_SECONDS, find, folders, read_info
-from alchemy.records.kept import use_own_tokenizers
+from alchemy.records.folder import LOCK, find, folders, read_info, refuse_running
+from alchemy.records.kept import config_of, use_own_tokenizers
 from alchemy.registry import plain
 from alchemy.result import RunResult
 from alchemy.runner import run
@@ -42,7 +41,7 @@ def resume(
     What differs from then is told; what would make it another run is refused unless `allow` names it.
     """
     folder = find(record)
-    document = _document(folder, overrides)
+    document = prepare_cfg(config_of(folder), overrides=overrides)
     if str(document.get("runner")).rpartition(".")[2] in NO_TRAINING:
         raise AlchemyError(f"{folder} is a test or a prediction: there is no training to go on with")
     with locked(folder / LOCK) as free:
@@ -50,7 +49,7 @@ def resume(
             raise AlchemyError(f"another process writes to {folder}", hint="wait for it, or end it with `alchemy stop`")
     found = changes(folder, document, alloc(device)[0], user_dir)
     _refuse_if_over(folder, changed=any(change.breaks or change.of_config for change in found))
-    refuse(found, allow)
+    refuse_changes(found, allow)
     told = [f"since the record was written: {change.name} {change.text}" for change in found]
     if not any(text.partition("=")[0].strip().endswith("tokenizer") for text in overrides):
         why = "in the config is gone, or another one by now: that of the record is used"
@@ -72,13 +71,6 @@ def resume(
     return result
 
 
-def _document(folder: Path, overrides: Sequence[str]) -> Document:
-    path = folder / "cfg.toml"
-    if not path.is_file():
-        raise AlchemyError(f"{folder} has no cfg.toml", hint="was it run with backup_cfg = false in FileLogger?")
-    return prepare_cfg(path, overrides=overrides)
-
-
 def _is_same(named: object, own: Path) -> bool:
     """Whether a config still names the tokenizer that a record has; one that is learnt is compared when it is."""
     if is_class(named):
@@ -91,12 +83,7 @@ def _is_same(named: object, own: Path) -> bool:
 
 def _refuse_if_over(folder: Path, *, changed: bool) -> None:
     info = read_info(folder)
-    if info["status"] == "running":
-        here = info["host"] == socket.gethostname()
-        where = "" if here else f" on {info['host']}"
-        silence = f"or wait, if it is gone: it counts as lost after {SILENT_SECONDS:g} s without a sign of life"
-        hint = "`alchemy stop` ends it" if here else f"end it there, {silence}"
-        raise AlchemyError(f"{folder} is still running{where}, as process {info['pid']}", hint=hint)
+    refuse_running(folder, info)
     if info["status"] == "finished" and not changed:
         hint = "to train longer: --set sched.epochs=N --allow sched.epochs"
         raise AlchemyError(f"{folder} has finished: there is nothing to go on with", hint=hint)
@@ -106,19 +93,10 @@ def unfinished(document: Document) -> Path | None:
     """The newest record of the same config, under its own log_dir, that has not come to its end; None without one."""
     roots = [str(plugin.get("log_dir")) for plugin in document.get("plugins") or [] if plugin.get("log_dir")]
     wanted = config_hash(document)
-    for folder in sorted((f for root in roots for f in folders(Path(root).expanduser())), key=_name, reverse=True):
-        info = _info(folder)
-        if info.get("cfg_hash") == wanted and info["status"] not in ("finished", "running"):
-            return folder
+    found = [folder for root in roots for folder in folders(Path(root).expanduser())]
+    for folder in sorted(found, key=lambda folder: folder.name, reverse=True):
+        with contextlib.suppress(AlchemyError):  # of another version, or damaged: not one to go on with
+            info = read_info(folder)
+            if info["cfg_hash"] == wanted and info["status"] not in ("finished", "running"):
+                return folder
     return None
-
-
-def _name(folder: Path) -> str:
-    return folder.name
-
-
-def _info(folder: Path) -> dict[str, Any]:
-    try:
-        return read_info(folder)
-    except AlchemyError:  # of another version, or damaged: not one to go on with
-        return {}

@@ -5,26 +5,27 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
 from loguru import logger
 from torch.utils.data import IterableDataset
 
+from alchemy.absent import Stateful
 from alchemy.checkpoint import Checkpoints
 from alchemy.checkpoint.files import write
 from alchemy.checkpoint.keeper import OWN
 from alchemy.checkpoint.links import Named
 from alchemy.checkpoint.manifest import Manifest
-from alchemy.checkpoint.parts import Collected, collect
+from alchemy.checkpoint.parts import Collected, collect_state
 from alchemy.context import Run
 from alchemy.data.chain import link_of, walk
 from alchemy.errors import AlchemyError, Refused
 from alchemy.files import hash_text, write_atomic
 from alchemy.model import AlchemyModel
 from alchemy.records.folder import now
-from alchemy.records.journal import NoJournal, count_lines
+from alchemy.records.journal import count_lines
 from alchemy.records.ledger import Ledger
 from alchemy.registry import construct
 from alchemy.seeds import Generators
@@ -44,7 +45,7 @@ def keep_state(run: Run) -> None:
     if folder is None:
         checkpoints.enabled = False
         return
-    run.ledger = Ledger(Path(folder) / "ledger.jsonl" if run.group.is_main else None)
+    run.ledger = Ledger(Path(folder) / "ledger.jsonl" if run.group.is_main else None, run.group)
     run.exits.callback(_close_ledger, run)
     checkpoints.parts, checkpoints.note = parts_of(run), run.record.note
     checkpoints.saver.before = _Journals(run).write_down
@@ -71,15 +72,15 @@ def _own_save(run: Run, has_states: bool) -> Callable[[Path], None] | None:
 def _close_ledger(run: Run) -> None:
     """What was seen last is written down, also by a run that fails; several processes may not be there any more."""
     if run.group.size == 1:
-        run.ledger.flush(run.group)
+        run.ledger.flush()
     run.ledger.close()
 
 
-def parts_of(run: Run) -> dict[str, Any]:
+def parts_of(run: Run) -> dict[str, Stateful]:
     """Everything that the next update depends on, by the names under which it is saved."""
-    parts = {
+    parts: dict[str, object] = {
         # first, since all processes take part in these: a part that fails after them leaves nobody waiting
-        "ledger": Seen(run),
+        "ledger": run.ledger,
         "metrics": run.metrics,
         "model": run.model,
         "optim": run.optim,
@@ -88,17 +89,17 @@ def parts_of(run: Run) -> dict[str, Any]:
         "updater": run.updater,
         "precision": run.precision,
         "rules": run.rules,
-        "data": Source(run),
-        "rows": Rows(run),
+        "data": _Source(run),
+        "rows": _Rows(run),
         "generators": Generators(),
         "run": run,
-        "settings": Settings(run),
-        "task": Several({f"{type(run.task).__name__}": run.task}),
-        "outputpipes": Several(_numbered(run.task.outputpipes)),
-        "evalpipes": Several(_numbered(run.task.evalpipes)),
-        "plugins": Several(_numbered(run.plugins or [])),
+        "settings": _Settings(run),
+        "task": _Several({f"{type(run.task).__name__}": run.task}),
+        "outputpipes": _Several(_numbered(run.task.outputpipes)),
+        "evalpipes": _Several(_numbered(run.task.evalpipes)),
+        "plugins": _Several(_numbered(run.plugins or [])),
     }
-    return {name: part for name, part in parts.items() if hasattr(part, "state_dict")}
+    return {name: part for name, part in parts.items() if isinstance(part, Stateful)}
 
 
 def _take_up(run: Run, checkpoints: Checkpoints) -> None:
@@ -124,10 +125,10 @@ class _Journals:
 
     def write_down(self, state: Collected) -> None:
         """Called ahead of a save, in its thread: a state must not know of rows that the disk does not have."""
-        series = getattr(self.run.record, "series", NoJournal())  # a run without a folder has none
-        for part, name, rows in (("rows", "metrics.jsonl", series), ("ledger", "ledger.jsonl", self.run.ledger)):
+        run = self.run
+        for part, name, rows in (("rows", "metrics.jsonl", run.record), ("ledger", "ledger.jsonl", run.ledger)):
             if not rows.sync() and part in state.json:
-                claimed, found = state.json[part]["lines"], _lines(Path(self.run.record_dir or "") / name)
+                claimed, found = state.json[part]["lines"], _lines(Path(run.record_dir or "") / name)
                 state.json[part]["lines"] = min(claimed, found)
                 self._tell(name, rows.error or "the disk does not answer", claimed, found)
 
@@ -148,7 +149,7 @@ def _lines(path: Path) -> int:
     return lines - cut
 
 
-class Rows:
+class _Rows:
     """How many lines of `metrics.jsonl` belong to the state, and what the next one has of the update before it."""
 
     def __init__(self, run: Run) -> None:
@@ -163,22 +164,7 @@ class Rows:
             self.run.optim.grad_norm = state["grad_norm"].to(self.run.device)
 
 
-class Seen:
-    """The ledger, with what all processes have seen."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-
-    def state_dict(self) -> dict[str, Any]:
-        self.run.ledger.flush(self.run.group)
-        state: dict[str, Any] = self.run.ledger.state_dict()
-        return state
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.run.ledger.load_state_dict(state)
-
-
-class Settings:
+class _Settings:
     """The config that a state belongs to: one that ended for a reason of its config may go on with another config."""
 
     def __init__(self, run: Run) -> None:
@@ -194,16 +180,16 @@ class Settings:
             self.run.stop_request.reason = self.run.rules.after_update(self.run) or None
 
 
-class Several:
+class _Several:
     """Parts of which some have a state; each is known by its place and its class."""
 
-    def __init__(self, parts: Mapping[str, Any]) -> None:
-        self.parts = {name: part for name, part in parts.items() if hasattr(part, "state_dict")}
+    def __init__(self, parts: Mapping[str, object]) -> None:
+        self.parts = {name: part for name, part in parts.items() if isinstance(part, Stateful)}
 
     def state_dict(self) -> dict[str, Any]:
         return {name: self._state_of(name, part) for name, part in self.parts.items()}
 
-    def _state_of(self, name: str, part: Any) -> Any:
+    def _state_of(self, name: str, part: Stateful) -> dict[str, Any]:
         try:
             return part.state_dict()
         except Exception as error:
@@ -220,7 +206,7 @@ class Several:
 
 
 # what is told of the training data, and the name by which another one is allowed
-KNOWN_BY = {
+_KNOWN_BY = {
     "samples": "data",
     "contents": "data",
     "stream": "data",
@@ -230,7 +216,7 @@ KNOWN_BY = {
 }
 
 
-class Source:
+class _Source:
     """What the order of the data depends on: a state that was saved with another one is refused, unless allowed."""
 
     def __init__(self, run: Run) -> None:
@@ -242,7 +228,7 @@ class Source:
         # data with an index has the same order for any number of workers, and global batches for any of processes
         dealt = not stream and (bool(kwargs.get("per_device")) or kwargs.get("batch_size") is None)
         return {
-            "samples": len(dataset) if not stream and hasattr(dataset, "__len__") else None,
+            "samples": len(dataset) if not stream and isinstance(dataset, Sized) else None,
             "stream": stream,
             "contents": [digest[:12] for pipe in walk(dataset) if isinstance(digest := link_of(pipe).digest, str)],
             "num_workers": kwargs.get("num_workers", 0) if stream else None,
@@ -254,7 +240,7 @@ class Source:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         today = self.state_dict()
         state = {"contents": [], **state}  # an older version does not know them
-        for key, name in KNOWN_BY.items():
+        for key, name in _KNOWN_BY.items():
             if state[key] != today[key] and name not in self.run.allowed:
                 what = "batches in an update" if key == "window" else f"{key} ="
                 raise Refused(
@@ -269,7 +255,7 @@ class Source:
             sched.cur_step += sched.cur_step_this_epoch + 1 - before
 
 
-def _numbered(parts: Any) -> dict[str, Any]:
+def _numbered(parts: Iterable[object]) -> dict[str, object]:
     return {f"{place}.{type(part).__name__}": part for place, part in enumerate(parts)}
 
 
@@ -287,7 +273,7 @@ def keep_bad_update(run: Run, reason: str) -> None:
     moved = run.updater.has_moved or late
     run.optim.zero_grad()
     run.updater.drop_window()
-    state = collect({**run.checkpoints.parts, OWN: run.checkpoints})  # all processes take part
+    state = collect_state({**run.checkpoints.parts, OWN: run.checkpoints})  # all processes take part
     if run.record_dir is None:
         return
     folder, update = Path(run.record_dir) / "bad", run.update + (not late)

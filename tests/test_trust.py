@@ -23,7 +23,7 @@ from alchemy.pipeline import EvalPipeline
 from alchemy.records.folder import read_info
 from alchemy.sched import AlchemyTrainScheduler
 from alchemy.update import NotFinite
-from alchemy.verify.ledger import check
+from alchemy.verify.ledger import verify_ledger
 from tests import toy
 from tests.logs import warned
 
@@ -91,7 +91,7 @@ def test_a_bad_update_never_becomes_a_state_to_go_on_from(tmp_path: Path, period
 
     again = resume(result.record_dir, device=[-1], overrides=["backward.nonfinite='skip'"], allow=["config"])
     assert again.exception is None, again.exception
-    assert check(again.record_dir).holds
+    assert verify_ledger(again.record_dir).holds
 
 
 def test_a_nan_loss_stops_half_precision_too(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_training_that_goes_on_longer_reads_the_rest_of_its_epoch(tmp_path: Pa
     assert result.reason == "6 updates are made"
     longer = resume(result.record_dir, device=[-1], overrides=["stop.any.0.updates=11"], allow=["config"])
     assert longer.reason == "11 updates are made"
-    report = check(longer.record_dir)
+    report = verify_ledger(longer.record_dir)
     assert report.holds and "epoch 2: 16 samples in 4 updates, each once" in str(report)
 
 
@@ -144,7 +144,7 @@ def test_a_schedule_that_forgets_super_still_has_updates(tmp_path: Path) -> None
     result = go(toy.config(tmp_path, sched=sched, checkpoint={"every": 2}))
     assert result.exception is None, result.exception
     assert [read_manifest(path).update for path in checkpoints(result.record_dir / "state")] == [8]
-    assert check(result.record_dir).holds
+    assert verify_ledger(result.record_dir).holds
 
 
 def test_weights_and_average_of_a_checkpoint_load_with_buffers(tmp_path: Path) -> None:

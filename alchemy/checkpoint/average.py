@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -12,38 +12,34 @@ from alchemy.checkpoint.files import TENSORS, TensorFile
 from alchemy.errors import AlchemyError
 
 # what lies beside the weights in a checkpoint
-OTHERS = ("optim", "ema", "parts")
+_OTHERS = ("optim", "ema", "parts")
 
 
-def weight_files(folder: Path) -> list[str]:
+def _weight_files(folder: Path) -> list[str]:
     """The files of a folder that `AlchemyModel.load` reads: the model's, and one for each loss that has weights."""
-    names = sorted(path.name for path in folder.glob(f"*{TENSORS}") if path.stem not in OTHERS)
+    names = sorted(path.name for path in folder.glob(f"*{TENSORS}") if path.stem not in _OTHERS)
     if not names:
         hint = "name folders that a run or AlchemyModel.save wrote"
         raise AlchemyError(f"{folder} holds no weights: there is no model{TENSORS} in it", hint=hint)
     return names
 
 
-def mean(folders: Sequence[Path], tick: Callable[[str], None] = lambda name: None) -> dict[str, dict[str, Tensor]]:
+def mean_weights(folders: Sequence[Path]) -> dict[str, dict[str, Tensor]]:
     """The mean of the weights, added up in float64; whole numbers and flags are those of the last folder.
 
-    One tensor of each folder is in memory at a time. `tick(name)` is called before each tensor.
+    One tensor of each folder is in memory at a time.
     """
-    files = weight_files(folders[-1])
+    files = _weight_files(folders[-1])
     for folder in folders:
-        _same(weight_files(folder), files, folder, folders[-1], "files")
-    return {file: _mean_file([folder / file for folder in folders], tick) for file in files}
+        _same(_weight_files(folder), files, folder, folders[-1], "files")
+    return {file: _mean_file([folder / file for folder in folders]) for file in files}
 
 
-def _mean_file(paths: Sequence[Path], tick: Callable[[str], None]) -> dict[str, Tensor]:
+def _mean_file(paths: Sequence[Path]) -> dict[str, Tensor]:
     opened = [TensorFile(path) for path in paths]
     for path, file in zip(paths, opened, strict=True):
         _same(file.names, opened[-1].names, path, paths[-1], "tensors")
-    means = {}
-    for name in opened[-1].names:
-        tick(name)
-        means[name] = _mean_tensor([file[name] for file in opened], name, paths)
-    return means
+    return {name: _mean_tensor([file[name] for file in opened], name, paths) for name in opened[-1].names}
 
 
 def _mean_tensor(tensors: Sequence[Tensor], name: str, paths: Sequence[Path]) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from alchemy.checkpoint.files import TENSORS, TensorFile
 from alchemy.checkpoint.parts import MODEL, STATE
-from alchemy.checkpoint.tree import join, split
+from alchemy.checkpoint.tree import join_state, split_state
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
 
@@ -30,7 +30,7 @@ def write_extra(module: nn.Module, folder: Path, name: str) -> list[str]:
     if not extra:
         _file(folder, name).unlink(missing_ok=True)  # of another module
         return []
-    taken = split(extra)
+    taken = split_state(extra)
     tensors = {key: tensor.cpu().contiguous().clone() for key, tensor in taken.tensors.items()}
     write_atomic(_file(folder, name), save(tensors, {KEY: json.dumps(taken.json, allow_nan=False)}))
     return taken.left_out
@@ -59,7 +59,7 @@ def _read(file: Path) -> dict[str, Any]:
         with safe_open(file, framework="pt") as opened:
             content = json.loads(opened.metadata()[KEY])
         tensors = TensorFile(file)
-        extra: dict[str, Any] = join(content, {key: tensors[key] for key in tensors.names})
+        extra: dict[str, Any] = join_state(content, {key: tensors[key] for key in tensors.names})
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise AlchemyError(f"{str(file)!r} cannot be read: {error!r}") from error
     return extra
@@ -82,6 +82,6 @@ def _of_checkpoint(folder: Path, name: str, wanted: dict[str, Any]) -> dict[str,
     try:
         saved = json.loads((folder / STATE).read_text("utf-8"))["parts"][MODEL]
         tensors = _References(folder)
-        return {key: join(saved[prefix + key], tensors) for key in wanted if prefix + key in saved}
+        return {key: join_state(saved[prefix + key], tensors) for key in wanted if prefix + key in saved}
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise AlchemyError(f"{str(folder / STATE)!r} cannot be read: {error!r}") from error

@@ -92,7 +92,7 @@ def _fill(file: BinaryIO, chunks: Iterator[bytes | memoryview], disk: Disk) -> F
     return File(size, digest.hexdigest())
 
 
-def json_bytes(content: Any) -> bytes:
+def json_bytes(content: object) -> bytes:
     return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from alchemy.checkpoint.parts import MODEL, STATE, collect
+from alchemy.checkpoint.parts import MODEL, STATE, collect_state
 from alchemy.checkpoint.tree import DTYPES
 from alchemy.errors import AlchemyError, did_you_mean
 
@@ -20,7 +20,7 @@ USUAL = ("state_dict", "model_state_dict", "model", "net", "network", "module", 
 WRAPPERS = ("module.", "_orig_mod.")  # DataParallel and DDP, torch.compile
 
 
-class Foreign(NamedTuple):
+class _Foreign(NamedTuple):
     """Weights by their names, where in the file they were, and the plain values that stood beside them."""
 
     weights: dict[str, Tensor]
@@ -28,7 +28,7 @@ class Foreign(NamedTuple):
     beside: dict[str, Any]
 
 
-def load_foreign(path: Path, *, allow_pickle: bool = False, key: str = "") -> Foreign:
+def load_foreign(path: Path, *, allow_pickle: bool = False, key: str = "") -> _Foreign:
     """Reads the weights; a file that holds Python objects only with `allow_pickle`, since reading it runs code."""
     content = _load(path, allow_pickle)
     found, key = _find(content, key, path)
@@ -39,7 +39,7 @@ def load_foreign(path: Path, *, allow_pickle: bool = False, key: str = "") -> Fo
         raise AlchemyError(f"{path} has tensors that safetensors cannot hold: {', '.join(odd[:5])}")
     beside = content if isinstance(content, Mapping) and key else {}
     plain = {str(name): value for name, value in beside.items() if isinstance(value, int | float | str)}
-    return Foreign(_unwrapped(weights), key, plain)
+    return _Foreign(_unwrapped(weights), key, plain)
 
 
 def _load(path: Path, allow_pickle: bool) -> Any:
@@ -72,20 +72,20 @@ def _is_saved(path: Path) -> bool:
         return file.read(1) == b"\x80" or zipfile.is_zipfile(path)
 
 
-def _find(content: Any, key: str, path: Path) -> tuple[Any, str]:
+def _find(content: object, key: str, path: Path) -> tuple[Any, str]:
     """The weights inside what was read, and their key: the one that is asked for, else where they usually are."""
+    if not key and _is_weights(content):
+        return content, ""
+    if not isinstance(content, Mapping):
+        raise AlchemyError(f"{path} holds no weights but {type(content).__name__}")
     if key:
-        keys = [str(name) for name in content] if isinstance(content, Mapping) else []
+        keys = [str(name) for name in content]
         if key not in keys:
             hint = did_you_mean(key, keys) or f"it has {', '.join(keys[:20]) or 'no keys'}"
             raise AlchemyError(f"{path} has no key {key!r}", hint=hint)
         if not _is_weights(content[key]):
             raise AlchemyError(f"{key!r} in {path} holds no weights but {type(content[key]).__name__}")
         return content[key], key
-    if _is_weights(content):
-        return content, ""
-    if not isinstance(content, Mapping):
-        raise AlchemyError(f"{path} holds no weights but {type(content).__name__}")
     fitting = [str(name) for name, value in content.items() if _is_weights(value)]
     chosen = next((name for name in USUAL if name in fitting), fitting[0] if len(fitting) == 1 else "")
     if not chosen:
@@ -94,7 +94,7 @@ def _find(content: Any, key: str, path: Path) -> tuple[Any, str]:
     return content[chosen], chosen
 
 
-def _is_weights(value: Any) -> bool:
+def _is_weights(value: object) -> bool:
     if isinstance(value, nn.Module):
         return True
     return isinstance(value, Mapping) and any(isinstance(item, Tensor) for item in value.values())
@@ -116,11 +116,17 @@ class _Weights:
     """Weights in the place of a model."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
-        self.state_dict = lambda: weights
+        self.weights = weights
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        return self.weights
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self.weights = state
 
 
 def as_files(weights: Mapping[str, Tensor]) -> dict[str, Any]:
     """The files that `AlchemyModel.load` reads: each tied tensor once."""
-    files = collect({MODEL: _Weights(weights)}).files()
+    files = collect_state({MODEL: _Weights(weights)}).files()
     del files[STATE]
     return files

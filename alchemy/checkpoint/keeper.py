@@ -30,7 +30,7 @@ from alchemy.checkpoint.manifest import (
     verify,
 )
 from alchemy.checkpoint.monitor import Monitor
-from alchemy.checkpoint.parts import WEIGHT_PARTS, Collected, collect, restore
+from alchemy.checkpoint.parts import WEIGHT_PARTS, Collected, collect_state, restore
 from alchemy.checkpoint.policy import Every, Score, Watch
 from alchemy.checkpoint.saver import Saver
 from alchemy.constraints import NonNegativeInt, PositiveInt
@@ -76,7 +76,6 @@ class Checkpoints(Registrable):
         self.note: Callable[..., None] = lambda **fields: None
         self.saver = Saver(asynchronous=asynchronous)
         self.every = Every(every)
-        self._collecting_failed = 0
         self._events = 0  # calls of the loop so far; nothing has changed while it stays the same
         self._saved: tuple[str, int] | None = None  # the last whole one, and the events until then
         self._lost: set[str] = set()  # names that could not be written; filled by the saver's thread
@@ -94,7 +93,7 @@ class Checkpoints(Registrable):
     @property
     def failed(self) -> int:
         """How many checkpoints could not be written."""
-        return self.saver.failed + self._collecting_failed
+        return self.saver.failed
 
     @property
     def cost(self) -> Mapping[str, float]:
@@ -247,9 +246,9 @@ class Checkpoints(Registrable):
     def _collect(self, name: str, kind: str) -> Collected | None:
         """The state of the parts; a part that fails to give its own is logged as any other failure."""
         try:
-            state = collect({**self.parts, OWN: self}, only=WEIGHT_PARTS if kind == WEIGHTS else ())
+            state = collect_state({**self.parts, OWN: self}, only=WEIGHT_PARTS if kind == WEIGHTS else ())
         except Exception as error:
-            self._collecting_failed += 1
+            self.saver.failed += 1
             self._fail(name, f"{type(error).__name__}: {error}")
             return None
         if state.left_out:

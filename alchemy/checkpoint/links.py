@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -12,7 +11,7 @@ from pathlib import Path
 from alchemy.checkpoint.manifest import MANIFEST, TEMPORARY, checkpoints
 from alchemy.checkpoint.monitor import Monitor
 from alchemy.checkpoint.policy import Score
-from alchemy.files import replace_folder, write_atomic
+from alchemy.files import is_same, replace_folder, write_atomic
 
 
 class Named:
@@ -28,28 +27,16 @@ class Named:
         """Lets `fill(path)` write the folder; it is complete before it takes the place of the old one."""
         self.folder.mkdir(parents=True, exist_ok=True)
         replace_folder(self.folder / name, fill)
-        where = score.where._asdict()
-        info = {"metric": monitor.score, "value": score.value, "split": monitor.split, **where, "scores": score.numbers}
+        at = {"update": score.where.update, "epoch": score.where.epoch, "step": score.where.step}
+        info = {"metric": monitor.score, "value": score.value, "split": monitor.split, **at, "scores": score.numbers}
         write_atomic(self.record / f"{name}_info.json", json.dumps(info, indent=1) + "\n")
 
 
 def link(folder: Path, name: str) -> None:
-    """Makes `name`, beside `folder`, the same checkpoint: the same files, which take no room twice.
-
-    A kill between the two renames leaves `.NAME.old`, which `clear_leftovers` puts back.
-    """
-    target, old = folder.with_name(name), folder.with_name(f".{name}.old")
-    if is_same(folder, target):
-        return
-    new = folder.with_name(f"{TEMPORARY}{os.getpid()}-{name}")
-    try:
-        link_files(folder, new)
-        with contextlib.suppress(FileNotFoundError):  # the first one
-            target.rename(old)
-        new.rename(target)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
+    """Makes `name`, beside `folder`, the same checkpoint: the same files, which take no room twice."""
+    target = folder.with_name(name)
+    if not links_to(folder, target):
+        replace_folder(target, lambda new: link_files(folder, new))
 
 
 def remove_others(state_dir: Path, wanted: Collection[str]) -> list[str]:
@@ -62,11 +49,9 @@ def remove_others(state_dir: Path, wanted: Collection[str]) -> list[str]:
     return [folder.name for folder in unwanted]
 
 
-def is_same(folder: Path, target: Path) -> bool:
-    try:
-        return os.path.samefile(folder / MANIFEST, target / MANIFEST)
-    except FileNotFoundError:
-        return False
+def links_to(folder: Path, target: Path) -> bool:
+    """Whether a folder holds the links to a checkpoint."""
+    return is_same(folder / MANIFEST, target / MANIFEST)
 
 
 def link_files(folder: Path, new: Path) -> None:

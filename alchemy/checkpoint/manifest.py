@@ -6,12 +6,11 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from alchemy.files import hash_file, hash_text
+from alchemy.files import hash_file, hash_text, recover_folder
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -56,12 +55,12 @@ class Manifest:
 
     def text(self) -> str:
         """As it is written: with the hash of all else in it, so that a changed letter is seen."""
-        files = {name: file._asdict() for name, file in sorted(self.files.items())}
+        files = {name: {"bytes": file.bytes, "sha256": file.sha256} for name, file in sorted(self.files.items())}
         content = {"format": self.format} | vars(self) | {"files": files}
         return json.dumps({**content, "check": _check(content)}, indent=1) + "\n"
 
 
-def parse(text: str) -> Manifest:
+def _parse(text: str) -> Manifest:
     """The manifest that `text` is; a ValueError that says why it is none."""
     content = json.loads(text)
     if not isinstance(content, dict):
@@ -80,23 +79,18 @@ def parse(text: str) -> Manifest:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a checkpoint; a ValueError says in one sentence why there is none."""
     try:
-        return parse((folder / MANIFEST).read_text("utf-8"))
+        return _parse((folder / MANIFEST).read_text("utf-8"))
     except FileNotFoundError:
         raise ValueError(f"it has no {MANIFEST}") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{MANIFEST} cannot be trusted: {error}") from error
 
 
-def verify(folder: str | Path, *, contents: bool = True, tick: Callable[[str], None] = lambda name: None) -> str:
-    """Why a checkpoint is not valid, in one sentence; nothing when it is. Without `contents` only sizes are looked at.
-
-    `tick(name)` is called before each file is read.
-    """
+def verify(folder: str | Path, *, contents: bool = True) -> str:
+    """Why a checkpoint is not valid, in one sentence, or nothing. Without `contents` only sizes are looked at."""
     folder = Path(folder)
     try:
-        manifest = read_manifest(folder)
-        for name, stated in manifest.files.items():
-            tick(name)
+        for name, stated in read_manifest(folder).files.items():
             size = (folder / name).stat().st_size
             if size != stated.bytes:
                 return f"{name} has {size:,} bytes, its manifest says {stated.bytes:,}"
@@ -117,7 +111,7 @@ def checkpoints(state_dir: str | Path) -> list[Path]:
         found = [path for path in Path(state_dir).iterdir() if FOLDER.fullmatch(path.name)]
     except OSError:  # there are none, or none that can be seen
         return []
-    return sorted(found, key=lambda path: _age(path.name))
+    return sorted(found, key=age)
 
 
 def newest_valid(state_dir: str | Path, kind: str = WHOLE) -> tuple[Path | None, list[str]]:
@@ -138,7 +132,7 @@ def newest_valid(state_dir: str | Path, kind: str = WHOLE) -> tuple[Path | None,
 
 def free_name(state_dir: Path, update: int) -> str:
     """`u<update>`, or `u<update>-<n>` when that is taken: nothing is ever overwritten."""
-    ages = [_age(path.name) for path in checkpoints(state_dir)]
+    ages = [age(path) for path in checkpoints(state_dir)]
     count = max((n for own, n in ages if own == update), default=0) + 1
     return f"u{update}" if count == 1 else f"u{update}-{count}"
 
@@ -146,18 +140,17 @@ def free_name(state_dir: Path, update: int) -> str:
 def clear_leftovers(state_dir: Path) -> list[str]:
     """Removes what a killed save left behind, and only that; puts a link back that was being swapped."""
     for link in LINKS:
-        old = state_dir / f".{link}.old"
-        if old.is_dir() and not (state_dir / link).exists():
-            with contextlib.suppress(OSError):  # whoever cannot write here will hear of it when saving
-                old.rename(state_dir / link)
-    leftovers = sorted([*state_dir.glob(f"{TEMPORARY}*"), *state_dir.glob(".*.old")])
+        with contextlib.suppress(OSError):  # whoever cannot write here will hear of it when saving
+            recover_folder(state_dir / link, alone=True)
+    leftovers = sorted(state_dir.glob(f"{TEMPORARY}*"))
     for folder in leftovers:
         shutil.rmtree(folder, ignore_errors=True)
     return [folder.name for folder in leftovers]
 
 
-def _age(name: str) -> tuple[int, int]:
-    match = FOLDER.fullmatch(name)
+def age(folder: Path) -> tuple[int, int]:
+    """The update of a checkpoint by its name, and which one of that update it is."""
+    match = FOLDER.fullmatch(folder.name)
     assert match is not None
     return int(match[1]), int(match[2] or 1)
 

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from safetensors.torch import _remove_duplicate_names
-from torch import Tensor
+from torch import Tensor, nn
 
+from alchemy.absent import Stateful
 from alchemy.checkpoint.files import TENSORS
-from alchemy.checkpoint.tree import Name, dotted, join, split
+from alchemy.checkpoint.tree import Name, dotted_name, join_state, split_state
 from alchemy.errors import AlchemyError, Refused
 
 STATE = "state.json"
 VERSION = 3  # of what the parts save; 1: the backward handler had the state of the updater; 2: other seeds of steps
 MODEL, OPTIM, AVERAGE = "model", "optim", "average"
 WEIGHT_PARTS = (MODEL, AVERAGE)
+
+
+@runtime_checkable
+class _ManyFiles(Protocol):
+    """A model whose weights go to several files, by their names."""
+
+    def saved_modules(self) -> Mapping[str, nn.Module]: ...
 
 
 @dataclass
@@ -39,14 +47,14 @@ class Collected:
         return files
 
 
-def collect(parts: Mapping[str, Any], only: Collection[str] = ()) -> Collected:
+def collect_state(parts: Mapping[str, object], only: Collection[str] = ()) -> Collected:
     """Asks every part for its state, or those that `only` names; the tensors are still those of the parts."""
     collected = Collected()
     for part_name, part in parts.items():
-        if hasattr(part, "state_dict") and (not only or part_name in only):
+        if isinstance(part, Stateful) and (not only or part_name in only):
             try:
                 state = part.state_dict()
-                taken = split(state, _naming(part_name, part, state))
+                taken = split_state(state, _naming(part_name, part, state))
             except Exception as error:
                 raise AlchemyError(f"the part {part_name!r} cannot give its state: {error!r}") from error
             collected.json[part_name] = taken.json
@@ -57,7 +65,7 @@ def collect(parts: Mapping[str, Any], only: Collection[str] = ()) -> Collected:
     return collected
 
 
-def restore(parts: Mapping[str, Any], files: Mapping[str, Any], where: str) -> None:
+def restore(parts: Mapping[str, object], files: Mapping[str, Any], where: str) -> None:
     """Hands every part the state that a checkpoint has of it; each must be there, and no other."""
     version = files[STATE].get("version", 1)
     if version != VERSION:
@@ -65,25 +73,22 @@ def restore(parts: Mapping[str, Any], files: Mapping[str, Any], where: str) -> N
         hint = "resume it with the alchemy that wrote it, or take its weights into a new run with [model] model_path"
         raise Refused(text, hint=hint)
     saved = files[STATE]["parts"]
-    wanted = {name for name, part in parts.items() if hasattr(part, "state_dict")}
-    for names, text in ((wanted - set(saved), "has no state of"), (set(saved) - wanted, "has the state of")):
-        if names:
-            listed = ", ".join(map(repr, sorted(names)))
-            missing = "" if text == "has no state of" else ", which this run does not have"
-            hint = "go on with the config that wrote it, or take only its weights with [model] model_path"
-            raise AlchemyError(f"{where} {text} {listed}{missing}", hint=hint)
+    wanted = {name: part for name, part in parts.items() if isinstance(part, Stateful)}
+    missing, unknown = sorted(wanted.keys() - saved.keys()), sorted(saved.keys() - wanted.keys())
+    if missing or unknown:
+        listed = ", ".join(map(repr, missing or unknown))
+        text = f"has no state of {listed}" if missing else f"has the state of {listed}, which this run does not have"
+        hint = "go on with the config that wrote it, or take only its weights with [model] model_path"
+        raise AlchemyError(f"{where} {text}", hint=hint)
     tensors = by_reference(files)
-    for name in (name for name in parts if name in saved):
-        _load(parts[name], join(saved[name], tensors), f"{where}: the part {name!r}")
-
-
-def _load(part: Any, state: Any, what: str) -> None:
-    try:
-        part.load_state_dict(state)
-    except AlchemyError:
-        raise
-    except Exception as error:
-        raise AlchemyError(f"{what} cannot take its saved state: {type(error).__name__}: {error}") from error
+    for name, part in wanted.items():
+        try:
+            part.load_state_dict(join_state(saved[name], tensors))
+        except AlchemyError:
+            raise
+        except Exception as error:
+            text = f"{where}: the part {name!r} cannot take its saved state: {type(error).__name__}: {error}"
+            raise AlchemyError(text) from error
 
 
 def by_reference(files: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -96,24 +101,23 @@ def by_reference(files: Mapping[str, Any]) -> dict[str, Tensor]:
     }
 
 
-def _losses(model: Any) -> set[str]:
+def _losses(model: object) -> set[str]:
     """The losses that have weights."""
-    saved = getattr(model, "_saved", dict)
-    return set(saved()) - {MODEL}
+    return set(model.saved_modules()) - {MODEL} if isinstance(model, _ManyFiles) else set()
 
 
-def _naming(name: str, part: Any, state: Any) -> Name:
+def _naming(name: str, part: object, state: Mapping[str, object]) -> Name:
     """How the tensors of a part are called."""
     if name == MODEL:
         return _model_naming(state, _losses(part))
     if name == OPTIM:
-        return lambda path: f"optim/{dotted(path)}"
+        return lambda path: f"optim/{dotted_name(path)}"
     if name == AVERAGE:  # {"weights": {..}}: inside, the names are those of the model
-        return lambda path: f"ema/{dotted(path[1:] or path)}"
-    return lambda path: f"parts/{name}.{dotted(path)}"
+        return lambda path: f"ema/{dotted_name(path[1:] or path)}"
+    return lambda path: f"parts/{name}.{dotted_name(path)}"
 
 
-def _model_naming(state: Mapping[str, Any], losses: Collection[str]) -> Name:
+def _model_naming(state: Mapping[str, object], losses: Collection[str]) -> Name:
     """Names for `AlchemyModel.load`: the model in one file, each loss in its own, and no overlapping tensors in either.
 
     What a loader of weights does not expect goes to the parts: what a module keeps beside its tensors, and names that
@@ -127,7 +131,7 @@ def _model_naming(state: Mapping[str, Any], losses: Collection[str]) -> Name:
 
     def name(path: tuple[str, ...]) -> str:
         if len(path) > 1 or path[0] in windows:
-            return f"parts/{MODEL}.{dotted(path)}"
+            return f"parts/{MODEL}.{dotted_name(path)}"
         return "/".join(_stem(path[0], losses))
 
     return name

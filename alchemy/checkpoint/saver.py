@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from loguru import logger
@@ -17,6 +16,8 @@ from alchemy.checkpoint.manifest import Manifest
 from alchemy.checkpoint.parts import Collected
 
 LONG_WAIT = 1.0  # seconds
+
+Done = Callable[[Path, str], None]  # called with the folder, and why it could not be written
 
 
 class Buffers:
@@ -79,7 +80,7 @@ class Saver:
         target: Path,
         state: Collected,
         manifest: Manifest,
-        done: Callable[[Path, str], None] = lambda path, error: None,
+        done: Done = lambda path, error: None,
         *,
         now: bool = False,
     ) -> None:
@@ -93,7 +94,7 @@ class Saver:
             self._write(target, state, manifest, done)
         self.seconds += time.perf_counter() - begin
 
-    def _begin(self, target: Path, state: Collected, manifest: Manifest, done: Callable[[Path, str], None]) -> bool:
+    def _begin(self, target: Path, state: Collected, manifest: Manifest, done: Done) -> bool:
         """Copies the state and hands it to a thread; False where there is no memory for the copy, or no thread."""
         try:
             state.tensors = self._buffers.copy(state.tensors)
@@ -110,8 +111,8 @@ class Saver:
         self._thread = thread
         return True
 
-    def _beside(self, *arguments: Any) -> None:
-        self._write(*arguments)
+    def _beside(self, target: Path, state: Collected, manifest: Manifest, done: Done) -> None:
+        self._write(target, state, manifest, done)
         self.writing += time.thread_time()  # the thread is there for this save alone
 
     def wait(self) -> None:
@@ -131,7 +132,7 @@ class Saver:
         if waited > LONG_WAIT:
             logger.info("training waited {:.1f} s for the checkpoint before this one: save less often", waited)
 
-    def _write(self, target: Path, state: Collected, manifest: Manifest, done: Callable[[Path, str], None]) -> None:
+    def _write(self, target: Path, state: Collected, manifest: Manifest, done: Done) -> None:
         reason = ""
         try:
             self._buffers.ready()

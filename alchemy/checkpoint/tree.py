@@ -38,7 +38,7 @@ JSON_INT = 2**53  # above it other readers of JSON, and Python beyond 4,300 digi
 Name = Callable[[tuple[str, ...]], str]
 
 
-def dotted(path: tuple[str, ...]) -> str:
+def dotted_name(path: tuple[str, ...]) -> str:
     return ".".join(path)
 
 
@@ -51,13 +51,13 @@ class Split:
     left_out: list[str] = field(default_factory=list)
 
 
-def split(state: Any, name: Name = dotted) -> Split:
+def split_state(state: object, name: Name = dotted_name) -> Split:
     """Takes a state apart; `name` turns the path of a tensor into the name that it is stored under.
 
-    >>> taken = split({"step": 3, "betas": (0.9, 0.99), "exp_avg": torch.zeros(2)})
+    >>> taken = split_state({"step": 3, "betas": (0.9, 0.99), "exp_avg": torch.zeros(2)})
     >>> taken.json
     {'step': 3, 'betas': {'$tuple': [0.9, 0.99]}, 'exp_avg': {'$tensor': 'exp_avg'}}
-    >>> join(taken.json, taken.tensors)["betas"]
+    >>> join_state(taken.json, taken.tensors)["betas"]
     (0.9, 0.99)
     """
     taken = Split()
@@ -70,7 +70,7 @@ class _Splitter:
         self.taken, self.name = taken, name
         self.seen: dict[tuple[Any, ...], str] = {}  # one name for each storage: tied weights are written once
 
-    def value(self, value: Any, path: tuple[str, ...]) -> Any:
+    def value(self, value: object, path: tuple[str, ...]) -> Any:
         if value is None or isinstance(value, bool | str):
             return value
         if isinstance(value, Tensor):
@@ -87,7 +87,7 @@ class _Splitter:
         if isinstance(value, list | tuple):
             items = [self.value(item, (*path, str(i))) for i, item in enumerate(value)]
             return items if isinstance(value, list) else {"$tuple": items}
-        self.taken.left_out.append(f"{dotted(path) or 'the state'} ({type(value).__name__})")
+        self.taken.left_out.append(f"{dotted_name(path) or 'the state'} ({type(value).__name__})")
         return None
 
     def _mapping(self, value: Mapping[Any, Any], path: tuple[str, ...]) -> Any:
@@ -103,7 +103,7 @@ class _Splitter:
 
     def _tensor(self, tensor: Tensor, path: tuple[str, ...]) -> Any:
         if tensor.layout is not torch.strided or tensor.is_meta or tensor.dtype not in DTYPES:
-            self.taken.left_out.append(f"{dotted(path)} ({tensor.dtype}, {tensor.layout}, {tensor.device})")
+            self.taken.left_out.append(f"{dotted_name(path)} ({tensor.dtype}, {tensor.layout}, {tensor.device})")
             return None
         tensor = tensor.detach()
         flags = (tensor.is_conj(), tensor.is_neg())  # views that look the same in memory
@@ -122,23 +122,23 @@ class _Splitter:
         return free
 
 
-def join(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Puts together what `split` took apart; a tensor with two names is one tensor again."""
+def join_state(value: object, tensors: Mapping[str, Tensor]) -> Any:
+    """Puts together what `split_state` took apart; a tensor with two names is one tensor again."""
     if isinstance(value, list):
-        return [join(item, tensors) for item in value]
+        return [join_state(item, tensors) for item in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1:
         ((mark, inner),) = value.items()
         if mark in DECODE:
             return DECODE[mark](inner, tensors)
-    return {key: join(item, tensors) for key, item in value.items()}
+    return {key: join_state(item, tensors) for key, item in value.items()}
 
 
 DECODE: dict[str, Callable[[Any, Mapping[str, Tensor]], Any]] = {
     "$tensor": lambda name, tensors: tensors[name],
-    "$tuple": lambda items, tensors: tuple(join(item, tensors) for item in items),
-    "$dict": lambda rows, tensors: {join(key, tensors): join(item, tensors) for key, item in rows},
+    "$tuple": lambda items, tensors: tuple(join_state(item, tensors) for item in items),
+    "$dict": lambda rows, tensors: {join_state(key, tensors): join_state(item, tensors) for key, item in rows},
     "$int": lambda text, _: int(text, 16),
     "$float": lambda text, _: float(text),
     "$bytes": lambda text, _: base64.b64decode(text),

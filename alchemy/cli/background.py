@@ -19,7 +19,7 @@ from alchemy.files import home, write_atomic
 from alchemy.records.folder import is_alive, process_start
 
 
-def launch(words: Sequence[str], *, folder: Path | None = None) -> dict[str, Any]:
+def launch_detached(words: Sequence[str], *, folder: Path | None = None) -> dict[str, Any]:
     """Starts `alchemy WORDS` in a session of its own, so that no closing terminal can reach it."""
     folder = folder or home() / "background"
     name = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S.%f")
@@ -50,7 +50,7 @@ def launch(words: Sequence[str], *, folder: Path | None = None) -> dict[str, Any
     return info
 
 
-def stop(pid: int) -> dict[str, Any]:
+def stop_detached(pid: int) -> dict[str, Any]:
     """Asks a background run of this project to end; any other process is left alone."""
     for path in sorted((home() / "background").glob("*.json"), reverse=True):
         info = json.loads(path.read_text("utf-8"))

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from alchemy.checkpoint.links import links_to
+from alchemy.checkpoint.manifest import (
+    LINKS,
+    MANIFEST,
+    WEIGHTS,
+    Manifest,
+    Where,
+    checkpoints,
+    read_manifest,
+    verify,
+)
 from alchemy.cli.options import Command, Parser, add_user_dir, print_json, record_name, table
 from alchemy.errors import AlchemyError
+from alchemy.files import readable_size
+from alchemy.records.folder import find, newest, now
 
 if TYPE_CHECKING:
-    from alchemy.checkpoint.manifest import Manifest
+    from torch import Tensor
 
 EXAMPLES = """examples:
   alchemy checkpoint ls latest
@@ -70,53 +82,37 @@ def _main(args: argparse.Namespace) -> int:
 # -- finding them
 def _state(name: str) -> Path:
     """The folder of checkpoints that a record has."""
-    from alchemy.checkpoint.manifest import checkpoints
-    from alchemy.records import find
-
     path = Path(name)
     if checkpoints(path):
         return path
-    record = _latest() if name == "latest" else path if (path / "state").is_dir() else find(name)
+    # tests and predictions leave records too, but no state
+    record = newest(having="state") if name == "latest" else path if (path / "state").is_dir() else find(name)
     if not checkpoints(record / "state"):
         hint = "was it made with [checkpoint] enabled = false, or did it end before its first save?"
         raise AlchemyError(f"{record} has no checkpoints", hint=hint)
     return record / "state"
 
 
-def _latest() -> Path:
-    """The newest record that has checkpoints: tests and predictions leave records too, but no state."""
-    from alchemy.checkpoint.manifest import checkpoints
-    from alchemy.records.folder import folders
-
-    found = [folder for folder in folders(Path(".")) if checkpoints(folder / "state")]
-    if not found:
-        raise AlchemyError("there is no record with checkpoints below .")
-    return max(found, key=lambda folder: folder.name)
+def _is_checkpoint(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file()
 
 
-def _is_checkpoint(name: str) -> bool:
-    from alchemy.checkpoint.manifest import MANIFEST
-
-    return (Path(name) / MANIFEST).is_file()
-
-
-def _read(folder: Path) -> tuple[Manifest | None, str]:
-    """The manifest, and in one sentence what is wrong as far as sizes tell."""
-    from alchemy.checkpoint.manifest import read_manifest, verify
-
-    reason = verify(folder, contents=False)
+def _manifest(folder: Path) -> Manifest | None:
     try:
-        return read_manifest(folder), reason
+        return read_manifest(folder)
     except ValueError:
-        return None, reason
+        return None
+
+
+def _refuse_broken(folder: Path) -> None:
+    reason = verify(folder)
+    if reason:
+        raise AlchemyError(f"{folder} is broken: {reason}")
 
 
 # -- ls
 def _ls(args: argparse.Namespace) -> int:
-    from alchemy.checkpoint.manifest import checkpoints
-
-    state = _state(args.record)
-    rows = [_row(folder) for folder in checkpoints(state)]
+    rows = [_row(folder) for folder in checkpoints(_state(args.record))]
     if args.json:
         print_json(rows)
         return 0
@@ -129,19 +125,14 @@ def _ls(args: argparse.Namespace) -> int:
 
 
 def _row(folder: Path) -> dict[str, Any]:
-    manifest, broken = _read(folder)
-    row: dict[str, Any] = {"name": folder.name, "path": str(folder), "broken": broken, "links": _links(folder)}
+    """What is known of a checkpoint without reading its contents."""
+    links = [name for name in LINKS if links_to(folder, folder.with_name(name))]
+    row = {"name": folder.name, "path": str(folder), "broken": verify(folder, contents=False), "links": links}
+    manifest = _manifest(folder)
     if manifest is not None:
         keys = ("update", "epoch", "step", "time", "kind", "why", "metric", "value")
-        row |= {key: getattr(manifest, key) for key in keys} | {"bytes": manifest.bytes}
+        row |= {key: vars(manifest)[key] for key in keys} | {"bytes": manifest.bytes}
     return row
-
-
-def _links(folder: Path) -> list[str]:
-    from alchemy.checkpoint.links import is_same
-    from alchemy.checkpoint.manifest import LINKS
-
-    return [name for name in LINKS if is_same(folder, folder.with_name(name))]
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -150,15 +141,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         return [row["name"], *[""] * 7, links]
     metric = f"{row['metric']} {row['value']:.5g}" if row["value"] is not None else ""
     counts = [str(row["update"]), str(row["epoch"]), row["kind"], " ".join(row["why"]), metric]
-    return [row["name"], *counts, _size(row["bytes"]), _age(row["time"]), links]
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.3g} {unit}" if unit != "B" else f"{count:.0f} B"
-        count /= 1024
-    return f"{count:.3g} GiB"
+    return [row["name"], *counts, readable_size(row["bytes"]), _age(row["time"]), links]
 
 
 def _age(moment: str) -> str:
@@ -175,50 +158,45 @@ def _age(moment: str) -> str:
 # -- show
 def _show(args: argparse.Namespace) -> int:
     folder = _chosen(args.source)
-    manifest, broken = _read(folder)
-    if manifest is None:
-        raise AlchemyError(f"{folder} cannot be read: {broken}")
-    tensors = _tensors(folder, list(manifest.files))
-    counters = _counters(folder)
+    row, counters = _row(folder), _counters(folder)
+    if "update" not in row:
+        raise AlchemyError(f"{folder} cannot be read: {row['broken']}")
+    tensors = _tensors(folder)
     if args.json:
-        print_json({**_row(folder), "counters": counters, "tensors": tensors})
+        print_json({**row, "counters": counters, "tensors": tensors})
         return 0
-    score = f", {manifest.metric} {manifest.value:.5g}" if manifest.value is not None else ""
+    score = f", {row['metric']} {row['value']:.5g}" if row["value"] is not None else ""
     print(
-        f"{folder}: update {manifest.update}, epoch {manifest.epoch}, {manifest.kind}, {_size(manifest.bytes)}{score}"
+        f"{folder}: update {row['update']}, epoch {row['epoch']}, {row['kind']}, {readable_size(row['bytes'])}{score}"
     )
-    print(f"saved {manifest.time} because of {', '.join(manifest.why)}{f'; broken: {broken}' if broken else ''}")
+    broken = f"; broken: {row['broken']}" if row["broken"] else ""
+    print(f"saved {row['time']} because of {', '.join(row['why'])}{broken}")
     for part, values in counters.items():
         print(f"{part}: " + ", ".join(f"{key} {value}" for key, value in values.items()))
-    rows = [[row["file"], row["name"], row["dtype"], str(row["shape"]), f"{row['norm']:.6g}"] for row in tensors]
-    print(table([("file", "tensor", "dtype", "shape", "norm"), *rows]))
+    cells = [[row["file"], row["name"], row["dtype"], str(row["shape"]), f"{row['norm']:.6g}"] for row in tensors]
+    print(table([("file", "tensor", "dtype", "shape", "norm"), *cells]))
     return 0
 
 
 def _chosen(name: str) -> Path:
     """The checkpoint that is named, or the newest of a record that is not broken as far as sizes tell."""
-    from alchemy.checkpoint.manifest import checkpoints
-
-    if _is_checkpoint(name):
+    if _is_checkpoint(Path(name)):
         return Path(name)
     state = _state(name)
     for folder in reversed(checkpoints(state)):
-        if not _read(folder)[1]:
+        if not verify(folder, contents=False):
             return folder
     raise AlchemyError(f"none of the checkpoints in {state} is whole", hint="see 'alchemy checkpoint ls'")
 
 
-def _tensors(folder: Path, files: Sequence[str]) -> list[dict[str, Any]]:
+def _tensors(folder: Path) -> list[dict[str, Any]]:
     import torch
 
     from alchemy.checkpoint.files import TENSORS, TensorFile
 
-    opened = [TensorFile(folder / name) for name in files if name.endswith(TENSORS)]
-    pairs = [(file, name) for file in opened for name in file.names]
     rows = []
-    with _bar("reading", len(pairs)) as tick:
-        for file, name in pairs:
-            tick(name)
+    for file in (TensorFile(folder / name) for name in read_manifest(folder).files if name.endswith(TENSORS)):
+        for name in file.names:
             tensor = file[name]
             wide = torch.complex128 if tensor.is_complex() else torch.float64
             row = {"file": file.path.stem, "name": name, "dtype": str(tensor.dtype).removeprefix("torch.")}
@@ -243,36 +221,27 @@ def _counters(folder: Path) -> dict[str, dict[str, Any]]:
 
 # -- verify
 def _verify(args: argparse.Namespace) -> int:
-    from alchemy.checkpoint.manifest import LINKS, checkpoints, read_manifest, verify
-
     folders = [Path(args.source)]
-    if not _is_checkpoint(args.source):
+    if not _is_checkpoint(folders[0]):
         state = _state(args.source)
         folders = [*checkpoints(state), *(state / name for name in LINKS if (state / name).is_dir())]
     broken = 0
-    manifests = [manifest for folder in folders if (manifest := _read(folder)[0]) is not None]
-    with _bar("verifying", sum(len(manifest.files) for manifest in manifests)) as tick:
-        reasons = [verify(folder, tick=tick) for folder in folders]
-    for folder, reason in zip(folders, reasons, strict=True):
-        name = f"{folder.parent.name}/{folder.name}"
+    for folder in folders:
+        name, reason = f"{folder.parent.name}/{folder.name}", verify(folder)
         broken += bool(reason)
-        print(f"{name} is broken: {reason}" if reason else f"{name} is whole: {_size(read_manifest(folder).bytes)}")
+        text = f"broken: {reason}" if reason else f"whole: {readable_size(read_manifest(folder).bytes)}"
+        print(f"{name} is {text}", flush=True)  # as it goes: a large one takes a while
     return 1 if broken else 0
 
 
 # -- average
 def _average(args: argparse.Namespace) -> int:
-    folders = _to_average(args)
-    target = _new_folder(args.to)
-    from alchemy.checkpoint.average import mean, weight_files
-    from alchemy.checkpoint.files import TensorFile
+    folders, target = _to_average(args), _new_folder(args.to)
+    from alchemy.checkpoint.average import mean_weights
 
-    count = sum(len(TensorFile(folders[-1] / name).names) for name in weight_files(folders[-1]))
-    with _bar("averaging", count) as tick:
-        files = mean(folders, tick)
-    newest = _read(folders[-1])[0]
-    place = (newest.update, newest.epoch, newest.step) if newest else (0, 0, 0)
-    _write_weights(target, files, place, "average")
+    newest = _manifest(folders[-1])
+    where = Where(newest.update, newest.epoch, newest.step) if newest else Where(0, 0, 0)
+    _write_weights(target, mean_weights(folders), where, "average")
     names = ", ".join(folder.name for folder in folders)
     print(f"{target} holds the mean of {names}: load it with [model] model_path = {str(target)!r}")
     return 0
@@ -281,53 +250,32 @@ def _average(args: argparse.Namespace) -> int:
 def _to_average(args: argparse.Namespace) -> list[Path]:
     """The folders, the newest last."""
     wanted = args.last or args.best
-    if not wanted:
-        folders = [Path(name) for name in args.sources]
-        missing = [str(folder) for folder in folders if not folder.is_dir()]
-        if missing:
-            raise AlchemyError(f"there is no folder {missing[0]!r}")
-        if len(folders) < 2:
-            raise AlchemyError("a mean needs two folders or more", hint="or a record with --last N or --best N")
-        for folder in folders:
-            if _is_checkpoint(str(folder)):
-                _refuse_broken(folder)
-        return folders
-    if len(args.sources) > 1 or wanted < 1:
+    if wanted and (len(args.sources) > 1 or wanted < 1):
         raise AlchemyError("--last N and --best N take one record, and a number above 0")
-    return _of_record(_state(args.sources[0]), args.last, args.best)
+    folders = _of_record(_state(args.sources[0]), args.last, args.best) if wanted else list(map(Path, args.sources))
+    for folder in folders:
+        if not folder.is_dir():
+            raise AlchemyError(f"there is no folder {str(folder)!r}")
+        if _is_checkpoint(folder):
+            _refuse_broken(folder)
+    if not wanted and len(folders) < 2:
+        raise AlchemyError("a mean needs two folders or more", hint="or a record with --last N or --best N")
+    return folders
 
 
 def _of_record(state: Path, last: int, best: int) -> list[Path]:
-    from alchemy.checkpoint.manifest import checkpoints
-
-    read = {folder: manifest for folder in checkpoints(state) if (manifest := _read(folder)[0]) is not None}
-    # a window's best weights may stand beside the whole state of the same update
-    updates = {manifest.update: folder for folder, manifest in read.items()}
-    found = list(updates.values())
+    # one for each update: a window's best weights may stand beside the whole state of the same update
+    found = {manifest.update: (folder, manifest) for folder in checkpoints(state) if (manifest := _manifest(folder))}
+    chosen = list(found.values())
     if best:
-        scored = [folder for folder in found if read[folder].value is not None]
-        found = sorted(scored, key=lambda folder: _rank(read[folder]))[:best]
-    chosen = sorted(found, key=lambda folder: read[folder].update)[-(last or best) :]
+        scored = [(m.value if m.mode == "min" else -m.value, f, m) for f, m in chosen if m.value is not None]
+        chosen = [(folder, manifest) for _, folder, manifest in sorted(scored, key=lambda row: row[0])[:best]]
+    chosen = sorted(chosen, key=lambda row: row[1].update)[-(last or best) :]
     if len(chosen) < (last or best):
         kept = f"[checkpoint] {'last' if last else 'best'} = {last or best}"
         what = "checkpoints" if last else "checkpoints with a metric"
         raise AlchemyError(f"{state.parent} has {len(chosen)} {what}", hint=f"{kept} keeps more")
-    for folder in chosen:
-        _refuse_broken(folder)
-    return chosen
-
-
-def _rank(manifest: Manifest) -> float:
-    assert manifest.value is not None
-    return manifest.value if manifest.mode == "min" else -manifest.value
-
-
-def _refuse_broken(folder: Path) -> None:
-    from alchemy.checkpoint.manifest import verify
-
-    reason = verify(folder)
-    if reason:
-        raise AlchemyError(f"{folder} is broken: {reason}")
+    return [folder for folder, _ in chosen]
 
 
 # -- import
@@ -343,7 +291,7 @@ def _import(args: argparse.Namespace) -> int:
     if args.allow_pickle:
         print(f"warning: whatever code {args.file} holds is run now", file=sys.stderr)
     found = load_foreign(Path(args.file), allow_pickle=args.allow_pickle, key=args.key)
-    _write_weights(target, as_files(found.weights), (0, 0, 0), "import")
+    _write_weights(target, as_files(found.weights), Where(0, 0, 0), "import")
     where = f" from {found.key!r}" if found.key else ""
     print(f"{target} holds {len(found.weights)} tensors{where}: load it with [model] model_path = {str(target)!r}")
     if found.beside:
@@ -358,27 +306,13 @@ def _new_folder(name: str) -> Path:
     return target
 
 
-def _write_weights(target: Path, files: dict[str, Any], place: tuple[int, int, int], why: str) -> None:
+def _write_weights(target: Path, files: Mapping[str, Mapping[str, Tensor]], where: Where, why: str) -> None:
     from alchemy.checkpoint.files import write
-    from alchemy.checkpoint.manifest import WEIGHTS, Manifest
-    from alchemy.records.folder import now
 
     try:
-        write(target, files, Manifest(*place, time=now(), kind=WEIGHTS, why=[why]))
+        write(target, files, Manifest(*where, time=now(), kind=WEIGHTS, why=[why]))
     except OSError as error:
         raise AlchemyError(f"{target} cannot be written: {error.strerror or error}") from error
-
-
-# -- printing
-@contextlib.contextmanager
-def _bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
-    from rich.console import Console
-
-    from alchemy.progress import Bar
-
-    with Bar(what, total, Console(stderr=True)) as bar:
-        yield bar.step
-        bar.finish()
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -7,9 +7,11 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import Command, Parser, add_configs, add_trial, print_json
+from alchemy.cli.options import Command, Parser, add_configs, add_trial
+from alchemy.cli.verify import checked_config, show
 
 if TYPE_CHECKING:
+    from alchemy.config.tree import Document
     from alchemy.verify.find import Rates, Sizes
 
 EXAMPLES = """examples:
@@ -39,23 +41,14 @@ def _arguments(parser: Parser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.cli.launch import refuse_if_wrong, vet
-    from alchemy.config.load import prepare_cfg
-    from alchemy.launch.project import reach
-
-    reach(args.user_dir)
-    document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
-    refuse_if_wrong(vet([document], args))
+    document = checked_config(args)
     with contextlib.redirect_stdout(sys.stderr):  # bars and messages; the answer alone goes to the output
         found = _find(document, args)
-    if args.json:
-        print_json(found.as_data())
-    else:
-        print(_rates(found) if args.action == "lr" else _sizes(found))
+    show(found.as_data() if args.json else _rates(found) if args.action == "lr" else _sizes(found))
     return 0 if (found.steepest if args.action == "lr" else found.best) else 1
 
 
-def _find(document: Any, args: argparse.Namespace) -> Any:
+def _find(document: Document, args: argparse.Namespace) -> Any:
     from alchemy.verify.find import find_batch_size, find_rate
 
     more = {"device": args.device, "user_dir": args.user_dir}

@@ -12,6 +12,7 @@ from alchemy.cli.launch import start
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
+    from alchemy.result import RunResult
 
 DERIVE: dict[str, Callable[..., Derived]] = {"test": for_test, "predict": for_prediction}
 
@@ -23,7 +24,7 @@ def refuse_if_impossible(verbs: Sequence[str], documents: Sequence[Document]) ->
             DERIVE[verb](document)
 
 
-def follow(verb: str, results: Sequence[Any], args: argparse.Namespace, **more: Any) -> int:
+def follow(verb: str, results: Sequence[RunResult], args: argparse.Namespace, **more: Any) -> int:
     """Derives a config from each record that has finished, and runs it; returns the exit code."""
     finished = [(result.cfg, _record(result)) for result in results if result.status == "finished"]
     found = [(cfg, record) for cfg, record in finished if record is not None]
@@ -35,7 +36,7 @@ def follow(verb: str, results: Sequence[Any], args: argparse.Namespace, **more: 
     return start(documents, told, **more)[1]
 
 
-def _record(result: Any) -> Path | None:
+def _record(result: RunResult) -> Path | None:
     """The record of a run; of several processes only the first has one, and all of them go on with it."""
     from alchemy.launch.group import open_group
 
@@ -57,6 +58,6 @@ def _config(cfg: Document, record: Path) -> Document:
     return document
 
 
-def _weights(record: Any) -> Any:
+def _weights(record: Path) -> Path:
     """The best weights; a config that monitors nothing has only the last ones."""
     return best_checkpoint(record, "best" if has_best(record) else "last")

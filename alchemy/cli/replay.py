@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import Command, add_devices, add_user_dir, print_json, record_name
-from alchemy.cli.verify import tell
+from alchemy.cli.options import Command, add_devices, add_user_dir, record_name
+from alchemy.cli.verify import show, tell
 
 EXAMPLES = """examples:
   alchemy replay records/train/2026-11-15_10-00-00.000000 --update 412
@@ -17,8 +17,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     text = "a record folder, its name, or 'latest'; nothing in it is changed"
     add("record", type=record_name, metavar="RECORD", help=text)
-    update = add("--update", type=int, required=True, metavar="N", help="the update to make again, counted from 1")
-    parser._option_string_actions["--step"] = update  # another word for it, which no help shows
+    text = "the update to make again, counted from 1"
+    add("--update", "--step", dest="update", type=int, required=True, metavar="N", help=text)
     add("--debug", action="store_true", help="find the operation that gave the first NaN, and the line that called it")
     add_devices(parser)
     add_user_dir(parser)
@@ -31,7 +31,7 @@ def _main(args: argparse.Namespace) -> int:
 
     reach(args.user_dir)
     found = replay(args.record, args.update, debug=args.debug, device=args.device, user_dir=args.user_dir, tell=tell)
-    print_json(found.plain()) if args.json else print(found)
+    show(found.plain() if args.json else found)
     return int(found.same_samples is False)
 
 

@@ -131,7 +131,7 @@ def _detach(args: argparse.Namespace) -> int:
     from alchemy.cli import background
 
     words = [word for word in args.words if word != "--background"]
-    info = background.launch(["run", *words], folder=None if args.file else background.scratch())
+    info = background.launch_detached(["run", *words], folder=None if args.file else background.scratch())
     print(f"running in the background with pid {info['pid']}")
     print(f"log:  {info['log']}")
     print(f"stop: {'alchemy stop' if args.file else 'kill'} {info['pid']}")

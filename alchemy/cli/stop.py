@@ -26,7 +26,7 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.records.folder import is_alive, stop
 
     if args.record.isdecimal():
-        info = background.stop(int(args.record))
+        info = background.stop_detached(int(args.record))
     else:
         info = stop(newest(status="running") if args.record == "latest" else find(args.record))
     name = info.get("id") or info.get("log")

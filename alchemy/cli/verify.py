@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from alchemy.cli.options import Command, Parser, add_configs, add_trial, integers, print_json, record_name
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
+    from alchemy.verify.cuts import CutReport
+    from alchemy.verify.promises import TrialReport
 
 EXAMPLES = """examples:
   alchemy verify resume train.toml                    # kill -9 and resume: the same to the bit?
@@ -56,6 +58,13 @@ def _main(args: argparse.Namespace) -> int:
 
 def _verify(args: argparse.Namespace) -> int:
     """Trains a config in short and tells what was found; the exit code says whether the promise holds."""
+    found = _check(checked_config(args), args)
+    show(found.plain() if args.json else found)
+    return int(found.equal is False)
+
+
+def checked_config(args: argparse.Namespace) -> Document:
+    """The config that is named, once nothing is wrong with it."""
     from alchemy.cli.launch import refuse_if_wrong, vet
     from alchemy.config.load import prepare_cfg
     from alchemy.launch.project import reach
@@ -63,25 +72,20 @@ def _verify(args: argparse.Namespace) -> int:
     reach(args.user_dir)
     document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
     refuse_if_wrong(vet([document], args))
-    found = _check(document, args)
-    print_json(found.plain()) if args.json else print(found)
-    return int(found.equal is False)
+    return document
 
 
-def _check(document: Document, args: argparse.Namespace) -> Any:
-    # a promise is the module of that name in alchemy/verify, imported when it is asked for
+def _check(document: Document, args: argparse.Namespace) -> TrialReport | CutReport:
     common = {"device": args.device, "user_dir": args.user_dir, "tell": tell}
-    if args.action == "resume":
-        from alchemy.verify import resume
+    if args.action == "parallel":
+        from alchemy.verify.parallel import verify_parallel
 
-        return resume.check(document, updates=args.updates, kill_at=args.kill_at, workers=args.workers, **common)
+        return verify_parallel(document, ranks=args.ranks, **common)
+    from alchemy.verify.promises import verify_determinism, verify_resume
+
     if args.action == "determinism":
-        from alchemy.verify import determinism
-
-        return determinism.check(document, updates=args.updates, **common)
-    from alchemy.verify import parallel
-
-    return parallel.check(document, ranks=args.ranks, **common)
+        return verify_determinism(document, updates=args.updates, **common)
+    return verify_resume(document, updates=args.updates, kill_at=args.kill_at, workers=args.workers, **common)
 
 
 def tell(text: str) -> None:
@@ -90,20 +94,25 @@ def tell(text: str) -> None:
 
 
 def _ledger(args: argparse.Namespace) -> int:
-    from alchemy.verify.ledger import check, compare
+    from alchemy.verify.ledger import compare_ledgers, verify_ledger
 
-    reports = [check(record) for record in (args.record, args.other) if record]
-    comparison = compare(args.record, args.other) if args.other else None
-    if args.json:
-        plain = [report.plain() for report in reports]
-        print_json(comparison.plain() | {"records": plain} if comparison else plain[0])
-    elif comparison is None:
-        print(reports[0])
+    reports = [verify_ledger(record) for record in (args.record, args.other) if record]
+    found = compare_ledgers(args.record, args.other) if args.other else None
+    if found is None:
+        show(reports[0].plain() if args.json else reports[0])
+        return int(not reports[0].holds)
+    broken = [report.broken for report in reports if report.broken]
+    plain = vars(found) | {"records": [report.plain() for report in reports]}
+    show(plain if args.json else "\n".join([found.text, *broken]))
+    return int(not found.equal or bool(broken))
+
+
+def show(found: object) -> None:
+    """Prints an answer, or its data as JSON."""
+    if isinstance(found, dict):
+        print_json(found)
     else:
-        print("\n".join([comparison.text, *(report.broken for report in reports if report.broken)]))
-    if comparison is not None:
-        return int(not comparison.equal or any(report.broken for report in reports))
-    return int(not reports[0].holds)
+        print(found)
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

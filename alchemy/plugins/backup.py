@@ -35,6 +35,8 @@ SECRETS = (
 class Backup(AlchemyPlugin):
     """Copies `paths` into `backup/` of the record; `alchemy`, where there is no such folder, is the installed one."""
 
+    aside = True
+
     def __init__(self, *, paths: list[str], ignore: list[str] = []) -> None:
         super().__init__()
         sources = [_source(name) for name in paths]

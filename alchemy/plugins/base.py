@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
 from alchemy.context import current_run
 from alchemy.registry import Registrable
 
 
 class AlchemyPlugin(Registrable):
-    """Base of the plugins. Override what you need; `sys.exc_info()` shows a failure during `exit`."""
+    """Base of the plugins. Override what you need; `sys.exc_info()` shows a failure during `exit`.
 
-    def __init__(self, **kwargs: Any) -> None:
+    `aside = True` says that it copies, sends or traces, and changes no number: short trainings do without it.
+    """
+
+    aside: ClassVar[bool] = False
+
+    def __init__(self, **kwargs: object) -> None:
         self.run = current_run()
 
     def log(self, values: Mapping[str, float], update: int) -> None:

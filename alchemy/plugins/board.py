@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from alchemy.errors import AlchemyError
@@ -35,7 +36,7 @@ class TensorboardLogger(AlchemyPlugin):
         self.writer.close()
 
 
-def _writer(folder: Any) -> Any:
+def _writer(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:

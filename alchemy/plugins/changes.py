@@ -56,7 +56,7 @@ def _config(record: Path, document: Document) -> Iterator[Change]:
         yield Change(key, f"{_shown(before)} -> {_shown(after)}", not harmless, of_config=True)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return "absent" if type(value) is object else brief(value)
 
 
@@ -106,12 +106,12 @@ def _environment_in(path: Path) -> dict[str, Any]:
     return content
 
 
-def _kind(device: Any) -> str:
+def _kind(device: Mapping[str, Any] | None) -> str:
     """The sort of device: one GPU of a machine is as good as the next."""
     return str((device or {}).get("device", "cpu")).partition(":")[0]
 
 
-def refuse(found: Collection[Change], allowed: Collection[str]) -> None:
+def refuse_changes(found: Collection[Change], allowed: Collection[str]) -> None:
     """An error that names every change which breaks exactness and was not allowed."""
     breaking = [change for change in found if change.breaks]
     names = {change.name for change in breaking} | {"config"}

@@ -110,7 +110,7 @@ class FileLogger(AlchemyPlugin):
         code = Path(run.symbols.try_get_global("user_dir") or "src")
         fields: dict[str, object] = {"code_hash": hash_tree(code) if code.is_dir() else "", "versions": versions()}
         machine = json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"
-        config, cfg_hash = dumps(run.cfg), config_hash(run.cfg)
+        config, cfg_hash = dumps(run.cfg) if backup_cfg else "", config_hash(run.cfg)
         if backup_cfg:
             fields["cfg_values"] = values_hash(run.cfg)
 

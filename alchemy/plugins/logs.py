@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from loguru import logger
 from rich.console import Console
@@ -75,10 +75,10 @@ def file_log(path: Path, level: str, format: str = FILE_FORMAT, date_format: str
 def stdlib_logging(level: str) -> Iterator[None]:
     """Messages of the standard `logging` and Python's warnings go the way of all others until the block ends."""
     root = logging.getLogger()
-    if any(isinstance(handler, Intercept) for handler in root.handlers):
+    if any(isinstance(handler, _Intercept) for handler in root.handlers):
         yield  # a run inside a run
         return
-    handler, before = Intercept(), root.level
+    handler, before = _Intercept(), root.level
     root.addHandler(handler)
     root.setLevel(min(before, logging.getLevelName(level)) if before else logging.getLevelName(level))
     logging.captureWarnings(True)
@@ -90,7 +90,7 @@ def stdlib_logging(level: str) -> Iterator[None]:
         root.setLevel(before)
 
 
-class Intercept(logging.Handler):
+class _Intercept(logging.Handler):
     """Hands records of the standard library to loguru, under the name and line of their caller."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -109,7 +109,7 @@ def _formatter(format: str, date_format: str, *, brief: bool) -> Callable[[Recor
     """A formatter whose exceptions are brief where a user looks: an AlchemyError says all in its message."""
     template = format.replace("{time:DATE}", f"{{time:{date_format}}}")
 
-    def formatter(record: Any) -> str:
+    def formatter(record: Record) -> str:
         error = record["exception"]
         if error is None or (brief and isinstance(error.value, AlchemyError)):
             return template + "\n"

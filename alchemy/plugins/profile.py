@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from loguru import logger
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -18,6 +16,8 @@ class Profile(AlchemyPlugin):
 
     Writes `profile/trace.json`, which chrome://tracing and ui.perfetto.dev show, and the `rows` dearest operators.
     """
+
+    aside = True
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Profile(AlchemyPlugin):
         self._hook = register_optimizer_step_post_hook(self._after_update)
         self._profile.start()
 
-    def _after_update(self, *args: Any) -> None:
+    def _after_update(self, *args: object) -> None:
         if self._profile is not None:
             self._profile.step()
 

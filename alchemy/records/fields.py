@@ -15,44 +15,35 @@ STATUSES = ("running", "finished", "failed", "killed", "lost", "stopped")
 MEND = "it was edited or damaged: mend that file, or train anew from its weights with model.model_path"
 
 
-def _is_pid(value: Any) -> bool:
-    return type(value) is int and 0 < value < 2**31  # 0 and less would mean whole groups of processes
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_time(value: Any) -> bool:
+def _is_time(value: object) -> bool:
     try:
-        datetime.datetime.fromisoformat(value)
-    except (TypeError, ValueError):
+        return isinstance(value, str) and bool(datetime.datetime.fromisoformat(value))
+    except ValueError:
         return False
-    return True
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _is_table(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
 # what others rely on, and in which words it is expected
-NEEDED: dict[str, tuple[Callable[[Any], bool], str]] = {
+NEEDED: dict[str, tuple[Callable[[object], bool], str]] = {
     "status": (lambda value: value in STATUSES, f"one of {', '.join(STATUSES)}"),
     "reason": (_is_text, "a text"),
-    "pid": (_is_pid, "the number of a process"),
+    # 0 and less would mean whole groups of processes
+    "pid": (lambda value: type(value) is int and 0 < value < 2**31, "the number of a process"),
     "host": (_is_text, "a text"),
     "heartbeat": (_is_time, "an ISO time"),
     "cfg_hash": (_is_text, "a text"),
     "code_hash": (_is_text, "a text"),
-    "versions": (_is_table, "a table"),
+    "versions": (lambda value: isinstance(value, dict), "a table"),
 }
-OPTIONAL: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "gen": (_is_count, "a whole number of 0 or more"),
-    "pid_started": (lambda value: value is None or _is_count(value), "a whole number, or null"),
+OPTIONAL: dict[str, tuple[Callable[[object], bool], str]] = {
+    "gen": (lambda value: type(value) is int and value >= 0, "a whole number of 0 or more"),
+    "pid_started": (
+        lambda value: value is None or (type(value) is int and value >= 0),
+        "a whole number, or null",
+    ),
     "cfg_values": (_is_text, "a text"),
 }
 

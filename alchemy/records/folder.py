@@ -35,10 +35,12 @@ class RecordLike(Protocol):
     def lines(self) -> int: ...
     @property
     def generation(self) -> int: ...
+    @property
+    def error(self) -> str: ...
     def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None: ...
-    def sync(self) -> None: ...
+    def sync(self) -> bool: ...
     def resume(self, *, from_update: int, from_line: int, seconds: float) -> None: ...
-    def note(self, **fields: Any) -> None: ...
+    def note(self, **fields: object) -> None: ...
     def finish(self, status: str, reason: str = "") -> None: ...
 
 
@@ -46,6 +48,7 @@ class NoRecord:
     """A run without a folder: everything that is written is forgotten."""
 
     lines = generation = 0
+    error = ""
 
     def resume(self, *, from_update: int, from_line: int, seconds: float) -> None:
         pass
@@ -53,10 +56,10 @@ class NoRecord:
     def log(self, values: Mapping[str, float], *, update: int, step: int, epoch: int) -> None:
         pass
 
-    def sync(self) -> None:
-        pass
+    def sync(self) -> bool:
+        return True
 
-    def note(self, **fields: Any) -> None:
+    def note(self, **fields: object) -> None:
         pass
 
     def finish(self, status: str, reason: str = "") -> None:
@@ -82,7 +85,7 @@ class Record:
         self._heart = threading.Thread(target=self._beat, name="alchemy-heartbeat", daemon=True)
 
     @classmethod
-    def create(cls, log_dir: str | Path, *, name: str, tag: str, purpose: str = "", **fields: Any) -> Record:
+    def create(cls, log_dir: str | Path, *, name: str, tag: str, purpose: str = "", **fields: object) -> Record:
         """Makes the folder `log_dir/name` and marks the run as running; one clear error where it cannot be written."""
         folder = _make_folder(Path(log_dir), name)
         info = {
@@ -107,12 +110,11 @@ class Record:
         return cls._open(folder, info)
 
     @classmethod
-    def reopen(cls, folder: str | Path, **fields: Any) -> Record:
+    def reopen(cls, folder: str | Path, **fields: object) -> Record:
         """Goes on with a record as its next generation; one that is being written is refused."""
         folder = Path(folder)
         info = read_info(folder)
-        if info["status"] == "running" and info["host"] == socket.gethostname():
-            raise AlchemyError(f"{folder} is still running, as process {info['pid']}", hint="`alchemy stop` ends it")
+        refuse_running(folder, info)
         record = cls._open(folder, info | _running_here() | {"gen": info.get("gen", 0) + 1, **fields})
         record.before = info
         return record
@@ -149,11 +151,16 @@ class Record:
         self.series.resume(self.generation, from_update, from_line, seconds)
         self.when_resumed()
 
-    def sync(self) -> None:
-        """Returns when all rows so far are on the disk."""
-        self.series.sync()
+    @property
+    def error(self) -> str:
+        """The first trouble that the disk made of a row."""
+        return self.series.error
 
-    def note(self, **fields: Any) -> None:
+    def sync(self) -> bool:
+        """Returns when all rows so far are on the disk, or cannot be brought there."""
+        return self.series.sync()
+
+    def note(self, **fields: object) -> None:
         """Changes fields of `record.json`; from any thread."""
         with self._save_lock:
             self.info.update(fields)
@@ -194,6 +201,16 @@ def read_info(folder: str | Path) -> dict[str, Any]:
     elif info["status"] == "running" and info["host"] != socket.gethostname() and _is_silent(info):
         info["status"], info["reason"] = "lost", f"no sign of life from {info['host']} since {info['heartbeat']}"
     return info
+
+
+def refuse_running(folder: Path, info: Mapping[str, Any]) -> None:
+    """An error where the run that writes a record has not ended, here or on another machine."""
+    if info["status"] == "running":
+        here = info["host"] == socket.gethostname()
+        where = "" if here else f" on {info['host']}"
+        silence = f"or wait, if it is gone: it counts as lost after {SILENT_SECONDS:g} s without a sign of life"
+        hint = "`alchemy stop` ends it" if here else f"end it there, {silence}"
+        raise AlchemyError(f"{folder} is still running{where}, as process {info['pid']}", hint=hint)
 
 
 def _is_silent(info: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError
 from alchemy.records.labels import labels_file
 from alchemy.records.tokenizers import tokenizer_folder
+from alchemy.registry import parameters, resolve
 
 TASK_LABELS = "task"  # the labels of a task stand beside those of fields, under a name that no field has
 
@@ -44,7 +45,7 @@ def config_of(record: Path) -> Path:
     """The file with the config that a record was made by."""
     config = record / "cfg.toml"
     if not config.is_file():
-        raise AlchemyError(f"{record} has no cfg.toml", hint="was it run without FileLogger's backup_cfg?")
+        raise AlchemyError(f"{record} has no cfg.toml", hint="was it run with backup_cfg = false in FileLogger?")
     return config
 
 
@@ -69,9 +70,9 @@ def use_own_tokenizers(
     changed: list[str] = []
     # pipes name the field that they make, models the one that they read
     for section, key in (("task", "to"), ("model", "ids")):
-        for table in _tables(document.peek(section)):
-            field = str(table.peek(key, "input_ids"))
-            folder, named = tokenizer_folder(record, field), table.peek("tokenizer")
+        for table in _tables(document.get(section)):
+            field = str(table.get(key, "input_ids"))
+            folder, named = tokenizer_folder(record, field), table.get("tokenizer")
             if named is not None and folder.is_dir() and not same(named, folder):
                 table["tokenizer"] = str(folder)
                 changed += [field] if field not in changed else []
@@ -80,31 +81,36 @@ def use_own_tokenizers(
 
 def _use_own_sides(document: Document, record: Path, told: Container[str] = ()) -> None:
     """Lets a task on pairs have the tokenizers of both sides, which its corpora had, without looking at these."""
-    task = document.peek("task")
-    if isinstance(task, Table) and str(task.peek("type", "")).endswith("Translation"):
-        for side in ("source", "target"):
-            folder = tokenizer_folder(record, side)
-            if folder.is_dir() and f"{side}_tokenizer" not in told:
-                task[f"{side}_tokenizer"] = str(folder)
+    task = document.get("task")
+    folders = {f"{side}_tokenizer": tokenizer_folder(record, side) for side in ("source", "target")}
+    own = {key: folder for key, folder in folders.items() if folder.is_dir() and key not in told}
+    if not own or not isinstance(task, Table):
+        return
+    taken, _ = parameters(resolve(str(task.get("type"))))
+    for key, folder in own.items():
+        if key in taken:
+            task[key] = str(folder)
 
 
 def use_own_labels(document: Document, record: Path) -> None:
     """Lets the task have the labels that it was trained with, in their order, without looking at the training data."""
-    task, file = document.peek("task"), labels_file(record, TASK_LABELS)
+    task, file = document.get("task"), labels_file(record, TASK_LABELS)
     if isinstance(task, Table) and file.is_file():
         task["labels"] = str(file)
-    for table in _tables(task.peek("datasets") if isinstance(task, Table) else None):
+    for table in _tables(task.get("datasets") if isinstance(task, Table) else None):
         _use_own_names(table, record)
 
 
 def _use_own_names(table: Table, record: Path) -> None:
     """Lets a processor number labels as the record does, where a file has their names: it may be gone, or another."""
-    key = next((key for key in ("labels", "tags", "types") if isinstance(table.peek(key), str)), "")
-    many = table.peek("kind") == "multi" or str(table.peek("type")).endswith(".Spans")
-    file = labels_file(record, ("label_ids" if many else "label_id") if key == "labels" else "tag_ids")
-    if key and file.is_file():
+    key = next((key for key in ("labels", "tags", "types") if isinstance(table.get(key), str)), "")
+    # the numbers of several labels a sample stand in a field of another name
+    fields = ("label_ids",) if table.get("kind") == "multi" else ("label_id", "label_ids")
+    files = [labels_file(record, field) for field in (fields if key == "labels" else ("tag_ids",))]
+    own = next((file for file in files if file.is_file()), None)
+    if key and own is not None:
         table.pop(key)
-        table["labels" if key == "labels" else "tags"] = str(file)  # the tags that its types have
+        table["labels" if key == "labels" else "tags"] = str(own)  # the tags that its types have
 
 
 def _use_own_weights(document: Document, record: Path) -> None:
@@ -112,16 +118,15 @@ def _use_own_weights(document: Document, record: Path) -> None:
 
     Pretrained encoders take their architecture from the record, and files of word vectors are not read.
     """
-    for table in _tables(document.peek("model")):
-        kind = str(table.peek("type", ""))
-        path = table.peek("path")
-        if kind.endswith("Pretrained") and isinstance(path, str) and encoder_folder(record, path).is_dir():
+    for table in _tables(document.get("model")):
+        path = table.get("path")
+        if isinstance(path, str) and encoder_folder(record, path).is_dir():
             table["path"], table["weights"] = str(encoder_folder(record, path)), False
-        if kind.startswith("alchemy.models.") and table.peek("vectors"):
+        if str(table.get("type", "")).startswith("alchemy.models.") and table.get("vectors"):
             table["vectors"] = ""
 
 
-def _tables(value: Any) -> Iterator[Table]:
+def _tables(value: object) -> Iterator[Table]:
     """A table and all those inside it."""
     if isinstance(value, Table):
         yield value

@@ -24,7 +24,7 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from alchemy.absent import Alone
+from alchemy.absent import Alone, ProcessGroup
 from alchemy.errors import AlchemyError
 from alchemy.records.journal import Journal, Journalled, NoJournal, encode, living, read_lines
 
@@ -54,7 +54,8 @@ class Ledger(Journalled):
     All of them call the same methods at the same places, `saw` too: with no ids where a process had nothing to do.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, group: ProcessGroup = ALONE) -> None:
+        self._group = group
         self._journal: Journal | NoJournal = NoJournal() if path is None else Journal(path)
         self._is_main = path is not None
         self._hash, self._update = START, 0
@@ -91,10 +92,10 @@ class Ledger(Journalled):
         row = {"event": "epoch", "epoch": epoch, "samples": samples, "update": self._update}
         self._closed.append(row | ({"left_out": list(left_out)} if left_out else {}))
 
-    def flush(self, group: Any = ALONE) -> None:
+    def flush(self) -> None:
         """Writes the updates closed so far, as all processes of the group saw them; all of them must call it."""
         begin = time.perf_counter()
-        shares = group.gather((self._closed, self._open))
+        shares = self._group.gather((self._closed, self._open))
         self._closed = []
         if self._is_main:
             self._write([_joined(entries) for entries in zip(*(closed for closed, _ in shares), strict=True)])
@@ -117,8 +118,8 @@ class Ledger(Journalled):
         return f'{head}, "hash": "{self._hash.hex()}", "set": {whole}}}'
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the chain stands, and what the update that is being made has seen; to be asked right after a flush."""
-        assert not self._closed, "flush the ledger before its state is taken"
+        """Where the chain stands, and what the update that is being made has seen; all processes must ask for it."""
+        self.flush()
         opened = _in_order([self._open, *self._elsewhere])
         steps = [piece.hex() if isinstance(piece, bytes) else piece.tolist() for piece in opened]
         return {"hash": self._hash.hex(), "lines": self._journal.lines, "update": self._update, "open": steps}

@@ -81,5 +81,5 @@ def _line(row: dict[str, Any]) -> bytes:
     return f"{text}\n".encode(errors="backslashreplace")
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,7 +7,7 @@ import os
 import re
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,7 +82,9 @@ class Culprit(TorchDispatchMode):
         finally:
             self._backwards -= 1
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         if self._backwards or self.nan is not None or str(func).startswith(UNWRITTEN):
             return func(*args, **kwargs)
@@ -109,7 +111,7 @@ class Stain:
         return f"{self.what} in {self.name or 'the tensor'}{of}"
 
 
-def stains(batch: Any, ids: Sequence[int] | None) -> list[Stain]:
+def stains(batch: object, ids: Sequence[int] | None) -> list[Stain]:
     """What is not finite in a batch; `ids` are those of its samples, which the first dimension of a tensor counts.
 
     >>> stains({"x": torch.tensor([[0.0, 1.0], [float("nan"), 1.0]]), "y": torch.tensor([1, 2])}, [7, 9])
@@ -126,7 +128,7 @@ def stains(batch: Any, ids: Sequence[int] | None) -> list[Stain]:
     return found
 
 
-def _named_leaves(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+def _named_leaves(value: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
     """The tensors, arrays and numbers with a point below a value, with the keys that lead to them: `inputs.0`."""
     if isinstance(value, Mapping | list | tuple):
         for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
@@ -137,12 +139,12 @@ def _named_leaves(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
             yield name, tensor if tensor.layout == torch.strided else tensor.to_dense()
 
 
-def _holds(test: Any, values: Any) -> bool:
+def _holds(test: Callable[[Tensor], Tensor], values: object) -> bool:
     floats = (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor) and leaf.is_floating_point())
     return any(bool(test(leaf).any()) for leaf in floats if not leaf.is_meta and leaf.numel())
 
 
-def _found(what: str, func: Any) -> _Found:
+def _found(what: str, func: object) -> _Found:
     frames = [(row.filename, row.lineno or 0, row.name, row.line or "") for row in traceback.extract_stack()]
     return _named(what, str(func).removeprefix("aten.").partition(".")[0], frames)
 

@@ -32,7 +32,7 @@ class Kind(NamedTuple):
 DOUBLE, SINGLE = Kind(True, 1e-6, 1e-6), Kind(False, 1e-3, 1e-2)
 
 
-class Cut(NamedTuple):
+class UpdateCut(NamedTuple):
     """One way to take the samples: how many at a time, in how many steps, by how many processes."""
 
     size: int | None  # None: the batches are made by the pipes
@@ -45,18 +45,18 @@ class Cut(NamedTuple):
 
 @dataclass
 class Found:
-    """The gradients of each cut, as a run of `Cuts` gives them back."""
+    """The gradients of each cut, as a run of `GradientCuts` gives them back."""
 
     samples: int = 0
     unit: str = "sample"
     quiet: int = 0  # modules whose dropout was turned off
     means: bool = False
     unknown: str = ""  # why the gradients cannot be compared
-    gradients: list[tuple[Cut, Gradients]] = field(default_factory=list)
+    gradients: list[tuple[UpdateCut, Gradients]] = field(default_factory=list)
 
 
 @dataclass
-class Row:
+class _CutRow:
     """How far the gradient of a cut is from the first one's, at the parameter where it is farthest."""
 
     cut: str
@@ -65,15 +65,27 @@ class Row:
 
 
 @dataclass
-class Report:
+class CutReport:
     """What `verify parallel` found."""
 
     head: str
     tolerance: float
     reference: str
-    rows: list[Row]
+    rows: list[_CutRow]
     notes: list[str]
     unknown: str = ""  # why nothing can be said
+
+    @classmethod
+    def of(cls, kind: Kind, found: Found) -> CutReport:
+        """Compares the gradients that were found with those of the first cut."""
+        if found.unknown:
+            return cls(str(kind), kind.tolerance, "", [], [], found.unknown)
+        (first, reference), *others = found.gradients
+        rows = [_CutRow(str(cut), *farthest(reference, gradients, kind.floor)) for cut, gradients in others]
+        batches = f"{several(found.samples, 'batch', 'es')} as the pipes make them"
+        head = [batches if found.unit == "batch" else several(found.samples, "sample"), str(kind)]
+        head += [f"dropout off in {several(found.quiet, 'module')}"] if found.quiet else []
+        return cls(", ".join(head), kind.tolerance, str(first), rows, [MEANS] if found.means else [])
 
     @property
     def equal(self) -> bool | None:
@@ -100,17 +112,6 @@ class Report:
         return f"not equal: with {worst.cut} {text}"
 
 
-def report(kind: Kind, found: Found) -> Report:
-    if found.unknown:
-        return Report(str(kind), kind.tolerance, "", [], [], found.unknown)
-    (first, reference), *others = found.gradients
-    rows = [Row(str(cut), *farthest(reference, gradients, kind.floor)) for cut, gradients in others]
-    batches = f"{several(found.samples, 'batch', 'es')} as the pipes make them"
-    head = [batches if found.unit == "batch" else several(found.samples, "sample"), str(kind)]
-    head += [f"dropout off in {several(found.quiet, 'module')}"] if found.quiet else []
-    return Report(", ".join(head), kind.tolerance, str(first), rows, [MEANS] if found.means else [])
-
-
 def farthest(one: Gradients, other: Gradients, floor: float) -> tuple[float, str]:
     """The largest difference, as a share of the gradient of that parameter, and its name.
 
@@ -127,20 +128,20 @@ def farthest(one: Gradients, other: Gradients, floor: float) -> tuple[float, str
     return found
 
 
-def plan(count: int, unit: str, here: int) -> Iterator[Cut]:
+def plan(count: int, unit: str, here: int) -> Iterator[UpdateCut]:
     """The cuts that a group of `here` processes makes; steps of unequal size are among them.
 
     >>> [(cut.size, cut.steps) for cut in plan(8, "sample", 1)], [cut.size for cut in plan(8, "sample", 2)]
     ([(8, 1), (5, 2), (1, 8)], [8, 5])
     """
     if unit == "batch":
-        yield Cut(None, count // here, here)
+        yield UpdateCut(None, count // here, here)
         return
     sizes = [count, count // 2 + 1 if count > 2 else 1]
     if here == 1 and count > 2:
         sizes.append(1 if count <= ONE_BY_ONE else -(-count // 4))
     for size in sizes:
-        yield Cut(size, -(-count // size), here)
+        yield UpdateCut(size, -(-count // size), here)
 
 
 def several(number: int, word: str, ending: str = "s") -> str:

@@ -7,85 +7,89 @@ import copy
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from loguru import logger
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
-from alchemy.average import build_average
-from alchemy.checkpoint import Checkpoints
 from alchemy.config.tree import Document, Table
 from alchemy.context import Run
+from alchemy.data.blame import unpicklable
+from alchemy.data.chain import Link, title, walk
+from alchemy.data.loader import get_dataloader
+from alchemy.data.peek import peek
 from alchemy.errors import AlchemyError, Problem, origin_of
+from alchemy.files import readable_size
 from alchemy.launch.device import alloc1
 from alchemy.launch.project import reach
 from alchemy.loop import evaluate, infer, progress_bar
-from alchemy.optim import build_optimizer
-from alchemy.registry import construct
-from alchemy.runner import AlchemyRunner, ALchemyTester, AlchemyTrainer, build_updater, prepare
-from alchemy.sched import build_sched
-from alchemy.stop import build_rules
-from alchemy.verify.flow import check_workers, first_batch
-from alchemy.verify.memory import Memory, Saved, free_memory, measure, size
+from alchemy.optim import AlchemyOptimizer
+from alchemy.runner import AlchemyRunner, ALchemyTester, AlchemyTrainer, prepare
+from alchemy.state import keep_state
+from alchemy.verify.memory import Memory, free_memory, kept_by_autograd, measure
+from alchemy.verify.trial import OF_WORKERS
+
+if TYPE_CHECKING:
+    from loguru import Message
 
 
-class Findings(list[Problem]):
+class DeepFindings(list[Problem]):
     """The problems that the deep check found, and what it measured on the way."""
 
     memory: Memory | None = None
     text: str = ""
 
 
-class Stopped(Exception):
+class _Stopped(Exception):
     """A stage failed; what comes after it cannot be tried."""
 
 
-def deep_check(doc: Document, device: int = -1, *, user_dir: str = "src") -> Findings:
+def deep_check(doc: Document, device: int = -1, *, user_dir: str = "src") -> DeepFindings:
     """Builds every part of a config as a run would, without writing, and takes one step of each kind.
 
     `device` counts as on the command line, -1 is the CPU. Errors of the parts become problems with the line of the
     project's code that failed.
     """
-    findings = Findings()
+    findings = DeepFindings()
     reach(user_dir)
     work = copy.deepcopy(doc)  # old projects pop from the config
+    precision = work.get("precision")
+    if isinstance(precision, Table) and precision.get("compile"):
+        precision["compile"] = False  # it takes minutes, and one step shows the same without it
     try:
         info = alloc1(device)
     except AlchemyError as error:
         findings.append(error.problem)
         return findings
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Stopped), Run(work, info) as run:
-        Deep(run, doc, findings, user_dir).check()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(_Stopped), Run(work, info) as run:
+        _Deep(run, doc, findings, user_dir).check()
     findings[:] = sorted(dict.fromkeys(findings), key=lambda problem: not problem.error)
     return findings
 
 
-class Deep:
+class _Deep:
     """The stages of a deep check, each on what the one before it built."""
 
-    def __init__(self, run: Run, doc: Document, findings: Findings, user_dir: str) -> None:
+    def __init__(self, run: Run, doc: Document, findings: DeepFindings, user_dir: str) -> None:
         self.run, self.doc, self.findings, self.user_dir = run, doc, findings, user_dir
         self.runner: type[AlchemyRunner] = AlchemyTrainer
 
     def check(self) -> None:
         run = self.run
         with self._stage("the plugins"):
-            name = run.cfg.peek("runner", "alchemy.runner.Trainer")
+            name = run.cfg.get("runner", "alchemy.runner.Trainer")
             self.runner = AlchemyRunner.resolve_registered_module(name)
-            self.runner(run.cfg, run.device_info, no_file=True, debug=False, desc="", user_dir=self.user_dir)
+            runner = self.runner(run.cfg, run.device_info, no_file=True, debug=False, desc="", user_dir=self.user_dir)
+        trains = isinstance(runner, AlchemyTrainer)
         with self._listening():
-            with self._stage("task, model and data"):
-                prepare(run)
-            trains = issubclass(self.runner, AlchemyTrainer)
-            if trains:
-                with self._stage("the optimiser"):
-                    run.optim = build_optimizer(run)
-                    run.updater = build_updater(run, run.model)
-                with self._stage("the schedule"):
-                    run.train_sched = build_sched(run)
-                with self._stage("average, stop rules and checkpoints"):
-                    run.average, run.rules = build_average(run), build_rules(run)
-                    construct(Checkpoints, run.table("checkpoint"), given={"state_dir": ""}, section="checkpoint")
+            with self._stage("the set-up"):
+                if isinstance(runner, AlchemyTrainer):
+                    runner.set_up()
+                    keep_state(run)
+                else:
+                    prepare(run)
             self._data()
             if trains:
                 self._train_step()
@@ -95,8 +99,10 @@ class Deep:
         for split in self.run.task.splits:
             with self._stage(f"the split {split!r}", f"task.datasets.{split}", go_on=True):
                 dataset, options = self.run.task.dataset(split)
-                first_batch(dataset, options, self.run.seed)
-                self.findings += check_workers(split, dataset, options, self.doc)
+                _first_batch(dataset, options, self.run.seed)
+                if options.get("num_workers"):
+                    spawned = options.get("multiprocessing_context") in ("spawn", "forkserver")
+                    self.findings += _unfit_for_workers(dataset, f"task.datasets.{split}", spawned)
 
     def _train_step(self) -> None:
         """A whole step with its update: the model is thrown away, and the optimiser's state shows its size."""
@@ -104,11 +110,11 @@ class Deep:
         with self._stage("one training step"):
             module = run.model.module
             dataset, options = run.task.dataset("train")
-            batch = first_batch(dataset, options, run.seed)
-            saved = Saved([*module.parameters(), *module.buffers()])
+            batch = _first_batch(dataset, options, run.seed)
+            known = [*module.parameters(), *module.buffers()]
             run.updater.nonfinite = "ignore"  # the first loss is reported below
             # as the loop does it, but for the end-step pipes, which might evaluate everything
-            with progress_bar(run, "check", 1), run.metrics.scope("deep", root=True), saved.counting():
+            with progress_bar(run, "check", 1), run.metrics.scope("deep", root=True), kept_by_autograd(known) as kept:
                 run.train_sched.begin_train_step(batch)
                 run.model.train()
                 with run.updater.micro_batch(batch, last=True):
@@ -116,13 +122,13 @@ class Deep:
             run.updater.flush()
             self._losses(outputs)
         memory = measure(module, _states(run.optim), free_memory(run.device or torch.device("cpu")))
-        memory.activations, memory.batch_size = saved.total, batch_size(batch)
+        memory.activations, memory.batch_size = sum(kept.values()), _batch_size(batch)
         self.findings.memory, self.findings.text = memory, str(memory)
         if not memory.fits:
-            text = f"one step needs {size(memory.total)} of memory, {size(memory.free)} are free"
+            text = f"one step needs {readable_size(memory.total)} of memory, {readable_size(memory.free)} are free"
             self.findings.append(Problem(text, self.doc.path, hint=memory.remedy()))
 
-    def _losses(self, outputs: Any) -> None:
+    def _losses(self, outputs: object) -> None:
         loss = outputs.get("loss") if isinstance(outputs, dict) else None
         if loss is None:
             text = "forward returned no 'loss' for a training step"
@@ -163,13 +169,13 @@ class Deep:
         else:
             return
         if not go_on:
-            raise Stopped
+            raise _Stopped
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:
         """Warnings that parts log while they are built and used are findings too."""
 
-        def keep(message: Any) -> None:
+        def keep(message: Message) -> None:
             self.findings.append(Problem(message.record["message"], self.doc.path, error=False))
 
         sink = logger.add(keep, level="WARNING", format="{message}", filter=lambda record: record["level"].no < 40)
@@ -180,10 +186,32 @@ class Deep:
                 logger.remove(sink)
 
 
-def _states(optim: Any) -> list[Any]:
+# -- data
+def _first_batch(dataset: object, options: Mapping[str, Any], seed: int) -> Any:
+    """The first batch, made in this process so that an error shows where it happened."""
+    alone = {key: value for key, value in options.items() if key not in ("num_workers", *OF_WORKERS)}
+    return next(iter(get_dataloader(dataset, seed=seed, **alone)))
+
+
+def _unfit_for_workers(dataset: object, section: str, spawned: bool) -> Iterator[Problem]:
+    """Members of pipes that cannot be pickled, and tensors between pipes, where workers are asked for."""
+    for pipe in reversed([pipe for pipe in walk(dataset) if isinstance(pipe, Link)]):
+        for name, error in unpicklable(pipe):
+            text = f"{name!r} of {title(pipe)} cannot be sent to a worker: {error}"
+            hint = "make it in __iter__, or when it is first used, in place of the constructor"
+            yield Problem(text, section=section, hint=hint, error=spawned)
+    for stage in peek(dataset, 1):
+        if any(isinstance(leaf, Tensor) for leaf in tree_leaves(stage.items)):
+            text = f"{stage.name} gives tensors, which workers cannot hand over safely"
+            hint = "give numpy arrays, and make tensors of them in collate_fn"
+            yield Problem(text, section=section, hint=hint, error=False)
+            return
+
+
+def _states(optim: AlchemyOptimizer | Mapping[str, AlchemyOptimizer]) -> list[Mapping[str, Any]]:
     """What the optimiser holds of each parameter, or all of several do."""
     parts = optim.values() if isinstance(optim, Mapping) else [optim]
-    return [state for part in parts for state in getattr(part.optimizer, "state", {}).values()]
+    return [state for part in parts for state in part.optimizer.state.values()]
 
 
 def _place_of(doc: Document, section: str) -> str:
@@ -201,8 +229,7 @@ def _place_of(doc: Document, section: str) -> str:
     return place
 
 
-def batch_size(batch: Any) -> int:
+def _batch_size(batch: object) -> int:
     """How many samples a batch holds: the first dimension that its tensors share."""
-    values = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else [batch]
-    sizes = [value.shape[0] for value in values if isinstance(value, torch.Tensor) and value.dim()]
+    sizes = [leaf.shape[0] for leaf in tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()]
     return max(set(sizes), key=sizes.count) if sizes else 0

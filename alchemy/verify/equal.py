@@ -16,7 +16,7 @@ from alchemy.checkpoint.parts import STATE, by_reference
 from alchemy.errors import RunFailed
 from alchemy.records.ledger import NAME
 from alchemy.records.series import comparable
-from alchemy.verify import ledger
+from alchemy.verify.ledger import compare_ledgers
 
 SHOWN = 5  # differences of a kind; the rest is counted
 
@@ -49,7 +49,7 @@ def compare(one: Path, other: Path) -> Comparison:
     tensors = [by_reference(state) for state in states]
     rows = [comparable(record / "metrics.jsonl") for record in (one, other)]
     found = Comparison(len(tensors[0]), len(rows[0]))
-    samples = [ledger.compare(one, other)] if all((record / NAME).is_file() for record in (one, other)) else []
+    samples = [compare_ledgers(one, other)] if all((record / NAME).is_file() for record in (one, other)) else []
     found.updates = sum(row.updates for row in samples)
     found.differences += [
         f"they see other samples from update {row.updates + 1} on" for row in samples if not row.equal
@@ -94,14 +94,14 @@ def _differing(a: dict[str, Any], b: dict[str, Any]) -> str:
     if [a[key] for key in ("update", "step", "epoch")] != [b[key] for key in ("update", "step", "epoch")]:
         return f"a row of update {a['update']}, step {a['step']} against one of {b['update']}, step {b['step']}"
     names = [name for name in {**ours, **others} if ours.get(name) != others.get(name)]
-    texts = [f"{name} {' against '.join(apart(ours.get(name), others.get(name)))}" for name in names]
+    texts = [f"{name} {' against '.join(_apart(ours.get(name), others.get(name)))}" for name in names]
     return ", ".join(texts[:SHOWN])
 
 
-def apart(one: Any, other: Any) -> tuple[str, str]:
+def _apart(one: object, other: object) -> tuple[str, str]:
     """Two numbers with as many digits as it takes to tell them apart.
 
-    >>> apart(0.51, 0.52), apart(0.123456789, 0.123456780)
+    >>> _apart(0.51, 0.52), _apart(0.123456789, 0.123456780)
     (('0.51', '0.52'), ('0.12345679', '0.12345678'))
     """
     if not isinstance(one, int | float) or not isinstance(other, int | float):

@@ -7,25 +7,25 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from loguru import logger
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc1
 from alchemy.loop import train
 from alchemy.nn.oom import is_oom
-from alchemy.runner import AlchemyRunner, AlchemyTrainer, build_updater, run_task
+from alchemy.observe import Loss, Observer
+from alchemy.runner import AlchemyRunner, AlchemyTrainer, build_updater
 from alchemy.sched import AlchemyTrainScheduler, build_sched
 from alchemy.update import NotFinite
-from alchemy.verify.trial import only_training
+from alchemy.verify.trial import only_training, run_here
 
-SMOOTH = 0.9  # the weight of the losses before, where a sweep is watched for its end
 FEW = 5  # losses that give a mean worth the name
 LOOKED_AT = 1000  # samples among which the largest are found
 
@@ -38,17 +38,16 @@ class Rates:
     rates: list[float] = field(default_factory=list)
     raw: list[float] = field(default_factory=list)
     ended: str = ""
-    _mean: float = 0.0
 
     def add(self, rate: float, loss: float) -> None:
-        self._mean = loss if not self.raw else SMOOTH * self._mean + (1 - SMOOTH) * loss
         self.rates.append(rate)
         self.raw.append(loss)
 
     @property
     def exploded(self) -> bool:
         """The scale is that of the first losses: the best one may be as near to 0 as it likes."""
-        return not math.isfinite(self._mean) or self._mean > 4 * abs(_mean(self.raw[:FEW]))
+        latest = _mean(self.raw[-FEW:])
+        return not math.isfinite(latest) or latest > 4 * abs(_mean(self.raw[:FEW]))
 
     @property
     def losses(self) -> list[float]:
@@ -97,9 +96,8 @@ class RateSweep(AlchemyTrainScheduler):
 
     def __init__(self, *, num_training_steps: int, first: float, last: float) -> None:
         self.first, self.growth = first, (last / first) ** (1 / (num_training_steps - 1))
-        self.found = Rates()
-        self._before = self._rate = 0.0
-        self._sums = (0.0, 0.0)
+        self.found, self.losses = Rates(), _Losses()
+        self._rate = 0.0
         super().__init__(num_training_steps=num_training_steps)
         # what freezes stays; evaluations would only take time
         self.begin_epoch_pipes, self.end_step_pipes, self.end_epoch_pipes = [], [], []
@@ -109,34 +107,30 @@ class RateSweep(AlchemyTrainScheduler):
         return self.first * self.growth**t * (base / leading if leading else 1.0)
 
     def step_lr(self) -> None:
-        self._before = self.run.optim.get_lr()[0]
-        super().step_lr()
-
-    def end_train_step(self, outputs: Any, **kwargs: Any) -> None:
-        super().end_train_step(outputs, **kwargs)
-        total, count = _loss(outputs)
-        self._sums = self._sums[0] + total, self._sums[1] + count
-        if self.run.updater.is_open:
-            return
-        if self.num_updates > 1:  # the loss of this update is what the rate of the one before has led to
-            self.found.add(self._rate, self._sums[0] / max(self._sums[1], 1e-9))
+        if self.num_updates:  # the loss of this update is what the rate of the one before has led to
+            self.found.add(self._rate, self.losses.mean)
             if self.found.exploded:
                 self.run.stop("the loss exploded")
-        self._rate, self._sums = self._before, (0.0, 0.0)
+        self._rate, self.losses.sum, self.losses.count = self.run.optim.get_lr()[0], 0.0, 0.0
+        super().step_lr()
+
+
+class _Losses(Observer):
+    """The losses since the last update."""
+
+    sum = count = 0.0
+
+    def loss(self, loss: Loss, optim: str) -> None:
+        self.sum += loss.sum.item()
+        self.count += float(loss.count)
+
+    @property
+    def mean(self) -> float:
+        return self.sum / max(self.count, 1e-9)
 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _loss(outputs: Any) -> tuple[float, float]:
-    """The sum of the losses of a step, and their number."""
-    if not isinstance(outputs, Mapping) or outputs.get("loss") is None:
-        raise AlchemyError("the training step returned no 'loss' to look at", section="model")
-    if "loss_sum" in outputs:
-        return float(outputs["loss_sum"]), float(outputs["count"])
-    weight = float(outputs.get("count", 1))
-    return float(outputs["loss"]) * weight, weight
 
 
 @AlchemyRunner.register()
@@ -146,8 +140,9 @@ class RateFinder(AlchemyTrainer):
     def run(self) -> Rates:
         self.set_up()
         context = self.context
-        sched: Any = context.train_sched
-        found: Rates = sched.found
+        sweep = context.train_sched
+        assert isinstance(sweep, RateSweep)
+        context.updater.observer, found = sweep.losses, sweep.found
         try:
             with self._looping():
                 train(context)
@@ -176,9 +171,8 @@ def find_rate(
         "last": last,
         "pipes": doc.plain().get("sched", {}).get("pipes", []),
     }
-    return _ret(
-        run_task(work, alloc1(device), raise_errors=True, no_file=True, user_dir=user_dir, desc="", debug=False)
-    )
+    found: Rates = run_here(work, alloc1(device), user_dir)
+    return found
 
 
 def _refuse(first: float, last: float, updates: int) -> None:
@@ -216,10 +210,15 @@ class Sizes:
         return {"batch_size": self.best, "limit": self.limit, "why": self.why, "tries": [asdict(t) for t in self.tries]}
 
 
-class Largest(Dataset[Any]):
+class _Indexed(Protocol):
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> Any: ...
+
+
+class _Largest(Dataset[Any]):
     """The largest samples of a data set, `count` of them over and over: the worst batch that may come."""
 
-    def __init__(self, dataset: Any, order: Sequence[int], count: int, length: int) -> None:
+    def __init__(self, dataset: _Indexed, order: Sequence[int], count: int, length: int) -> None:
         self.dataset, self.order, self.count, self.length = dataset, order, count, length
 
     def __len__(self) -> int:
@@ -238,7 +237,7 @@ class BatchFinder(AlchemyTrainer):
         self.dataset, self.options = self._data()
         self.order = by_size(self.dataset)
         found = self._limit()
-        for size in candidates(found):
+        for size in sizes_to_try(found):
             found.tries.append(self._try(size))
             logger.info("batch_size {}: {}", size, "fits" if found.tries[-1].fits else "out of memory")
             if self.context.stop_request.signal is not None:
@@ -247,7 +246,7 @@ class BatchFinder(AlchemyTrainer):
 
     def _data(self) -> tuple[Any, dict[str, Any]]:
         dataset, options = self.context.task.dataset("train")
-        if not options.get("batch_size") or not hasattr(dataset, "__getitem__"):
+        if not options.get("batch_size") or isinstance(dataset, IterableDataset):
             hint = "the size is a setting of the pipe, or sampler, that makes the batches: lower it by hand"
             text = "the batches of 'train' are not made from a batch_size"
             raise AlchemyError(text, section="task.datasets.train", hint=hint)
@@ -264,7 +263,7 @@ class BatchFinder(AlchemyTrainer):
     def _try(self, size: int) -> Try:
         context = self.context
         steps = max(2, context.updater.period)  # the optimiser's state is there in the second
-        data = Largest(self.dataset, self.order, size, size * steps)
+        data = _Largest(self.dataset, self.order, size, size * steps)
         context.task.splits["train"] = (data, {**self.options, "batch_size": size})
         context.limits.max_batches, context.stop_request.reason, context.updater = (
             steps,
@@ -296,7 +295,7 @@ class BatchFinder(AlchemyTrainer):
         return True
 
 
-def candidates(found: Sizes) -> Iterator[int]:
+def sizes_to_try(found: Sizes) -> Iterator[int]:
     """The next size to try, as long as there is one: doubled until one does not fit, then halfway between."""
     size = 1
     while size <= found.limit:
@@ -313,14 +312,14 @@ def candidates(found: Sizes) -> Iterator[int]:
         below, above = (middle, above) if found.tries[-1].fits else (below, middle)
 
 
-def by_size(dataset: Any) -> list[int]:
+def by_size(dataset: _Indexed) -> list[int]:
     """The indices of samples, the largest first; of a large data set every k-th is looked at."""
     step = max(1, len(dataset) // LOOKED_AT)
     indices = range(0, len(dataset), step)
     return sorted(indices, key=lambda i: _volume(dataset[i]), reverse=True)
 
 
-def _volume(sample: Any) -> int:
+def _volume(sample: object) -> int:
     """How much a sample holds: numbers of its tensors and lists, letters of its texts.
 
     >>> _volume({"ids": [1, 2, 3], "text": "ab", "label": 1})
@@ -346,14 +345,8 @@ def find_batch_size(doc: Document, *, limit: int | None = None, device: int = -1
     work["sched"] = {"type": "alchemy.sched.Constant", "num_training_steps": 10**9}
     if isinstance(work.get("precision"), Mapping):
         work["precision"]["halve_on_oom"] = False
-    more = {"no_file": True, "user_dir": user_dir, "desc": "", "debug": False, "max_batch_size": limit}
-    return _ret(run_task(work, alloc1(device), raise_errors=True, **more))
-
-
-def _ret(result: Any) -> Any:
-    if result.signal is not None:
-        raise KeyboardInterrupt
-    return result.ret
+    found: Sizes = run_here(work, alloc1(device), user_dir, max_batch_size=limit)
+    return found
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

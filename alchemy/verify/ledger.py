@@ -21,7 +21,7 @@ WHOLE, SHORT, ENDED, UNKNOWN, WRONG = "each once", "cut short", "ended in", "not
 
 
 @dataclass
-class Epoch:
+class _Epoch:
     """What the ledger says of an epoch, counted from 0; `verdict` is one of the words above."""
 
     epoch: int
@@ -74,16 +74,15 @@ class Epoch:
         return f"{head}, {self.text}"
 
     def plain(self) -> dict[str, Any]:
-        names = ("epoch", "updates", "n", "unit", "verdict", "text")
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in vars(self).items() if name != "sets"}
 
 
 @dataclass
-class Report:
+class LedgerReport:
     """What a ledger proves; `broken` says where its chain does not hold."""
 
     record: str
-    epochs: list[Epoch]
+    epochs: list[_Epoch]
     broken: str = ""
 
     @property
@@ -100,15 +99,15 @@ class Report:
         return "\n".join([*map(str, self.epochs), chain])
 
 
-def check(record: str | Path) -> Report:
+def verify_ledger(record: str | Path) -> LedgerReport:
     """Reads the ledger of a record: the chain link by link, the samples epoch by epoch."""
     path = _ledger_of(record)
     known = _known_to_state(path.parent)  # first, since the ledger of a run that goes on is never behind its states
-    epochs: dict[int, Epoch] = {}
+    epochs: dict[int, _Epoch] = {}
     before, broken = START, ""
     links = {0: [START.hex()]}  # an update whose window reaches into the next epoch has a row in both
     for line, row in read_ledger(path):
-        epoch = epochs.setdefault(row["epoch"], Epoch(row["epoch"]))
+        epoch = epochs.setdefault(row["epoch"], _Epoch(row["epoch"]))
         try:
             if row.get("event") == "epoch":
                 epoch.close(row)
@@ -124,7 +123,7 @@ def check(record: str | Path) -> Report:
             broken = f"{path}:{line} {what}"
     if epochs and status_of(path.parent) == "finished":
         next(reversed(epochs.values())).end()
-    return Report(str(record), list(epochs.values()), broken or _missing_end(path, known, links))
+    return LedgerReport(str(record), list(epochs.values()), broken or _missing_end(path, known, links))
 
 
 def _known_to_state(folder: Path) -> dict[str, Any]:
@@ -151,30 +150,27 @@ def _missing_end(path: Path, known: dict[str, Any], links: dict[int, list[str]])
     return ""
 
 
-@dataclass
-class Comparison:
+@dataclass(frozen=True)
+class LedgerAgreement:
     """For how many updates two records have seen the same, and what comes after."""
 
     equal: bool
     updates: int
     text: str
 
-    def plain(self) -> dict[str, Any]:
-        return {"equal": self.equal, "updates": self.updates, "text": self.text}
 
-
-def compare(one: str | Path, other: str | Path) -> Comparison:
+def compare_ledgers(one: str | Path, other: str | Path) -> LedgerAgreement:
     """Where two ledgers part, if they do."""
     ours, others = _updates(one), _updates(other)
     for count, (a, b) in enumerate(zip(ours, others)):
         if a["hash"] != b["hash"]:
             place = f"update {a['update']} (epoch {a['epoch'] + 1})"
-            return Comparison(False, count, f"they part at {place}: {one} saw {_seen(a)}; {other} saw {_seen(b)}")
+            return LedgerAgreement(False, count, f"they part at {place}: {one} saw {_seen(a)}; {other} saw {_seen(b)}")
     count = min(len(ours), len(others))
     if len(ours) == len(others):
-        return Comparison(True, count, f"equal for all {count:,} updates")
+        return LedgerAgreement(True, count, f"equal for all {count:,} updates")
     ends = f"{one} has {len(ours):,}, {other} has {len(others):,}"
-    return Comparison(False, count, f"equal for the first {count:,} updates; {ends}")
+    return LedgerAgreement(False, count, f"equal for the first {count:,} updates; {ends}")
 
 
 def _seen(row: dict[str, Any]) -> str:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from alchemy.data.loader import memory_available
+from alchemy.files import readable_size
 
 ROOM = 0.9  # of what is free: fragmentation and the rest of the program want their share
 
@@ -40,8 +41,10 @@ class Memory:
 
     def __str__(self) -> str:
         rows = ("parameters", "gradients", "optimiser", "activations")
-        text = ", ".join(f"{row} {size(getattr(self, row))}" for row in rows)
-        return f"memory: {text}; {size(self.total)} in all" + (f" of {size(self.free)} free" if self.free else "")
+        text = ", ".join(f"{row} {readable_size(vars(self)[row])}" for row in rows)
+        return f"memory: {text}; {readable_size(self.total)} in all" + (
+            f" of {readable_size(self.free)} free" if self.free else ""
+        )
 
     def remedy(self) -> str:
         """What would make it fit: the smallest change that is enough."""
@@ -60,25 +63,13 @@ class Memory:
         )
 
 
-def size(count: float) -> str:
-    """
-    >>> size(3 * 2**20), size(10)
-    ('3.0 MiB', '10 B')
-    """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.1f} {unit}" if unit != "B" else f"{int(count)} B"
-        count /= 1024
-    return ""
-
-
 def _bytes_of(tensors: Iterable[Tensor]) -> int:
     """Bytes of the storages behind tensors, each once."""
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
     return sum(storages.values())
 
 
-def measure(module: Any, states: Iterable[Mapping[str, Any]], free: int) -> Memory:
+def measure(module: nn.Module, states: Iterable[Mapping[str, Any]], free: int) -> Memory:
     """What stays between steps; `states` is what the optimiser holds of each parameter after its first update."""
     params = list(module.parameters())
     trained = [p for p in params if p.requires_grad]
@@ -91,28 +82,21 @@ def measure(module: Any, states: Iterable[Mapping[str, Any]], free: int) -> Memo
     )
 
 
-class Saved:
-    """Counts what autograd keeps for the backward pass while the block runs."""
+@contextlib.contextmanager
+def kept_by_autograd(known: Iterable[Tensor]) -> Iterator[dict[int, int]]:
+    """The bytes of each storage that autograd keeps for the backward pass while the block runs, but for known ones."""
+    ours = {t.untyped_storage().data_ptr() for t in known}
+    storages: dict[int, int] = {}
 
-    def __init__(self, known: Iterable[Tensor]) -> None:
-        self._known = {t.untyped_storage().data_ptr() for t in known}
-        self._storages: dict[int, int] = {}
-
-    @property
-    def total(self) -> int:
-        return sum(self._storages.values())
-
-    def _pack(self, tensor: Tensor) -> Tensor:
+    def pack(tensor: Tensor) -> Tensor:
         with contextlib.suppress(RuntimeError, NotImplementedError):  # sparse tensors have no storage of their own
             storage = tensor.untyped_storage()
-            if storage.data_ptr() not in self._known:
-                self._storages[storage.data_ptr()] = storage.nbytes()
+            if storage.data_ptr() not in ours:
+                storages[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    @contextlib.contextmanager
-    def counting(self) -> Iterator[None]:
-        with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor):
-            yield
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield storages
 
 
 def free_memory(device: torch.device) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_map_only
 from torch.utils.data import Dataset, IterableDataset
 
@@ -23,23 +24,24 @@ from alchemy.context import Run
 from alchemy.data.chain import fetcher, link_of, seed_chain, share_out
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.launch.device import alloc1
-from alchemy.launch.signals import Interrupted
 from alchemy.loop import loader_of, train
+from alchemy.model import AlchemyModel
 from alchemy.observe import Loss, Observer
+from alchemy.optim import AlchemyOptimizer
 from alchemy.precision import Precision
-from alchemy.runner import AlchemyRunner, AlchemyTrainer, run_task
+from alchemy.runner import AlchemyRunner, AlchemyTrainer
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, reseed
-from alchemy.verify.cuts import DOUBLE, SINGLE, Cut, Found, Gradients, Kind, Report, plan, report, several
-from alchemy.verify.trial import Ended, Job, Tell, ended, finished, go, only_training
+from alchemy.verify.cuts import DOUBLE, SINGLE, CutReport, Found, Gradients, Kind, UpdateCut, plan, several
+from alchemy.verify.trial import Job, Tell, finished, go, only_training, run_here, why_failed
 
 BATCHING = ("batch_size", "batch_sampler", "max_tokens", "max_sentences")  # who of them makes batches of samples
 DRAWS = "the forward pass draws random numbers, others for another cut: the gradients cannot be compared"
 
 
-def check(
+def verify_parallel(
     doc: Document, *, ranks: int = 2, device: int = -1, user_dir: str = "src", tell: Tell = lambda text: None
-) -> Report:
+) -> CutReport:
     """Makes the first update of a config in several ways and compares their gradients."""
     if ranks < 1:
         raise AlchemyError(f"--ranks is {ranks}", hint="give 1 or more; 1 leaves the processes out")
@@ -54,28 +56,25 @@ def check(
     if ranks > 1 and not found.unknown:
         tell(f"the same over {ranks} processes")
         found.gradients += _over(doc, kind, ranks, device, user_dir)
-    return report(kind, found)
+    return CutReport.of(kind, found)
 
 
 def _cuts(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> Found:
     """The gradients of all cuts, by a run in this process."""
-    work = only_training(doc, "alchemy.verify.parallel.Cuts")
+    work = only_training(doc, "alchemy.verify.parallel.GradientCuts")
     work["sched"] = {"type": "alchemy.sched.Constant", "num_training_steps": 1}
     work["precision"] = {"type": "alchemy.verify.parallel.Exact", "double": kind.double}
-    more = {"no_file": True, "user_dir": user_dir, "desc": "", "debug": False, "cut_for": ranks}
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64 if kind.double else before)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            result = run_task(work, alloc1(device), raise_errors=True, **more)
+            found: Found = run_here(work, alloc1(device), user_dir, cut_for=ranks)
     finally:
         torch.set_default_dtype(before)
-    if result.signal is not None:
-        raise Interrupted(result.signal)
-    return result.ret
+    return found
 
 
-def _over(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> list[tuple[Cut, Gradients]]:
+def _over(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> list[tuple[UpdateCut, Gradients]]:
     """The gradients of the cuts over several processes, as the first of them sees them."""
     with tempfile.TemporaryDirectory(prefix="alchemy-verify-") as name, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -87,10 +86,10 @@ def _over(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> 
         ]
         finished(go(jobs, at_once=ranks))
         saved = torch.load(Path(name) / "gradients.pt", weights_only=True)
-    return [(Cut(*cut), gradients) for cut, gradients in saved]
+    return [(UpdateCut(*cut), gradients) for cut, gradients in saved]
 
 
-def _share(folder: str, doc: Document, kind: Kind, place: Mapping[str, str], device: int, user_dir: str) -> Ended:
+def _share(folder: str, doc: Document, kind: Kind, place: Mapping[str, str], device: int, user_dir: str) -> str:
     """What each of the processes does."""
     os.environ.update(place)
 
@@ -99,7 +98,7 @@ def _share(folder: str, doc: Document, kind: Kind, place: Mapping[str, str], dev
         if place["RANK"] == "0":
             torch.save([(tuple(cut), gradients) for cut, gradients in found.gradients], f"{folder}/gradients.pt")
 
-    return ended(work)
+    return why_failed(work)
 
 
 # -- the run
@@ -111,18 +110,18 @@ class Exact(Precision):
         super().__init__()
         self.double, self.quiet = double, 0
 
-    def prepare(self, model: Any) -> None:
+    def prepare(self, model: AlchemyModel) -> None:
         self.quiet = sum(map(_without_dropout, model.module.modules()))
         if self.double:
             model.to(torch.float64)
         super().prepare(model)
 
-    def attempt(self, step: Callable[..., Any], batch: Any, **kwargs: Any) -> Any:
+    def attempt(self, step: Callable[..., Any], batch: object, **kwargs: Any) -> Any:
         return super().attempt(step, tree_map_only(Tensor, _doubled, batch) if self.double else batch, **kwargs)
 
 
 @AlchemyRunner.register()
-class Cuts(AlchemyTrainer):
+class GradientCuts(AlchemyTrainer):
     """Makes the first update of a training again and again from the same weights, each time cut in another way."""
 
     def run(self) -> Found:
@@ -133,18 +132,19 @@ class Cuts(AlchemyTrainer):
         for group in context.optim.param_groups:
             # of several optimisers, one would see what another has moved: in each step, or only after all of them
             group["lr"] = group["initial_lr"] = 0.0
-        found = Found(quiet=getattr(context.precision, "quiet", 0), unknown=_mixes_samples(context.model.module))
+        assert isinstance(context.precision, Exact)
+        found = Found(quiet=context.precision.quiet, unknown=_mixes_samples(context.model.module))
         if found.unknown:
             return found
         updater, ranks = context.updater, context.symbols.get_global("cut_for")
-        updater.observer = seen = Watch(context, found)
+        updater.observer = seen = _Watch(context, found)
         samples, options, found.unit = self._data(updater.period, ranks)
         found.samples = len(samples)
         weights = {name: value.clone() for name, value in context.model.state_dict().items()}
         for cut in plan(found.samples, found.unit, context.group.size):
             updater.period = cut.steps
             data = {**options, "batch_size": cut.size} if cut.size else options
-            context.task.splits["train"] = (Samples(samples), data)
+            context.task.splits["train"] = (_Samples(samples), data)
             found.gradients.append((cut, self._update(seen)))
             context.model.load_state_dict(weights)
         return found
@@ -173,7 +173,7 @@ class Cuts(AlchemyTrainer):
             raise AlchemyError(text, section="task.datasets.train", hint="give it larger batches, or more data")
         return samples[: len(samples) // ranks * ranks] if batches else samples, kept, unit
 
-    def _update(self, seen: Watch) -> Gradients:
+    def _update(self, seen: _Watch) -> Gradients:
         context, seen.gradients = self.context, {}
         context.stop_request.reason, context.train_sched = None, build_sched(context)
         with self._looping():
@@ -184,7 +184,7 @@ class Cuts(AlchemyTrainer):
         return seen.gradients
 
 
-class Watch(Observer):
+class _Watch(Observer):
     """Keeps the gradients of an update, and notes what makes them incomparable."""
 
     def __init__(self, run: Run, found: Found) -> None:
@@ -197,7 +197,7 @@ class Watch(Observer):
         on_gpu = self.run.device is not None and self.run.device.type == "cuda"
         return torch.cuda.get_rng_state(self.run.device or "cuda") if on_gpu else torch.get_rng_state()
 
-    def micro_batch(self, batch: Any) -> contextlib.AbstractContextManager[Any]:
+    def micro_batch(self, batch: object) -> contextlib.AbstractContextManager[Any]:
         self._before = self._drawn()
         return contextlib.nullcontext()
 
@@ -206,7 +206,7 @@ class Watch(Observer):
         if not torch.equal(self._before, self._drawn()):
             self.found.unknown = DRAWS
 
-    def update(self, optim: Any) -> contextlib.AbstractContextManager[Any]:
+    def update(self, optim: AlchemyOptimizer) -> contextlib.AbstractContextManager[Any]:
         own = {id(param) for param in optim.params}
         for name, param in self.run.model.named_parameters():
             if param.grad is not None and id(param) in own:
@@ -214,11 +214,11 @@ class Watch(Observer):
         return contextlib.nullcontext()
 
 
-def _optims(run: Run) -> Iterator[Any]:
+def _optims(run: Run) -> Iterator[AlchemyOptimizer]:
     return iter(run.optim.values() if isinstance(run.optim, Mapping) else [run.optim])
 
 
-class Samples(Dataset[Any]):
+class _Samples(Dataset[Any]):
     """Samples that were read before."""
 
     def __init__(self, samples: Sequence[Any]) -> None:
@@ -250,7 +250,7 @@ def _without_dropout(module: nn.Module) -> bool:
     found = False
     for name, value in list(vars(module).items()):
         rate = isinstance(value, float) and value > 0
-        if rate and ("drop" in name.lower() or (name == "p" and isinstance(module, nn.modules.dropout._DropoutNd))):
+        if rate and ("drop" in name.lower() or (name == "p" and isinstance(module, _DropoutNd))):
             setattr(module, name, 0.0)
             found = True
     return found

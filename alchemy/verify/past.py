@@ -7,22 +7,19 @@ import re
 from pathlib import Path
 from typing import Any
 
-from alchemy.checkpoint.manifest import WHOLE, checkpoints, read_manifest
+from alchemy.checkpoint.manifest import WHOLE, age, checkpoints, read_manifest
 from alchemy.checkpoint.manifest import verify as why_invalid
 from alchemy.checkpoint.parts import STATE
 from alchemy.errors import AlchemyError
-from alchemy.records.folder import read_info
+from alchemy.records.folder import read_info, refuse_running
 from alchemy.records.ledger import NAME, read_ledger
 from alchemy.records.series import read_series
 
 
-def refuse(folder: Path, update: int) -> None:
+def refuse_replay(folder: Path, update: int) -> None:
     """An error where a record, or this update of it, cannot be replayed."""
     info = read_info(folder)
-    if info["status"] == "running":
-        raise AlchemyError(f"{folder} is still running, as process {info['pid']}", hint="`alchemy stop` ends it")
-    if not (folder / "cfg.toml").is_file():
-        raise AlchemyError(f"{folder} has no cfg.toml", hint="was it run with backup_cfg = false in FileLogger?")
+    refuse_running(folder, info)
     if not checkpoints(folder / "state") and not (folder / NAME).is_file():
         hint = "records of older versions, and of tests and predictions, have none"
         raise AlchemyError(f"{folder} has neither states nor a ledger of a training", hint=hint)
@@ -39,7 +36,7 @@ def _last(folder: Path) -> int:
     """The last update that a record tells of; the ledger of a run that was killed may be behind its numbers."""
     series = read_series(folder / "metrics.jsonl") if (folder / "metrics.jsonl").is_file() else ()
     rows = [*(row for _, row in ledger_rows(folder)), *series]
-    states = [int(path.name[1:].partition("-")[0]) for path in checkpoints(folder / "state")]
+    states = [age(path)[0] for path in checkpoints(folder / "state")]
     return max([0, *states, *(row["update"] for row in rows)])
 
 
@@ -55,11 +52,7 @@ def state_before(folder: Path, update: int) -> Path | None:
     if written.is_dir() and not why_invalid(written):
         return written
     for path in reversed(checkpoints(folder / "state")):
-        if (
-            int(path.name[1:].partition("-")[0]) < update
-            and not why_invalid(path)
-            and read_manifest(path).kind == WHOLE
-        ):
+        if age(path)[0] < update and not why_invalid(path) and read_manifest(path).kind == WHOLE:
             return path
     return None
 

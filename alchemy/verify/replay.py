@@ -7,7 +7,7 @@ import hashlib
 import io
 import math
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,19 @@ from alchemy.checkpoint.parts import restore
 from alchemy.config.load import prepare_cfg
 from alchemy.context import Run
 from alchemy.data.peek import describe
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, in_words
 from alchemy.launch.device import alloc
-from alchemy.launch.signals import Interrupted
 from alchemy.loop import train
 from alchemy.observe import Loss, Observer
+from alchemy.optim import AlchemyOptimizer
 from alchemy.plugins.changes import changes
 from alchemy.records.folder import find
-from alchemy.runner import AlchemyRunner, AlchemyTrainer, run_task
+from alchemy.records.kept import config_of
+from alchemy.runner import AlchemyRunner, AlchemyTrainer
 from alchemy.state import parts_of
 from alchemy.verify.culprit import MANY, Culprit, Stain, stains
-from alchemy.verify.past import ledger_rows, left_of, processes_of, refuse, state_before
-from alchemy.verify.trial import Tell
+from alchemy.verify.past import ledger_rows, left_of, processes_of, refuse_replay, state_before
+from alchemy.verify.trial import Tell, run_here
 
 LARGEST = 10  # gradients that are shown
 
@@ -58,7 +59,7 @@ class Total:
 
 
 @dataclass
-class Step:
+class _StepReport:
     """One step of the window: what it was given, and the losses it came to."""
 
     step: int
@@ -98,14 +99,14 @@ class Step:
 
 
 @dataclass
-class Report:
+class UpdateReport:
     """What `replay` shows of an update."""
 
     record: str
     update: int
     start: str = ""
     recorded: str = ""  # the reason that the run itself has given, where it ended with this update
-    steps: list[Step] = field(default_factory=list)
+    steps: list[_StepReport] = field(default_factory=list)
     lr: list[float] = field(default_factory=list)
     grad_norm: float | None = None
     norms: dict[str, float] = field(default_factory=dict)
@@ -183,15 +184,15 @@ def replay(
     device: list[int] | None = None,
     user_dir: str = "src",
     tell: Tell = lambda text: None,
-) -> Report:
+) -> UpdateReport:
     """Makes update number `update` of a record again, from the newest state before it; nothing is written."""
     folder = find(record)
-    refuse(folder, update)
-    document, info = prepare_cfg(folder / "cfg.toml"), alloc(device)[0]
+    refuse_replay(folder, update)
+    document, info = prepare_cfg(config_of(folder)), alloc(device)[0]
     document["runner"] = "alchemy.verify.replay.Replay"
     if debug and isinstance(document.get("precision"), Mapping):
         document["precision"]["compile"] = False  # inside compiled code no operation can be asked
-    report = Report(str(record), update, recorded=left_of(folder, update).get("reason", ""))
+    report = UpdateReport(str(record), update, recorded=left_of(folder, update).get("reason", ""))
     changed = [change for change in changes(folder, document, info, user_dir) if change.breaks]
     report.notes += [f"since then {row.name}: {row.text}" for row in changed if row.name != "runner"]
     state = state_before(folder, update)
@@ -207,12 +208,8 @@ def replay(
             "that makes it again draws others"
         )
     tell(f"from {report.start}" + (f", with {ahead} updates to make first" if ahead else ""))
-    more = {"no_file": True, "user_dir": user_dir, "desc": "", "debug": False}
-    more |= {"replay_report": report, "replay_state": state, "replay_debug": debug}
     with contextlib.redirect_stdout(io.StringIO()):
-        result = run_task(document, info, raise_errors=True, **more)
-    if result.signal is not None:
-        raise Interrupted(result.signal)
+        run_here(document, info, user_dir, replay_report=report, replay_state=state, replay_debug=debug)
     report.same_samples = _same_samples(folder, report)
     return report
 
@@ -223,14 +220,14 @@ class Replay(AlchemyTrainer):
 
     def run(self) -> None:
         context = self.context
-        report: Report = context.symbols.get_global("replay_report")
+        report: UpdateReport = context.symbols.get_global("replay_report")
         state: Path | None = context.symbols.get_global("replay_state")
         self.set_up()
         if state is not None:
             with _needs_the_data():
                 parts = {**parts_of(context), OWN: context.checkpoints}
                 restore(parts, read(state), f"{state.parent.name}/{state.name}")
-        context.updater.observer = Watch(context, report, debug=context.symbols.get_global("replay_debug"))
+        context.updater.observer = _Watch(context, report, debug=context.symbols.get_global("replay_debug"))
         try:
             with self._looping():
                 train(context)
@@ -239,10 +236,7 @@ class Replay(AlchemyTrainer):
         except Exception as error:  # of the project's code, as it was in the run itself
             if context.update + 1 != report.update:
                 raise
-            report.error = f"{type(error).__name__}: {error}"
-            notes = getattr(error, "__notes__", [])
-            report.error += "".join(f"\n  {note}" for note in notes)
-            report.error += "" if report.culprit else _traced(error)
+            report.error = in_words(error, "\n  ") + ("" if report.culprit else _traced(error))
             return
         if context.stop_request.signal is None:
             hint = f"the last one is {context.update}"
@@ -261,10 +255,10 @@ def _needs_the_data() -> Iterator[None]:
         raise AlchemyError(error.problem.message, section=error.problem.section, hint=hint) from error
 
 
-class Watch(Observer):
+class _Watch(Observer):
     """Looks at one update: the batches and losses of its steps, its gradients, and what it changed."""
 
-    def __init__(self, run: Run, report: Report, *, debug: bool) -> None:
+    def __init__(self, run: Run, report: UpdateReport, *, debug: bool) -> None:
         self.run, self.report = run, report
         self.culprit = Culprit() if debug else None
 
@@ -273,13 +267,13 @@ class Watch(Observer):
         return self.run.update + 1 == self.report.update
 
     @contextlib.contextmanager
-    def micro_batch(self, batch: Any) -> Iterator[None]:
+    def micro_batch(self, batch: object) -> Iterator[None]:
         if not self.is_on:
             yield
             return
         sched = self.run.train_sched
         ids = self.run.progress.window[-1] if self.run.progress.window else None
-        row = Step(sched.cur_step, sched.cur_epoch, ids, describe(batch), stains(batch, ids))
+        row = _StepReport(sched.cur_step, sched.cur_epoch, ids, describe(batch), stains(batch, ids))
         self.report.steps.append(row)
         try:
             with self.culprit.watching() if self.culprit is not None else contextlib.nullcontext():
@@ -296,7 +290,7 @@ class Watch(Observer):
         return self.culprit.resting() if self.culprit is not None else contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def update(self, optim: Any) -> Iterator[None]:
+    def update(self, optim: AlchemyOptimizer) -> Iterator[None]:
         if not self.is_on:
             yield
             return
@@ -322,7 +316,7 @@ class Watch(Observer):
             raise _Replayed
 
 
-def _same_samples(folder: Path, report: Report) -> bool | None:
+def _same_samples(folder: Path, report: UpdateReport) -> bool | None:
     """Whether the update saw what the record says that it saw."""
     ids = [step.ids for step in report.steps]
     recorded = left_of(folder, report.update).get("ids")
@@ -338,7 +332,7 @@ def _same_samples(folder: Path, report: Report) -> bool | None:
 
 
 # -- words
-def _shown(items: list[Any]) -> str:
+def _shown(items: Sequence[object]) -> str:
     more = f" and {len(items) - MANY} more" if len(items) > MANY else ""
     return ", ".join(map(str, items[:MANY])) + more
 
@@ -350,7 +344,7 @@ def _traced(error: BaseException) -> str:
     return "\n" + "".join(traceback.format_exception(error)).rstrip()
 
 
-def _jsonable(value: Any) -> Any:
+def _jsonable(value: object) -> Any:
     """NaN and infinities as texts: JSON has no word for them."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)

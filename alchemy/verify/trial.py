@@ -6,26 +6,26 @@ import copy
 import math
 import os
 import signal
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from alchemy.config.tree import Document, Table
+from alchemy.config.tree import Document, Table, plain
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.launch.signals import Interrupted
 from alchemy.launch.workers import Lost, run_all
+from alchemy.plugins import AlchemyPlugin, FileLogger
 from alchemy.records.folder import folders
 from alchemy.result import FailedRun
 from alchemy.resuming import resume
-from alchemy.runner import run
+from alchemy.runner import run, run_task
 from alchemy.stop import StopRule
 
 MOST, LEAST = 20, 4
-# they copy, send or trace, and change no number; what else there is writes into the record, which is thrown away
-LEFT_OUT = ("Backup", "MailOnFinish", "Profile")
+# options of a loader that only make sense with workers
+OF_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
 
 Tell = Callable[[str], object]
 
@@ -51,8 +51,8 @@ class Trial:
         left_out = _plugins(work)
         stop = work.setdefault("stop", {})
         limit = {"type": "alchemy.verify.trial.Limit", "most": updates or 0}
-        stop["any"] = [*_plain(stop.peek("any") or []), limit]
-        work["checkpoint"] = _plain(work.peek("checkpoint") or {}) | {"every": 1, "enabled": True, "at_end": True}
+        stop["any"] = [*plain(stop.peek("any") or []), limit]
+        work["checkpoint"] = plain(work.peek("checkpoint") or {}) | {"every": 1, "enabled": True, "at_end": True}
         return cls(work, left_out, device, user_dir)
 
     def train(self, folder: Path, *, workers: int | None = None, kill_at: int = 0) -> Job:
@@ -68,18 +68,11 @@ class Trial:
 
 
 class Job(NamedTuple):
-    """What a process does: `call(folder, *arguments)`."""
+    """What a process does: `call(folder, *arguments)`, which returns why it failed, or nothing."""
 
-    call: Callable[..., Ended]
+    call: Callable[..., str]
     folder: Path
     arguments: tuple[Any, ...]
-
-
-class Ended(NamedTuple):
-    """How a training ended, and what it has printed where it failed."""
-
-    failed: str = ""
-    trace: str = ""
 
 
 @StopRule.register()
@@ -107,7 +100,7 @@ def _a_bit_more(run: Run) -> int:
     return min(MOST, max(LEAST, updates + max(2, updates // 4)))
 
 
-def go(jobs: Sequence[Job], *, at_once: int = 2) -> list[Ended | Lost]:
+def go(jobs: Sequence[Job], *, at_once: int = 2) -> list[str | Lost]:
     """Does the jobs in fresh processes; a process that died gives a `Lost`."""
     calls = [(job.call, str(job.folder), *job.arguments) for job in jobs]
     told: list[int] = []
@@ -117,14 +110,23 @@ def go(jobs: Sequence[Job], *, at_once: int = 2) -> list[Ended | Lost]:
     return answers
 
 
-def finished(answers: Sequence[Ended | Lost]) -> None:
+def finished(answers: Sequence[str | Lost]) -> None:
     """An error where a training did not come to its end."""
     for answer in answers:
         if isinstance(answer, Lost):
             raise RunFailed(f"a training was lost: {answer}")
-        if answer.failed:
+        if answer:
             hint = "see `alchemy run CFG --fast-dev-run 2`"
-            raise RunFailed(f"a training failed, so nothing can be compared: {answer.failed}", hint=hint)
+            raise RunFailed(f"a training failed, so nothing can be compared: {answer}", hint=hint)
+
+
+def run_here(work: Document, device_info: dict[str, Any], user_dir: str, **symbols: object) -> Any:
+    """Runs a config in this process without writing anything; returns what its runner does, which finds `symbols`."""
+    more = {"no_file": True, "user_dir": user_dir, "desc": "", "debug": False, **symbols}
+    result = run_task(work, device_info, raise_errors=True, **more)
+    if result.signal is not None:
+        raise Interrupted(result.signal)
+    return result.ret
 
 
 def record_in(folder: Path) -> Path:
@@ -134,9 +136,9 @@ def record_in(folder: Path) -> Path:
 
 def _refuse_without_data(doc: Document) -> None:
     """An error where a config has no training data."""
-    task: Any = doc.peek("task")
+    task = doc.peek("task")
     splits = task.peek("datasets") if isinstance(task, Table) else None
-    if not isinstance(splits, dict) or "train" not in splits:
+    if not isinstance(splits, Table) or "train" not in splits:
         raise AlchemyError(
             "there is no data to train on", where=doc.path, section="task.datasets", hint="add [task.datasets.train]"
         )
@@ -155,15 +157,15 @@ def only_training(doc: Document, runner: str) -> Document:
     return work
 
 
-def _set_workers(table: Any, workers: int) -> None:
+def _set_workers(table: Table, workers: int) -> None:
     """Gives a split so many loader workers; without any, what only they can have is taken out."""
     table["num_workers"] = workers
-    for key in ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context") if not workers else ():
+    for key in OF_WORKERS if not workers else ():
         table.pop(key, None)
 
 
 # -- in the process
-def _do(call: Callable[..., Ended], folder: str, *arguments: Any) -> Ended:
+def _do(call: Callable[..., str], folder: str, *arguments: object) -> str:
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "printed.txt"), "a") as printed:
         for number in (1, 2):  # of the process: what is not Python prints too
@@ -171,42 +173,42 @@ def _do(call: Callable[..., Ended], folder: str, *arguments: Any) -> Ended:
         return call(folder, *arguments[:-1])  # the last one is the place
 
 
-def _train(folder: str, document: Document, kill_at: int, device: int, user_dir: str) -> Ended:
+def _train(folder: str, document: Document, kill_at: int, device: int, user_dir: str) -> str:
     Limit.kill_at = kill_at
     for plugin in document["plugins"]:
-        if _name(plugin) == "FileLogger":
+        if issubclass(_class_of(plugin), FileLogger):
             plugin["log_dir"] = folder
-    return ended(lambda: run([document], device=[device], user_dir=user_dir)[0])
+    return why_failed(lambda: run([document], device=[device], user_dir=user_dir)[0])
 
 
-def _resume(folder: str, device: int, user_dir: str) -> Ended:
-    return ended(lambda: resume(record_in(Path(folder)), device=[device], user_dir=user_dir))
+def _resume(folder: str, device: int, user_dir: str) -> str:
+    return why_failed(lambda: resume(record_in(Path(folder)), device=[device], user_dir=user_dir))
 
 
-def ended(work: Callable[[], Any]) -> Ended:
-    """Does the work of a process, and says how it ended; an error travels as text."""
+def why_failed(work: Callable[[], object]) -> str:
+    """Does the work of a process; an error travels as text."""
     try:
         result = work()
     except Exception as error:
-        return Ended(f"{type(error).__name__}: {error}", traceback.format_exc())
-    return Ended(result.reason, result.trace) if isinstance(result, FailedRun) else Ended()
+        return f"{type(error).__name__}: {error}"
+    return result.reason if isinstance(result, FailedRun) else ""
 
 
 # -- the config
 def _plugins(work: Document) -> list[str]:
-    """Leaves out what has no business here, and sees to a record; returns what was left out."""
-    plugins = [plugin.plain() for plugin in work.peek("plugins") or []]
-    left_out = [_name(plugin) for plugin in plugins if _name(plugin) in LEFT_OUT]
-    kept = [plugin for plugin in plugins if _name(plugin) not in LEFT_OUT]
-    if not any(_name(plugin) == "FileLogger" for plugin in kept):
+    """Leaves out what changes no number, and sees to a record; returns what was left out."""
+    plugins = plain(work.peek("plugins") or [])
+    kept = [plugin for plugin in plugins if not _is_aside(plugin)]
+    if not any(issubclass(_class_of(plugin), FileLogger) for plugin in kept):
         kept.append({"type": "alchemy.plugins.FileLogger", "log_dir": ""})
     work["plugins"] = kept
-    return left_out
+    return [_class_of(plugin).__name__ for plugin in plugins if _is_aside(plugin)]
 
 
-def _name(plugin: Any) -> str:
-    return str(plugin["type"]).rpartition(".")[2]
+def _is_aside(plugin: Mapping[str, Any]) -> bool:
+    kind = _class_of(plugin)
+    return issubclass(kind, AlchemyPlugin) and kind.aside
 
 
-def _plain(value: Any) -> Any:
-    return value.plain() if hasattr(value, "plain") else value
+def _class_of(plugin: Mapping[str, Any]) -> type:
+    return AlchemyPlugin.resolve_registered_module(plugin["type"])

@@ -25,6 +25,8 @@ class MailOnFinish(AlchemyPlugin):
     With `send_ok = false` only what went wrong is worth a mail. Without a record there is nowhere to leave one.
     """
 
+    aside = True
+
     def __init__(self, *, send_ok: bool = True) -> None:
         super().__init__()
         self.send_ok = send_ok

@@ -13,7 +13,7 @@ from torch import nn
 
 from alchemy.checkpoint.files import write
 from alchemy.checkpoint.manifest import Manifest
-from alchemy.checkpoint.parts import collect
+from alchemy.checkpoint.parts import collect_state
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.model import AlchemyModel
@@ -74,7 +74,7 @@ def as_weights(model: AlchemyModel, folder: Path) -> None:
 
 
 def as_checkpoint(model: AlchemyModel, folder: Path) -> None:
-    write(folder, collect({"model": model}).files(), Manifest(update=1, epoch=0, step=1, time=""))
+    write(folder, collect_state({"model": model}).files(), Manifest(update=1, epoch=0, step=1, time=""))
 
 
 STATES: list[Any] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -209,8 +210,10 @@ def test_age_is_the_update_and_names_are_never_used_twice(tmp_path: Path) -> Non
 def test_only_leftovers_are_cleared_and_an_interrupted_swap_is_undone(tmp_path: Path) -> None:
     for name in (".tmp-1-u3", ".best.old", "u1", "other", ".hidden"):
         (tmp_path / name).mkdir()
+    # of a process whose number has been given away again, as in a container that starts anew
+    (tmp_path / f".last.{os.uname().nodename}-{os.getpid()}.x" / "old-0-last").mkdir(parents=True)
     assert clear_leftovers(tmp_path) == [".tmp-1-u3"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "best", "other", "u1"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "best", "last", "other", "u1"]
 
 
 def test_a_folder_that_is_none_is_one_clear_error(tmp_path: Path) -> None:

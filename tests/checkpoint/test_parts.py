@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from alchemy.checkpoint.files import read, write
 from alchemy.checkpoint.manifest import Manifest
-from alchemy.checkpoint.parts import STATE, collect, restore
+from alchemy.checkpoint.parts import STATE, collect_state, restore
 from alchemy.context import Run
 from alchemy.errors import Refused
 from alchemy.model import AlchemyModel
@@ -62,7 +62,7 @@ def run() -> Iterator[Run]:
 
 
 def saved(parts: dict[str, Any], folder: Path) -> dict[str, Any]:
-    write(folder, collect(parts).files(), Manifest(update=1, epoch=0, step=1, time=""), FaultyDisk())
+    write(folder, collect_state(parts).files(), Manifest(update=1, epoch=0, step=1, time=""), FaultyDisk())
     return read(folder)
 
 
@@ -186,7 +186,7 @@ def test_the_average_has_a_file_with_the_names_of_the_model(tmp_path: Path) -> N
 
 
 def test_a_state_of_an_older_version_is_refused_with_the_reason() -> None:
-    files = collect({}).files()
+    files = collect_state({}).files()
     restore({}, files, "state/u3")
     del files[STATE]["version"]  # the first one had none
     with pytest.raises(Refused, match=r"state/u3 has version 1 of the training state, .*resume it with the alchemy"):

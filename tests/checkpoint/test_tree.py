@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from alchemy.checkpoint.files import json_bytes
-from alchemy.checkpoint.tree import join, split
+from alchemy.checkpoint.tree import join_state, split_state
 from tests.checkpoint.faults import same_bits
 from tests.checkpoint.strategies import tensors
 
@@ -53,9 +53,9 @@ def same(one: Any, other: Any) -> bool:
 
 
 def there_and_back(state: Any) -> Any:
-    taken = split(state)
+    taken = split_state(state)
     assert taken.left_out == []
-    return join(json.loads(json_bytes(taken.json)), taken.tensors)
+    return join_state(json.loads(json_bytes(taken.json)), taken.tensors)
 
 
 @settings(max_examples=120)
@@ -71,18 +71,18 @@ def test_numbers_longer_than_python_prints_come_back() -> None:
 def test_tied_tensors_are_stored_once_and_come_back_as_one() -> None:
     weight = torch.nn.Parameter(torch.ones(2, 3))
     state = {"encoder": weight, "decoder": weight.data, "window": weight[0], "turned": weight.t()}
-    taken = split(state)
+    taken = split_state(state)
     assert sorted(taken.tensors) == ["encoder", "turned", "window"]
-    back = join(taken.json, taken.tensors)
+    back = join_state(taken.json, taken.tensors)
     assert back["encoder"] is back["decoder"]
     assert back["turned"].shape == (3, 2)
 
 
 def test_names_that_look_the_same_are_kept_apart() -> None:
     state = {"a": {0: torch.zeros(1), "0": torch.ones(1)}, "a.0": torch.full((1,), 2.0)}
-    taken = split(state)
+    taken = split_state(state)
     assert len(taken.tensors) == 3
-    assert same(join(taken.json, taken.tensors), state)
+    assert same(join_state(taken.json, taken.tensors), state)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_names_that_look_the_same_are_kept_apart() -> None:
     ],
 )
 def test_other_values_are_named_and_left_out(value: Any, named: str) -> None:
-    taken = split({"step": 3, "hook": value, "none": None, "list": [1, value]})
+    taken = split_state({"step": 3, "hook": value, "none": None, "list": [1, value]})
     assert taken.left_out == [named, named.replace("hook", "list.1")]
     assert taken.json == {"step": 3, "none": None, "list": [1, None]}
 

@@ -20,13 +20,13 @@ def wait_until(true, seconds=30.0):
 
 def test_a_background_run_has_a_session_and_a_log_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    info = background.launch(["version"])
+    info = background.launch_detached(["version"])
     assert Path(info["log"]).parent == tmp_path / ".alchemy" / "background"
     wait_until(lambda: "python" in Path(info["log"]).read_text())
     wait_until(lambda: not is_alive(info))
     os.waitpid(info["pid"], 0)
     with pytest.raises(AlchemyError, match="has ended already"):
-        background.stop(info["pid"])
+        background.stop_detached(info["pid"])
 
 
 def test_only_runs_of_the_project_are_stopped(tmp_path, monkeypatch, capsys):

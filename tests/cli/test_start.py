@@ -96,8 +96,8 @@ def test_a_background_run_gets_its_words_as_they_were_typed(tmp_path):
 import sys
 from pathlib import Path
 from alchemy.cli import decode_argument
-from alchemy.cli.background import launch
-launch([decode_argument(word) for word in sys.argv[1:]], folder=Path("logs"))
+from alchemy.cli.background import launch_detached
+launch_detached([decode_argument(word) for word in sys.argv[1:]], folder=Path("logs"))
 """
     (tmp_path / "试验.toml").write_text("")
     env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}

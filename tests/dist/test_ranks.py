@@ -19,7 +19,7 @@ from alchemy.checkpoint.manifest import newest_valid, read_manifest
 from alchemy.records.folder import read_info
 from alchemy.records.ledger import read_ledger
 from alchemy.records.series import comparable
-from alchemy.verify.ledger import check as check_ledger
+from alchemy.verify.ledger import verify_ledger
 from tests.dist.parts import farthest, read
 from tests.dist.start import torchrun
 from tests.dist.work import KINDS, TRAININGS, places, record, streams, tell, uneven, work
@@ -114,7 +114,7 @@ def test_rank_0_alone_keeps_the_record_and_it_is_that_of_one_process(
     ledger = rows(alone / "ledger.jsonl")
     assert sum(row.get("n", 0) for row in ledger) == 26
     assert rows(several / "ledger.jsonl") == ledger
-    report = check_ledger(several)
+    report = verify_ledger(several)
     assert report.holds and [epoch.verdict for epoch in report.epochs] == ["each once"] * 2, str(report)
     ours, theirs = list(curve(alone / "metrics.jsonl")), list(curve(several / "metrics.jsonl"))
     assert [row[:2] for row in theirs] == [row[:2] for row in ours]

@@ -94,7 +94,7 @@ def _warm_up() -> None:
     for module in pkgutil.iter_modules(alchemy.cli.__path__, "alchemy.cli."):
         if not module.ispkg:
             importlib.import_module(module.name)
-    for name in ("alchemy.resuming", "alchemy.state", "alchemy.verify.replay", "alchemy.verify.resume"):
+    for name in ("alchemy.resuming", "alchemy.state", "alchemy.verify.replay", "alchemy.verify.promises"):
         importlib.import_module(name)
     forking = {**vars(multiprocessing), "get_context": lambda method: multiprocessing.get_context("fork")}
     workers.multiprocessing = SimpleNamespace(**forking)  # type: ignore[assignment]

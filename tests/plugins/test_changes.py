@@ -11,7 +11,7 @@ import pytest
 from alchemy.config.load import prepare_cfg
 from alchemy.config.write import dumps
 from alchemy.errors import AlchemyError
-from alchemy.plugins.changes import Change, changes, refuse
+from alchemy.plugins.changes import Change, changes, refuse_changes
 from alchemy.plugins.files import environment, versions
 from alchemy.records import Record
 from tests.toy import config
@@ -51,7 +51,7 @@ def test_another_number_of_processes_is_told_and_allowed(record: Path) -> None:
     (change,) = found(record)
     assert (change.name, change.breaks) == ("ranks", False)
     assert change.text.startswith("4 -> 1 processes: the data goes on where it stood")
-    refuse([change], [])
+    refuse_changes([change], [])
     del env["processes"]  # a record of an earlier version does not say
     path.write_text(json.dumps(env))
     assert found(record) == []
@@ -62,16 +62,16 @@ def test_config_allows_keys_at_the_top_too(record: Path, key: str) -> None:
     (change,) = found(record, **{key: 3})
     assert (change.name, change.breaks, change.of_config) == (key, True, True)
     with pytest.raises(AlchemyError, match=f"--allow {key}"):
-        refuse([change], [])
-    refuse([change], ["config"])
-    refuse([change], [key])
+        refuse_changes([change], [])
+    refuse_changes([change], ["config"])
+    refuse_changes([change], [key])
 
 
 def test_config_allows_only_the_config(record: Path) -> None:
     info = json.loads((record / "record.json").read_text())
     (record / "record.json").write_text(json.dumps(info | {"versions": versions() | {"torch": "1.0"}}))
     with pytest.raises(AlchemyError, match="--allow torch"):
-        refuse(found(record), ["config"])
+        refuse_changes(found(record), ["config"])
 
 
 @pytest.mark.parametrize("name", ["env.json", "record.json"])

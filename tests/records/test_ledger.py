@@ -11,35 +11,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alchemy.absent import NoLedger
+from alchemy.absent import Alone, NoLedger
 from alchemy.errors import AlchemyError
 from alchemy.records.ledger import START, Ledger, chained, read_ledger, set_of, set_of_range
 
 
-class Group:
+class Group(Alone):
     """The process of a rank, as the ledger sees its group: `gather` finds what the others have handed in."""
 
     def __init__(self, rank: int, handed: list[Any]) -> None:
-        self.rank, self.handed = rank, handed
+        self.at, self.handed = rank, handed
 
     def gather(self, value: Any) -> list[Any]:
-        self.handed[self.rank] = value
+        self.handed[self.at] = value
         return self.handed
 
 
 def start(path: Path, ranks: int) -> list[Ledger]:
-    return [Ledger(None if rank else path) for rank in range(ranks)]
+    handed: list[Any] = [None] * ranks
+    return [Ledger(None if rank else path, Group(rank, handed)) for rank in range(ranks)]
 
 
 def flush(ledgers: list[Ledger]) -> None:
-    handed: list[Any] = [None] * len(ledgers)
-    for rank, ledger in reversed(list(enumerate(ledgers))):  # the main process last, when all others have handed in
-        ledger.flush(Group(rank, handed))
+    for ledger in reversed(ledgers):  # the main process last, when all others have handed in
+        ledger.flush()
 
 
 def state_of(ledgers: list[Ledger]) -> Any:
-    flush(ledgers)
-    return json.loads(json.dumps(ledgers[0].state_dict()))
+    *_, state = [ledger.state_dict() for ledger in reversed(ledgers)]
+    return json.loads(json.dumps(state))
 
 
 def pieces(batch: list[int], ranks: int) -> list[list[int]]:

@@ -73,9 +73,9 @@ def metrics() -> None:
 
 @fault
 def ledger() -> None:
-    from alchemy.state import Seen
+    from alchemy.records import Ledger
 
-    _forget(Seen)
+    _forget(Ledger)
 
 
 @fault

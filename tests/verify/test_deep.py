@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from alchemy.config.load import prepare_cfg
+from alchemy.files import readable_size
 from alchemy.verify.deep import deep_check
-from alchemy.verify.memory import Memory, size
+from alchemy.verify.memory import Memory
 
 PROJECT = Path(__file__).parent / "project"
 
@@ -131,4 +132,4 @@ def test_no_such_device():
 def test_remedy_fits(memory, remedy):
     assert not memory.fits
     assert remedy in memory.remedy()
-    assert size(2**30 * 1.5) == "1.5 GiB"
+    assert readable_size(2**30 * 1.5) == "1.5 GiB"

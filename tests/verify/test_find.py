@@ -15,7 +15,7 @@ from alchemy.cli import main
 from alchemy.config.load import prepare_cfg
 from alchemy.config.write import dumps
 from alchemy.errors import AlchemyError
-from alchemy.verify.find import Rates, Sizes, Try, by_size, candidates, find_batch_size, find_rate
+from alchemy.verify.find import Rates, Sizes, Try, by_size, find_batch_size, find_rate, sizes_to_try
 from tests.toy import Line, Points, config
 
 
@@ -101,7 +101,7 @@ def test_the_largest_batch_that_fits(limit: int, most: int, best: int) -> None:
 
 def test_sizes_are_doubled_then_halved_in() -> None:
     found, tried = Sizes(1000, ""), []
-    for size in candidates(found):
+    for size in sizes_to_try(found):
         tried.append(size)
         found.tries.append(Try(size, size <= 300))
     assert tried[:10] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]

@@ -9,16 +9,16 @@ import torch
 
 from alchemy.config.load import prepare_cfg
 from alchemy.errors import AlchemyError
-from alchemy.verify.cuts import MEANS, Report, farthest
-from alchemy.verify.parallel import check
+from alchemy.verify.cuts import MEANS, CutReport, farthest
+from alchemy.verify.parallel import verify_parallel
 
 
-def checked(ranks: int = 1, train: dict[str, Any] | None = None, **model: Any) -> Report:
+def checked(ranks: int = 1, train: dict[str, Any] | None = None, **model: Any) -> CutReport:
     from promises import config  # type: ignore[import-not-found]
 
     cfg = config(**model)
     cfg["task"]["datasets"]["train"] |= train or {}
-    return check(prepare_cfg(cfg), ranks=ranks)
+    return verify_parallel(prepare_cfg(cfg), ranks=ranks)
 
 
 def test_a_loss_with_its_count_gives_one_gradient_for_all_cuts() -> None:
@@ -74,7 +74,7 @@ def test_batches_of_a_budget_are_cut_and_made_by_the_data_set_itself(limit: dict
 
     cfg = config()
     cfg["task"]["datasets"]["train"] = {"pipes": [{"type": "promises.Gathered"}], "shuffle": True, **limit}
-    report = check(prepare_cfg(cfg), ranks=1)
+    report = verify_parallel(prepare_cfg(cfg), ranks=1)
     assert report.equal, str(report)
     assert " samples, float64" in report.head and len(report.rows) >= 1
 
@@ -87,7 +87,7 @@ def test_keys_of_the_loader_that_cannot_be_are_told_at_their_table() -> None:
 def test_each_of_several_optimisers_has_its_own_count() -> None:
     from tests.gan import config
 
-    report = check(prepare_cfg(config()), ranks=1)
+    report = verify_parallel(prepare_cfg(config()), ranks=1)
     assert report.equal, str(report)
     assert report.head == "64 samples, float64"
 

@@ -10,7 +10,7 @@ import pytest
 from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
-from alchemy.verify import determinism, resume
+from alchemy.verify.promises import STREAM, verify_determinism, verify_resume
 from alchemy.verify.trial import Trial
 
 UNSEEDED: dict[str, Any] = {"breaks": "unseeded", "after": 3}
@@ -26,46 +26,46 @@ def document(train: dict[str, Any] | None = None, **model: Any) -> Document:
 
 def test_layers_of_lstm_with_dropout_are_resumed_to_the_bit() -> None:
     told: list[str] = []
-    report = resume.check(document(), updates=5, tell=told.append)
+    report = verify_resume(document(), updates=5, tell=told.append)
     (run,) = report.runs
     assert report.equal, str(report)
-    assert (report.updates, run.killed_at, run.found.updates, run.found.rows) == (5, 3, 5, 8)
-    assert 0 <= run.resumed_from < 3
+    assert (report.updates, run.facts["killed_at"], run.found.updates, run.found.rows) == (5, 3, 5, 8)
+    assert 0 <= (run.facts["resumed_from"] or 0) < 3
     assert str(report).endswith(f"equal: {run.found.tensors} tensors, 8 rows, 5 updates of the ledger")
     assert told[0] == "training without interruption, 5 updates"
     assert not list(Path().iterdir())
 
 
 def test_numbers_that_no_seed_reaches_are_caught() -> None:
-    report = determinism.check(document(**UNSEEDED), updates=5)
-    ((what, found),) = report.pairs
+    report = verify_determinism(document(**UNSEEDED), updates=5)
+    (run,) = report.runs
     assert not report.equal
-    assert what == "a second time"
-    assert found.differences[0].startswith("they part at update 4: train/loss ")
-    assert any(text.startswith("tensor model.") for text in found.differences)
+    assert run.what == "a second time"
+    assert run.found.differences[0].startswith("they part at update 4: train/loss ")
+    assert any(text.startswith("tensor model.") for text in run.found.differences)
     assert report.notes[-1].startswith("not shown on a CPU: what cuDNN chooses")
 
 
 def test_layers_of_lstm_with_dropout_are_the_same_each_time_and_with_workers() -> None:
-    report = determinism.check(document())
-    assert [what for what, _ in report.pairs] == ["a second time", "with 2 workers in place of 0"]
+    report = verify_determinism(document())
+    assert [run.what for run in report.runs] == ["a second time", "with 2 workers in place of 0"]
     assert report.equal, str(report)
 
 
 @pytest.mark.slow
 def test_a_resume_is_caught_too_and_workers_make_no_difference() -> None:
-    report = resume.check(document(**UNSEEDED), kill_at=4)
+    report = verify_resume(document(**UNSEEDED), kill_at=4)
     assert str(report).splitlines()[2].startswith("they part at update 4: train/loss ")
-    assert resume.check(document({"num_workers": 1}), kill_at=4, workers=[0, 2]).equal
+    assert verify_resume(document({"num_workers": 1}), kill_at=4, workers=[0, 2]).equal
 
 
 def test_streams_are_compared_with_the_same_number_of_workers() -> None:
     stream = {"pipes": [{"type": "promises.Spoken"}], "shuffle": False}
-    report = determinism.check(document(stream), updates=4)
+    report = verify_determinism(document(stream), updates=4)
     assert report.equal
-    assert [what for what, _ in report.pairs] == ["a second time"]
-    assert report.notes[0] == determinism.STREAM
-    assert resume.check(document(stream), updates=4).equal
+    assert [run.what for run in report.runs] == ["a second time"]
+    assert report.notes[0] == STREAM
+    assert verify_resume(document(stream), updates=4).equal
 
 
 def test_a_trial_is_the_same_training_without_what_writes_elsewhere() -> None:
@@ -96,4 +96,4 @@ def test_a_trial_is_the_same_training_without_what_writes_elsewhere() -> None:
 def test_what_cannot_be_checked_is_one_error(change: dict[str, Any], message: str) -> None:
     doc = change.pop("doc", None)
     with pytest.raises(AlchemyError, match=message):
-        resume.check(prepare_cfg(doc) if doc else document(), **change)
+        verify_resume(prepare_cfg(doc) if doc else document(), **change)

@@ -17,7 +17,7 @@ from alchemy.model import AlchemyModel
 from alchemy.records.folder import status_of
 from alchemy.runner import run
 from alchemy.verify.equal import compare, last_update
-from alchemy.verify.ledger import check
+from alchemy.verify.ledger import verify_ledger
 from tests.toy import config
 
 
@@ -66,7 +66,7 @@ def record_of(cfg: dict[str, Any]) -> Path:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_every_sample_is_seen_once_an_epoch(corpus: Path, tmp_path: Path, workers: int) -> None:
     record = record_of(training(corpus, tmp_path, num_workers=workers))
-    report = check(record)
+    report = verify_ledger(record)
     assert report.holds
     assert [str(epoch).endswith("each once") for epoch in report.epochs] == [True] * 3
 
@@ -79,7 +79,7 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_bits(corpus: Path, tmp_
     assert last_update(record) == 17
     resume(record, device=[-1], raise_errors=True)
     assert str(compare(whole, record)).startswith("equal: ")
-    assert check(record).holds
+    assert verify_ledger(record).holds
 
 
 def test_a_corpus_that_was_built_anew_from_other_text_is_refused(corpus: Path, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_corpus_that_was_built_anew_from_other_text_is_refused(corpus: Path, t
     assert status_of(record) == "stopped"  # as it was: nothing has failed
     build(Recipe(copy, files))
     resume(record, device=[-1], raise_errors=True)
-    assert check(record).holds
+    assert verify_ledger(record).holds
 
 
 def test_a_dev_set_with_a_vocabulary_of_its_own_is_refused(corpus: Path, tmp_path: Path) -> None:

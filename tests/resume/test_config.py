@@ -1,0 +1,50 @@
+"""The config of a record stays as it was given, whatever parts do to theirs while they are built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from alchemy import runner
+from alchemy.config import load
+from alchemy.config.load import prepare_cfg
+from alchemy.context import Run
+from alchemy.resuming import resume
+from alchemy.runner import run
+from alchemy.state import keep_state
+from tests.toy import Line, config
+
+
+class Popping(Line):
+    """A model of an old project, which takes keys out of its table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model_cfg.pop("width")
+
+
+def test_what_a_part_takes_out_of_the_config_stays_in_the_record(tmp_path: Path) -> None:
+    model = {"type": "tests.resume.test_config.Popping", "width": 3}
+    (first,) = run([config(tmp_path, model=model, sched__epochs=1)], device=[-1], raise_errors=True)
+    assert first.record_dir is not None
+    for epochs in (2, 3):
+        change = [f"sched.epochs={epochs}"]
+        resume(first.record_dir, device=[-1], overrides=change, allow=["sched.epochs"], raise_errors=True)
+        written = prepare_cfg(first.record_dir / "cfg.toml").plain()
+        assert (written["model"], written["sched"]["epochs"]) == (model, epochs)
+
+
+def test_taking_up_a_state_parses_no_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (first,) = run([config(tmp_path, sched__epochs=1)], device=[-1], raise_errors=True)
+    assert first.record_dir is not None
+
+    def watched(context: Run) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(load, "_document", None)  # whoever parses a config fails
+            keep_state(context)
+
+    monkeypatch.setattr(runner, "keep_state", watched)
+    change = ["sched.epochs=2"]
+    resumed = resume(first.record_dir, device=[-1], overrides=change, allow=["sched.epochs"], raise_errors=True)
+    assert resumed.status == "finished"
