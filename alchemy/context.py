@@ -189,6 +189,14 @@ class Run(Members):
         elif self.stop_request.own_reason is None and self.stop_request.reason is None:
             self.stop_request.own_reason = reason
 
+    def ask_to_end(self, number: int) -> bool:
+        """Passes a signal on to the loop, which ends at the next step; False where no loop would look at it."""
+        if self.in_loop and self.group.size > 1:
+            self.stop_request.own_signal = number  # the others hear of it in the next update, and end with it
+        elif self.in_loop:
+            self.stop_request.signal = number
+        return self.in_loop
+
     def stop_together(self, reason: str) -> None:
         """Asks the loop to end for a reason that all processes know."""
         self.stop_request.reason = self.stop_request.reason or reason

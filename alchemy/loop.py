@@ -221,6 +221,12 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
     return results
 
 
+def evaluate_at_end(run: Run) -> None:
+    """Makes sure that the last weights were scored, whatever the periods of the evaluation pipes were."""
+    if run.progress.scored_at.get("dev") != run.update and "dev" in run.task.splits:
+        evaluate("dev")
+
+
 @contextlib.contextmanager
 def _as_if_never_begun() -> Iterator[None]:
     """An evaluation that is left for a signal is made again at the resume, with the same random numbers."""

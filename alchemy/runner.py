@@ -6,9 +6,9 @@ import contextlib
 import datetime
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 import torch
 from loguru import logger
@@ -28,15 +28,15 @@ from alchemy.launch.signals import graceful
 from alchemy.launch.workers import Lost, run_all
 from alchemy.legacy.adapt import adapt, build_updater
 from alchemy.legacy.keywords import fill_keywords
-from alchemy.loop import Left, announce, evaluate, infer, tell_left_out, train
+from alchemy.loop import Left, announce, evaluate, evaluate_at_end, infer, tell_left_out, train
 from alchemy.optim import build_optimizer
 from alchemy.pipeline.output import PredictionFile
 from alchemy.plain import build_model
-from alchemy.plugins.base import AlchemyPlugin
+from alchemy.plugins.base import start_plugin
 from alchemy.plugins.logs import plain_console, stdlib_logging
 from alchemy.precision import build_precision
 from alchemy.progress import Terminal
-from alchemy.registry import Registrable, adapt_with, build, construct
+from alchemy.registry import Registrable, adapt_with, construct
 from alchemy.result import FailedRun, RunResult, add_notes
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, seed_everything, unchanged_generators
@@ -63,25 +63,42 @@ __all__ = [
 adapt_with(fill_keywords)
 
 
+class Settings(TypedDict, total=False):
+    """What the command line says about one run; these four are globals of its symbol table."""
+
+    user_dir: str
+    desc: str
+    debug: bool
+    no_file: bool
+
+
 class AlchemyRunner(Registrable):
     """What a run does; a project may write its own. The plugins are there when the constructor is through."""
 
-    def __init__(self, cfg: MutableMapping[str, Any], device_info: dict[str, Any] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        cfg: MutableMapping[str, Any],
+        device_info: dict[str, Any] | None = None,
+        *,
+        user_dir: str = "src",
+        desc: str = "",
+        debug: bool = False,
+        no_file: bool = False,
+    ) -> None:
         self.context, self._owns_run = _open_run(cfg, device_info)
         context = self.context
         context.device_info = device_info or {"device": "cpu"}
         context.device = torch.device(context.device_info["device"])
         context.ctime = datetime.datetime.now()
         context.console = Terminal(quiet=not context.group.is_main)  # the other processes would say the same
-        for key, value in kwargs.items():
-            context.symbols.set_global(key, value)
+        context.symbols.globals |= {"user_dir": user_dir, "desc": desc, "debug": debug, "no_file": no_file}
         seed_everything(context.seed)
         context.exits.enter_context(stdlib_logging("DEBUG" if context.debug else "INFO"))
         context.default_log.enter_context(plain_console(context.console))
         context.plugins = []
         try:
             for i, table in enumerate(context.cfg.get("plugins") or []):
-                context.plugins.append(_start_plugin(context, table, f"plugins.{i}"))
+                context.plugins.append(start_plugin(context, table, f"plugins.{i}"))
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise
@@ -164,12 +181,27 @@ class ALchemyTester(AlchemyRunner):
 
 @AlchemyRunner.register("InferenceRunner")
 class AlchemyInferenceRunner(AlchemyRunner):
-    """Runs the split `inference` through the output pipes and writes what they give."""
+    """Runs the split `inference` through the output pipes and writes what they give.
+
+    The rows go to the file `out`, or else to `results/predictions.<suffix>` of the record.
+    """
+
+    def __init__(
+        self,
+        cfg: MutableMapping[str, Any],
+        device_info: dict[str, Any] | None = None,
+        *,
+        out: str = "",
+        suffix: str = "jsonl",
+        **settings: Unpack[Settings],
+    ) -> None:
+        self.out, self.suffix = out, suffix
+        super().__init__(cfg, device_info, **settings)
 
     def run(self) -> Any:
         context = self.context
         prepare(context)
-        with self._looping(), PredictionFile.of(context) as file:
+        with self._looping(), PredictionFile.of(context, self.out, self.suffix) as file:
             for _, outputs in infer(context):
                 file.write(outputs)
         return {"predictions": file.rows, "file": str(file.path) if file.path else None}
@@ -199,30 +231,33 @@ def get_dataloader(dataset: object, seed: int = 0, **kwargs: Any) -> loader.Load
     return loader.get_dataloader(dataset, seed=seed, **kwargs)
 
 
-def evaluate_at_end(context: Run) -> None:
-    """Makes sure that the last weights were scored, whatever the periods of the evaluation pipes were."""
-    if context.progress.scored_at.get("dev") != context.update and "dev" in context.task.splits:
-        evaluate("dev")
-
-
 def run_task(
-    cfg: Any, device_info: dict[str, Any] | None = None, *, raise_errors: bool = False, **kwargs: Any
+    cfg: Any,
+    device_info: dict[str, Any] | None = None,
+    *,
+    raise_errors: bool = False,
+    fast_dev_run: int = 0,
+    overfit: int = 0,
+    resume_from: Path | None = None,
+    allowed: Iterable[str] = (),
+    **options: Any,
 ) -> RunResult:
-    """One run in this process; what goes wrong is captured in its result, unless `raise_errors`."""
-    limits = {key: kwargs.pop(key, 0) for key in ("fast_dev_run", "overfit")}
-    resume_from, allowed = kwargs.pop("resume_from", None), kwargs.pop("allowed", ())
+    """One run in this process; what goes wrong is captured in its result, unless `raise_errors`.
+
+    `options` are keywords of the runner.
+    """
     document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg)
     context: Run | None = None
     try:
         # a run inside a run must not change what the outer one draws
         around = unchanged_generators() if find_run() is not None else contextlib.nullcontext()
         going_on = (resume_from, frozenset(allowed))
-        with around, _together(document, device_info, going_on) as context, graceful(_asker(context)):
+        with around, _together(document, device_info, going_on) as context, graceful(context.ask_to_end):
             device_info = context.device_info
-            context.limits.max_batches, context.limits.overfit = limits["fast_dev_run"], limits["overfit"]
+            context.limits.max_batches, context.limits.overfit = fast_dev_run, overfit
             try:
-                reach(kwargs.get("user_dir") or "src")
-                ret = _runner_of(context.cfg)(context.cfg, device_info, **kwargs).run()
+                reach(options.get("user_dir") or "src")
+                ret = _runner_of(context.cfg)(context.cfg, device_info, **options).run()
                 context.ret = ret if context.ret is None else context.ret
             except SystemExit as error:  # it would end the program that started the run, with nothing to show for it
                 raise RunFailed(f"a part called sys.exit({error.code!r})") from error
@@ -287,7 +322,12 @@ def run(
         device = [device]
     if place().size > 1 and (len(cfgs) > 1 or force_mp):
         raise AlchemyError("several processes train one config together", hint="give torchrun one config at a time")
-    kwargs = {"user_dir": user_dir, "desc": desc, "debug": debug, "no_file": no_file or bool(fast_dev_run)}
+    kwargs: dict[str, Any] = {
+        "user_dir": user_dir,
+        "desc": desc,
+        "debug": debug,
+        "no_file": no_file or bool(fast_dev_run),
+    }
     kwargs |= {"fast_dev_run": fast_dev_run, "overfit": overfit}
     if resume_from is not None:
         if len(cfgs) != 1:
@@ -348,39 +388,6 @@ def _runner_of(cfg: Document) -> type[AlchemyRunner]:
         return AlchemyRunner.resolve_registered_module(name)
     except AlchemyError as error:
         raise AlchemyError(error.problem.message, where=cfg.where("runner"), hint=error.problem.hint) from error
-
-
-def _start_plugin(context: Run, table: Any, section: str) -> Any:
-    """Builds a plugin and sees to its end: `exit`, or `__exit__` of an old one."""
-    plugin = build(AlchemyPlugin, table, section=section)
-    if hasattr(plugin, "__enter__") and hasattr(plugin, "__exit__"):
-        context.exits.enter_context(plugin)
-    if type(plugin).exit is not AlchemyPlugin.exit:
-        context.exits.callback(_leave, plugin)
-    if type(plugin).log is not AlchemyPlugin.log and context.group.is_main:
-        context.loggers.append(plugin.log)
-    return plugin
-
-
-def _leave(plugin: Any) -> None:
-    try:
-        plugin.exit()
-    except Exception as error:
-        logger.opt(exception=error).error("{} failed at the end of the run: {}", type(plugin).__name__, error)
-        raise
-
-
-def _asker(context: Run) -> Any:
-    def ask(number: int) -> bool:
-        if context.in_loop and context.group.size > 1:
-            context.stop_request.own_signal = (
-                number  # told to the others in the next update, which is the end for all of them
-            )
-        elif context.in_loop:
-            context.stop_request.signal = number
-        return context.in_loop
-
-    return ask
 
 
 def _lost(cfg: Document, answer: Lost) -> FailedRun:

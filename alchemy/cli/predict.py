@@ -72,8 +72,7 @@ def _predict_split(args: argparse.Namespace, suffix: str) -> int:
     def job(*words: Any, **options: Any) -> Any:
         from alchemy.runner import run_task  # here: a wrong config is told before torch is imported
 
-        # the runner finds them among its symbols
-        return run_task(*words, predict_out=args.out, predict_format=suffix, **options)
+        return run_task(*words, out=args.out, suffix=suffix, **options)
 
     return start_derived(target, derived, args, "predictions", run_task_fn=job)
 

@@ -126,16 +126,15 @@ class PredictionFile:
         self._started = False
 
     @classmethod
-    def of(cls, run: Run) -> PredictionFile:
-        """The file for a run: the global `predict_out`, else `results/predictions.jsonl` (or .csv) of its record."""
+    def of(cls, run: Run, out: str = "", suffix: str = "jsonl") -> PredictionFile:
+        """The file for a run: `out`, else `results/predictions.<suffix>` of its record."""
         if not run.group.is_main:
             return cls(None)
-        out = run.symbols.try_get_global("predict_out")
         if out:
             return cls(out)
         if any(isinstance(pipe, WritePredictions) for pipe in run.task.outputpipes):
             return cls(None)  # a pipe of the config does it already
-        return cls.in_record(run, f"predictions.{run.symbols.try_get_global('predict_format') or 'jsonl'}")
+        return cls.in_record(run, f"predictions.{suffix}")
 
     @classmethod
     def in_record(cls, run: Run, name: str) -> PredictionFile:

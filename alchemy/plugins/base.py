@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import ClassVar
 
-from alchemy.context import current_run
-from alchemy.registry import Registrable
+from loguru import logger
+
+from alchemy.context import Run, current_run
+from alchemy.registry import Registrable, build
 
 
 class AlchemyPlugin(Registrable):
@@ -28,3 +31,23 @@ class AlchemyPlugin(Registrable):
 
 
 RunnerPlugin = AlchemyPlugin
+
+
+def start_plugin(run: Run, table: Mapping[str, object], section: str) -> AlchemyPlugin:
+    """Builds a plugin and sees to its end: `exit`, or `__exit__` of an old one."""
+    plugin: AlchemyPlugin = build(AlchemyPlugin, table, section=section)
+    if isinstance(plugin, contextlib.AbstractContextManager):
+        run.exits.enter_context(plugin)
+    if type(plugin).exit is not AlchemyPlugin.exit:
+        run.exits.callback(_exit, plugin)
+    if type(plugin).log is not AlchemyPlugin.log and run.group.is_main:
+        run.loggers.append(plugin.log)
+    return plugin
+
+
+def _exit(plugin: AlchemyPlugin) -> None:
+    try:
+        plugin.exit()
+    except Exception as error:
+        logger.opt(exception=error).error("{} failed at the end of the run: {}", type(plugin).__name__, error)
+        raise

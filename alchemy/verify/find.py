@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from alchemy.launch.device import alloc1
 from alchemy.loop import train
 from alchemy.nn.oom import is_oom
 from alchemy.observe import Loss, Observer
-from alchemy.runner import AlchemyRunner, AlchemyTrainer, build_updater
+from alchemy.runner import AlchemyRunner, AlchemyTrainer, Settings, build_updater
 from alchemy.sched import AlchemyTrainScheduler, build_sched
 from alchemy.update import NotFinite
 from alchemy.verify.trial import only_training, run_here
@@ -232,6 +232,17 @@ class _Largest(Dataset[Any]):
 class BatchFinder(AlchemyTrainer):
     """Trains a few steps with ever larger batches until the memory is full, then closes in."""
 
+    def __init__(
+        self,
+        cfg: MutableMapping[str, Any],
+        device_info: dict[str, Any] | None = None,
+        *,
+        most: int | None,
+        **settings: Unpack[Settings],
+    ) -> None:
+        self.most = most
+        super().__init__(cfg, device_info, **settings)
+
     def run(self) -> Sizes:
         self.set_up()
         self.dataset, self.options = self._data()
@@ -254,11 +265,10 @@ class BatchFinder(AlchemyTrainer):
         return dataset, {key: value for key, value in options.items() if key not in drop}
 
     def _limit(self) -> Sizes:
-        given = self.context.symbols.try_get_global("max_batch_size")
         count = len(self.dataset)
-        if given is None or count <= given:
+        if self.most is None or count <= self.most:
             return Sizes(count, "so many samples there are")
-        return Sizes(given, "--max")
+        return Sizes(self.most, "--max")
 
     def _try(self, size: int) -> Try:
         context = self.context
@@ -345,7 +355,7 @@ def find_batch_size(doc: Document, *, limit: int | None = None, device: int = -1
     work["sched"] = {"type": "alchemy.sched.Constant", "num_training_steps": 10**9}
     if isinstance(work.get("precision"), Mapping):
         work["precision"]["halve_on_oom"] = False
-    found: Sizes = run_here(work, alloc1(device), user_dir, max_batch_size=limit)
+    found: Sizes = run_here(work, alloc1(device), user_dir, most=limit)
     return found
 
 

@@ -8,9 +8,9 @@ import itertools
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ from alchemy.model import AlchemyModel
 from alchemy.observe import Loss, Observer
 from alchemy.optim import AlchemyOptimizer
 from alchemy.precision import Precision
-from alchemy.runner import AlchemyRunner, AlchemyTrainer
+from alchemy.runner import AlchemyRunner, AlchemyTrainer, Settings
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, reseed
 from alchemy.verify.cuts import DOUBLE, SINGLE, CutReport, Found, Gradients, Kind, UpdateCut, plan, several
@@ -68,7 +68,7 @@ def _cuts(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> 
     torch.set_default_dtype(torch.float64 if kind.double else before)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            found: Found = run_here(work, alloc1(device), user_dir, cut_for=ranks)
+            found: Found = run_here(work, alloc1(device), user_dir, ranks=ranks)
     finally:
         torch.set_default_dtype(before)
     return found
@@ -124,6 +124,17 @@ class Exact(Precision):
 class GradientCuts(AlchemyTrainer):
     """Makes the first update of a training again and again from the same weights, each time cut in another way."""
 
+    def __init__(
+        self,
+        cfg: MutableMapping[str, Any],
+        device_info: dict[str, Any] | None = None,
+        *,
+        ranks: int,
+        **settings: Unpack[Settings],
+    ) -> None:
+        self.ranks = ranks
+        super().__init__(cfg, device_info, **settings)
+
     def run(self) -> Found:
         self.set_up()
         context = self.context
@@ -136,7 +147,7 @@ class GradientCuts(AlchemyTrainer):
         found = Found(quiet=context.precision.quiet, unknown=_mixes_samples(context.model.module))
         if found.unknown:
             return found
-        updater, ranks = context.updater, context.symbols.get_global("cut_for")
+        updater, ranks = context.updater, self.ranks
         updater.observer = seen = _Watch(context, found)
         samples, options, found.unit = self._data(updater.period, ranks)
         found.samples = len(samples)

@@ -7,10 +7,10 @@ import hashlib
 import io
 import math
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from alchemy.optim import AlchemyOptimizer
 from alchemy.plugins.changes import changes
 from alchemy.records.folder import find
 from alchemy.records.kept import config_of
-from alchemy.runner import AlchemyRunner, AlchemyTrainer
+from alchemy.runner import AlchemyRunner, AlchemyTrainer, Settings
 from alchemy.state import parts_of
 from alchemy.verify.culprit import MANY, Culprit, Stain, stains
 from alchemy.verify.past import ledger_rows, left_of, processes_of, refuse_replay, state_before
@@ -209,7 +209,7 @@ def replay(
         )
     tell(f"from {report.start}" + (f", with {ahead} updates to make first" if ahead else ""))
     with contextlib.redirect_stdout(io.StringIO()):
-        run_here(document, info, user_dir, replay_report=report, replay_state=state, replay_debug=debug)
+        run_here(document, info, user_dir, report=report, state=state, name_origin=debug)
     report.same_samples = _same_samples(folder, report)
     return report
 
@@ -218,16 +218,27 @@ def replay(
 class Replay(AlchemyTrainer):
     """Takes up a state that stays as it is, trains on to one update, and watches that one."""
 
+    def __init__(
+        self,
+        cfg: MutableMapping[str, Any],
+        device_info: dict[str, Any] | None = None,
+        *,
+        report: UpdateReport,
+        state: Path | None,
+        name_origin: bool,
+        **settings: Unpack[Settings],
+    ) -> None:
+        self.report, self.state, self.name_origin = report, state, name_origin
+        super().__init__(cfg, device_info, **settings)
+
     def run(self) -> None:
-        context = self.context
-        report: UpdateReport = context.symbols.get_global("replay_report")
-        state: Path | None = context.symbols.get_global("replay_state")
+        context, report, state = self.context, self.report, self.state
         self.set_up()
         if state is not None:
             with _needs_the_data():
                 parts = {**parts_of(context), OWN: context.checkpoints}
                 restore(parts, read(state), f"{state.parent.name}/{state.name}")
-        context.updater.observer = _Watch(context, report, debug=context.symbols.get_global("replay_debug"))
+        context.updater.observer = _Watch(context, report, debug=self.name_origin)
         try:
             with self._looping():
                 train(context)

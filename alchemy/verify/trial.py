@@ -120,10 +120,9 @@ def finished(answers: Sequence[str | Lost]) -> None:
             raise RunFailed(f"a training failed, so nothing can be compared: {answer}", hint=hint)
 
 
-def run_here(work: Document, device_info: dict[str, Any], user_dir: str, **symbols: object) -> Any:
-    """Runs a config in this process without writing anything; returns what its runner does, which finds `symbols`."""
-    more = {"no_file": True, "user_dir": user_dir, "desc": "", "debug": False, **symbols}
-    result = run_task(work, device_info, raise_errors=True, **more)
+def run_here(work: Document, device_info: dict[str, Any], user_dir: str, **options: Any) -> Any:
+    """Runs a config in this process without writing anything; `options` are keywords of its runner."""
+    result = run_task(work, device_info, raise_errors=True, user_dir=user_dir, no_file=True, **options)
     if result.signal is not None:
         raise Interrupted(result.signal)
     return result.ret

@@ -117,8 +117,7 @@ def test_the_prediction_file_of_a_run_is_in_its_record_or_where_it_is_told(run, 
     with PredictionFile.of(run) as file:
         file.write([1, 2])
     assert (file.rows, file.path) == (2, tmp_path / "results" / "predictions.jsonl")
-    run.symbols.set_global("predict_out", str(tmp_path / "mine.csv"))
-    with PredictionFile.of(run) as file:
+    with PredictionFile.of(run, str(tmp_path / "mine.csv")) as file:
         file.write({"pred": torch.tensor([1, 0])})
     assert file.path.read_text() == "pred\n1\n0\n"
 
