@@ -229,9 +229,10 @@ def _source(task: Askable, questions: _Questions) -> Samples:
 def _for_questions(document: Document, weights: Path | None) -> Document:
     """The config without the pipes that score, write or draw, and with the weights."""
     document = copy.deepcopy(document)
-    task, model = document.peek("task"), document.peek("model")
-    for name in ("evalpipes", "outputpipes") if isinstance(task, Table) else ():
-        task.pop(name, None)
+    task, model = document.get("task"), document.get("model")
+    if isinstance(task, Table):
+        for name in ("evalpipes", "outputpipes"):
+            task.pop(name, None)
     if weights is not None and isinstance(model, Table):
         model["model_path"] = str(weights)
     return document

@@ -91,9 +91,9 @@ def _main(args: argparse.Namespace) -> int:
     detokenized = detokenizer(args.detokenize)
     target = open_target(args, quiet=True)
     table = texts_task(target)
-    table["search"] = search = _search_of(args, dict(table.peek("search") or {}))
+    table["search"] = search = _search_of(args, dict(table.get("search") or {}))
     shape = _Shape(args.json, args.scores, bool(args.alignments), search.get("nbest", 1) != 1, detokenized)
-    table["limits"] = dict(table.peek("limits") or {}) | _given(args, LIMITS)
+    table["limits"] = dict(table.get("limits") or {}) | _given(args, LIMITS)
     table["tokens"], table["alignments"] = args.json, args.alignments
     with (
         opened(target, args) as predictor,
@@ -121,11 +121,11 @@ def texts_task(target: Trained) -> Table:
     """The table of a task that writes texts; any other is refused, before it meets keys that it does not take."""
     from alchemy.task import AlchemyTask
 
-    table: Table = target.document.peek("task")
-    kind = AlchemyTask.resolve_registered_module(table.peek("type"))
+    table: Table = target.document["task"]
+    kind = AlchemyTask.resolve_registered_module(table["type"])
     if not (issubclass(kind, AlchemyTask) and kind.writes_texts):
         hint = "`alchemy predict` answers for other tasks"
-        raise AlchemyError(f"{table.peek('type')} writes no texts", section="task", hint=hint)
+        raise AlchemyError(f"{table['type']} writes no texts", section="task", hint=hint)
     return table
 
 

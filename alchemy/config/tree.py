@@ -77,10 +77,6 @@ class Table(dict[str, Any]):
         self.update(other)
         return self
 
-    def peek(self, key: str, default: object = None) -> Any:
-        """The same as `get`, under the name that it had while reading was remembered."""
-        return self.get(key, default)
-
     def copy(self) -> Table:
         return copy.copy(self)
 

@@ -51,8 +51,8 @@ class Trial:
         left_out = _plugins(work)
         stop = work.setdefault("stop", {})
         limit = {"type": "alchemy.verify.trial.Limit", "most": updates or 0}
-        stop["any"] = [*plain(stop.peek("any") or []), limit]
-        work["checkpoint"] = plain(work.peek("checkpoint") or {}) | {"every": 1, "enabled": True, "at_end": True}
+        stop["any"] = [*plain(stop.get("any") or []), limit]
+        work["checkpoint"] = plain(work.get("checkpoint") or {}) | {"every": 1, "enabled": True, "at_end": True}
         return cls(work, left_out, device, user_dir)
 
     def train(self, folder: Path, *, workers: int | None = None, kill_at: int = 0) -> Job:
@@ -135,8 +135,8 @@ def record_in(folder: Path) -> Path:
 
 def _refuse_without_data(doc: Document) -> None:
     """An error where a config has no training data."""
-    task = doc.peek("task")
-    splits = task.peek("datasets") if isinstance(task, Table) else None
+    task = doc.get("task")
+    splits = task.get("datasets") if isinstance(task, Table) else None
     if not isinstance(splits, Table) or "train" not in splits:
         raise AlchemyError(
             "there is no data to train on", where=doc.path, section="task.datasets", hint="add [task.datasets.train]"
@@ -196,7 +196,7 @@ def why_failed(work: Callable[[], object]) -> str:
 # -- the config
 def _plugins(work: Document) -> list[str]:
     """Leaves out what changes no number, and sees to a record; returns what was left out."""
-    plugins = plain(work.peek("plugins") or [])
+    plugins = plain(work.get("plugins") or [])
     kept = [plugin for plugin in plugins if not _is_aside(plugin)]
     if not any(issubclass(_class_of(plugin), FileLogger) for plugin in kept):
         kept.append({"type": "alchemy.plugins.FileLogger", "log_dir": ""})
