@@ -83,11 +83,11 @@ def read_manifest(name: str | Path) -> Manifest:
     for key, value in fields.items():
         for text, _ in misfits(key, value, Manifest.__annotations__[key]):
             raise AlchemyError(f"{path} is no manifest of a corpus: {text}", hint="build the corpus again")
-    tables = [("sources", source, ("path", "sha256", "lines")) for source in manifest.sources]
-    tables += [("tokenizer", manifest.tokenizer, ("digest", "folder"))] if manifest.tokenizer else []
+    tables = [("sources", source, {"path", "sha256", "lines"}) for source in manifest.sources]
+    tables += [("tokenizer", manifest.tokenizer, {"digest", "folder"})] if manifest.tokenizer else []
     for key, table, names in tables:
-        if not table.keys() >= set(names):
-            text = f"{path} is no manifest of a corpus: {key} needs {', '.join(names)}"
+        if not table.keys() >= names:
+            text = f"{path} is no manifest of a corpus: {key} needs {', '.join(sorted(names))}"
             raise AlchemyError(text, hint="build the corpus again")
     _check_sizes(name, manifest)
     return manifest
