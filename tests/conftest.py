@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,10 @@ from hypothesis import settings
 from loguru import logger
 
 from tests.logs import warned
+
+# a background job of a script has SIGINT ignored, and so have its children: those of the tests are interrupted
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # machines are noisy: how long an example takes says nothing about the code
 settings.register_profile("alchemy", deadline=None)
