@@ -64,7 +64,7 @@ adapt_with(fill_keywords)
 
 
 class Settings(TypedDict, total=False):
-    """What the command line says about one run; these four are globals of its symbol table."""
+    """What the command line says about one run; the globals of its symbol table."""
 
     user_dir: str
     desc: str
@@ -97,13 +97,17 @@ class AlchemyRunner(Registrable):
         context.default_log.enter_context(plain_console(context.console))
         context.plugins = []
         try:
-            for i, table in enumerate(context.cfg.get("plugins") or []):
-                context.plugins.append(start_plugin(context, table, f"plugins.{i}"))
+            self.start_plugins()
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise
         for warning in context.cfg.warnings:  # here, so that console and run.log have them
             logger.warning("{}", warning)
+
+    def start_plugins(self) -> None:
+        """Builds the plugins in the order of the list; a runner with symbols of its own sets them before."""
+        for i, table in enumerate(self.context.cfg.get("plugins") or []):
+            self.context.plugins.append(start_plugin(self.context, table, f"plugins.{i}"))
 
     def __enter__(self) -> Self:
         return self

@@ -58,8 +58,12 @@ class AccelerateTrainer(AlchemyTrainer):
             )
         if not made.is_main_process:
             kwargs["no_file"] = True
-        # among the kwargs, because the plugins, which are built next, want to know which process this is
-        super().__init__(cfg, {**info, "device": str(made.device)}, **kwargs, **{VARNAME: made})
+        self._made = made
+        super().__init__(cfg, {**info, "device": str(made.device)}, **kwargs)
+
+    def start_plugins(self) -> None:
+        self.context.symbols.set_global(VARNAME, self._made)  # plugins ask which process this is
+        super().start_plugins()
 
     def set_up(self) -> None:
         # accelerate wraps the model and shares the work out itself: to the rest, each process is alone

@@ -26,10 +26,21 @@ class Score(AlchemyRunner):
     With several, each gets its scores into its own folder; those of the last go to `output_dir` too.
     """
 
+    def __init__(
+        self,
+        cfg: Any,
+        device_info: dict[str, Any] | None = None,
+        *,
+        checkpoints: list[str],
+        output_dir: str,
+        **settings: Any,
+    ) -> None:
+        self.checkpoints, self.output_dir = [Path(name) for name in checkpoints], Path(output_dir)
+        super().__init__(cfg, device_info, **settings)
+
     def run(self) -> dict[str, Any]:
-        context = self.context
+        context, folders = self.context, self.checkpoints
         prepare(context)
-        folders = [Path(name) for name in context.symbols.get_global("checkpoints")]
         splits = context.table("task")["datasets"]
         with self._looping():
             found = {folder: self._score(folder) for folder in folders} if "dev" in splits else {}
@@ -52,8 +63,7 @@ class Score(AlchemyRunner):
     def _write_scores(self, found: Mapping[Path, Mapping[str, float]]) -> None:
         if not found or not self.context.group.is_main:
             return
-        output = Path(self.context.symbols.get_global("output_dir"))
-        for folder in [*(found if len(found) > 1 else ()), output]:
+        for folder in [*(found if len(found) > 1 else ()), self.output_dir]:
             scores = found.get(folder, list(found.values())[-1])
             write_atomic(folder / SCORES, "".join(f"{name} = {scores[name]}\n" for name in sorted(scores)))
 
@@ -62,7 +72,7 @@ class Score(AlchemyRunner):
         self._load(folder)
         rows = [row for _, answers in infer(context, "test") for row in answers]
         if context.group.is_main:
-            output = Path(context.symbols.get_global("output_dir")) / PREDICTED
+            output = self.output_dir / PREDICTED
             write_atomic(output, table(rows, context.task.labels))
             logger.info("{}: {} predictions are in {}", folder.name, len(rows), output)
 
