@@ -45,7 +45,8 @@ def keep_state(run: Run) -> None:
     if folder is None:
         checkpoints.enabled = False
         return
-    run.ledger = Ledger(Path(folder) / "ledger.jsonl" if run.group.is_main else None, run.group)
+    run.ledger = ledger = Ledger(Path(folder) / "ledger.jsonl" if run.group.is_main else None, run.group)
+    run.record.on_removal(ledger.reopen)
     run.exits.callback(_close_ledger, run)
     checkpoints.parts, checkpoints.note = parts_of(run), run.record.note
     checkpoints.saver.before = _Journals(run).write_down
@@ -126,6 +127,7 @@ class _Journals:
     def write_down(self, state: Collected) -> None:
         """Called ahead of a save, in its thread: a state must not know of rows that the disk does not have."""
         run = self.run
+        run.record.mend()
         for part, name, rows in (("rows", "metrics.jsonl", run.record), ("ledger", "ledger.jsonl", run.ledger)):
             if not rows.sync() and part in state.json:
                 claimed, found = state.json[part]["lines"], _lines(Path(run.record_dir or "") / name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -30,6 +31,12 @@ class Named:
         at = {"update": score.where.update, "epoch": score.where.epoch, "step": score.where.step}
         info = {"metric": monitor.score, "value": score.value, "split": monitor.split, **at, "scores": score.numbers}
         write_atomic(self.record / f"{name}_info.json", json.dumps(info, indent=1) + "\n")
+
+    def link(self, folder: Path, names: Collection[str], monitor: Monitor, score: Score) -> None:
+        """Makes the names links to a checkpoint, where they are not."""
+        for name in names:
+            if not links_to(folder, self.folder / name) or not (self.record / f"{name}_info.json").exists():
+                self.write(name, monitor, score, functools.partial(link_files, folder))
 
 
 def link(folder: Path, name: str) -> None:

@@ -64,7 +64,7 @@ class Ledger(Journalled):
         self._closed: list[Update | dict[str, Any]] = []
         self._kept = 0  # lines that a resume goes on from: none, unless a state was loaded
         self.calling = 0.0  # seconds that `flush` has taken from the loop
-        self.sync, self.close = self._journal.sync, self._journal.close
+        self.sync, self.close, self.reopen = self._journal.sync, self._journal.close, self._journal.reopen
 
     def saw(self, ids: Sequence[int] | None, digest: Callable[[], bytes | None] | bytes | None = None) -> None:
         """A step of this process: the numbers of its own samples, none for a dummy, or the digest of a batch.
