@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -22,9 +23,10 @@ from alchemy.checkpoint.parts import Collected, collect_state
 from alchemy.context import Run
 from alchemy.data.chain import link_of, walk
 from alchemy.errors import AlchemyError, Refused
-from alchemy.files import hash_text, write_atomic
+from alchemy.files import hash_file, hash_text, write_atomic
+from alchemy.launch.project import find_file, imported_files
 from alchemy.model import AlchemyModel
-from alchemy.records.folder import now
+from alchemy.records.folder import now, read_info
 from alchemy.records.journal import count_lines
 from alchemy.records.ledger import Ledger
 from alchemy.registry import construct
@@ -49,13 +51,15 @@ def keep_state(run: Run) -> None:
     run.record.on_removal(ledger.reopen)
     run.exits.callback(_close_ledger, run)
     checkpoints.parts, checkpoints.note = parts_of(run), run.record.note
-    checkpoints.saver.before = _Journals(run).write_down
+    code = _Code(run)
+    checkpoints.saver.before = _Journals(run, code).write_down
     checkpoints.named = Named(
         Path(folder), run.symbols.try_get_global("checkpt_dir"), _own_save(run, checkpoints.enabled)
     )
     run.exits.callback(checkpoints.close)
     if run.resume_from is not None:
-        _take_up(run, checkpoints)
+        _take_up(run, checkpoints, ledger)
+    code.note()
 
 
 def _own_save(run: Run, has_states: bool) -> Callable[[Path], None] | None:
@@ -74,6 +78,8 @@ def _close_ledger(run: Run) -> None:
     """What was seen last is written down, also by a run that fails; several processes may not be there any more."""
     if run.group.size == 1:
         run.ledger.flush()
+    with contextlib.suppress(OSError):  # told when the record is closed
+        run.record.mend()
     run.ledger.close()
 
 
@@ -103,9 +109,13 @@ def parts_of(run: Run) -> dict[str, Stateful]:
     return {name: part for name, part in parts.items() if isinstance(part, Stateful)}
 
 
-def _take_up(run: Run, checkpoints: Checkpoints) -> None:
+def _take_up(run: Run, checkpoints: Checkpoints, ledger: Ledger) -> None:
     """Loads the newest valid state, and marks what the record has of the time after it as void."""
     restored = checkpoints.restore()
+    missing = run.group.broadcast(ledger.missing)
+    if missing and "ledger" not in run.allowed:
+        text = f"ledger.jsonl lacks {missing} rows that the state counts: nobody can show any more what the run saw"
+        raise Refused(text, hint="put the file back, or go on all the same with --allow ledger")
     if restored is None:
         logger.warning("there is no valid checkpoint in {}: the training begins again", checkpoints.state_dir)
     if run.group.is_main:
@@ -117,17 +127,37 @@ def _take_up(run: Run, checkpoints: Checkpoints) -> None:
         run.ledger.resume(run.record.generation, update)
 
 
-class _Journals:
-    """The rows that a state counts, which must be on the disk before it."""
+class _Code:
+    """The files of the project that the run has imported, with the hash that each had when it was first seen."""
 
     def __init__(self, run: Run) -> None:
-        self.run = run
+        self.run, self.known = run, dict[str, str]()
+        self._user_dir = str(run.symbols.try_get_global("user_dir") or "src")
+        before = {} if run.resume_from is None else read_info(run.resume_from).get("code", {})
+        self._files = {name: path for name in before if (path := find_file(name, self._user_dir)) is not None}
+
+    def note(self) -> None:
+        """Adds what was imported since the last call to the record; a disk that is full has it later."""
+        files = self._files | imported_files(self._user_dir)
+        with contextlib.suppress(OSError):
+            new = {name: hash_file(path) for name, path in files.items() if name not in self.known}
+            self.known |= new
+            if new:
+                self.run.record.note(code=self.known)
+
+
+class _Journals:
+    """What a state counts on, which must be on the disk before it."""
+
+    def __init__(self, run: Run, code: _Code) -> None:
+        self.run, self.code = run, code
         self._told: set[str] = set()
 
     def write_down(self, state: Collected) -> None:
         """Called ahead of a save, in its thread: a state must not know of rows that the disk does not have."""
         run = self.run
         run.record.mend()
+        self.code.note()
         for part, name, rows in (("rows", "metrics.jsonl", run.record), ("ledger", "ledger.jsonl", run.ledger)):
             if not rows.sync() and part in state.json:
                 claimed, found = state.json[part]["lines"], _lines(Path(run.record_dir or "") / name)

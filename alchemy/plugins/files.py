@@ -114,10 +114,9 @@ class FileLogger(AlchemyPlugin):
     def _sources(self, backup_cfg: bool) -> Sources:
         """Takes down what the run is made from, before parts take keys out of its config."""
         run = self.run
-        code = Path(run.symbols.try_get_global("user_dir") or "src")
         fields: dict[str, object] = {
             "cfg_hash": config_hash(run.cfg),
-            "code_hash": hash_tree(code) if code.is_dir() else "",
+            "code_hash": hash_code(run.symbols.try_get_global("user_dir") or "src"),
             "versions": versions(),
         }
         files = {"env.json": json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"}
@@ -182,6 +181,11 @@ def _keep_former(folder: Path, gen: int, name: str, text: str) -> bool:
         write_atomic(path.with_name(f"{path.stem}.{gen - 1}{path.suffix}"), former)
     write_atomic(path, text)
     return former != text
+
+
+def hash_code(user_dir: str) -> str:
+    """One hash for all modules of a project, also those that the run does not import."""
+    return hash_tree(user_dir) if os.path.isdir(user_dir) else ""
 
 
 def values_hash(cfg: Document) -> str:

@@ -85,7 +85,7 @@ class LogFile:
                 self._waiting = self._waiting[os.write(self._file, self._waiting) :]
         except OSError as error:
             if not self._error:  # told here: a sink must not log
-                print(f"{self.path} cannot be written, the run goes on without: {error}", file=sys.stderr)
+                sys.stderr.write(f"{self.path} cannot be written, the run goes on without: {error}\n")
             self._error = str(error)
 
     def reopen(self) -> None:

@@ -120,6 +120,7 @@ class Record:
             "cmd": sys.argv,
             "cfg_hash": "",
             "code_hash": "",
+            "code": {},
             "seed": None,
             "versions": {},
             "parent": None,

@@ -106,7 +106,8 @@ class Journal:
     def reopen(self) -> None:
         """Makes the file again, with all that was written, where somebody removed it."""
         with self._using:
-            self._file = reopen(self._file, self.path)
+            if not self._closing:
+                self._file = reopen(self._file, self.path)
 
     def close(self) -> None:
         """Writes what can be written; what cannot is counted as dropped."""

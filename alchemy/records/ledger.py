@@ -130,9 +130,15 @@ class Ledger(Journalled):
         if not self._is_main:  # the main process stands for all that were there: the others had nothing to do
             self._open = [NOTHING for _ in self._open]
 
+    @property
+    def missing(self) -> int:
+        """Lines that the state which was loaded counts, and the file does not have."""
+        return max(self._kept - self._journal.lines, 0) if self._is_main else 0
+
     def resume(self, gen: int, from_update: int) -> None:
         """Goes on from the state that was loaded: what was written after it does not count any more."""
-        event = {"event": "resume", "gen": gen, "from_update": from_update, "from_line": self._kept}
+        kept = self._kept - self.missing
+        event = {"event": "resume", "gen": gen, "from_update": from_update, "from_line": kept}
         self._journal.append(event)
 
 
