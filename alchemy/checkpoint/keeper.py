@@ -312,6 +312,8 @@ class Checkpoints(Registrable):
         self._lost.add(name)
         self.unsaved = reason
         stands = f"{self.state_dir.name}/{list(self._valid)[-1]} still stands" if self._valid else "there is none yet"
+        if any(row.name == name for watch in self.watches for row in watch.rows):
+            stands += ", the best before it counts again"
         logger.warning(
             "the checkpoint {} could not be written: {}; {}; the next is tried when it is due ({} failed so far)",
             name,

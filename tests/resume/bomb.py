@@ -48,9 +48,9 @@ def wire_files(folder: str) -> None:
 
     def hear(event: str, args: tuple[Any, ...]) -> None:
         writes = event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR)
-        if writes or event in ("os.mkdir", "os.rename", "os.link", "os.remove"):
-            if isinstance(args[0], str | os.PathLike) and str(args[0]).startswith(folder):
-                passing("file")
+        changes = writes or event in ("os.mkdir", "os.rename", "os.link", "os.remove")
+        if changes and isinstance(args[0], str | os.PathLike) and str(args[0]).startswith(folder):
+            passing("file")
 
     sys.addaudithook(hear)
 

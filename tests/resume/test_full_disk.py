@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.checkpoint.manifest import newest_valid, read_manifest
+from alchemy.checkpoint.manifest import read_manifest
 from alchemy.records.folder import read_info
 from tests.resume.compare import differences
 from tests.resume.conftest import ROOT, Lab, record_of, text_of
@@ -71,8 +71,8 @@ def test_a_signal_while_the_disk_is_full(lab: Lab, tmp_path: Path) -> None:
 
 def test_a_best_checkpoint_that_was_not_kept_is_tried_again(lab: Lab, tmp_path: Path) -> None:
     """The best of the time without room is lost and told; the next best one is kept under all its names."""
-    changes = {"task__evalpipes": PIPES, "every": 100}
-    assert lab.start(tmp_path, faults=["disk_is_full_for_a_while"], **changes) == 0, text_of(tmp_path)
+    fault = "disk_is_full_for_a_while"
+    assert lab.start(tmp_path, faults=[fault], task__evalpipes=PIPES, every=100) == 0, text_of(tmp_path)
     record, text = record_of(tmp_path), text_of(tmp_path)
     assert "the checkpoint u8 could not be written" in text
     best = read_info(record)["best"]
