@@ -291,7 +291,7 @@ class Run(Members):
         self.progress.tracking_seconds += time.perf_counter() - begin
 
     def warn_once(self, text: str, name: str, error: Exception) -> None:
-        """Logs a warning about something of that name; not again in this run, whatever the error is then."""
+        """Logs a warning about `name`, once in a run."""
         if (text, name) not in self._warned:
             self._warned.add((text, name))
             logger.warning(text, name, error)

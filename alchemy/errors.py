@@ -105,7 +105,7 @@ def innermost(frames: Sequence[tuple[str, int]]) -> str:
 
 
 def is_of_project(file: str) -> bool:
-    """Whether a file is neither ours, nor Python's, nor a library's."""
+    """Whether a source file belongs to the project rather than to alchemy, Python or a library."""
     return not file.startswith((_OURS, _PYTHON, "<")) and "site-packages" not in file
 
 

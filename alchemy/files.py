@@ -37,23 +37,23 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
 
 
 def write_in_place(path: str | Path, content: str) -> None:
-    """Overwrites a file of JSON within the room that it has: what is left to do where the disk is full."""
-    with open(path, "r+b") as file:
+    """Overwrites a JSON file within the blocks it already has, which works on a full disk."""
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
         info, data = os.fstat(file.fileno()), content.encode("utf-8")
         if len(data) > max(info.st_size, info.st_blocks * 512):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        file.write(data.ljust(info.st_size))  # blanks after JSON are no error to a reader
+        file.write(data.ljust(info.st_size))  # trailing blanks are valid after JSON
         file.flush()
         os.fsync(file.fileno())
 
 
 def open_to_append(path: str | Path) -> int:
-    """A handle that appends to a file, and can read it again after it was removed."""
+    """A handle that appends to a file and can still read it after it was deleted."""
     return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
 
 
 def reopen(handle: int, path: str | Path) -> int:
-    """The handle of a file that is appended to; where the file is gone, that of a new one with the same content."""
+    """Recreates a deleted file with the content behind its handle; returns the handle to use from now on."""
     if os.path.exists(path):
         return handle
     new = open_to_append(path)

@@ -91,14 +91,14 @@ def _refuse_if_over(folder: Path, *, changed: bool) -> None:
 
 
 def _is_over(info: Mapping[str, Any]) -> bool:
-    """Whether nothing is left to do: a training whose last state could not be saved makes it again."""
+    """Whether a record cannot be resumed as it is; one whose last state could not be saved can."""
     return info["status"] == "running" or (info["status"] == "finished" and not info.get("unsaved"))
 
 
 def unfinished(document: Document) -> Path | None:
     """The newest record of the same config, under its own log_dir, that has not come to its end; None without one.
 
-    One that lacks its config, or was killed before it had its versions, is skipped: there is nothing to go on with.
+    Records without a config, or killed before their versions were written, are skipped: they hold no training.
     """
     roots = [str(plugin.get("log_dir")) for plugin in document.get("plugins") or [] if plugin.get("log_dir")]
     wanted = config_hash(document)

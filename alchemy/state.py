@@ -78,7 +78,7 @@ def _close_ledger(run: Run) -> None:
     """What was seen last is written down, also by a run that fails; several processes may not be there any more."""
     if run.group.size == 1:
         run.ledger.flush()
-    with contextlib.suppress(OSError):  # told when the record is closed
+    with contextlib.suppress(OSError):  # reported when the record is closed
         run.record.mend()
     run.ledger.close()
 
@@ -114,8 +114,8 @@ def _take_up(run: Run, checkpoints: Checkpoints, ledger: Ledger) -> None:
     restored = checkpoints.restore()
     missing = run.group.broadcast(ledger.missing)
     if missing and "ledger" not in run.allowed:
-        text = f"ledger.jsonl lacks {missing} rows that the state counts: nobody can show any more what the run saw"
-        raise Refused(text, hint="put the file back, or go on all the same with --allow ledger")
+        text = f"ledger.jsonl lacks {missing} rows that the state counts: the samples of these updates are unknown"
+        raise Refused(text, hint="restore the file, or continue anyway with --allow ledger")
     if restored is None:
         logger.warning("there is no valid checkpoint in {}: the training begins again", checkpoints.state_dir)
     if run.group.is_main:
@@ -128,7 +128,7 @@ def _take_up(run: Run, checkpoints: Checkpoints, ledger: Ledger) -> None:
 
 
 class _Code:
-    """The files of the project that the run has imported, with the hash that each had when it was first seen."""
+    """The project files that the run has imported, each with its hash when it was first seen."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.known = run, dict[str, str]()
@@ -137,9 +137,9 @@ class _Code:
         self._files = {name: path for name in before if (path := find_file(name, self._user_dir)) is not None}
 
     def note(self) -> None:
-        """Adds what was imported since the last call to the record; a disk that is full has it later."""
+        """Adds the files imported since the last call to the record."""
         files = self._files | imported_files(self._user_dir)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # on a full disk, written with the next change of record.json
             new = {name: hash_file(path) for name, path in files.items() if name not in self.known}
             self.known |= new
             if new:
@@ -157,19 +157,20 @@ class _Journals:
         """Called ahead of a save, in its thread: a state must not know of rows that the disk does not have."""
         run = self.run
         run.record.mend()
-        self.code.note()
         for part, name, rows in (("rows", "metrics.jsonl", run.record), ("ledger", "ledger.jsonl", run.ledger)):
             if not rows.sync() and part in state.json:
                 claimed, found = state.json[part]["lines"], _lines(Path(run.record_dir or "") / name)
-                state.json[part]["lines"] = min(claimed, found)
-                self._tell(name, rows.error or "the disk does not answer", claimed, found)
+                if found < claimed:  # else only rows are missing that came after the state
+                    state.json[part]["lines"] = found
+                    self._tell(name, rows.error or "the disk does not answer", claimed, found)
+        self.code.note()
 
     def _tell(self, name: str, reason: str, claimed: int, found: int) -> None:
         """Once for each file: a training is worth more than its rows, so it is saved all the same."""
         if name not in self._told:
             self._told.add(name)
             text = "{} is not safe on the disk, {} of {} rows are there: {}; a resume from the state that is saved now "
-            logger.warning(text + "counts only these", name, min(claimed, found), claimed, reason)
+            logger.warning(text + "counts only these", name, found, claimed, reason)
 
 
 def _lines(path: Path) -> int:

@@ -33,7 +33,7 @@ class Named:
         write_atomic(self._info(name), _describe(monitor, score))
 
     def link(self, folder: Path, names: Collection[str], monitor: Monitor, score: Score) -> None:
-        """Makes the names links to a checkpoint, where they are not, or where a full disk stopped that half-way."""
+        """Links a checkpoint under the names, unless it already is; completes what a full disk left half done."""
         for name in names:
             info = self._info(name)
             is_told = info.is_file() and info.read_text("utf-8") == _describe(monitor, score)
@@ -51,7 +51,7 @@ def _describe(monitor: Monitor, score: Score) -> str:
 
 
 def missing_names(record: Path) -> list[str]:
-    """The names below `checkpt/` whose weights a record has written, and that are not there any more."""
+    """The names below `checkpt/` that a record has written and that no longer exist."""
     names = sorted(path.name.removesuffix(INFO) for path in record.glob(f"*{INFO}"))
     for name in names:
         recover_folder(record / "checkpt" / name, alone=True)

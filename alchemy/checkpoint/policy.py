@@ -94,7 +94,7 @@ class Watch:
         self._before, self.rows = self.rows, sorted(rows, key=lambda row: sign * row.value)[: max(self.keep, 1)]
 
     def forget(self, names: Collection[str]) -> None:
-        """Goes back to the ranks before a checkpoint that was not written after all, and drops those that are gone."""
+        """Restores the ranks from before a checkpoint that was not written; drops those that were deleted."""
         is_lost = any(row.name in names for row in self.rows if row not in self._before)
         self.rows = [row for row in (self._before if is_lost else self.rows) if row.name not in names]
 

@@ -25,7 +25,7 @@ def reach(user_dir: str = "src") -> None:
 
 
 def imported_files(user_dir: str = "src") -> dict[str, Path]:
-    """The files of the project that are imported, by their names below the folder that imports start from."""
+    """The project files imported so far, by their path below the folder that imports start from."""
     modules = [module for name, module in list(sys.modules.items()) if name != "__main__"]
     files = [module.__dict__.get("__file__") for module in modules if isinstance(module, ModuleType)]
     starts = [root.rstrip(os.sep) + os.sep for root in roots(user_dir)]
@@ -38,7 +38,7 @@ def imported_files(user_dir: str = "src") -> dict[str, Path]:
 
 
 def find_file(name: str, user_dir: str = "src") -> Path | None:
-    """The file that an import would find under a name of `imported_files`; None where there is none."""
+    """The file that an import finds under a name of `imported_files`, or None."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         return None
     return next((path for root in (*roots(user_dir), *sys.path) if (path := Path(root, name)).is_file()), None)

@@ -73,14 +73,14 @@ def record_file(run: Run, name: str, step_tag: bool = False) -> Path | None:
 
 @contextmanager
 def written_if_possible(run: Run, name: str) -> Iterator[None]:
-    """A file that the disk refuses is one warning in a training, and an error where the file is all that is wanted."""
+    """During training, a file that cannot be written gives one warning; elsewhere it is an error."""
     try:
         yield
     except Exception as error:
         disk = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
         if not disk or run.train_sched is None:
             raise
-        run.warn_once("{} cannot be written, training goes on: {}", name, error)
+        run.warn_once("{} cannot be written, training continues: {}", name, error)
 
 
 class OrderedRows:

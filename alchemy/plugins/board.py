@@ -37,8 +37,8 @@ class TensorboardLogger(AlchemyPlugin):
     def exit(self) -> None:
         try:
             self.writer.close()
-        except OSError as error:  # a full disk is no failure of the run
-            logger.warning("the event files of TensorBoard are not whole: {}", error)
+        except OSError as error:  # a full disk does not fail the run
+            logger.warning("the TensorBoard event files are incomplete: {}", error)
 
 
 def _writer(folder: Path) -> Any:

@@ -19,7 +19,7 @@ from alchemy.launch.project import find_file
 from alchemy.plugins.files import environment, hash_code, values_hash, versions
 from alchemy.records.folder import read_info
 
-# keys of a config that leave every number of a training as it is: `*` is one name, `**` all that follow
+# keys that do not change any number of a training: `*` matches one name, `**` all that follow
 HARMLESS = (
     "tag",
     "checkpoint.**",
@@ -32,7 +32,7 @@ HARMLESS = (
     "task.datasets.test.**",
     "task.datasets.inference.**",
 )
-# plugins of alchemy that only show, write and send; any other one may change what is computed
+# plugins of alchemy that only show, write or send; any other plugin may change what is computed
 QUIET = (
     "BasicSetup",
     "DisplayRunningInfo",
@@ -42,7 +42,7 @@ QUIET = (
     "Profile",
     "MailOnFinish",
 )
-# what may be allowed though nothing of that name has changed: a job may run anywhere, and the state is asked later
+# may be allowed even if nothing of that name has changed: jobs move between machines, and a state is checked later
 GENERAL = {"data", "num_workers", "ranks", "code", "torch", "device", "threads", "ledger", "checkpt"}
 
 
@@ -66,8 +66,11 @@ def changes(record: Path, document: Document, device_info: Mapping[str, Any], us
 
 
 def _config(record: Path, document: Document) -> Iterator[Change]:
-    was, written = prepare_cfg(record / "cfg.toml"), read_info(record).get("cfg_values")
-    if written and written != values_hash(was):
+    was, info = prepare_cfg(record / "cfg.toml"), read_info(record)
+    written, former = info.get("cfg_values"), record / f"cfg.{info.get('gen', 0) - 1}.toml"
+    # a resume with another config keeps the former one before it notes the new hash, and may be killed in between
+    known = [was, *([prepare_cfg(former)] if former.is_file() else [])]
+    if written and written not in map(values_hash, known):
         yield Change("cfg.toml", "was edited since the run wrote it", True, of_config=True)
     harmless = [*HARMLESS, *_quiet_plugins(was, document)]
     for key, before, after in differences(was, document):
@@ -76,7 +79,7 @@ def _config(record: Path, document: Document) -> Iterator[Change]:
 
 
 def _matches(key: str, pattern: str) -> bool:
-    """Name by name: a `*` that crosses dots would reach the parameters of a pipe.
+    """Matches name by name: a `*` that crosses dots would match the parameters of a pipe.
 
     >>> _matches("stop.any.0.patience", "stop.**"), _matches("task.datasets.train.pipes.0.timeout", "task.*.timeout")
     (True, False)
@@ -89,7 +92,7 @@ def _matches(key: str, pattern: str) -> bool:
 
 
 def _quiet_plugins(*documents: Document) -> Iterator[str]:
-    """Patterns for the plugins that are of alchemy and change no number, in all configs that have them."""
+    """Patterns for the plugins that change no number in any of the configs."""
     types: dict[str, list[str]] = {}
     for document in documents:
         plugins = document.get("plugins") or Array()
@@ -122,7 +125,7 @@ def _code(record: Path, user_dir: str) -> Iterator[Change]:
 def _change_of(name: str, digest: str, user_dir: str) -> str:
     path = find_file(name, user_dir)
     if path is None:
-        return f"{name} is gone"
+        return f"{name} is missing"
     return "" if hash_file(path) == digest else f"{name} has changed"
 
 
@@ -130,7 +133,7 @@ def _weights(record: Path) -> Iterator[Change]:
     missing = missing_names(record)
     if missing:
         names = ", ".join(f"checkpt/{name}" for name in missing)
-        yield Change("checkpt", f"{names} with the best weights is gone", True)
+        yield Change("checkpt", f"{names} is missing", True)
 
 
 def _machine(record: Path, device_info: Mapping[str, Any]) -> Iterator[Change]:

@@ -31,7 +31,7 @@ TELLING = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS
 
 
 class Sources(NamedTuple):
-    """What a run is made from: files of the record, and fields of its `record.json`."""
+    """What a run is made from: files of the record and fields of its `record.json`."""
 
     files: dict[str, str]
     fields: dict[str, object]
@@ -96,7 +96,7 @@ class FileLogger(AlchemyPlugin):
                 **sources.fields,
             )
         record = Record.reopen(run.resume_from)
-        # a state that refuses what has changed must find the change at the next try, too
+        # not before the state was accepted: the next attempt must see the same changes
         record.when_resumed = functools.partial(_renew, record, sources)
         return record
 
@@ -112,7 +112,7 @@ class FileLogger(AlchemyPlugin):
             write_atomic(folder / "README.md", "\n\n".join(part for part in parts if part) + "\n")
 
     def _sources(self, backup_cfg: bool) -> Sources:
-        """Takes down what the run is made from, before parts take keys out of its config."""
+        """Collects what the run is made from, before parts take keys out of its config."""
         run = self.run
         fields: dict[str, object] = {
             "cfg_hash": config_hash(run.cfg),
@@ -149,11 +149,11 @@ class FileLogger(AlchemyPlugin):
         unsaved = self.run.checkpoints.unsaved
         if unsaved:
             self.record.remarks.append(f"the last state could not be saved: {unsaved}")
-            logger.error("{}; `alchemy resume` goes on from the one before", self.record.remarks[-1])
+            logger.error("{}; `alchemy resume` continues from the previous one", self.record.remarks[-1])
         try:
             self.record.finish(status, reason, unsaved=unsaved)
-        except OSError as error:  # a disk that takes nothing: the run itself has ended well or badly
-            logger.error("{} does not say that the run is {}: {}", self.record.path / INFO, status, error)
+        except OSError as error:  # the outcome of the run does not depend on it
+            logger.error("{} could not be set to status {}: {}", self.record.path / INFO, status, error)
         for name, rows in (("metrics.jsonl", self.record.series), ("ledger.jsonl", self.run.ledger)):
             if rows.dropped:
                 logger.warning("{} rows of {} could not be written: {}", rows.dropped, name, rows.error)
@@ -165,10 +165,10 @@ def _share(part: float, whole: float) -> str:
 
 
 def _renew(record: Record, sources: Sources) -> None:
-    """Writes down what a resumed run is made from."""
+    """Updates the sources in the record of a resumed run."""
     changed = [name for name, text in sources.files.items() if _keep_former(record.path, record.generation, name, text)]
     record.files, fields = sources.files, dict(sources.fields)
-    if "cfg.toml" not in changed:  # a seed that was drawn stands in it by now, which makes it no other config
+    if "cfg.toml" not in changed:  # the hash of a config without a seed differs from that of its cfg.toml
         del fields["cfg_hash"]
     record.note(**fields)
 
@@ -184,7 +184,7 @@ def _keep_former(folder: Path, gen: int, name: str, text: str) -> bool:
 
 
 def hash_code(user_dir: str) -> str:
-    """One hash for all modules of a project, also those that the run does not import."""
+    """One hash of all modules below `user_dir`, imported or not."""
     return hash_tree(user_dir) if os.path.isdir(user_dir) else ""
 
 

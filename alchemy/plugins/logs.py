@@ -25,7 +25,7 @@ DATE_FORMAT = "YYYY-MM-DD HH:mm:ss.SSS"
 FILE_FORMAT = "{time:DATE} | {level: <8} | {name}:{line} | {message}"
 Level = Literal["TRACE", "DEBUG", "INFO", "SUCCESS", "WARNING", "ERROR", "CRITICAL"]
 CONSOLE_FORMAT = "{time:HH:mm:ss} {level: <7} {message}"
-LONGEST_WAIT = 2**20  # bytes of a log that wait for a disk
+LONGEST_WAIT = 2**20  # bytes of a log kept for a retry
 STYLES = {"WARNING": "yellow", "ERROR": "bold red", "CRITICAL": "bold red", "DEBUG": "dim"}
 
 
@@ -63,7 +63,7 @@ def plain_console(console: Console) -> Iterator[None]:
 
 
 class LogFile:
-    """A log that is appended to. Lines that the disk refuses wait for it; neither they nor the end raise an error."""
+    """A log file that never raises. Lines that cannot be written are kept and retried with the next one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -84,19 +84,19 @@ class LogFile:
             while self._waiting:
                 self._waiting = self._waiting[os.write(self._file, self._waiting) :]
         except OSError as error:
-            if not self._error:  # told here: a sink must not log
-                sys.stderr.write(f"{self.path} cannot be written, the run goes on without: {error}\n")
+            if not self._error:  # not logged: a sink must not call the logger
+                sys.stderr.write(f"{self.path} cannot be written, the run continues without it: {error}\n")
             self._error = str(error)
 
     def reopen(self) -> None:
-        """Makes the file again, with all that was written, where somebody removed it."""
+        """Recreates the file with its content if it was deleted."""
         with self._using:
             self._file = reopen(self._file, self.path)
 
     def close(self) -> None:
         with self._using:
             self._write()
-            with contextlib.suppress(OSError):  # some disks tell at the end that they did not take the last lines
+            with contextlib.suppress(OSError):  # network disks may report a failed write only here
                 os.close(self._file)
         lost = self._dropped + self._waiting.count(b"\n")
         if lost:

@@ -79,7 +79,7 @@ class Record:
     def __init__(self, folder: Path, info: dict[str, Any], files: Mapping[str, str] = {}) -> None:
         self.path = folder
         self.info = info
-        self.files = files  # by their names: written again where the folder was removed
+        self.files = files  # name -> content, to recreate a folder that was deleted
         self.when_resumed: Callable[[], None] = lambda: None  # what is written only once the state was taken up
         self.before: dict[str, Any] = info  # what it said before it was reopened
         self._lock = contextlib.ExitStack()
@@ -88,7 +88,7 @@ class Record:
             raise AlchemyError(f"another process writes to {folder}", hint="wait for it, or end it with `alchemy stop`")
         self.series = Series(folder / "metrics.jsonl", info["gen"])
         self.log = self.series.log
-        self.remarks: list[str] = []  # what was lost, told beside the reason in the end
+        self.remarks: list[str] = []  # what was lost; appended to the reason when the record is closed
         self._reopen = [self.series.reopen]
         self._save_lock, self._mend_lock = threading.Lock(), threading.Lock()
         self._ended = threading.Event()
@@ -105,9 +105,10 @@ class Record:
         files: Mapping[str, str] = {},
         **fields: object,
     ) -> Record:
-        """Makes the folder `log_dir/name` with `files` and marks the run as running; one error where it cannot.
+        """Makes the folder `log_dir/name` with `files` and marks the run as running; raises if it cannot be written.
 
-        `record.json` comes last: a run that is killed before it has left no record, and after it a whole one.
+        `record.json` is written last: a run that is killed earlier leaves no record, one that is killed later a
+        complete one.
         """
         folder = make_folder(Path(log_dir), name)
         info = {
@@ -198,11 +199,11 @@ class Record:
                 write_in_place(self.path / INFO, text)
 
     def on_removal(self, reopen: Callable[[], None]) -> None:
-        """Registers what makes an open file of the folder again after somebody has removed it."""
+        """Registers a function that recreates an open file of the folder after it was deleted."""
         self._reopen.append(reopen)
 
     def mend(self) -> None:
-        """Makes the folder again where somebody has removed it: all rows are still there, checkpoints are not."""
+        """Recreates the folder if it was deleted. Open files keep their content; checkpoints are lost."""
         with self._mend_lock:
             if (self.path / LOCK).exists():
                 return
@@ -214,8 +215,8 @@ class Record:
             self.note()
             self._lock.close()
             self._lock.enter_context(locked(self.path / LOCK))
-        text = "its folder was removed during the run: log and numbers are written again, checkpoints and other files "
-        self.remarks.append(text + f"from before {now()} are lost")
+        text = "the record folder was deleted during the run and recreated: log, metrics and ledger are complete, "
+        self.remarks.append(f"{text}checkpoints and other files written before {now()} are lost")
         _warn("{}: {}", self.path, self.remarks[-1])
 
     def finish(self, status: str, reason: str = "", **fields: object) -> None:

@@ -104,7 +104,7 @@ class Journal:
         return True
 
     def reopen(self) -> None:
-        """Makes the file again, with all that was written, where somebody removed it."""
+        """Recreates the file with its content if it was deleted."""
         with self._using:
             if not self._closing:
                 self._file = reopen(self._file, self.path)

@@ -132,7 +132,7 @@ class Ledger(Journalled):
 
     @property
     def missing(self) -> int:
-        """Lines that the state which was loaded counts, and the file does not have."""
+        """How many lines that the loaded state counts are missing from the file."""
         return max(self._kept - self._journal.lines, 0) if self._is_main else 0
 
     def resume(self, gen: int, from_update: int) -> None:

@@ -12,7 +12,7 @@ MIN_FREE_BYTES = 16 * 2**20
 
 
 def make_folder(log_dir: Path, name: str) -> Path:
-    """Makes the folder `log_dir/name`; where that is taken, one with a number behind its name."""
+    """Makes the folder `log_dir/name`, with a number appended if it exists."""
     try:
         log_dir.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(log_dir).free
@@ -35,7 +35,7 @@ def make_folder(log_dir: Path, name: str) -> Path:
 
 
 def cannot_write(folder: Path, error: OSError) -> AlchemyError:
-    """The error that tells why a record cannot be written."""
+    """The error for a record that cannot be written."""
     return AlchemyError(
         f"the record folder {folder} cannot be written: {error.strerror or error}",
         hint="mend its permissions, choose another log_dir for FileLogger, or run with --no-file",

@@ -31,7 +31,7 @@ def test_a_full_disk_is_told_and_tried_again(train: Any, tmp_path: Path, said: l
     told = [line for line in said if "could not be written" in line]
     assert told[0] == (
         "the checkpoint u3 could not be written: OSError: [Errno 28] No space left on device; state/u2 still stands, "
-        "the best before it counts again; the next is tried when it is due (1 failed so far)"
+        "the previous best counts again; the next is tried when it is due (1 failed so far)"
     )
     assert names(state) == ["u2"]
     assert list(state.glob(".tmp-*")) == []
@@ -45,6 +45,7 @@ def test_a_full_disk_is_told_and_tried_again(train: Any, tmp_path: Path, said: l
 
 def test_a_best_one_that_was_not_written_does_not_count(train: Any, tmp_path: Path) -> None:
     training = train(monitor="dev/f1", every={})
+    training.keeper.watch(Watch(Monitor("dev/f1"), names=["best"]))
     training.step(0.5)
     training.keeper.saver.wait()
     training.keeper.saver.disk = FaultyDisk(room=100)
@@ -52,8 +53,10 @@ def test_a_best_one_that_was_not_written_does_not_count(train: Any, tmp_path: Pa
     training.keeper.saver.wait()
     training.keeper.saver.disk = Disk()
     training.step(0.4)  # worse than what is on the disk
+    assert training.keeper.save(training.where, "signal") is not None
     training.keeper.close()
-    assert names(tmp_path / "state") == ["u1"]
+    assert names(tmp_path / "state") == ["u1", "u3"]
+    assert json.loads((tmp_path / "best_info.json").read_text())["value"] == 0.5
     assert training.keeper.watches[0].rows == [(0.5, 1, "u1")]
 
 
@@ -72,7 +75,10 @@ def test_names_that_were_not_given_are_given_after_the_next_save(
         patched.setattr(links, broken, refuse)
         training.step(0.9)
         training.keeper.saver.wait()
-    assert said[-1] == ("u2 is saved, but not yet under the names of last and best: [Errno 28] No space left on device")
+    assert said[-1] == (
+        "u2 is saved, but last and best could not be updated: [Errno 28] No space left on device; "
+        "retried after the next save"
+    )
     assert training.keeper.unsaved == ""
     again = train(monitor="dev/f1", every=1)  # a resume does it as well
     again.keeper.watch(Watch(Monitor("dev/f1"), names=["best"]))
@@ -95,6 +101,15 @@ def test_the_best_that_somebody_removed_does_not_count(train: Any, tmp_path: Pat
     training.keeper.close()
     assert names(tmp_path / "state") == ["u3"]
     assert read_manifest(tmp_path / "state" / "best").value == 0.4
+
+
+def test_a_state_that_somebody_removed_is_saved_again(train: Any, tmp_path: Path) -> None:
+    training = train(every=1)
+    training.step()
+    training.keeper.saver.wait()
+    shutil.rmtree(tmp_path / "state")
+    assert training.keeper.save(training.where, "end") == tmp_path / "state" / "u1"
+    assert (tmp_path / "state" / "u1").is_dir()
 
 
 def test_a_save_that_fails_at_the_end_says_so(train: Any, said: list[str]) -> None:

@@ -111,7 +111,7 @@ def test_only_files_that_were_imported_count_and_are_named(record: Path, monkeyp
     (code / "other.py").write_text("x = 2\n")
     (code / "gone.py").unlink()
     (change, _) = changes(record, document, {"device": "cpu"}, "src")
-    assert change == Change("code", "src/other.py has changed, src/gone.py is gone", breaks=True)
+    assert change == Change("code", "src/other.py has changed, src/gone.py is missing", breaks=True)
 
 
 def test_a_record_of_an_earlier_version_knows_one_hash_of_all_code(record: Path) -> None:

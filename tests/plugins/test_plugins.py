@@ -251,7 +251,7 @@ def test_a_record_folder_that_vanishes_does_not_fail_the_run(tmp_path: Path, cap
         Path(sym_tbl().record_dir).write_text("in its way")
 
     assert go([plugin("BasicSetup"), plugin("FileLogger", log_dir=str(tmp_path))], do).status == "finished"
-    assert "record.json does not say that the run is finished: [Errno" in capfd.readouterr().out
+    assert "record.json could not be set to status finished: [Errno" in capfd.readouterr().out
 
 
 def test_a_run_inside_a_run_leaves_its_random_numbers_alone() -> None:

@@ -26,7 +26,7 @@ PIPES = [
 def quiet(text: str) -> None:
     """One line on the console about the log, and no traceback anywhere."""
     assert "Traceback" not in text and "Logging error" not in text
-    assert text.count("run.log cannot be written, the run goes on without: [Errno 28]") == 1
+    assert text.count("run.log cannot be written, the run continues without it: [Errno 28]") == 1
 
 
 def test_a_training_goes_on_while_the_disk_is_full(lab: Lab, tmp_path: Path) -> None:

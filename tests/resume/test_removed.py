@@ -13,11 +13,11 @@ def test_a_folder_that_is_removed_is_made_again(lab: Lab, tmp_path: Path) -> Non
     baseline, _ = lab.baseline()
     assert lab.start(tmp_path, faults=["removed"]) == 0, text_of(tmp_path)
     record, text = record_of(tmp_path), (tmp_path / "log.txt").read_text()
-    assert text.count("its folder was removed during the run: log and numbers are written again") == 1
+    assert text.count("the record folder was deleted during the run and recreated") == 1
     assert "Traceback" not in text
     info = read_info(record)
     assert info["status"] == "finished"
-    assert "checkpoints and other files from before" in info["reason"]
+    assert "checkpoints and other files written before" in info["reason"]
     for name in ("cfg.toml", "env.json"):
         assert (record / name).read_bytes() == (baseline / name).read_bytes() or name == "cfg.toml"
     assert "record: " in (record / "run.log").read_text().splitlines()[0]

@@ -11,7 +11,7 @@ import pytest
 
 from alchemy.records.folder import folders, read_info
 from tests.resume.compare import differences
-from tests.resume.conftest import Lab, text_of
+from tests.resume.conftest import Lab, record_of, text_of
 
 KILL, TERM = signal.SIGKILL, int(signal.SIGTERM)
 LAST = 18  # by then a run makes its first steps
@@ -37,6 +37,18 @@ def test_the_cases_reach_the_first_step(lab: Lab, tmp_path: Path) -> None:
     assert lab.command(tmp_path, *run, bombs=[["file", LAST, TERM]], watched=runs) == 128 + TERM
     (record,) = folders(tmp_path / "runs")
     assert read_info(record)["reason"] == f"signal {TERM}: ended at the next step"
+
+
+@pytest.mark.parametrize("count", [case(count) for count in range(1, LAST + 1)])
+def test_killed_at_every_file_of_a_resume(lab: Lab, tmp_path: Path, count: int) -> None:
+    """With another config, which is written in the course of it."""
+    assert lab.start(tmp_path, [["end_step", 8, TERM]]) == 128 + TERM
+    record, runs = record_of(tmp_path), str(tmp_path / "runs")
+    resume = ("resume", str(record), "--device", "-1")
+    change = ("--set", "log_every=1", "--allow", "log_every")
+    assert lab.command(tmp_path, *resume, *change, bombs=[["file", count, KILL]], watched=runs) == -KILL
+    assert lab.command(tmp_path, *resume) == 0, text_of(tmp_path)
+    assert read_info(record)["status"] == "finished"
 
 
 @pytest.mark.parametrize("lacking", ["cfg.toml", "versions"])
