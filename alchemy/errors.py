@@ -99,9 +99,14 @@ def origin_of(error: BaseException) -> str:
 def innermost(frames: Sequence[tuple[str, int]]) -> str:
     """The last of the places `(file, line)` that lies in a project, as `file:line`; nothing when none does."""
     for file, line in reversed(frames):
-        if not file.startswith((_OURS, _PYTHON, "<")) and "site-packages" not in file:
+        if is_of_project(file):
             return f"{file.removeprefix(os.getcwd() + os.sep)}:{line}"
     return ""
+
+
+def is_of_project(file: str) -> bool:
+    """Whether a source file belongs to the project rather than to alchemy, Python or a library."""
+    return not file.startswith((_OURS, _PYTHON, "<")) and "site-packages" not in file
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+from types import ModuleType
 
+from alchemy.errors import is_of_project
 from alchemy.registry import forget
 
 
@@ -19,6 +22,26 @@ def reach(user_dir: str = "src") -> None:
         if sys.path[:1] != [folder]:
             sys.path[:] = [folder, *(entry for entry in sys.path if entry != folder)]
     _forget_others(os.path.basename(os.path.abspath(user_dir)), roots(user_dir))
+
+
+def imported_files(user_dir: str = "src") -> dict[str, Path]:
+    """The project files imported so far, by their path below the folder that imports start from."""
+    modules = [module for name, module in list(sys.modules.items()) if name != "__main__"]
+    files = [module.__dict__.get("__file__") for module in modules if isinstance(module, ModuleType)]
+    starts = [root.rstrip(os.sep) + os.sep for root in roots(user_dir)]
+    found = {}
+    for file in (file for file in files if isinstance(file, str) and is_of_project(file)):
+        start = next((start for start in starts if file.startswith(start)), None)
+        if start is not None:
+            found[Path(file[len(start) :]).as_posix()] = Path(file)
+    return found
+
+
+def find_file(name: str, user_dir: str = "src") -> Path | None:
+    """The file that an import finds under a name of `imported_files`, or None."""
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        return None
+    return next((path for root in (*roots(user_dir), *sys.path) if (path := Path(root, name)).is_file()), None)
 
 
 def _forget_others(package: str, own: list[str]) -> None:
