@@ -279,7 +279,10 @@ class Run(Members):
         """Hands numbers to the record and to everyone who listens; their trouble never reaches the loop."""
         sched, begin = self.train_sched, time.perf_counter()
         at = self.update if update is None else update
-        numbers = {name: float(value) for name, value in values.items()}
+        try:
+            numbers = {name: float(value) for name, value in values.items()}
+        except OverflowError:
+            numbers = numbers_in(values)  # raises, and names the one that is too large
         step, epoch = (sched.cur_step, sched.cur_epoch) if sched is not None else (0, 0)
         self.record.log(numbers, update=at, step=step, epoch=epoch)
         for tell in self.loggers:

@@ -67,6 +67,14 @@ class RunFailed(AlchemyError):
     exit_code = 1
 
 
+class BadSample(AlchemyError):
+    """One row of a batch is wrong; whoever knows the samples of the batch names the one at `row`."""
+
+    def __init__(self, message: str, *, row: int, section: str = "", hint: str = "") -> None:
+        super().__init__(message, section=section, hint=hint)
+        self.row = row
+
+
 class MissingKey(AlchemyError, KeyError):
     """A symbol was asked for that nobody has set."""
 

@@ -13,7 +13,7 @@ from alchemy.data.lengths import lengths_of
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.models.base import TextModel
 from alchemy.pipeline import where_in
-from alchemy.pipeline.processors.samples import in_short
+from alchemy.pipeline.processors.samples import in_short, shorten
 from alchemy.progress import Bar
 from alchemy.seeds import at_sample, unchanged_generators
 
@@ -67,10 +67,10 @@ def check_labels(task: TextTask, source: Samples, split: str) -> None:
         strange = [name for name in task.names(sample) if name not in known]
         if strange:
             raise AlchemyError(
-                f"the label {strange[0]!r} is not among the labels of the training",
+                f"the label {shorten(strange[0])} is not among the labels of the training",
                 where=where_in(source, index),
                 section=f"task.datasets.{split}",
-                hint=did_you_mean(str(strange[0]), task.labels) or f"they are {in_short(task.labels)}",
+                hint=did_you_mean(str(strange[0])[:100], task.labels) or f"they are {in_short(task.labels)}",
             )
 
 

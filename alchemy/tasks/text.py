@@ -81,6 +81,10 @@ class TextTask(AlchemyTask):
         """An error where a sample is none that the task can read; file and line are added to it."""
         for name in self.needs:
             field_of(sample, name, self)
+        for name in self.names(sample):
+            if name is None or isinstance(name, bool):
+                hint = "leave out the field of a sample that has no label"
+                raise AlchemyError(f"the label is {name}, expected a name", hint=hint)
 
     def encoded(self, source: Samples) -> Samples:
         """A source of samples with the fields that the model reads."""
@@ -227,7 +231,8 @@ class TextTask(AlchemyTask):
         listed = self._listed(source)
         if listed:
             return listed
-        found = sorted({name for _, sample in checked_samples(self, source, "train") for name in self.names(sample)})
+        names = {name for _, sample in checked_samples(self, source, "train") for name in self.names(sample)}
+        found = sorted(names, key=lambda name: (isinstance(name, str), name))  # numbers do not compare with names
         if not found:
             hint = f"its samples need a field {self.target!r}"
             raise AlchemyError("the training data have no labels", section="task.datasets.train", hint=hint)
