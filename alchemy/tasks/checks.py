@@ -13,6 +13,7 @@ from alchemy.data.lengths import lengths_of
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.models.base import TextModel
 from alchemy.pipeline import where_in
+from alchemy.pipeline.encode import Encode, EncodeWords
 from alchemy.pipeline.processors.samples import in_short, shorten
 from alchemy.progress import Bar
 from alchemy.seeds import at_sample, unchanged_generators
@@ -82,6 +83,17 @@ def check_lengths(encoded: Samples, options: Mapping[str, Any]) -> None:
     with Bar("lengths of texts", len(encoded), Console(stderr=True)) as bar:
         for _ in samples_of(encoded):
             bar.step()
+
+
+def encode_long(task: TextTask, source: Samples, encoded: Samples) -> None:
+    """Encodes the samples that may be longer than the default limit, so that it is known how many are cut.
+
+    A tokenizer makes no more tokens of a text than it has bytes, so most samples need not be encoded.
+    """
+    room = encoded.places.room if isinstance(encoded, Encode | EncodeWords) else 0
+    for index, sample in samples_of(source):
+        if sum(len(text.encode("utf-8", "surrogatepass")) for text in task.texts(sample)) > room:
+            encoded[index]
 
 
 def check_fields(task: TextTask, model: AlchemyModel | None, encoded: Samples) -> None:
