@@ -183,6 +183,22 @@ def test_a_line_that_is_too_long_is_named_and_those_before_it_are_answered(
     assert "in.en:3" in together and "a text has 6 tokens, more than max_length = 5" in together
 
 
+def test_lines_before_one_that_is_no_text_are_answered(record: str, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "in.en").write_bytes(b"a dog\na cat runs\n\xff bad\na dog\n")
+    words = ["generate", record, "--device", "-1", "--input", str(tmp_path / "in.en")]
+    assert main(words) == 2
+    read = capsys.readouterr()
+    assert len(read.out.splitlines()) == 2 and "in.en:3 is not utf-8 text" in read.err
+
+
+def test_a_source_without_bounds_is_refused(record: str, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "in.en").write_text(f"a dog\n{'a dog ' * 150_000}\n")
+    words = ["generate", record, "--device", "-1", "--input", str(tmp_path / "in.en")]
+    assert main(words) == 2
+    read = capsys.readouterr()
+    assert len(read.out.splitlines()) == 1 and "a text has 300001 tokens, more than max_length = 1024" in read.err
+
+
 def test_no_file_is_lost(record: str, lines: str, tmp_path: Path, capsys: Any) -> None:
     words = ("--input", lines, "--output", str(tmp_path / "." / "in.en"))
     assert "would be written while it is read" in generated(record, capsys, *words, code=2)
