@@ -37,7 +37,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.config.seed import seed_of
 from alchemy.config.tree import Document
 from alchemy.errors import MissingKey, in_words
-from alchemy.metrics.numbers import numbers_in
+from alchemy.metrics.numbers import numbers_in, show
 from alchemy.metrics.stack import Stack
 from alchemy.records import NoRecord, RecordLike
 from alchemy.symbols import Members, SymbolTbl
@@ -243,7 +243,7 @@ class Run(Members):
             # before a step or an epoch: no boundary of an update comes before the weights change
             begins = self.train_sched.is_pending("begin_epoch") or self.train_sched.is_pending("begin_step")
             remarks = self.checkpoints.scored(split, scores, self.where, mid_window=self.mid_window or begins)
-        shown = [f"{name} {value:.4g}{_in_brackets(remarks.get(name))}" for name, value in numbers_in(scores).items()]
+        shown = [f"{name} {show(value)}{_in_brackets(remarks.get(name))}" for name, value in numbers_in(scores).items()]
         logger.info("{}: {}", split, ", ".join(shown) or "no scores")
         if self.train_sched is not None:
             self.rules.after_eval(self, split, scores)

@@ -61,7 +61,8 @@ class Pace:
             values["train/grad_norm"] = float(norm)
         values["time/step"] = seconds / steps
         values["time/steps_per_s"] = steps / seconds
-        values["time/targets_per_s"] = float(targets) / seconds  # tokens or samples: whatever the loss counts
+        if targets:  # tokens or samples: whatever the loss counts
+            values["time/targets_per_s"] = float(targets) / seconds
         if tokens:
             values["time/tokens_per_s"] = float(tokens) / seconds
         values |= self._memory()

@@ -28,6 +28,15 @@ def numbers_in(values: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
+def show(value: float) -> str:
+    """A number for people: a count in full, any other with four digits.
+
+    >>> show(10000), show(10000.0), show(0.912345), show(1e30)
+    ('10000', '10000', '0.9123', '1e+30')
+    """
+    return f"{value:.0f}" if abs(value) < 1e15 and value == int(value) else f"{value:.4g}"
+
+
 def too_large(name: str) -> AlchemyError:
     """The error for an integer, or a fraction, beyond the largest float (1.8e308)."""
     text = f"the metric {name!r} is a number too large for a float"
