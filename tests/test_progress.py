@@ -12,7 +12,7 @@ from rich.console import Console
 from alchemy import progress
 from alchemy.progress import Bar
 from alchemy.runner import run_task
-from tests.gan import config
+from tests.labelled import config
 
 
 def bar(terminal: bool, total: int | None = 10) -> tuple[Bar, io.StringIO]:
@@ -71,7 +71,9 @@ def test_a_rate_below_one_is_not_shown_as_zero() -> None:
 
 
 def test_a_rate_of_what_is_not_counted_is_not_logged(tmp_path: Path) -> None:
-    result = run_task(config(tmp_path, log_every=5), raise_errors=True)  # two losses, none of them called `loss`
-    assert result.record_dir is not None
-    rows = [json.loads(row)["values"] for row in (result.record_dir / "metrics.jsonl").read_text().splitlines()]
+    logs = [{"type": "alchemy.plugins.FileLogger", "log_dir": str(tmp_path)}]
+    cfg = config(type="tests.labelled.Silent") | {"plugins": logs, "log_every": 1}
+    record = run_task(cfg, raise_errors=True).record_dir
+    assert record is not None
+    rows = [json.loads(row)["values"] for row in (record / "metrics.jsonl").read_text().splitlines()]
     assert any("time/step" in row for row in rows) and not any("time/targets_per_s" in row for row in rows)
