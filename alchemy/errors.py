@@ -6,7 +6,7 @@ import difflib
 import os
 import traceback
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
@@ -68,11 +68,15 @@ class RunFailed(AlchemyError):
 
 
 class BadSample(AlchemyError):
-    """One row of a batch is wrong; whoever knows the samples of the batch names the one at `row`."""
+    """One row of a batch is wrong; whoever knows the samples of the batch says where the one at `row` is."""
 
     def __init__(self, message: str, *, row: int, section: str = "", hint: str = "") -> None:
         super().__init__(message, section=section, hint=hint)
         self.row = row
+
+    def place(self, where: str) -> None:
+        self.problem = replace(self.problem, where=where)
+        self.args = (str(self.problem),)
 
 
 class MissingKey(AlchemyError, KeyError):

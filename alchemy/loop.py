@@ -13,7 +13,7 @@ from loguru import logger
 from torch.utils.data import IterableDataset
 
 from alchemy.context import Run, current_run
-from alchemy.data.blame import samples_of
+from alchemy.data.blame import name_samples
 from alchemy.data.feed import Feed
 from alchemy.data.loader import Loader, get_dataloader
 from alchemy.data.order import WHOLE, Place
@@ -132,7 +132,7 @@ def _step(run: Run, feed: Feed, batch: object) -> tuple[str, Any]:
         if updater.is_full:
             updater.step()
     except Exception as error:
-        sched, samples = run.train_sched, samples_of(error, loader.dataset, loader.own)
+        sched, samples = run.train_sched, name_samples(error, loader.dataset, loader.own)
         rank = f", rank {run.group.rank}" if run.group.size > 1 else ""
         place = f"in update {sched.num_updates + 1}, step {sched.cur_step}, epoch {sched.cur_epoch}"
         error.add_note(f"{place}{rank}{samples}")
@@ -203,7 +203,7 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
                 try:
                     _, outputs = run.precision.attempt(task.eval_step, batch, needs_loss=needs_loss)
                 except Exception as error:
-                    error.add_note(f"in the evaluation of {split}{samples_of(error, loader.dataset, loader.own)}")
+                    error.add_note(f"in the evaluation of {split}{name_samples(error, loader.dataset, loader.own)}")
                     raise
                 # a task with a step of its own may not hand its loss to the metrics; the first batch shows it
                 tells_itself = "loss" in scores if not bar.done else tells_itself

@@ -51,12 +51,12 @@ def blamed(error: BaseException, dataset: object = None, *, verb: str = "failed"
     return AlchemyError(text, where=where, section=section, hint=hint)
 
 
-def samples_of(error: BaseException, dataset: object, ids: Sequence[Any] | None) -> str:
-    """The samples of a batch that failed, `, samples 3, 4`; of a wrong row its own, with file and line if known."""
+def name_samples(error: BaseException, dataset: object, ids: Sequence[Any] | None) -> str:
+    """The samples of a batch that failed, `, samples 3, 4`; an error in one row is told where that sample is."""
     if not ids:
         return ""
     if isinstance(error, BadSample) and error.row < len(ids):
-        return f", {link_of(dataset).where(ids[error.row])}"
+        error.place(link_of(dataset).where(ids[error.row]))
     return f", samples {', '.join(map(str, ids[:20]))}{', ..' if len(ids) > 20 else ''}"
 
 
