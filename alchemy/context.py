@@ -37,7 +37,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.config.seed import seed_of
 from alchemy.config.tree import Document
 from alchemy.errors import MissingKey, in_words
-from alchemy.metrics.numbers import numbers_in
+from alchemy.metrics.numbers import numbers_in, show
 from alchemy.metrics.stack import Stack
 from alchemy.records import NoRecord, RecordLike
 from alchemy.symbols import Members, SymbolTbl
@@ -243,7 +243,7 @@ class Run(Members):
             # before a step or an epoch: no boundary of an update comes before the weights change
             begins = self.train_sched.is_pending("begin_epoch") or self.train_sched.is_pending("begin_step")
             remarks = self.checkpoints.scored(split, scores, self.where, mid_window=self.mid_window or begins)
-        shown = [f"{name} {value:.4g}{_in_brackets(remarks.get(name))}" for name, value in numbers_in(scores).items()]
+        shown = [f"{name} {show(value)}{_in_brackets(remarks.get(name))}" for name, value in numbers_in(scores).items()]
         logger.info("{}: {}", split, ", ".join(shown) or "no scores")
         if self.train_sched is not None:
             self.rules.after_eval(self, split, scores)
@@ -279,7 +279,10 @@ class Run(Members):
         """Hands numbers to the record and to everyone who listens; their trouble never reaches the loop."""
         sched, begin = self.train_sched, time.perf_counter()
         at = self.update if update is None else update
-        numbers = {name: float(value) for name, value in values.items()}
+        try:
+            numbers = {name: float(value) for name, value in values.items()}
+        except OverflowError:
+            numbers = numbers_in(values)  # raises, and names the one that is too large
         step, epoch = (sched.cur_step, sched.cur_epoch) if sched is not None else (0, 0)
         self.record.log(numbers, update=at, step=step, epoch=epoch)
         for tell in self.loggers:

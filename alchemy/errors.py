@@ -6,7 +6,7 @@ import difflib
 import os
 import traceback
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
@@ -65,6 +65,18 @@ class RunFailed(AlchemyError):
     """A run ended in an error that is not the user's configuration: lost worker, missing device."""
 
     exit_code = 1
+
+
+class BadSample(AlchemyError):
+    """One row of a batch is wrong; whoever knows the samples of the batch says where the one at `row` is."""
+
+    def __init__(self, message: str, *, row: int, section: str = "", hint: str = "") -> None:
+        super().__init__(message, section=section, hint=hint)
+        self.row = row
+
+    def place(self, where: str) -> None:
+        self.problem = replace(self.problem, where=where)
+        self.args = (str(self.problem),)
 
 
 class MissingKey(AlchemyError, KeyError):

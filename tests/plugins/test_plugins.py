@@ -18,6 +18,8 @@ import torch
 from loguru import logger
 
 from alchemy import sym_tbl
+from alchemy.cli import main
+from alchemy.config.write import dumps
 from alchemy.context import current_run
 from alchemy.errors import AlchemyError
 from alchemy.plugins.base import AlchemyPlugin
@@ -106,6 +108,21 @@ def test_a_run_says_what_differs_from_the_last_one_and_warns_of_an_equal_one(tmp
     assert "has finished with the same config, seed and code" in same
     other = (go([*plugins, plugin("Seeding", seed=3)]).record_dir / "run.log").read_text()
     assert "since the last run of this tag" in other and "Seeding" in other and "code: the same" in other
+
+
+def test_a_test_is_compared_with_tests_and_a_training_with_trainings(tmp_path: Path) -> None:
+    (tmp_path / "cfg.toml").write_text(dumps(config(tmp_path / "records")))
+    words = [str(tmp_path / "cfg.toml"), "--device", "-1"]
+    assert main(["run", *words]) == 0 and main(["test", str(newest(tmp_path)), "--device", "-1"]) == 0
+    assert "since the last run" not in (newest(tmp_path) / "run.log").read_text()
+    assert main(["run", *words, "--set", "optim.lr=0.2"]) == 0
+    said = (newest(tmp_path) / "run.log").read_text()
+    (told,) = re.findall(r"since the last run of this tag.*?code: the same", said, re.DOTALL)
+    assert "lr" in told and "runner" not in told
+
+
+def newest(root: Path) -> Path:
+    return max((root / "records").iterdir())
 
 
 def test_the_log_file_holds_stdlib_messages_and_tracebacks(tmp_path: Path) -> None:
