@@ -39,7 +39,7 @@ from alchemy.progress import Terminal
 from alchemy.registry import Registrable, adapt_with, construct
 from alchemy.result import FailedRun, RunResult, add_notes
 from alchemy.sched import build_sched
-from alchemy.seeds import derive, seed_everything, unchanged_generators
+from alchemy.seeds import derive, reseed, seed_everything, unchanged_generators
 from alchemy.state import keep_bad_update, keep_state
 from alchemy.stop import build_rules
 from alchemy.task import build_task, load_datasets
@@ -58,6 +58,7 @@ __all__ = [
     "get_dataloader",
     "run",
     "run_task",
+    "seed_worker",
 ]
 
 adapt_with(fill_keywords)
@@ -233,6 +234,11 @@ def get_dataloader(dataset: object, seed: int = 0, **kwargs: Any) -> loader.Load
     if not seed and run is not None:
         seed = derive(run.seed, "order", run.where.epoch)
     return loader.get_dataloader(dataset, seed=seed, **kwargs)
+
+
+def seed_worker(worker_id: int) -> None:
+    """A `worker_init_fn` for loaders of torch: seeds Python and numpy from the seed that torch gave the worker."""
+    reseed(torch.initial_seed())
 
 
 def run_task(
