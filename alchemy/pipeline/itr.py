@@ -273,7 +273,7 @@ class Sample(ItrDataPipeline):
         epoch_items: PositiveInt,
     ) -> None:
         super().__init__()
-        sources, weights = (dict(enumerate(x)) if isinstance(x, list) else x for x in (datapipe, ratios))
+        sources, weights = _by_key(datapipe), _by_key(ratios)
         if not isinstance(sources, Mapping) or not isinstance(weights, Mapping) or sources.keys() != weights.keys():
             hint = "give one ratio for each source: a list for a list, a table for a table with the same keys"
             raise AlchemyError("Sample: 'ratios' does not match the sources in 'datapipe'", hint=hint)
@@ -354,6 +354,10 @@ def map_sample(pipe: Any, sample: Any) -> Any:
     if not pipe.field:
         return pipe.fn(sample)
     return {**sample, pipe.to or pipe.field: pipe.fn(field_of(sample, pipe.field, pipe))}
+
+
+def _by_key(values: Any) -> Any:
+    return dict(enumerate(values)) if isinstance(values, list) else values
 
 
 def _chain(pipe: Any, number: int) -> Any:

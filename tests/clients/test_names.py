@@ -173,7 +173,7 @@ RUN = ["cfgs", "device", "user_dir", "desc", "debug", "no_file", "force_mp", "ta
 def test_name_resolves_with_its_parameters(name):
     module, _, signature = name.partition(":")
     attribute, _, wanted = signature.partition("(")
-    found = functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
+    found: Any = functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
     parameters = inspect.signature(found).parameters if wanted else {}
     for parameter in filter(None, wanted.rstrip(")").split(",")):
         assert parameter in parameters

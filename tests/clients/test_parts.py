@@ -3,6 +3,7 @@
 import collections
 import copy
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,7 +99,7 @@ class Draws(list):
 
 
 def test_seed_worker_gives_each_worker_of_torch_its_own_numbers():
-    data = Draws(range(2))
+    data: Any = Draws(range(2))
     epochs = [
         [tuple(map(float, row)) for row in DataLoader(data, num_workers=2, worker_init_fn=seed_worker, generator=seed)]
         for seed in (torch.Generator().manual_seed(1), torch.Generator().manual_seed(1))

@@ -32,8 +32,10 @@ class ProgressWOTotal(Progress):
     def __init__(self, console: Console | None = None, **kwargs: Any) -> None:
         super().__init__(*no_total_columns(), console=console, **kwargs)
 
-    def add_task(self, description: str, start: bool = True, total: float | None = None, **kwargs: Any) -> TaskID:
-        return super().add_task(description, start, total, **kwargs)
+    def add_task(
+        self, description: str, start: bool = True, total: float | None = None, *args: Any, **kwargs: Any
+    ) -> TaskID:
+        return super().add_task(description, start, total, *args, **kwargs)
 
 
 def full_columns() -> tuple[ProgressColumn, ...]:
