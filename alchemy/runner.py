@@ -92,6 +92,7 @@ class AlchemyRunner(Registrable):
         context.device = torch.device(context.device_info["device"])
         context.ctime = datetime.datetime.now()
         context.console = Terminal(quiet=not context.group.is_main)  # the other processes would say the same
+        context.symbols.trained_at = context.cfg.trained_at
         context.symbols.globals |= {"user_dir": user_dir, "desc": desc, "debug": debug, "no_file": no_file}
         seed_everything(context.seed)
         context.exits.enter_context(stdlib_logging("DEBUG" if context.debug else "INFO"))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from alchemy.cli import main
+from alchemy.config import dumps
+from tests import toy
 
 
 def test_train_test_predict_in_one_command(project: Path) -> None:
@@ -26,3 +29,18 @@ def test_what_cannot_follow_is_refused_before_training(project: Path, capsys: py
     assert main(["run", "train.toml", "--test"]) == 2
     assert "the config has no split 'test'" in capsys.readouterr().err
     assert not (project / "records").exists()
+
+
+@pytest.mark.parametrize("configs", [["stopped.toml"], ["whole.toml", "stopped.toml"]], ids=["alone", "after another"])
+def test_nothing_follows_a_training_that_a_signal_ended(
+    configs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stop = {"type": "tests.toy.SignalAt", "step": 2, "number": int(signal.SIGTERM)}
+    for name, pipes in (("whole", []), ("stopped", [stop])):
+        cfg = toy.config(f"{name}/train", sched={"type": "alchemy.sched.Constant", "epochs": 1, "pipes": pipes})
+        (tmp_path / f"{name}.toml").write_text(dumps(cfg))
+    assert main(["run", *configs, "--device", "-1", "--test", "--predict"]) == 128 + signal.SIGTERM
+    assert "not started, since a signal ended the training: test, predict" in capsys.readouterr().err
+    assert list(tmp_path.glob("stopped/train/*/state/last"))  # it can be resumed
+    assert not list(tmp_path.glob("*/test")) + list(tmp_path.glob("*/inference"))
