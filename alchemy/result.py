@@ -1,14 +1,17 @@
-"""What a run gives back to the one who started it."""
+"""What a run gives back to the one who started it, and what becomes of a failure that nobody looks at."""
 
 from __future__ import annotations
 
+import atexit
+import os
 import pickle
+import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
 from alchemy.context import Run
-from alchemy.errors import RunFailed
+from alchemy.errors import RunFailed, is_library
 from alchemy.launch.signals import signal_of
 
 
@@ -48,10 +51,23 @@ class RunResult:
         return f"{type(self).__name__}({self.status}, record_dir={self.record_dir}, ret={self.ret})"
 
 
+# who reads one of these of a failed result knows that it failed
+_TELLING = frozenset({"exception", "status", "reason", "signal", "trace", "args", "__cause__"})
+_unseen: dict[int, FailedRun] = {}  # by id: failures that the script has not looked at
+
+
 class FailedRun(RunResult, Exception):
     """The result of a run that failed: old scripts test `isinstance(result, Exception)` and raise it."""
 
     status = "failed"
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _TELLING:
+            _unseen.pop(id(self), None)
+        return super().__getattribute__(name)
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
 
     @classmethod
     def caused_by(cls, error: BaseException, cfg: object) -> FailedRun:
@@ -81,6 +97,51 @@ def _restore(args: tuple[Any, ...], state: dict[str, Any]) -> FailedRun:
     result.__dict__.update({key: value for key, value in state.items() if key != "__cause__"})
     result.__cause__ = result.exception
     return result
+
+
+def expect_a_look(*results: RunResult) -> None:
+    """Lets the program end with exit code 1 unless it looks at the failed ones of `results` before.
+
+    Only for a script: code of its own alone calls the function that calls this one. Programs that call it for others
+    (the command line, pytest, a server) answer for their exit code themselves.
+    """
+    failed = {id(result): result for result in results if isinstance(result, FailedRun)}
+    if failed and _called_by_script():
+        _unseen.update(failed)
+        atexit.unregister(_fail_if_unseen)  # once is enough
+        atexit.register(_fail_if_unseen)
+
+
+def _called_by_script() -> bool:
+    frame = sys._getframe(3)
+    while frame is not None and frame.f_globals.get("__name__") != "__main__":
+        frame = None if is_library(frame.f_code.co_filename) else frame.f_back
+    return frame is not None
+
+
+class _ExitCode:
+    """Ends the process with a code when Python, after all exit functions, clears this module: nothing later can."""
+
+    def __init__(self, code: int) -> None:
+        self.code, self.exit = code, os._exit
+
+    def __del__(self) -> None:
+        self.exit(self.code)
+
+
+_exit_code: _ExitCode | None = None
+
+
+def _fail_if_unseen() -> None:
+    global _exit_code
+    # an uncaught error has its own exit code; in a prompt there is somebody who has read the log
+    if not _unseen or hasattr(sys, "last_value") or hasattr(sys, "ps1"):
+        return
+    for result in list(_unseen.values()):
+        where = "" if result.record_dir is None else f" ({result.record_dir})"
+        text = f"error: a run failed{where} and the script did not look at its result: {result}"
+        sys.stderr.write(text.partition("\n")[0] + "\n")
+    _exit_code = _ExitCode(1)
 
 
 def add_notes(error: BaseException) -> None:

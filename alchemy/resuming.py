@@ -18,7 +18,7 @@ from alchemy.plugins.files import config_hash
 from alchemy.records.folder import LOCK, find, folders, read_info, refuse_running
 from alchemy.records.kept import config_of, use_own_tokenizers
 from alchemy.registry import plain
-from alchemy.result import RunResult
+from alchemy.result import RunResult, expect_a_look
 from alchemy.runner import run
 from alchemy.tasks.text import is_class
 
@@ -68,6 +68,7 @@ def resume(
     )
     if isinstance(result.exception, Refused):
         raise result.exception
+    expect_a_look(result)
     return result
 
 

@@ -37,7 +37,7 @@ from alchemy.plugins.logs import plain_console, stdlib_logging
 from alchemy.precision import build_precision
 from alchemy.progress import Terminal
 from alchemy.registry import Registrable, adapt_with, construct
-from alchemy.result import FailedRun, RunResult, add_notes
+from alchemy.result import FailedRun, RunResult, add_notes, expect_a_look
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, reseed, seed_everything, unchanged_generators
 from alchemy.state import keep_bad_update, keep_state
@@ -285,7 +285,9 @@ def run_task(
     except (Exception, KeyboardInterrupt) as error:
         if raise_errors or context is None:
             raise
-        return FailedRun.during(error, context)
+        failed = FailedRun.during(error, context)
+        expect_a_look(failed)
+        return failed
     return RunResult.of(context)
 
 
@@ -360,8 +362,10 @@ def run(
         answers = [_lost(cfg, answer) if isinstance(answer, Lost) else answer for cfg, answer in zip(good, answers)]
         if raise_errors and (failed := [answer for answer in answers if isinstance(answer, FailedRun)]):
             raise failed[0]
-    results = iter(answers)
-    return [next(results) if isinstance(cfg, Document) else cfg for cfg in checked]
+    following = iter(answers)
+    results = [next(following) if isinstance(cfg, Document) else cfg for cfg in checked]
+    expect_a_look(*results)
+    return results
 
 
 def _checked(cfg: object, user_dir: str, strict: bool, raise_errors: bool) -> Document | FailedRun:
