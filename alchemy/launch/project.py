@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.machinery import PathFinder
 
+from alchemy.errors import AlchemyError
 from alchemy.registry import forget
 
 
@@ -18,7 +20,22 @@ def reach(user_dir: str = "src") -> None:
     for folder in reversed(roots(user_dir)):
         if sys.path[:1] != [folder]:
             sys.path[:] = [folder, *(entry for entry in sys.path if entry != folder)]
+    refuse_if_hidden()  # processes that this one starts look along the same path
     _forget_others(os.path.basename(os.path.abspath(user_dir)), roots(user_dir))
+
+
+def refuse_if_hidden() -> None:
+    """Raises where a folder `alchemy` without `__init__.py`, on the path, would be imported in place of the package.
+
+    Python takes it for a namespace package. It hides only what an import hook finds, as in some editable installs.
+    """
+    spec = PathFinder.find_spec("alchemy")
+    if spec is not None and spec.origin is None:
+        folder = next(iter(spec.submodule_search_locations or ()))
+        raise AlchemyError(
+            f"the folder {folder} has no __init__.py and hides the installed package alchemy",
+            hint="remove it, an empty git submodule for example: rmdir alchemy",
+        )
 
 
 def _forget_others(package: str, own: list[str]) -> None:
