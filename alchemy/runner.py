@@ -268,8 +268,9 @@ def run_task(
             context.limits.max_batches, context.limits.overfit = fast_dev_run, overfit
             try:
                 reach(options.get("user_dir") or "src")
-                ret = _runner_of(context.cfg)(context.cfg, device_info, **options).run()
-                context.ret = ret if context.ret is None else context.ret
+                with _runner_of(context.cfg)(context.cfg, device_info, **options) as runner:
+                    ret = runner.run()
+                    context.ret = ret if context.ret is None else context.ret
             except SystemExit as error:  # it would end the program that started the run, with nothing to show for it
                 raise RunFailed(f"a part called sys.exit({error.code!r})") from error
             except Refused:  # nothing has failed: the run was not taken up

@@ -32,7 +32,7 @@ SECRETS = (
 
 @AlchemyPlugin.register()
 class Backup(AlchemyPlugin):
-    """Copies `paths` into `backup/` of the record; `alchemy`, where no package is in that folder, is the installed one."""
+    """Copies `paths` into `backup/` of the record; `alchemy`, unless that package is here, is the installed one."""
 
     aside = True
 
