@@ -8,6 +8,7 @@ import pickle
 import sys
 import traceback
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from alchemy.context import Run
@@ -105,18 +106,22 @@ def expect_a_look(*results: RunResult) -> None:
     Only for a script: code of its own alone calls the function that calls this one. Programs that call it for others
     (the command line, pytest, a server) answer for their exit code themselves.
     """
+    global _script
     failed = {id(result): result for result in results if isinstance(result, FailedRun)}
-    if failed and _called_by_script():
+    script = _find_script() if failed else None
+    if script is not None:
+        _script = script
         _unseen.update(failed)
         atexit.unregister(_fail_if_unseen)  # once is enough
         atexit.register(_fail_if_unseen)
 
 
-def _called_by_script() -> bool:
-    frame = sys._getframe(3)
+def _find_script() -> dict[str, Any] | None:
+    """The names of the script that is run, unless a library stands between it and us."""
+    frame: FrameType | None = sys._getframe(3)
     while frame is not None and frame.f_globals.get("__name__") != "__main__":
         frame = None if is_library(frame.f_code.co_filename) else frame.f_back
-    return frame is not None
+    return None if frame is None else frame.f_globals
 
 
 class _ExitCode:
@@ -130,12 +135,15 @@ class _ExitCode:
 
 
 _exit_code: _ExitCode | None = None
+_script: dict[str, Any] | None = None  # what is to fail
 
 
 def _fail_if_unseen() -> None:
     global _exit_code
     # an uncaught error has its own exit code; in a prompt there is somebody who has read the log
     if not _unseen or hasattr(sys, "last_value") or hasattr(sys, "ps1"):
+        return
+    if vars(sys.modules["__main__"]) is not _script:  # another program has run it, as runpy does
         return
     for result in list(_unseen.values()):
         where = "" if result.record_dir is None else f" ({result.record_dir})"

@@ -88,8 +88,16 @@ def test_a_result_that_is_raised_is_shown_by_whoever_catches_it():
 def test_the_error_of_a_script_keeps_its_own_exit_code(monkeypatch, capsys):
     unseen_after("")
     monkeypatch.setattr(sys, "last_value", ValueError("x"), raising=False)
+    monkeypatch.setattr(results, "_script", vars(sys.modules["__main__"]))
     results._fail_if_unseen()
-    assert not capsys.readouterr().err.count("did not look")
+    assert "did not look" not in capsys.readouterr().err
+
+
+def test_a_script_that_another_program_runs_does_not_end_that_program(capsys):
+    unseen_after("")
+    results._fail_if_unseen()
+    assert "did not look" not in capsys.readouterr().err
+    assert results._exit_code is None
 
 
 def test_a_good_run_expects_nothing():
