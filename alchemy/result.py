@@ -11,9 +11,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from alchemy.config.tree import Document
 from alchemy.context import Run
 from alchemy.errors import RunFailed, is_library
 from alchemy.launch.signals import signal_of
+from alchemy.launch.workers import Lost
 
 
 class RunResult:
@@ -89,6 +91,14 @@ class FailedRun(RunResult, Exception):
             result.status, result.signal = "stopped", signal_of(error)
         return result
 
+    @classmethod
+    def lost(cls, cfg: Document, answer: Lost) -> FailedRun:
+        """A run whose process gave no answer."""
+        result = cls.caused_by(RunFailed(f"the run of {cfg.path or 'a config'} was lost: {answer}"), cfg)
+        if answer.signal is not None:
+            result.status, result.signal = "stopped", answer.signal
+        return result
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self.args, {**self.__dict__, "__cause__": None})
 
@@ -100,20 +110,19 @@ def _restore(args: tuple[Any, ...], state: dict[str, Any]) -> FailedRun:
     return result
 
 
-def expect_a_look(*results: RunResult) -> None:
-    """Lets the program end with exit code 1 unless it looks at the failed ones of `results` before.
+def expect_a_look(result: RunResult) -> RunResult:
+    """Returns `result`; where it is a failure that the program never looks at, the program ends with exit code 1.
 
     Only for a script: code of its own alone calls the function that calls this one. Programs that call it for others
     (the command line, pytest, a server) answer for their exit code themselves.
     """
     global _script
-    failed = {id(result): result for result in results if isinstance(result, FailedRun)}
-    script = _find_script() if failed else None
-    if script is not None:
-        _script = script
-        _unseen.update(failed)
+    script = _find_script() if isinstance(result, FailedRun) else None
+    if script is not None and isinstance(result, FailedRun):
+        _script, _unseen[id(result)] = script, result
         atexit.unregister(_fail_if_unseen)  # once is enough
         atexit.register(_fail_if_unseen)
+    return result
 
 
 def _find_script() -> dict[str, Any] | None:

@@ -68,8 +68,7 @@ def resume(
     )
     if isinstance(result.exception, Refused):
         raise result.exception
-    expect_a_look(result)
-    return result
+    return expect_a_look(result)
 
 
 def _is_same(named: object, own: Path) -> bool:

@@ -39,7 +39,7 @@ from alchemy.progress import Terminal
 from alchemy.registry import Registrable, adapt_with, construct
 from alchemy.result import FailedRun, RunResult, add_notes, expect_a_look
 from alchemy.sched import build_sched
-from alchemy.seeds import derive, reseed, seed_everything, unchanged_generators
+from alchemy.seeds import derive, seed_everything, seed_worker, unchanged_generators
 from alchemy.state import keep_bad_update, keep_state
 from alchemy.stop import build_rules
 from alchemy.task import build_task, load_datasets
@@ -237,11 +237,6 @@ def get_dataloader(dataset: object, seed: int = 0, **kwargs: Any) -> loader.Load
     return loader.get_dataloader(dataset, seed=seed, **kwargs)
 
 
-def seed_worker(worker_id: int) -> None:
-    """A `worker_init_fn` for loaders of torch: seeds Python and numpy from the seed that torch gave the worker."""
-    reseed(torch.initial_seed())
-
-
 def run_task(
     cfg: Any,
     device_info: dict[str, Any] | None = None,
@@ -286,9 +281,7 @@ def run_task(
     except (Exception, KeyboardInterrupt) as error:
         if raise_errors or context is None:
             raise
-        failed = FailedRun.during(error, context)
-        expect_a_look(failed)
-        return failed
+        return expect_a_look(FailedRun.during(error, context))
     return RunResult.of(context)
 
 
@@ -360,12 +353,14 @@ def run(
         for answer in answers:
             if told and not isinstance(answer, Lost) and answer.signal:
                 answer.signal = told[0]  # the one that the user sent
-        answers = [_lost(cfg, answer) if isinstance(answer, Lost) else answer for cfg, answer in zip(good, answers)]
+        pairs = zip(good, answers, strict=True)
+        answers = [FailedRun.lost(cfg, answer) if isinstance(answer, Lost) else answer for cfg, answer in pairs]
         if raise_errors and (failed := [answer for answer in answers if isinstance(answer, FailedRun)]):
             raise failed[0]
     following = iter(answers)
     results = [next(following) if isinstance(cfg, Document) else cfg for cfg in checked]
-    expect_a_look(*results)
+    for result in results:
+        expect_a_look(result)
     return results
 
 
@@ -404,10 +399,3 @@ def _runner_of(cfg: Document) -> type[AlchemyRunner]:
         return AlchemyRunner.resolve_registered_module(name)
     except AlchemyError as error:
         raise AlchemyError(error.problem.message, where=cfg.where("runner"), hint=error.problem.hint) from error
-
-
-def _lost(cfg: Document, answer: Lost) -> FailedRun:
-    result = FailedRun.caused_by(RunFailed(f"the run of {cfg.path or 'a config'} was lost: {answer}"), cfg)
-    if answer.signal is not None:
-        result.status, result.signal = "stopped", answer.signal
-    return result
