@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from alchemy.cli import main
 from alchemy.config import dumps
+from alchemy.context import sym_tbl
+from alchemy.pipeline import EvalPipeline
 from tests import toy
 
 
@@ -44,3 +47,29 @@ def test_nothing_follows_a_training_that_a_signal_ended(
     assert "not started, since a signal ended the training: test, predict" in capsys.readouterr().err
     assert list(tmp_path.glob("stopped/train/*/state/last"))  # it can be resumed
     assert not list(tmp_path.glob("*/test")) + list(tmp_path.glob("*/inference"))
+
+
+@EvalPipeline.register()
+class WriteStep(EvalPipeline):
+    """Reads the schedule without asking whether there is one, as pipes of older projects do."""
+
+    def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
+        sched = sym_tbl().train_sched
+        with open("steps.txt", "a") as file:
+            file.write(f"{split} {sched.cur_epoch} {sched.cur_step} {sched.num_updates}\n")
+        assert self.run.train_sched is None or split == "dev"  # nothing of ours takes it for a training
+        return {**kwargs, "score": float(sched.cur_step == 7)}
+
+
+def test_eval_pipes_see_the_step_of_the_weights_that_are_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cfg = toy.config("train", checkpoint={"monitor": "dev/score", "mode": "max"})
+    cfg["task"]["evalpipes"] = [{"type": f"{__name__}.WriteStep"}]
+    cfg["sched"]["pipes"] = [{"type": "alchemy.pipeline.sched.EvalEEPipeline", "period": 1}]
+    (tmp_path / "c.toml").write_text(dumps(cfg))
+    assert main(["run", "c.toml", "--device", "-1", "--test"]) == 0
+    assert main(["test", "latest", "--device", "-1", "--checkpoint", "last"]) == 0
+    rows = (tmp_path / "steps.txt").read_text().splitlines()
+    assert [row for row in rows if row.startswith("test")] == ["test 1 7 8", "test 3 15 16"]
