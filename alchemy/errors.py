@@ -108,28 +108,14 @@ def origin_of(error: BaseException) -> str:
     return innermost([(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)])
 
 
+def is_library(file: str) -> bool:
+    """Whether code of this file belongs to alchemy, Python or an installed package, not to a project."""
+    return file.startswith((_OURS, _PYTHON, "<")) or "site-packages" in file or "dist-packages" in file
+
+
 def innermost(frames: Sequence[tuple[str, int]]) -> str:
     """The last of the places `(file, line)` that lies in a project, as `file:line`; nothing when none does."""
     for file, line in reversed(frames):
-        if is_of_project(file):
+        if not is_library(file):
             return f"{file.removeprefix(os.getcwd() + os.sep)}:{line}"
     return ""
-
-
-def is_of_project(file: str) -> bool:
-    """Whether a source file belongs to the project rather than to alchemy, Python or a library."""
-    return not file.startswith((_OURS, _PYTHON, "<")) and "site-packages" not in file
-
-
-def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """The hint that goes with a misspelt word, or nothing when no candidate is near.
-
-    >>> did_you_mean("epoch", ["epochs", "pipes"])
-    "did you mean 'epochs'?"
-    """
-    names = [name for name in dict.fromkeys(candidates) if name != word]
-    lowered = {name.lower(): name for name in names}
-    if word.lower() in lowered:
-        return f"did you mean {lowered[word.lower()]!r}?"
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"did you mean {near[0]!r}?" if near else ""

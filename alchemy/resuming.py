@@ -19,7 +19,7 @@ from alchemy.plugins.files import config_hash
 from alchemy.records.folder import LOCK, find, folders, read_info, refuse_running
 from alchemy.records.kept import config_of, use_own_tokenizers
 from alchemy.registry import plain
-from alchemy.result import RunResult
+from alchemy.result import RunResult, expect_a_look
 from alchemy.runner import run
 from alchemy.tasks.text import is_class
 
@@ -69,7 +69,7 @@ def resume(
     )
     if isinstance(result.exception, Refused):
         raise result.exception
-    return result
+    return expect_a_look(result)
 
 
 def _is_same(named: object, own: Path) -> bool:
