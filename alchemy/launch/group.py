@@ -105,17 +105,22 @@ class Processes:
             return
         found = torch.tensor([_kind(param.grad) for param in trained], dtype=torch.uint8, device=self._device)
         dist.all_reduce(found, op=dist.ReduceOp.MAX)
-        kinds = found.tolist()
-        if _SPARSE in kinds:  # every rank sees it, so none is left waiting
-            shape = list(trained[kinds.index(_SPARSE)].shape)
-            hint = "build the embedding with sparse=False"
-            raise AlchemyError(f"the sparse gradient of a parameter {shape} cannot be averaged over ranks", hint=hint)
-        # cut by type and size: the same way on every rank, since all of them list the same parameters
+        kinds = found.tolist()  # the same on every rank: all of them list the same parameters and cut them alike
+        for param in (param for param, kind in zip(trained, kinds) if kind == _SPARSE):
+            self._average_sparse(param)
         for bucket in _take_tensors([param for param, kind in zip(trained, kinds) if kind == _DENSE], BUCKET_BYTES):
             self._average(bucket)
 
+    def _average_sparse(self, param: nn.Parameter) -> None:
+        """A row that only some ranks have counts as zero in the others."""
+        if param.grad is None:
+            param.grad = torch.zeros_like(param).to_sparse(1)
+        grad = param.grad.coalesce()
+        dist.all_reduce(grad)
+        param.grad = grad / self.size
+
     def _average(self, bucket: list[nn.Parameter]) -> None:
-        grads = [torch.zeros_like(param) if param.grad is None else param.grad for param in bucket]
+        grads = [torch.zeros_like(param) if param.grad is None else param.grad.to_dense() for param in bucket]
         flat = _flatten_dense_tensors(grads)
         dist.all_reduce(flat)
         flat /= self.size
@@ -125,7 +130,7 @@ class Processes:
 
 
 Group = Alone | Processes
-_NONE, _DENSE, _SPARSE = range(3)
+_NONE, _SPARSE, _DENSE = range(3)  # where ranks differ, the last of them is what all have
 
 
 def _kind(grad: Tensor | None) -> int:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.pipeline import EndEpochPipeline, EndStepPipeline, EvalPipeline, SchedPipeline
-from tests.dist.parts import Model, append, config
+from tests.dist.parts import UNSPLIT, Model, append, config
 
 # where the signal comes, and what it comes into; four steps an epoch
 PLACES: dict[str, dict[str, Any]] = {
     "step": {"step": 5},
     "window": {"step": 4, "period": 3},
+    "step of a stream": {"step": 5, "train": UNSPLIT},
     "evaluation": {"evaluation": 2, "eval_every": 0},
     "evaluation in a window": {"evaluation": 3, "period": 3, "eval_every": 2},
 }
