@@ -6,7 +6,9 @@ import contextlib
 import datetime
 import functools
 import itertools
+import json
 import os
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from alchemy.absent import Alone, ProcessGroup
 from alchemy.errors import AlchemyError, in_words
 from alchemy.launch.device import alloc_cuda
+from alchemy.launch.ranks import LOST, WATCHED
 
 if TYPE_CHECKING:
     from alchemy.optim import AlchemyOptimizer
@@ -224,20 +227,44 @@ def _store(address: str, port: str) -> dist.Store:
 
 def _tell(store: dist.Store, rank: int, error: BaseException) -> None:
     """Writes down which rank failed first, and adds it to the error where that was another one."""
+    trace = "" if isinstance(error, AlchemyError) else "".join(traceback.format_exception(error))
+    own = json.dumps([f"rank {rank}: {in_words(error)}", trace])
     with contextlib.suppress(RuntimeError):  # the store has gone with its process
-        own = f"rank {rank}: {in_words(error)}"
         first = store.compare_set("failed", "", own).decode()
         if first and first != own:
-            error.add_note(f"the first to fail was {first}")
+            error.add_note(f"the first to fail was {Failure(*json.loads(first)).reason}")
 
 
-def first_failure(group: ProcessGroup) -> str:
-    """`rank 1: ValueError: ..` of the process that failed before this one's connection to it broke; else nothing."""
+class Failure(NamedTuple):
+    """Why another process ended."""
+
+    reason: str
+    trace: str = ""  # its traceback, where it had one
+
+
+def first_failure(group: ProcessGroup, error: BaseException) -> Failure | None:
+    """Why the connection of this process broke: `rank 1: ValueError: ..` of the one that failed before it did."""
     store = group.store if isinstance(group, Processes) else None
     with contextlib.suppress(RuntimeError):  # the store has gone with its process
         if store is not None and store.check(["failed"]):
-            return str(store.get("failed").decode())
-    return ""
+            return Failure(*json.loads(store.get("failed")))
+        if store is not None and _is_broken(error):
+            return Failure(_lost())
+    return None
+
+
+def _is_broken(error: BaseException) -> bool:
+    """Whether an error says that another process does not answer."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "/gloo/" in str(error))
+
+
+def _lost() -> str:
+    """How a process ended that could not say so itself; who has started it sees that a moment later."""
+    store = _store(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"])
+    if not store.check([WATCHED]):  # torchrun keeps it to itself
+        return "another process was lost: it was killed, or ran out of memory"
+    store.wait([LOST], datetime.timedelta(seconds=10))
+    return store.get(LOST).decode()
 
 
 def _abort() -> None:

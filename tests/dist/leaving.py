@@ -21,8 +21,16 @@ PLACES: dict[str, dict[str, Any]] = {
 
 
 def leave(run: Any, how: str, who: str) -> None:
-    """Sends this process a signal, if it is the one that is to leave: `last` or `all`; one that was resumed stays."""
-    if run.resume_from is None and (who == "all" or run.group.rank == run.group.size - 1):
+    """Sends a signal to this process, if it is the one that is to leave: `first`, `last` or `all`.
+
+    `launcher` is the process that has started this one. A run that was resumed stays.
+    """
+    leaves = {"first": run.group.is_main, "last": run.group.rank == run.group.size - 1, "all": True}
+    if run.resume_from is not None:
+        return
+    if who == "launcher" and run.group.is_main:
+        os.kill(os.getppid(), signal.Signals[how])
+    elif leaves.get(who):
         os.kill(os.getpid(), signal.Signals[how])
 
 

@@ -102,7 +102,8 @@ def fails(out: Path) -> str:
             try:
                 group.sum([1.0])
             except RuntimeError as error:
-                error.add_note(first_failure(group))
+                cause = first_failure(group, error)
+                error.add_note(f"{cause.reason}, {cause.trace.splitlines()[-1]}" if cause else "unknown")
                 raise
     except ValueError as error:
         deadline = time.monotonic() + 60
@@ -224,7 +225,9 @@ def test_a_rank_that_fails_takes_the_others_along_and_they_say_why(
     *others, last = answers[size]
     cause = f"rank {size - 1}: ValueError: no such word"
     assert last["fails"] == "no such word"
-    assert [other["fails"] for other in others] == [f"{cause}; the first to fail was {cause}"] * (size - 1)
+    assert [other["fails"] for other in others] == [
+        f"{cause}, ValueError: no such word; the first to fail was {cause}"
+    ] * (size - 1)
 
 
 @pytest.mark.parametrize("size", SIZES[1:])
@@ -256,7 +259,7 @@ def test_without_others_a_run_is_alone(given: dict[str, str], monkeypatch: pytes
         monkeypatch.setenv(name, value)
     with open_group("cuda") as group:
         assert isinstance(group, Alone)
-        assert first_failure(group) == ""
+        assert first_failure(group, RuntimeError("x")) is None
 
 
 def test_each_rank_has_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatch, bare: None) -> None:
