@@ -83,7 +83,10 @@ class Processes:
         """DDP around a module; the weights become those of rank 0."""
         if not any(param.requires_grad for param in module.parameters()):
             return module  # no gradient to share, and DDP would refuse it
-        devices = [self.local_rank] if self._device.type == "cuda" else None
+        devices = None
+        if self._device.type == "cuda":
+            devices = [self.local_rank]
+            refuse_sparse(module)
         # gradients as views of the buckets: no second copy of them
         settings = {"gradient_as_bucket_view": True, **vars(sharing or Sharing())}
         wrapped = DistributedDataParallel(module, device_ids=devices, **settings)
@@ -130,6 +133,14 @@ class Processes:
         for param, grad, mean in zip(bucket, grads, _unflatten_dense_tensors(flat, grads)):
             grad.copy_(mean)
             param.grad = grad
+
+
+def refuse_sparse(module: nn.Module) -> None:
+    """An error that names the first module whose gradients nccl could not average."""
+    for name, inner in module.named_modules():
+        if isinstance(inner, nn.Embedding | nn.EmbeddingBag) and inner.sparse:
+            hint = "build it with sparse=False, or train in one process"
+            raise AlchemyError(f"{name}: nccl cannot average sparse gradients", section="model", hint=hint)
 
 
 Group = Alone | Processes

@@ -48,7 +48,7 @@ def start_ranks(count: int, *program: str) -> None:
         sys.stderr.flush()
         first = _run_together(count, [sys.executable, *program])
         if first is not None and first.rank == 0 and first.code < 0:  # else the first process itself says why
-            print(f"error: {first}", file=sys.stderr)
+            sys.exit(f"error: {first}")
         sys.exit(0 if first is None else max(first.code, 1))
 
 

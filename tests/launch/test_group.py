@@ -272,6 +272,12 @@ def test_each_rank_has_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatch, ba
     assert local_device({"device": "cpu"}) == {"device": "cpu"}
 
 
+def test_a_module_with_sparse_gradients_is_refused_by_name_on_gpus() -> None:
+    groups.refuse_sparse(nn.Sequential(nn.Embedding(3, 1)))
+    with pytest.raises(AlchemyError, match=r"\[model\] 1: nccl cannot average sparse gradients; build it with sparse"):
+        groups.refuse_sparse(nn.Sequential(nn.Embedding(3, 1), nn.EmbeddingBag(3, 1, sparse=True)))
+
+
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in NEEDED:
