@@ -165,6 +165,10 @@ def add_notes(error: BaseException) -> None:
     """Adds what a bare error does not say: which of our settings it is about, or what is not there yet."""
     if isinstance(error, RuntimeError) and "Expected to have finished reduction" in str(error):
         error.add_note("not every parameter was used in a step: write find_unused_parameters = true in [ddp]")
+    if isinstance(error, RuntimeError) and "storage of SparseTensorImpl" in str(error):
+        error.add_note(
+            "DDP averages sparse gradients of nn.Embedding and nn.EmbeddingBag only: use one, or sparse=False"
+        )
     asked = error.name if isinstance(error, AttributeError) and error.obj is None else ""
     if asked in ("cur_step", "cur_epoch", "cur_step_this_epoch", "step_lr"):
         why = "there is no train_sched outside training"

@@ -129,12 +129,13 @@ class AlchemyRunner(Registrable):
 
     @contextlib.contextmanager
     def _looping(self) -> Iterator[None]:
-        """While this holds, the first Ctrl-C or SIGTERM is answered at the next step boundary."""
+        """While this holds, the first Ctrl-C or SIGTERM is answered at the next step boundary.
+
+        It still holds after an error: the run ends anyway, and a signal must not take the place of the cause.
+        """
         self.context.in_loop = True
-        try:
-            yield
-        finally:
-            self.context.in_loop = False
+        yield
+        self.context.in_loop = False
 
 
 @AlchemyRunner.register("Trainer")
@@ -271,10 +272,10 @@ def run_task(
             except Refused:  # nothing has failed: the run was not taken up
                 raise
             except Exception as error:
-                first = first_failure(context.group)
-                if first:  # what broke here is only that the other is gone
-                    logger.error("the run ends, since another process failed: {}", first)
-                    raise RunFailed(f"another process failed: {first}") from error
+                other = first_failure(context.group, error)
+                if other:  # what broke here is only that the other is gone
+                    logger.error("the run ends: {}\n{}", other.reason, other.trace)
+                    raise RunFailed(other.reason) from error
                 add_notes(error)
                 logger.opt(exception=error).error("the run failed: {}", error)
                 raise
