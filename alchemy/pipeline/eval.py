@@ -308,7 +308,8 @@ class LogTensorboard(EvalPipeline):
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         writer = self.run.symbols.try_get_global(self.varname)
         if self.enabled and writer is not None:
-            for name, value in numbers_in(kwargs).items():
-                tag = "/".join(part for part in (self.prefix, split, name) if part)
-                writer.add_scalar(tag, value, self.run.where.step)
+            with written_if_possible(self.run, "TensorBoard"):
+                for name, value in numbers_in(kwargs).items():
+                    tag = "/".join(part for part in (self.prefix, split, name) if part)
+                    writer.add_scalar(tag, value, self.run.where.step)
         return kwargs
