@@ -116,7 +116,7 @@ class Run(Members):
         self.watches: list[Watch] = []  # numbers that parts keep the best of, beside that of [checkpoint]
         self.stop_rules: list[dict[str, Any]] = []  # tables of rules that parts add to those of [stop]
         self._token: contextvars.Token[Run | None] | None = None
-        self._failed_loggers: set[str] = set()
+        self._warned: set[tuple[str, str]] = set()
 
     def _do_without(self) -> None:
         # the runner puts others in the place of these, as the config and the command line ask for them
@@ -290,10 +290,14 @@ class Run(Members):
                 tell(numbers, at)
             except Exception as error:
                 name = type(getattr(tell, "__self__", tell)).__name__
-                if name not in self._failed_loggers:
-                    self._failed_loggers.add(name)
-                    logger.warning("{} cannot log, training goes on: {!r}", name, error)
+                self.warn_once("{} cannot log, training goes on: {!r}", name, error)
         self.progress.tracking_seconds += time.perf_counter() - begin
+
+    def warn_once(self, text: str, name: str, error: Exception) -> None:
+        """Logs a warning about `name`, once in a run."""
+        if (text, name) not in self._warned:
+            self._warned.add((text, name))
+            logger.warning(text, name, error)
 
     def table(self, section: str) -> Any:
         """The config table of a section as it is, or an empty one; nobody gets a bare KeyError."""

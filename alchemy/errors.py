@@ -108,10 +108,15 @@ def origin_of(error: BaseException) -> str:
     return innermost([(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)])
 
 
+def is_library(file: str) -> bool:
+    """Whether code of this file belongs to alchemy, Python or an installed package, not to a project."""
+    return file.startswith((_OURS, _PYTHON, "<")) or "site-packages" in file or "dist-packages" in file
+
+
 def innermost(frames: Sequence[tuple[str, int]]) -> str:
     """The last of the places `(file, line)` that lies in a project, as `file:line`; nothing when none does."""
     for file, line in reversed(frames):
-        if not file.startswith((_OURS, _PYTHON, "<")) and "site-packages" not in file:
+        if not is_library(file):
             return f"{file.removeprefix(os.getcwd() + os.sep)}:{line}"
     return ""
 

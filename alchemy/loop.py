@@ -14,7 +14,8 @@ from torch.utils.data import IterableDataset
 
 from alchemy.context import Run, current_run
 from alchemy.data.blame import name_samples
-from alchemy.data.feed import Feed
+from alchemy.data.chain import is_unsplit
+from alchemy.data.feed import UNSPLIT, Feed
 from alchemy.data.loader import Loader, get_dataloader
 from alchemy.data.order import WHOLE, Place
 from alchemy.data.peek import describe, shortened
@@ -395,3 +396,5 @@ def announce(run: Run) -> None:
         name: f"{value:,}" if isinstance(value, int) else value for name, value in rows.items() if value is not None
     }
     logger.info("training: {}", ", ".join(f"{name} {value}" for name, value in told.items()))
+    if run.group.size > 1 and is_unsplit(dataset):
+        logger.warning(UNSPLIT, *[run.group.size] * 2)

@@ -127,6 +127,7 @@ class Document(Table):
         self.dynamic: dict[str, Any] = {}  # dotted key -> the recipe that gave its value
         self.notes: list[Problem] = []  # warnings found while loading
         self.warnings: list[Problem] = []  # those and the ones of the check, to be told by the run
+        self.trained_at: Any = None  # `symbols.TrainedAt` of the weights that it tests, where a record tells
         super().__init__(data, origin=origin)
 
 
