@@ -129,13 +129,10 @@ class AlchemyRunner(Registrable):
 
     @contextlib.contextmanager
     def _looping(self) -> Iterator[None]:
-        """While this holds, the first Ctrl-C or SIGTERM is answered at the next step boundary.
-
-        It still holds after an error: the run ends anyway, and a signal must not take the place of the cause.
-        """
+        """While this holds, the first Ctrl-C or SIGTERM is answered at the next step boundary."""
         self.context.in_loop = True
         yield
-        self.context.in_loop = False
+        self.context.in_loop = False  # not after an error: a signal must not take the place of the cause
 
 
 @AlchemyRunner.register("Trainer")
