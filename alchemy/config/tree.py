@@ -23,6 +23,7 @@ class Origin:
     overrode: Origin | None = None
     value_text: str = ""  # the value as it stood at this origin, for `config explain`
     spelt: str = ""  # the old name that the key had there
+    foreign: bool = False  # it stands in the config of a record that is not trusted
 
     def __str__(self) -> str:
         if self.file:
@@ -123,6 +124,7 @@ class Document(Table):
         self.delta: dict[str, Any] = {}
         self.dynamic: dict[str, Any] = {}  # dotted key -> the recipe that gave its value
         self.notes: list[Problem] = []  # warnings found while loading
+        self.vetted = False  # whether what foreign configs say in it was vetted
         self.warnings: list[Problem] = []  # those and the ones of the check, to be told by the run
         super().__init__(data, origin=origin)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-from alchemy.registry import forget
+from alchemy.errors import AlchemyError
+from alchemy.registry import forget, own_packages
+from alchemy.trust import foreign_record
 
 
 def roots(user_dir: str = "src") -> list[str]:
@@ -14,11 +16,20 @@ def roots(user_dir: str = "src") -> list[str]:
 
 
 def reach(user_dir: str = "src") -> None:
-    """Makes the project importable, before any other on the path that has a package of the same name."""
+    """Makes the project importable, before any other on the path that has a package of the same name.
+
+    Never a record that is not trusted: any file in it could be imported in the place of another.
+    """
+    for folder in (user_dir, *roots(user_dir)):
+        if inside := foreign_record(folder):
+            hint = f"start from the folder of your project, or read the record and then `alchemy trust {inside}`"
+            raise AlchemyError(f"code would be imported from {folder}, which is in a record", hint=hint)
     for folder in reversed(roots(user_dir)):
         if sys.path[:1] != [folder]:
             sys.path[:] = [folder, *(entry for entry in sys.path if entry != folder)]
-    _forget_others(os.path.basename(os.path.abspath(user_dir)), roots(user_dir))
+    package = os.path.basename(os.path.abspath(user_dir))
+    own_packages.add(package)
+    _forget_others(package, roots(user_dir))
 
 
 def _forget_others(package: str, own: list[str]) -> None:

@@ -48,7 +48,7 @@ def changes(record: Path, document: Document, device_info: Mapping[str, Any], us
 
 
 def _config(record: Path, document: Document) -> Iterator[Change]:
-    was, written = prepare_cfg(record / "cfg.toml"), read_info(record).get("cfg_values")
+    was, written = prepare_cfg(record / "cfg.toml", compare=True), read_info(record).get("cfg_values")
     if written and written != values_hash(was):
         yield Change("cfg.toml", "was edited since the run wrote it", True, of_config=True)
     for key, before, after in differences(was, document):

@@ -24,6 +24,7 @@ from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import DATE_FORMAT, FILE_FORMAT, Level, file_log
 from alchemy.plugins.previous import compare_with_last
 from alchemy.records import Record
+from alchemy.trust import digest_of, trust
 
 # environment variables that change what a run computes; nothing else of the environment is kept, it may hold secrets
 TELLING = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "PYTHONHASHSEED")
@@ -118,6 +119,8 @@ class FileLogger(AlchemyPlugin):
             _keep_former(record.path, gen, "env.json", machine)
             if backup_cfg and _keep_former(record.path, gen, "cfg.toml", config):
                 fields["cfg_hash"] = cfg_hash  # it goes on with another config
+            if backup_cfg:
+                trust(digest_of(config.encode()), record.path / "cfg.toml")
             record.note(**fields)
 
         return keep

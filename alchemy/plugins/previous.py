@@ -36,7 +36,7 @@ def _key(info: dict[str, Any]) -> tuple[str, str]:
 
 def _changes(other: Path, cfg: Document, same_code: bool) -> str:
     try:
-        text = diff(prepare_cfg(other / "cfg.toml"), cfg)
+        text = diff(prepare_cfg(other / "cfg.toml", compare=True), cfg)
     except AlchemyError as error:
         text = f"its config cannot be compared: {error}"
     return f"{text}\ncode: {'the same' if same_code else 'changed'}"
