@@ -21,6 +21,8 @@ CONFIG, INFO = "cfg.toml", "record.json"
 _BESIDE = (CONFIG, "run.log", "state", "checkpt", "backup", "metrics.jsonl", "ledger.jsonl")
 _OLD = (CONFIG, "run.log", "checkpt")  # records of 0.x have no record.json
 
+_written: set[str] = set()  # by this process, which trusts them also where there is no store to write to
+
 
 def store() -> Path | None:
     """The file with the digests; None where the user has no home, or where it would lie inside a record."""
@@ -36,7 +38,7 @@ def digest_of(content: bytes) -> str:
 
 
 def is_trusted(digest: str) -> bool:
-    return f"\n{digest}".encode() in b"\n" + _read()
+    return digest in _written or f"\n{digest}".encode() in b"\n" + _read()
 
 
 def trust(digest: str, path: str | Path) -> None:
@@ -44,6 +46,7 @@ def trust(digest: str, path: str | Path) -> None:
     file = store()
     if is_trusted(digest):
         return
+    _written.add(digest)
     try:
         if file is None:
             raise OSError("there is no home folder")
@@ -62,6 +65,7 @@ def trust(digest: str, path: str | Path) -> None:
 
 def distrust(digests: Collection[str]) -> None:
     """Removes digests from the store."""
+    _written.difference_update(digests)
     file, rows = store(), entries()
     if file is not None and any(digest in rows for digest in digests):
         kept = {digest: path for digest, path in rows.items() if digest not in digests}

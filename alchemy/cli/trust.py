@@ -61,7 +61,7 @@ def _configs(name: str) -> list[Path]:
 
 def _change(config: Path, args: argparse.Namespace) -> dict[str, Any]:
     from alchemy.config.formats import content_of
-    from alchemy.trust import digest_of, distrust, is_trusted, store, trust
+    from alchemy.trust import digest_of, distrust, entries, is_trusted, store, trust
 
     digest = digest_of(content_of(str(config)))
     row = {"config": str(config), "digest": digest, "names": []}
@@ -72,7 +72,7 @@ def _change(config: Path, args: argparse.Namespace) -> dict[str, Any]:
         return row | {"status": "trusted before"}
     names = _refused(config, args.user_dir)
     trust(digest, config)
-    if not is_trusted(digest):
+    if digest not in entries():
         raise AlchemyError(
             f"the trust store {store()} cannot be used", hint="it must be a file that only you can write"
         )

@@ -18,14 +18,14 @@ from alchemy.config.tree import Array, Document, Origin, Table, children
 from alchemy.config.values import dotted_key
 from alchemy.constraints import Inside
 from alchemy.errors import Problem
-from alchemy.trust import foreign_record, record_of
+from alchemy.trust import record_of
 
 CODE_KEYS = ("type", "runner", *NAMES_CODE)  # keys whose text becomes an import, in our own parts
 
 # classes that a library defines: the package that a config names them in, and where their source must be
 CLASSES = {"torch.nn": "torch.nn.modules.", "torch.optim": "torch.optim."}
 TRANSFORMERS = re.compile(r"transformers\.[A-Z]\w*(Model|For[A-Z]\w*)")
-TORCHVISION = "torchvision.models"
+TORCHVISION, TIMM = "torchvision.models", "timm.create_model"
 
 _LOSSES = """binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss cross_entropy ctc_loss
 gaussian_nll_loss hinge_embedding_loss huber_loss kl_div l1_loss margin_ranking_loss mse_loss multi_margin_loss
@@ -40,7 +40,7 @@ NAMES = frozenset(
     [f"builtins.{name}" for name in ("bool", "float", "int", "len", "str")]
     + [f"torch.nn.functional.{name}" for name in f"{_LOSSES} {_ACTIVATIONS}".split()]
     + [f"torch.utils.data.{name}" for name in _SAMPLERS.split()]
-    + ["timm.create_model", "alchemy.pipeline.processors.hot", "alchemy.generate.Limits"]
+    + [TIMM, "alchemy.pipeline.processors.hot", "alchemy.generate.Limits"]
 )
 
 PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth", ".tar")
@@ -49,14 +49,15 @@ _HUBS = ("hf-hub:", "hf_hub:", "local-dir:")  # what timm.create_model loads pic
 UNSAFE = {"trust_remote_code": True, "allow_pickle": True, "weights_only": False}
 COMPILER = ("backend", "options")  # of torch.compile: these choose programs to start
 
-# parts that write or copy files where their config says
-PATHS = {"FileLogger": ("log_dir", "subdirs"), "Backup": ("paths",)}
+LOADS = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")  # keys by which it reads pickles
+
+# keys with paths to write to, or to copy into the record, and the parts that have them
+PATHS = {"log_dir": "FileLogger", "paths": "Backup"}
 
 
 def vet(doc: Document, user_dir: str) -> list[Problem]:
     """What values from foreign configs must not be, each with its place and the ways out."""
-    foreign = {origin.file: origin for _, _, origin in _values(doc) if origin.foreign}
-    found = [problem for origin in foreign.values() for problem in _package(origin)]
+    found = []
     for path, value, origin in _values(doc):
         why = _wrong(doc, path, value, user_dir) if origin.foreign else ""
         if why:
@@ -79,7 +80,7 @@ def _refusal(why: str, origin: Origin, path: Path) -> Problem:
     """The error for a value of a foreign config, with the ways out."""
     folder = os.path.dirname(origin.file) or "."
     hint = (
-        f"this record is not one of your own runs: read {origin.file}, then trust it with "
+        f"none of your runs has written this config: read {origin.file}, then trust it with "
         f"`alchemy trust {shlex.quote(folder)}`, or replace the value with --set {dotted_key(path)}=.."
     )
     return Problem(why, str(origin), dotted_key(path[:-1]), hint)
@@ -103,6 +104,8 @@ def _wrong(doc: Document, path: Path, value: Any, user_dir: str) -> str:
         return f"{key} = {str(value).lower()} would run code that a file brings along"
     if key in COMPILER and path[:2] == ("precision", "compile") and len(path) == 3:
         return f"{key} of torch.compile chooses the programs that it starts"
+    if key in LOADS and _kind(doc, path) == TIMM:
+        return f"{key} names weights that may be pickles, which can run code"
     if isinstance(value, str):
         return _wrong_text(doc, path, key, value, user_dir)
     return ""
@@ -114,7 +117,7 @@ def _wrong_text(doc: Document, path: Path, key: str, text: str, user_dir: str) -
         return "" if allowed(text, user_dir) else f"{shown} is not on the list of what such a config may name"
     if text.lower().endswith(PICKLES) or text.startswith(_HUBS):
         return f"{shown} may be a pickle, which can run code when it is read"
-    if key in _paths_of(doc, path) and (text.startswith("~") or not Inside().holds(text)):
+    if key in PATHS and (text.startswith("~") or not Inside().holds(text)) and _is_a(PATHS[key], doc, path, user_dir):
         return f"{shown} leads out of the working folder"
     return ""
 
@@ -128,15 +131,18 @@ def _runs_code(text: str, user_dir: str) -> bool:
     return place is not None and not (place.package and not place.file)
 
 
-def _paths_of(doc: Document, path: Path) -> tuple[str, ...]:
-    """The keys of the table around a value that must not lead out of the working folder."""
+def _is_a(name: str, doc: Document, path: Path, user_dir: str) -> bool:
+    """Whether the table around a value describes a part of this name, or one derived from it."""
+    part = find(_kind(doc, path), (os.path.dirname(os.path.abspath(user_dir)),))
+    return part is not None and part.is_a(name)
+
+
+def _kind(doc: Document, path: Path) -> str:
+    """The `type` of the table that holds a value, or the list with the value."""
     node: Any = doc
     for step in path[: max(place for place, step in enumerate(path) if isinstance(step, str))]:
         node = node[step]
-    kind = node.get("type") if isinstance(node, Table) else None
-    part = find(kind) if isinstance(kind, str) else None
-    names = [part.name, *(base.rpartition(".")[2] for base in part.bases)] if part else []
-    return tuple(key for name in names for key in PATHS.get(name, ()))
+    return str(node.get("type", "")) if isinstance(node, Table) else ""
 
 
 def allowed(dotted: str, user_dir: str) -> bool:
@@ -180,11 +186,3 @@ def _is_own(pieces: list[str], user_dir: str) -> bool:
         return False
     names = [row[1] for row in module.aliases.get(pieces[-1], [])] or [pieces[-1]]
     return all(isinstance(module.names.get(n), ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) for n in names)
-
-
-def _package(origin: Origin) -> Iterator[Problem]:
-    """A record that is a Python package can be imported in the place of another one of its name."""
-    folder = foreign_record(origin.file) or os.path.dirname(os.path.realpath(origin.file))
-    if os.path.lexists(os.path.join(folder, "__init__.py")):
-        hint = "remove it: a record holds data, and Python could import this folder in the place of a package"
-        yield Problem(f"{folder} has a file __init__.py", str(origin.file), hint=hint)

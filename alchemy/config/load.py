@@ -52,7 +52,7 @@ def prepare_cfg(
     for text in overrides:
         problems += override(doc, modern(text))
     settle(doc, problems)
-    if not compare and not doc.vetted:
+    if not doc.vetted and not compare:
         problems += vet(doc, user_dir)
         doc.vetted = True
     _raise(problems)
@@ -115,6 +115,7 @@ class _Layer:
     body: Table
     variants: Table
     source: str = ""
+    foreign: bool = False  # or one of its bases
 
 
 def _document(
@@ -130,7 +131,7 @@ def _document(
     layer = _layer(source, allow_code, "", problems, record=record)
     doc = Document(origin=layer.body.origin, path=name)
     merge(doc, layer.body, [])
-    doc.source = layer.source
+    doc.source, doc.vetted = layer.source, not layer.foreign
     if variant is not None:
         doc.variant, doc.delta = variant, _choose(doc, layer, variant, name, problems)
     return doc
@@ -186,12 +187,13 @@ def _layer(
         except ConfigError as error:
             problems += error.problems
             continue
+        foreign |= lower.foreign
         merge(body, lower.body, problems)
         if variant is not None:
             _choose(body, lower, variant, path, problems)
     rename(table, problems)
     merge(body, table, problems)
-    return _Layer(body, variants, parsed.source)
+    return _Layer(body, variants, parsed.source, foreign)
 
 
 def _take_bases(table: Table, problems: list[Problem]) -> list[tuple[str, str]]:

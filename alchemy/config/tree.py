@@ -124,7 +124,7 @@ class Document(Table):
         self.delta: dict[str, Any] = {}
         self.dynamic: dict[str, Any] = {}  # dotted key -> the recipe that gave its value
         self.notes: list[Problem] = []  # warnings found while loading
-        self.vetted = False  # whether what foreign configs say in it was vetted
+        self.vetted = True  # False: it holds values of foreign configs that nobody has vetted
         self.warnings: list[Problem] = []  # those and the ones of the check, to be told by the run
         super().__init__(data, origin=origin)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from alchemy.errors import AlchemyError
 from alchemy.registry import forget, own_packages
@@ -20,10 +21,14 @@ def reach(user_dir: str = "src") -> None:
 
     Never a record that is not trusted: any file in it could be imported in the place of another.
     """
-    for folder in (user_dir, *roots(user_dir)):
-        if inside := foreign_record(folder):
+    for place in (user_dir, *roots(user_dir)):
+        if inside := foreign_record(place):
             hint = f"start from the folder of your project, or read the record and then `alchemy trust {inside}`"
-            raise AlchemyError(f"code would be imported from {folder}, which is in a record", hint=hint)
+            raise AlchemyError(f"code would be imported from {place}, which is in a record", hint=hint)
+    for below in (init.parent for root in roots(user_dir) for init in Path(root).glob("*/__init__.py")):
+        if foreign_record(below) == os.path.realpath(below):
+            hint = "remove the file, or move the record: Python would import this folder in place of another package"
+            raise AlchemyError(f"the record {below} has an __init__.py", hint=hint)
     for folder in reversed(roots(user_dir)):
         if sys.path[:1] != [folder]:
             sys.path[:] = [folder, *(entry for entry in sys.path if entry != folder)]

@@ -147,12 +147,13 @@ def _configuration(transformers: Any, folder: Path, kind: str, options: dict[str
 
 def _model(transformers: Any, folder: Path, config: Any, weights: bool) -> Any:
     if not weights:
-        return transformers.AutoModel.from_config(config)
+        return transformers.AutoModel.from_config(config, trust_remote_code=False)
     try:
         model, info = transformers.AutoModel.from_pretrained(
             str(folder),
             config=config,
             dtype=torch.float32,
+            trust_remote_code=False,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are told below
         )

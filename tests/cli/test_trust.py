@@ -104,8 +104,10 @@ def test_a_stranger_runs_no_code(command: str, foreign: Foreign, capfd: pytest.C
 @pytest.mark.parametrize("command", ["test R --device -1", "check C --deep", "data peek C --split test"])
 @pytest.mark.parametrize("case", CASES)
 def test_no_case_gets_through(case: str, command: str, foreign: Foreign, capfd: pytest.CaptureFixture[str]) -> None:
-    # a tokenizer is read by the run, which then fails; all else is refused before
-    assert start(command, foreign(case)) == (1 if case == "tokenizer_in_the_record" and "test R" in command else 2)
+    code = start(command, foreign(case))
+    # a tokenizer is read by the run, which then fails; a package is not imported by anybody
+    late = {"tokenizer_in_the_record": 1, "record_that_is_a_package": 0}
+    assert code == 2 or code == late.get(case)
     assert "Traceback" not in "".join(capfd.readouterr())
     assert untouched()
 
@@ -162,6 +164,7 @@ def test_a_record_from_another_machine_needs_no_ceremony(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "other home"))
+    monkeypatch.setattr(trust, "_written", set())
     assert trust.entries() == {} and trust.foreign_record(own)
     for command in ("test R --device -1", "replay R --update 2 --device -1", "check C --deep", "data peek C"):
         assert start(command, own) == 0, capsys.readouterr()

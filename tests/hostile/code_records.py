@@ -103,12 +103,12 @@ def model_is_a_pickle(config: dict[str, Any], record: Path) -> None:
 
 @case
 def loss_is_a_process(config: dict[str, Any], record: Path) -> None:
-    config["criterion"] = {"type": "subprocess.check_output", "args": ["touch", str(marker())]}
+    config["criterion"] = {"type": "subprocess.Popen", "args": ["touch", str(marker())]}
 
 
 @case
-def optimiser_is_a_process(config: dict[str, Any], record: Path) -> None:
-    config["optim"] = {"type": "subprocess.Popen", "args": ["touch", str(marker())]}
+def optimiser_in_the_record(config: dict[str, Any], record: Path) -> None:
+    config["optim"] = {"type": f"{_module(record)}.Part", "lr": 0.1}
 
 
 # -- functions of the data
@@ -124,7 +124,7 @@ def map_calls_exec(config: dict[str, Any], record: Path) -> None:
 
 @case
 def map_calls_a_table(config: dict[str, Any], record: Path) -> None:
-    fn = {"type": "subprocess.getoutput", "cmd": touch()}
+    fn = {"type": "subprocess.Popen", "args": ["touch", str(marker())]}
     feed(config, ["x"] * 8, {"type": "alchemy.pipeline.lst.Map", "fn": fn})
 
 
@@ -141,17 +141,17 @@ def map_with_spaces_and_wide_letters(config: dict[str, Any], record: Path) -> No
 
 
 @case
-def collate_is_os_system(config: dict[str, Any], record: Path) -> None:
-    feed(config, [touch()] * 8)
+def collate_is_a_process(config: dict[str, Any], record: Path) -> None:
+    feed(config, ["touch", str(marker())])
     for split in splits(config):
-        split["collate_fn"] = "os.system"
+        split |= {"collate_fn": "subprocess.check_call", "batch_size": 2, "shuffle": False}
 
 
 @case
 def collate_has_a_process_inside(config: dict[str, Any], record: Path) -> None:
     inner = {"type": "subprocess.Popen", "args": ["touch", str(marker())]}
     for split in splits(config):
-        split["collate_fn"] = {"type": "alchemy.data.collate.Pad", "fields": {"x": inner}}
+        split["collate_fn"] = {"type": "alchemy.data.collate.Pad", "fields": inner}
 
 
 @case
@@ -161,43 +161,44 @@ def sampler_is_a_process(config: dict[str, Any], record: Path) -> None:
 
 
 @case
-def worker_start_is_os_system(config: dict[str, Any], record: Path) -> None:
+def worker_start_is_a_process(config: dict[str, Any], record: Path) -> None:
     for split in splits(config):
-        split |= {"num_workers": 1, "worker_init_fn": {"type": "subprocess.getoutput", "cmd": touch()}}
+        start = {"type": "subprocess.Popen", "args": ["touch", str(marker())]}
+        split |= {"num_workers": 1, "worker_init_fn": start}
 
 
 # -- modules that the record brings along
 def _module(record: Path) -> str:
     """A module in the record, by the name that it has from the working folder."""
-    (record / "evil.py").write_text(python())
+    (record / "evil.py").write_text(f"{python()}class Part:\n    def __init__(self, **options): pass\n")
     return os.path.relpath(record / "evil").replace(os.sep, ".")
 
 
 @case
 def runner_in_the_record(config: dict[str, Any], record: Path) -> None:
-    config["runner"] = f"{_module(record)}.Trainer"
+    config["runner"] = f"{_module(record)}.Part"
 
 
 @case
 def plugin_in_the_record(config: dict[str, Any], record: Path) -> None:
-    config.setdefault("plugins", []).append({"type": f"{_module(record)}.Plugin"})
+    config.setdefault("plugins", []).append({"type": f"{_module(record)}.Part"})
 
 
 @case
 def task_in_the_record(config: dict[str, Any], record: Path) -> None:
-    config["task"]["type"] = f"{_module(record)}.Task"
+    config["task"]["type"] = f"{_module(record)}.Part"
 
 
 @case
 def module_under_any_key(config: dict[str, Any], record: Path) -> None:
-    config["model"]["encoder_name"] = f"{_module(record)}.Encoder"
+    config["model"]["encoder_name"] = f"{_module(record)}.Part"
 
 
 @case
 def tokenizer_in_the_record(config: dict[str, Any], record: Path) -> None:
     folder = record / "words"
     folder.mkdir(exist_ok=True)
-    manifest = {"format": 1, "type": f"{_module(record)}.Words", "options": {}, "files": {}}
+    manifest = {"format": 1, "type": f"{_module(record)}.Part", "options": {}, "files": {}}
     (folder / "alchemy.json").write_text(json.dumps(manifest))
     feed(config, ["x"] * 8, {"type": "alchemy.pipeline.encode.Encode", "tokenizer": str(folder)})
 
