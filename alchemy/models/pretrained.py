@@ -142,6 +142,8 @@ def _configuration(transformers: Any, folder: Path, kind: str, options: dict[str
         hint = did_you_mean(odd[0], list(config.to_dict()))
         raise AlchemyError(f"the configuration of {kind} has no {odd[0]!r}", hint=hint)
     config.update(options)
+    if "/" in str(config._attn_implementation):  # code that the library would download and run
+        raise AlchemyError(f"{config._attn_implementation} is a kernel of a hub", where=str(file), hint="leave it out")
     return config
 
 

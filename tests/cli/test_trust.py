@@ -101,7 +101,7 @@ def test_a_stranger_runs_no_code(command: str, foreign: Foreign, capfd: pytest.C
     assert untouched()
 
 
-@pytest.mark.parametrize("command", ["test R --device -1", "check C --deep", "data peek C --split test"])
+@pytest.mark.parametrize("command", ["test R --device -1"])
 @pytest.mark.parametrize("case", CASES)
 def test_no_case_gets_through(case: str, command: str, foreign: Foreign, capfd: pytest.CaptureFixture[str]) -> None:
     code = start(command, foreign(case))

@@ -15,6 +15,7 @@ from alchemy.config import foreign
 from alchemy.config.foreign import allowed
 from alchemy.config.load import prepare_cfg
 from alchemy.config.source import parts
+from alchemy.context import Run
 from alchemy.errors import AlchemyError, ConfigError
 from alchemy.text import Words, load_tokenizer
 
@@ -36,6 +37,7 @@ torch.utils.data.DataLoader transformers.pipeline transformers.Trainer transform
 timm.models.create_model torchvision.models.system torchvision.io.read_file
 alchemy.config.code.parse_code alchemy.files.os.system alchemy.files.write_atomic alchemy.runner.run alchemy.load
 alchemy.checkpoint.foreign.load_foreign alchemy.plugins.backup.shutil alchemy.registry.resolve alchemy.nothing.There
+alchemy.verify.trial.Limit
 src.net.system src.net.other src.net.Imported src.net.NOT_CODE src.net.missing src.link.Evil src.Net net.Net
 __main__.X __mp_main__.X a..b .os.system os.system. torch.nn..Linear os
 """
@@ -151,6 +153,13 @@ def test_an_override_replaces_a_foreign_value(load: Callable[[str], list[str]]) 
     doc = prepare_cfg("record/cfg.toml", record=True, overrides=["model.type=os.path.join"])
     assert doc["model"]["type"] == "os.path.join"
     assert prepare_cfg(doc) == doc
+
+
+def test_what_was_read_to_compare_is_vetted_before_it_runs(load: Callable[[str], list[str]]) -> None:
+    load('model = { type = "os.system" }\n')
+    doc = prepare_cfg("record/cfg.toml", record=True, compare=True)
+    with pytest.raises(ConfigError, match=r"os\.system"):
+        Run(doc)
 
 
 def test_a_list_that_a_foreign_base_patches_is_foreign(load: Callable[[str], list[str]]) -> None:
