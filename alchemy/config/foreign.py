@@ -43,12 +43,13 @@ NAMES = frozenset(
     + [TIMM, "alchemy.pipeline.processors.hot", "alchemy.generate.Limits"]
 )
 
-PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth", ".tar")
+PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
 _HUBS = ("hf-hub:", "hf_hub:", "local-dir:")  # what timm.create_model loads pickles from
 # values that run code in a library
 UNSAFE = {"trust_remote_code": True, "allow_pickle": True, "weights_only": False}
 COMPILER = ("backend", "options")  # of torch.compile: these choose programs to start
 
+DEEPEST = 20  # pieces of an import path
 LOADS = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")  # keys by which it reads pickles
 
 # keys with paths to write to, or to copy into the record, and the parts that have them
@@ -71,18 +72,16 @@ def take_recipes(table: Table) -> list[Problem]:
     for path, value, origin in _values(table):
         if path == ("base",) or (path[-1] == "dyn" and path[0] != "sweep"):
             text = f"{path[-1]} = {value!r}: the config of a record holds values and refers to nothing else"
-            found.append(_refusal(text, origin, path))
+            found.append(_refusal(text, origin, path, replace=False))
     table.pop("base", None)
     return found
 
 
-def _refusal(why: str, origin: Origin, path: Path) -> Problem:
+def _refusal(why: str, origin: Origin, path: Path, *, replace: bool = True) -> Problem:
     """The error for a value of a foreign config, with the ways out."""
-    folder = os.path.dirname(origin.file) or "."
-    hint = (
-        f"none of your runs has written this config: read {origin.file}, then trust it with "
-        f"`alchemy trust {shlex.quote(folder)}`, or replace the value with --set {dotted_key(path)}=.."
-    )
+    command = f"alchemy trust {shlex.quote(os.path.dirname(origin.file) or '.')}"
+    hint = f"none of your runs has written this config: read {origin.file}, then trust it with `{command}`"
+    hint += f", or replace the value with --set {dotted_key(path)}=.." if replace else ""
     return Problem(why, str(origin), dotted_key(path[:-1]), hint)
 
 
@@ -124,11 +123,16 @@ def _wrong_text(doc: Document, path: Path, key: str, text: str, user_dir: str) -
 
 def _runs_code(text: str, user_dir: str) -> bool:
     """Whether importing a text, whatever its key, would execute a file: a project's part may do so."""
-    pieces = text.split(".")
+    pieces, roots = text.split("."), (os.path.dirname(os.path.abspath(user_dir)),)
     if len(pieces) < 2 or not all(piece.isidentifier() for piece in pieces):
         return False
-    place = locate(".".join(pieces[:-1]), (os.path.dirname(os.path.abspath(user_dir)),))
-    return place is not None and not (place.package and not place.file)
+    for end in range(1, min(len(pieces), DEEPEST)):
+        place = locate(".".join(pieces[:end]), roots)
+        if place is None:
+            return False
+        if place.file or not place.package:
+            return True
+    return False
 
 
 def _is_a(name: str, doc: Document, path: Path, user_dir: str) -> bool:
@@ -148,7 +152,7 @@ def _kind(doc: Document, path: Path) -> str:
 def allowed(dotted: str, user_dir: str) -> bool:
     """Whether a foreign config may name this: decided from the source of what it names."""
     pieces = dotted.split(".")
-    if len(pieces) < 2 or not all(piece.isidentifier() for piece in pieces):
+    if not 2 <= len(pieces) <= DEEPEST or not all(piece.isidentifier() for piece in pieces):
         return False
     if dotted in NAMES or TRANSFORMERS.fullmatch(dotted):
         return True

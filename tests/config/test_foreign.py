@@ -51,6 +51,8 @@ TRICKS = [
     "torch.nn.Line\u0430r",
     "",
     "." * 5000,
+    "alchemy" + ".a" * 5000,
+    "src" + ".a" * 5000,
 ]
 
 
@@ -113,6 +115,7 @@ def load(project: Path) -> Callable[[str], list[str]]:
         'type = ["os.system"]',
         'fn = { x = "evil.Evil" }',
         'model = { encoder = "evil.Evil" }',
+        'model = { encoder = "evil.no.such.Name" }',
         'model = { load = "weights.PT" }',
         "model = { trust_remote_code = true }",
         "model = { deep = [{ allow_pickle = 1 }] }",
