@@ -28,7 +28,7 @@ _Source = str | os.PathLike[str] | Mapping[str, Any]
 
 
 def prepare_cfg(
-    source: _Source,
+    cfg: _Source,
     *,
     variant: str | None = None,
     overrides: Sequence[str] = (),
@@ -48,7 +48,7 @@ def prepare_cfg(
     that nothing is built from it, so that it may name anything.
     """
     problems: list[Problem] = []
-    doc = _document(source, variant, allow_code, problems, record)
+    doc = _document(cfg, variant, allow_code, problems, record)
     for text in overrides:
         problems += override(doc, modern(text))
     settle(doc, problems)
