@@ -95,7 +95,8 @@ class Run(Members):
     cfg: Document
 
     def __init__(self, cfg: Mapping[str, Any] | str | Path, device_info: dict[str, Any] | None = None) -> None:
-        super().__init__(cfg=cfg if isinstance(cfg, Document) else prepare_cfg(cfg), device_info=device_info)
+        ready = isinstance(cfg, Document) and cfg.vetted
+        super().__init__(cfg=cfg if ready else prepare_cfg(cfg), device_info=device_info)
         self.symbols = SymbolTbl(self)
         self.pid = os.getpid()
         self.metrics = Stack()

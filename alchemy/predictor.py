@@ -56,8 +56,8 @@ def load(
     if checkpoint == "best" and not has_best(folder) and (folder / "state" / "last").exists():
         logger.warning("{} has no checkpoint 'best': its 'last' is used", folder)
         checkpoint = "last"
+    document = prepare_cfg(config_of(folder), overrides=overrides, record=True)
     reach()
-    document = prepare_cfg(config_of(folder), overrides=overrides)
     use_own(document, folder, overrides)
     return Predictor(document, weights=best_checkpoint(folder, checkpoint), device=device, batch_size=batch_size)
 

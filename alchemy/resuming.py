@@ -13,6 +13,7 @@ from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError, Problem, Refused
 from alchemy.files import locked
 from alchemy.launch.device import alloc
+from alchemy.launch.project import reach
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.plugins.changes import changes, refuse_changes
 from alchemy.plugins.files import config_hash
@@ -42,7 +43,8 @@ def resume(
     What differs from then is told; what would make it another run is refused unless `allow` names it.
     """
     folder = find(record)
-    document = prepare_cfg(config_of(folder), overrides=overrides)
+    document = prepare_cfg(config_of(folder), overrides=overrides, user_dir=user_dir, record=True)
+    reach(user_dir)
     if str(document.get("runner")).rpartition(".")[2] in NO_TRAINING:
         raise AlchemyError(f"{folder} is a test or a prediction: there is no training to go on with")
     with locked(folder / LOCK) as free:

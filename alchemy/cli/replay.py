@@ -26,10 +26,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.launch.project import reach
     from alchemy.verify.replay import replay
 
-    reach(args.user_dir)
     found = replay(args.record, args.update, debug=args.debug, device=args.device, user_dir=args.user_dir, tell=tell)
     show(found.plain() if args.json else found)
     return int(found.same_samples is False)

@@ -50,10 +50,9 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.launch.ranks import start_ranks
 
     _refuse_nonsense(args)
+    options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
+    documents = expand(args.cfgs, all_variants=args.all, seeds=args.seeds, **options)
     reach(args.user_dir)
-    documents = expand(
-        args.cfgs, all_variants=args.all, overrides=args.overrides, seeds=args.seeds, allow_code=args.allow_code
-    )
     problems = vet(documents, args)
     refuse_if_wrong(problems)
     verbs = ["test"] * args.test + ["predict"] * args.predict

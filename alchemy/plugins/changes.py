@@ -66,10 +66,10 @@ def changes(record: Path, document: Document, device_info: Mapping[str, Any], us
 
 
 def _config(record: Path, document: Document) -> Iterator[Change]:
-    was, info = prepare_cfg(record / "cfg.toml"), read_info(record)
+    was, info = prepare_cfg(record / "cfg.toml", compare=True), read_info(record)
     written, former = info.get("cfg_values"), record / f"cfg.{info.get('gen', 0) - 1}.toml"
     # a resume with another config keeps the former one before it notes the new hash, and may be killed in between
-    known = [was, *([prepare_cfg(former)] if former.is_file() else [])]
+    known = [was, *([prepare_cfg(former, compare=True)] if former.is_file() else [])]
     if written and written not in map(values_hash, known):
         yield Change("cfg.toml", "was edited since the run wrote it", True, of_config=True)
     harmless = [*HARMLESS, *_quiet_plugins(was, document)]

@@ -25,6 +25,7 @@ from alchemy.plugins.logs import DATE_FORMAT, FILE_FORMAT, Level, file_log
 from alchemy.plugins.previous import compare_with_last
 from alchemy.records import Record
 from alchemy.records.folder import INFO
+from alchemy.trust import CONFIG, digest_of, trust
 
 # environment variables that change what a run computes; nothing else of the environment is kept, it may hold secrets
 TELLING = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "PYTHONHASHSEED")
@@ -83,10 +84,13 @@ class FileLogger(AlchemyPlugin):
 
     def _create(self, log_dir: str, tag: str, sources: Sources) -> Record:
         run = self.run
+        name = run.ctime.strftime("%Y-%m-%d_%H-%M-%S.%f")
+        if CONFIG in sources.files:  # before it is written: a run that is killed in between can be resumed
+            trust(digest_of(sources.files[CONFIG].encode()), (run.resume_from or Path(log_dir, name)) / CONFIG)
         if run.resume_from is None:
             return Record.create(
                 log_dir,
-                name=run.ctime.strftime("%Y-%m-%d_%H-%M-%S.%f"),
+                name=name,
                 tag=tag,
                 purpose=run.symbols.try_get_global("desc") or "",
                 files=sources.files,

@@ -44,7 +44,7 @@ def _key(info: dict[str, Any]) -> tuple[str, str]:
 def _changes(other: Path, cfg: Document) -> str | None:
     """The differences to the config of a record; None if that is the config of another runner."""
     try:
-        before = prepare_cfg(other / "cfg.toml")
+        before = prepare_cfg(other / "cfg.toml", compare=True)
         return diff(before, cfg) if before.get("runner") == cfg.get("runner") else None
     except AlchemyError as error:
         return f"its config cannot be compared: {error}"
