@@ -7,6 +7,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from alchemy.config.secrets import hide
 from alchemy.context import Run
 from alchemy.errors import RunFailed
 from alchemy.launch.signals import signal_of
@@ -55,9 +56,9 @@ class FailedRun(RunResult, Exception):
 
     @classmethod
     def caused_by(cls, error: BaseException, cfg: object) -> FailedRun:
-        result = cls(f"{type(error).__name__}: {error}")
-        result.cfg, result.exception, result.reason = cfg, error, f"{type(error).__name__}: {error}"
-        result.trace = "".join(traceback.format_exception(error))
+        result = cls(hide(f"{type(error).__name__}: {error}"))
+        result.cfg, result.exception, result.reason = cfg, error, str(result)
+        result.trace = hide("".join(traceback.format_exception(error)))
         result.__cause__ = error
         # a traceback holds the frames, and those the model: the text is kept, the memory is not
         traceback.clear_frames(error.__traceback__)

@@ -36,15 +36,16 @@ def _main(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     from alchemy.cli.problems import report
     from alchemy.config.load import prepare_cfg
+    from alchemy.config.secrets import hide, mask_secrets
 
     document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
     report(document.notes, sys.stderr)
     if args.json:
-        print_json(document.plain())
+        print_json(mask_secrets(document).plain())
     else:
         from alchemy.config.write import dumps
 
-        print(dumps(document).rstrip("\n"))
+        print(hide(dumps(mask_secrets(document)).rstrip("\n")))
     if args.defaults:
         from alchemy.config.defaults import rendered
 
@@ -55,8 +56,9 @@ def _show(args: argparse.Namespace) -> int:
 
 def _explain(args: argparse.Namespace) -> int:
     from alchemy.config.load import explain, prepare_cfg
+    from alchemy.config.secrets import hide
 
-    print(explain(prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code), args.key))
+    print(hide(explain(prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code), args.key)))
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from alchemy.config.dynamic import SEEDLESS, part_names
 from alchemy.config.merge import brief, find_element
 from alchemy.config.scan import Path, split_key
+from alchemy.config.secrets import conceal
 from alchemy.config.seed import seed_of
 from alchemy.config.tables import DEFAULT_TYPES
 from alchemy.config.tree import Array, Document, Origin, Table
@@ -66,12 +67,15 @@ def diff(a: Document, b: Document) -> str:
 
 
 def differences(a: Document, b: Document) -> list[tuple[str, Any, Any]]:
-    """`(key, value in a, value in b)` wherever two configs differ. Seeds that were drawn for each do not count."""
+    """`(key, value in a, value in b)` wherever two configs differ, secrets masked. Drawn seeds do not count."""
     one, other = ({key: plain(value) for key, (value, _) in _walk(doc).items()} for doc in (a, b))
     rows = []
     for key in dict.fromkeys([*one, *other]):
         left, right = one.get(key, _ABSENT), other.get(key, _ABSENT)
-        if not same(left, right) and not (key == "seed" and _drawn(a) and _drawn(b)):
+        if same(left, right) or (key == "seed" and _drawn(a) and _drawn(b)):
+            continue
+        left, right, same_secret = conceal(key, left, right)
+        if not same_secret:
             rows.append((key, left, right))
     return rows
 

@@ -122,6 +122,8 @@ class Document(Table):
         self.variant = ""
         self.delta: dict[str, Any] = {}
         self.dynamic: dict[str, Any] = {}  # dotted key -> the recipe that gave its value
+        self.secrets: dict[str, str] = {}  # secret value -> the environment variable it came from, or nothing
+        self.masked: dict[str, str] = {}  # dotted key -> the masked secret that the file has there
         self.notes: list[Problem] = []  # warnings found while loading
         self.warnings: list[Problem] = []  # those and the ones of the check, to be told by the run
         super().__init__(data, origin=origin)

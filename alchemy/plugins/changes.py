@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from alchemy.config.explain import differences
 from alchemy.config.load import prepare_cfg
 from alchemy.config.merge import brief
+from alchemy.config.secrets import MASK
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.files import hash_tree
@@ -52,6 +53,9 @@ def _config(record: Path, document: Document) -> Iterator[Change]:
     if written and written != values_hash(was):
         yield Change("cfg.toml", "was edited since the run wrote it", True, of_config=True)
     for key, before, after in differences(was, document):
+        if before == after == MASK:  # also of a plugin: the same value is part of going on with the same run
+            yield Change(key, "the secret has another value", True, of_config=True)
+            continue
         harmless = any(fnmatch(key, pattern) for pattern in HARMLESS)
         yield Change(key, f"{_shown(before)} -> {_shown(after)}", not harmless, of_config=True)
 

@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import torch
 from loguru import logger
 
-from alchemy.config.tree import Document
+from alchemy.config.secrets import hide_words, holds_secret, mask_secrets, without_secrets
+from alchemy.config.tree import Document, Table
 from alchemy.config.write import dumps
 from alchemy.constraints import Inside, PathName
 from alchemy.errors import AlchemyError, Refused
@@ -83,7 +84,7 @@ class FileLogger(AlchemyPlugin):
             purpose=run.symbols.try_get_global("desc") or "",
             seed=run.seed,
             variant=run.cfg.variant,
-            delta=run.cfg.delta,
+            delta=mask_secrets(Table(run.cfg.delta)).plain(),
             cfg_hash=config_hash(run.cfg),
         )
 
@@ -96,7 +97,8 @@ class FileLogger(AlchemyPlugin):
         if create_readme and not (folder / "README.md").exists():  # of a resumed run it may have been edited
             parts = [f"# {run.cfg.get('tag')}", run.symbols.try_get_global("desc") or ""]
             if run.cfg.variant:
-                parts.append(f"Variant `{run.cfg.variant}`:\n\n```toml\n{dumps(run.cfg.delta).strip()}\n```")
+                delta = dumps(mask_secrets(Table(run.cfg.delta))).strip()
+                parts.append(f"Variant `{run.cfg.variant}`:\n\n```toml\n{delta}\n```")
             write_atomic(folder / "README.md", "\n\n".join(part for part in parts if part) + "\n")
         keep = self._sources(record, backup_cfg)
         if run.resume_from is None:
@@ -110,7 +112,7 @@ class FileLogger(AlchemyPlugin):
         code = Path(run.symbols.try_get_global("user_dir") or "src")
         fields: dict[str, object] = {"code_hash": hash_tree(code) if code.is_dir() else "", "versions": versions()}
         machine = json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"
-        config, cfg_hash = dumps(run.cfg) if backup_cfg else "", config_hash(run.cfg)
+        config, cfg_hash = _masked_text(run.cfg) if backup_cfg else "", config_hash(run.cfg)
         if backup_cfg:
             fields["cfg_values"] = values_hash(run.cfg)
 
@@ -168,15 +170,22 @@ def _keep_former(folder: Path, gen: int, name: str, text: str) -> bool:
     return former != text
 
 
+def _masked_text(cfg: Document) -> str:
+    """A config as TOML with its secrets masked, without its comments if one of them shows a secret."""
+    masked = mask_secrets(cfg)
+    text = dumps(masked)
+    return dumps(masked.plain()) if holds_secret(text) else text
+
+
 def values_hash(cfg: Document) -> str:
     """The values of a config: a resume sees by it that somebody has edited `cfg.toml`."""
-    return hash_text(json.dumps(cfg.plain(), sort_keys=True, default=str))
+    return hash_text(json.dumps(without_secrets(cfg).plain(), sort_keys=True, default=str))
 
 
 def config_hash(cfg: Document) -> str:
     """One hash for equal configs; a seed that was drawn for this run alone does not make it another config."""
     drawn = "seed" in cfg.origins and cfg.origins["seed"].kind == "drawn"
-    values = {key: value for key, value in cfg.plain().items() if not (drawn and key == "seed")}
+    values = {key: value for key, value in without_secrets(cfg).plain().items() if not (drawn and key == "seed")}
     return hash_text(json.dumps(values, sort_keys=True, default=str))
 
 
@@ -196,7 +205,7 @@ def environment(device_info: dict[str, Any]) -> dict[str, Any]:
         "processes": place().size,
         "device": device_info,
         "cwd": os.getcwd(),
-        "argv": sys.argv,
+        "argv": hide_words(sys.argv),
         "env": {name: os.environ[name] for name in TELLING if name in os.environ},
         "packages": dict(sorted(packages.items(), key=lambda row: str(row[0]).lower())),
     }

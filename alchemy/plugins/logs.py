@@ -13,6 +13,7 @@ from loguru import logger
 from rich.console import Console
 from rich.text import Text
 
+from alchemy.config.secrets import hide
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def console_log(console: Console, level: str, format: str = CONSOLE_FORMAT) -> I
     def write(message: Message) -> None:
         # Text, not markup: a message may hold "[/x]"
         style = STYLES.get(message.record["level"].name, "")
-        console.print(Text(str(message).rstrip("\n"), style=style), soft_wrap=True)
+        console.print(Text(hide(message).rstrip("\n"), style=style), soft_wrap=True)
 
     had_default = _remove(_default[0])  # sinks that a project has added stay
     sink = logger.add(
@@ -64,7 +65,11 @@ def file_log(path: Path, level: str, format: str = FILE_FORMAT, date_format: str
     formatter = _formatter(format, date_format, brief=False)
     # opened here: loguru would take braces in the path for a pattern
     with open(path, "a", encoding="utf-8", errors="backslashreplace", buffering=1) as file:
-        sink = logger.add(file, level=level, format=formatter, catch=True, diagnose=False, backtrace=True)
+
+        def write(message: Message) -> None:
+            file.write(hide(message))
+
+        sink = logger.add(write, level=level, format=formatter, catch=True, diagnose=False, backtrace=True)
         try:
             yield
         finally:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from alchemy.config.secrets import hide_words
 from alchemy.errors import AlchemyError
 from alchemy.files import locked, write_atomic
 from alchemy.records.fields import FORMAT, read_fields
@@ -95,7 +96,7 @@ class Record:
             "purpose": purpose,
             **_running_here(),
             "started": now(),
-            "cmd": sys.argv,
+            "cmd": hide_words(sys.argv),
             "cfg_hash": "",
             "code_hash": "",
             "seed": None,
