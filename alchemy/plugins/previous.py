@@ -13,6 +13,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 from alchemy.records.folder import read_info
+from alchemy.records.links import refuse_links
 
 # how many of the newest records are looked at: the last run of a tag is among them, or it is no longer of interest
 NEWEST = 200
@@ -36,7 +37,7 @@ def _key(info: dict[str, Any]) -> tuple[str, str]:
 
 def _changes(other: Path, cfg: Document, same_code: bool) -> str:
     try:
-        text = diff(prepare_cfg(other / "cfg.toml"), cfg)
+        text = diff(prepare_cfg(refuse_links(other) / "cfg.toml"), cfg)
     except AlchemyError as error:
         text = f"its config cannot be compared: {error}"
     return f"{text}\ncode: {'the same' if same_code else 'changed'}"

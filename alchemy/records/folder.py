@@ -19,6 +19,7 @@ from alchemy.config.secrets import hide_words
 from alchemy.errors import AlchemyError
 from alchemy.files import locked, write_atomic
 from alchemy.records.fields import FORMAT, read_fields
+from alchemy.records.links import refuse_links
 from alchemy.records.series import Series
 
 HEARTBEAT_SECONDS = 30.0
@@ -113,7 +114,7 @@ class Record:
     @classmethod
     def reopen(cls, folder: str | Path, **fields: object) -> Record:
         """Goes on with a record as its next generation; one that is being written is refused."""
-        folder = Path(folder)
+        folder = refuse_links(Path(folder))
         info = read_info(folder)
         refuse_running(folder, info)
         record = cls._open(folder, info | _running_here() | {"gen": info.get("gen", 0) + 1, **fields})

@@ -17,13 +17,13 @@ NAMED = (
     "client_secret_12.json credentials.json Credentials.yml token.json token.txt db_password Secrets.toml "
     "secrets.yaml secrets/prod.txt key.pem server.KEY cert.p12 a.pfx b.jks c.kdbx d.keystore e.ppk vpn.ovpn "
     "terraform.tfstate terraform.tfstate.backup wp-config.php .bash_history"
-).split()  # noqa: SIM905
+)
 
 PLAIN = (
     "tokens.py tokenizer.json tokenizer_config.json special_tokens_map.json secrets_test.py secrets.py credentials.py "
     "keyboard.py token_classification.py tokens.txt pad_token.json environment.yml env.py keys.py password_strength.md "
     "monkey.toml forgot_password.html .gitignore Makefile secrets/__init__.py"
-).split()  # noqa: SIM905
+)
 
 # assembled here: a scanner that reads this file is not to find them
 HOLDING = {
@@ -67,10 +67,10 @@ def write(folder: Path, name: str, text: str) -> None:
 
 
 def test_names_tell_secrets_from_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*NAMED, *PLAIN):
+    for name in (*NAMED.split(), *PLAIN.split()):
         write(tmp_path, name, "x = 1\n")
     copied, (line,) = back_up(tmp_path, monkeypatch)
-    assert copied == set(PLAIN)
+    assert copied == set(PLAIN.split())
     assert "src/prod.env (its name)" in line
 
 
