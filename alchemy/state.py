@@ -172,7 +172,7 @@ class _Settings:
         self.run = run
 
     def state_dict(self) -> dict[str, Any]:
-        cfg = without_secrets(self.run.cfg).plain()
+        cfg = without_secrets(self.run.cfg)
         ends = [cfg.get("stop"), cfg.get("sched"), (cfg.get("task") or {}).get("evalpipes")]
         return {"hash": hash_text(json.dumps(ends, sort_keys=True, default=str))}
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from alchemy.config.scan import Path
-from alchemy.config.tree import Array, Document, Table, children
+from alchemy.config.tree import Document, Table
 from alchemy.config.values import dotted_key
 from alchemy.errors import Problem
 
@@ -26,6 +26,8 @@ ENDINGS = ("password", "secret", "api_key")
 MASK = "***"
 SHORTEST = 4  # a shorter value is part of too many words to be replaced in texts
 ROUNDS = 200_000  # slows down guessing a short password from its digest
+_NUMBERS = {int, float, bool}
+_Node = dict[str, Any] | list[Any]
 _FORM = re.compile(r"\*\*\*pbkdf2:([0-9a-f]{32}):([0-9a-f]{64})(?::(.+))?")
 
 _known: dict[str, str] = {}  # the secret values of this process, and the environment variables they came from
@@ -110,13 +112,13 @@ def mask_secrets(table: Table) -> Table:
     return twin
 
 
-def without_secrets(table: Table) -> Table:
-    """A copy of a config in which every secret is the same text: hashes of it tell nothing about them."""
-    twin = copy.deepcopy(table)
-    for node, key, path, value in _strings(twin):
+def without_secrets(table: Table) -> dict[str, Any]:
+    """The values of a config, every secret the same text: a hash of them tells nothing about the secrets."""
+    data = table.plain()
+    for node, key, path, value in _strings(data):
         if _is_secret(path, value):
             _replace(node, key, MASK)
-    return twin
+    return data
 
 
 def missing_secrets(doc: Table) -> list[Problem]:
@@ -125,7 +127,7 @@ def missing_secrets(doc: Table) -> list[Problem]:
     for node, key, path, value in _strings(doc):
         if is_masked(value):
             name, variable = dotted_key(path), _variable_of(value)
-            where = node.where(str(key)) if isinstance(node, Table) else str(node.origin)
+            where = node.where(key) if isinstance(node, Table) else doc.where(str(path[0]))
             text = f"{name} is a secret, which the record keeps only as a digest, and no matching value was given"
             export = f"export {variable}=.., or " if variable else ""
             problems.append(Problem(text, where, hint=f"{export}give the value that the run had: --set {name}=.."))
@@ -157,14 +159,16 @@ def _agree(one: str, other: str) -> bool:
     return one == other or matches(one, other) or matches(other, one)
 
 
-def _strings(node: Table | Array, path: Path = ()) -> Iterator[tuple[Table | Array, Any, Path, str]]:
+def _strings(node: _Node, path: Path = ()) -> Iterator[tuple[_Node, Any, Path, str]]:
     """Every text in a config that is not empty: what holds it, its key there, its path."""
-    for key, item in list(children(node)):
-        here = (*path, key)
-        if isinstance(item, Table | Array):
-            yield from _strings(item, here)
-        elif isinstance(item, str) and item:
-            yield node, key, here, item
+    if isinstance(node, list) and _NUMBERS.issuperset(map(type, node)):
+        return  # at once, since it may be long
+    for key, item in node.items() if isinstance(node, dict) else enumerate(node):
+        if isinstance(item, str):
+            if item:
+                yield node, key, (*path, key), item
+        elif isinstance(item, dict | list):
+            yield from _strings(item, (*path, key))
 
 
 def _is_secret(path: Path, value: str) -> bool:
@@ -176,7 +180,7 @@ def _name(path: Path) -> str:
     return next((key for key in reversed(path) if isinstance(key, str)), "")
 
 
-def _replace(node: Table | Array, key: Any, value: str) -> None:
+def _replace(node: _Node, key: Any, value: str) -> None:
     if isinstance(node, Table):
         node.put(key, value, node.origin_of(key))
     else:

@@ -179,13 +179,13 @@ def _masked_text(cfg: Document) -> str:
 
 def values_hash(cfg: Document) -> str:
     """The values of a config: a resume sees by it that somebody has edited `cfg.toml`."""
-    return hash_text(json.dumps(without_secrets(cfg).plain(), sort_keys=True, default=str))
+    return hash_text(json.dumps(mask_secrets(cfg).plain(), sort_keys=True, default=str))
 
 
 def config_hash(cfg: Document) -> str:
     """One hash for equal configs; a seed that was drawn for this run alone does not make it another config."""
     drawn = "seed" in cfg.origins and cfg.origins["seed"].kind == "drawn"
-    values = {key: value for key, value in without_secrets(cfg).plain().items() if not (drawn and key == "seed")}
+    values = {key: value for key, value in without_secrets(cfg).items() if not (drawn and key == "seed")}
     return hash_text(json.dumps(values, sort_keys=True, default=str))
 
 
