@@ -183,12 +183,13 @@ def replay(
     debug: bool = False,
     device: list[int] | None = None,
     user_dir: str = "src",
+    overrides: Sequence[str] = (),
     tell: Tell = lambda text: None,
 ) -> UpdateReport:
     """Makes update number `update` of a record again, from the newest state before it; nothing is written."""
     folder = find(record)
     refuse_replay(folder, update)
-    document, info = prepare_cfg(config_of(folder)), alloc(device)[0]
+    document, info = prepare_cfg(config_of(folder), overrides=overrides), alloc(device)[0]
     document["runner"] = "alchemy.verify.replay.Replay"
     if debug and isinstance(document.get("precision"), Mapping):
         document["precision"]["compile"] = False  # inside compiled code no operation can be asked

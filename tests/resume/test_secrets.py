@@ -127,3 +127,24 @@ def test_a_secret_of_the_environment_is_read_again(tmp_path: Path) -> None:
     assert code == 2 and "export HF_TOKEN=.., or give the value that the run had" in printed
     code, printed = alchemy(tmp_path, *longer, HF_TOKEN="12345678")
     assert code == 0, printed
+
+
+@pytest.mark.parametrize("words", [("predict", "--split", "dev"), ("replay", "--update", "3")], ids=lambda words: words[0])
+def test_other_commands_need_a_secret_but_not_the_same_one(lab: Lab, tmp_path: Path, words: tuple[str, ...]) -> None:
+    record, _ = stopped(lab, tmp_path, token=TOKEN)
+    command = (words[0], str(record), *words[1:], *CPU)
+    assert lab.command(tmp_path, *command) == 2
+    assert "plugins.4.token is a secret" in text_of(tmp_path) and "Traceback" not in text_of(tmp_path)
+    assert lab.command(tmp_path, *command, "--set", "plugins.Uploader.token=new-4417") == 0, text_of(tmp_path)
+    assert "new-4417" not in text_of(tmp_path)
+
+
+def test_runs_in_processes_of_their_own_show_none(tmp_path: Path) -> None:
+    cfg = with_uploader(tmp_path / "runs", token=TOKEN, fail=True)
+    (tmp_path / "train.toml").write_text(dumps(cfg))
+    words = ("--seeds", "1,2", "--set", f"plugins.Uploader.api_key={KEY}")
+    code, printed = alchemy(tmp_path, "run", "train.toml", *CPU, *words)
+    assert code == 1 and printed.count("the server refuses ('***', '', '', '***')") >= 2, printed
+    seen = [path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+    assert not [secret for secret in (TOKEN, KEY) for text in (*seen, printed.encode()) if secret.encode() in text]
