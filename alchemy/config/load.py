@@ -14,7 +14,7 @@ from alchemy.config.formats import read_file
 from alchemy.config.merge import merge
 from alchemy.config.override import override
 from alchemy.config.scan import Path
-from alchemy.config.secrets import note_masked, settle_secrets
+from alchemy.config.secrets import note_secrets, settle_secrets
 from alchemy.config.seed import settle_seed
 from alchemy.config.spelling import modern, rename, settle
 from alchemy.config.tree import CODE, Array, Document, Origin, Table, grow
@@ -41,7 +41,7 @@ def prepare_cfg(
     """
     problems: list[Problem] = []
     doc = _document(source, variant, allow_code, problems)
-    note_masked(doc)
+    note_secrets(doc)
     for text in overrides:
         problems += override(doc, modern(text))
     settle(doc, problems)

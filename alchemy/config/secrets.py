@@ -73,24 +73,28 @@ def _digest(salt: str, value: str) -> str:
 
 
 # -- a config
-def note_masked(doc: Document) -> None:
-    """Notes the masked values of a document, before they are replaced."""
-    doc.masked |= {dotted_key(path): value for _, _, path, value in _strings(doc) if is_masked(value)}
+def note_secrets(doc: Document) -> None:
+    """Notes the secrets of a document, masked or not, before the command line replaces them."""
+    for _, _, path, value in _strings(doc):
+        if is_masked(value):
+            doc.masked.setdefault(dotted_key(path), value)
+        elif _is_secret(path, value):
+            doc.secrets.setdefault(value, _known.get(value, ""))
+    remember(doc.secrets)
 
 
 def settle_secrets(doc: Document) -> None:
-    """Notes the secret values of a document, and puts back masked ones whose value is at hand.
+    """Puts back the masked values of a document that are at hand, and notes all of its secrets.
 
     That is the environment variable that the masked value names, or a secret that this process knows already, if the
     digest agrees: a record cannot make a part read any other variable.
     """
-    for node, key, path, value in _strings(doc):
+    for node, key, _, value in _strings(doc):
         found = _find(value) if is_masked(value) else None
         if found is not None:
             _replace(node, key, found)
-        if _is_secret(path, found or value) and not is_masked(found or value):
-            doc.secrets.setdefault(found or value, _known.get(found or value, ""))
-    remember(doc.secrets)
+            doc.secrets.setdefault(found, _known[found])
+    note_secrets(doc)
 
 
 def remember(secrets: Mapping[str, str]) -> None:
@@ -144,10 +148,11 @@ def conceal(key: str, one: object, other: object) -> tuple[object, object, bool]
     """Two values of a setting as they may be shown, and whether they are the same secret, as far as one can tell."""
     same = isinstance(one, str) and isinstance(other, str) and _agree(one, other)
     name = key.rpartition(".")[2]
-    return _shown(name, one), _shown(name, other), same
+    return shown(name, one), shown(name, other), same
 
 
-def _shown(name: str, value: object) -> object:
+def shown(name: str, value: object) -> object:
+    """The value of a setting, or the mask of a secret."""
     hidden = isinstance(value, list) and is_secret_name(name)
     return MASK if hidden or (isinstance(value, str) and value and _is_secret((name,), value)) else value
 

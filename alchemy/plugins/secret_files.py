@@ -68,6 +68,14 @@ CONTENTS = [
 ]  # fmt: skip
 
 
+# of a config, where a setting with such a name is a secret whatever its value looks like
+SETTINGS = (".toml", ".ini", ".cfg", ".conf", ".yaml", ".yml", ".properties")
+SETTING = re.compile(
+    rb"(?im)(?:^|[\s,{.'\"])(?:(?:auth_|access_|hf_)?token|[\w-]*(?:password|secret|api[_-]key))['\"]?\s*[:=]\s*"
+    rb"['\"](?!\*\*\*)[^'\"\s${}<>]{4,}['\"]"
+)
+
+
 def why_secret(folder: str, name: str) -> str:
     """What tells that a file or folder holds secrets; nothing for one that does not."""
     path, lower = os.path.join(folder, name), name.lower()
@@ -101,4 +109,6 @@ def _content(path: str) -> str:
         return ""
     if holds_secret(head.decode("utf-8", "replace")):
         return "a secret of the config"
+    if path.lower().endswith(SETTINGS) and SETTING.search(head):
+        return "a secret setting"
     return next((what for what, pattern in CONTENTS if pattern.search(head)), "")

@@ -78,9 +78,11 @@ def test_contents_tell_secrets_from_code(tmp_path: Path, monkeypatch: pytest.Mon
     for what, text in HOLDING.items():
         write(tmp_path, f"{what.replace(' ', '_')}.py", f"x = 1\n{text}\n")
     write(tmp_path, "model.py", HARMLESS)
+    write(tmp_path, "config.toml", 'token = 3\npad_token = "<pad>"\ntoken = ""\nhub = { api_key = "${KEY}" }\n')
+    write(tmp_path, "hub.toml", '[variant.x]\nhub = { token = "plain words" }\nhub.api_key = "abcd"\n')
     write(tmp_path, "weights.bin", "\0" + HOLDING["an AWS key"])
     copied, (line,) = back_up(tmp_path, monkeypatch)
-    assert copied == {"model.py", "weights.bin"}
+    assert copied == {"model.py", "weights.bin", "config.toml"} and "hub.toml (a secret setting)" in line
     assert all(f"{what.replace(' ', '_')}.py ({what})" in line for what in HOLDING)
     assert not [text for text in HOLDING.values() if text in line]
 

@@ -129,7 +129,9 @@ def test_a_secret_of_the_environment_is_read_again(tmp_path: Path) -> None:
     assert code == 0, printed
 
 
-@pytest.mark.parametrize("words", [("predict", "--split", "dev"), ("replay", "--update", "3")], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", [("predict", "--split", "dev"), ("replay", "--update", "3")], ids=lambda words: words[0]
+)
 def test_other_commands_need_a_secret_but_not_the_same_one(lab: Lab, tmp_path: Path, words: tuple[str, ...]) -> None:
     record, _ = stopped(lab, tmp_path, token=TOKEN)
     command = (words[0], str(record), *words[1:], *CPU)
