@@ -26,6 +26,7 @@ ENDINGS = ("password", "secret", "api_key")
 MASK = "***"
 SHORTEST = 4  # a shorter value is part of too many words to be replaced in texts
 ROUNDS = 200_000  # slows down guessing a short password from its digest
+MOST_MASKED = 100  # values of a config that are looked for: each takes a tenth of a second
 _NUMBERS = {int, float, bool}
 _Node = dict[str, Any] | list[Any]
 _FORM = re.compile(r"\*\*\*pbkdf2:([0-9a-f]{32}):([0-9a-f]{64})(?::(.+))?")
@@ -89,12 +90,13 @@ def settle_secrets(doc: Document) -> None:
     That is the environment variable that the masked value names, or a secret that this process knows already, if the
     digest agrees: a record cannot make a part read any other variable.
     """
+    note_secrets(doc)
+    few = len(doc.masked) <= MOST_MASKED
     for node, key, _, value in _strings(doc):
-        found = _find(value) if is_masked(value) else None
+        found = _find(value) if few and is_masked(value) else None
         if found is not None:
             _replace(node, key, found)
             doc.secrets.setdefault(found, _known[found])
-    note_secrets(doc)
 
 
 def remember(secrets: Mapping[str, str]) -> None:
