@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from alchemy.config.scan import Path
 from alchemy.config.tree import Document, Table
@@ -26,10 +26,11 @@ ENDINGS = ("password", "secret", "api_key")
 MASK = "***"
 SHORTEST = 4  # a shorter value is part of too many words to be replaced in texts
 ROUNDS = 200_000  # slows down guessing a short password from its digest
-MOST_MASKED = 100  # values of a config that are looked for: each takes a tenth of a second
+MOST = 20  # secrets of a config that have a digest: each takes a tenth of a second
 _NUMBERS = {int, float, bool}
 _Node = dict[str, Any] | list[Any]
-_FORM = re.compile(r"\*\*\*pbkdf2:([0-9a-f]{32}):([0-9a-f]{64})(?::(.+))?")
+_FORM = re.compile(r"\*\*\*(?:pbkdf2:([0-9a-f]{32}):([0-9a-f]{64})(?::(.+))?)?")
+_AnyTable = TypeVar("_AnyTable", bound=Table)
 
 _known: dict[str, str] = {}  # the secret values of this process, and the environment variables they came from
 
@@ -65,7 +66,7 @@ def is_masked(value: object) -> bool:
 def matches(masked: str, value: object) -> bool:
     """Whether `value` is the one that was masked."""
     form = _FORM.fullmatch(masked)
-    return form is not None and isinstance(value, str) and _digest(form[1], value) == form[2]
+    return form is not None and form[1] is not None and isinstance(value, str) and _digest(form[1], value) == form[2]
 
 
 @functools.lru_cache(maxsize=256)
@@ -91,12 +92,13 @@ def settle_secrets(doc: Document) -> None:
     digest agrees: a record cannot make a part read any other variable.
     """
     note_secrets(doc)
-    few = len(doc.masked) <= MOST_MASKED
-    for node, key, _, value in _strings(doc):
-        found = _find(value) if few and is_masked(value) else None
-        if found is not None:
+    for node, key, path, value in _strings(doc):
+        form = doc.masked.get(dotted_key(path), "")
+        found = _find(form) if is_masked(value) and len(doc.masked) <= MOST else value
+        if form and found is not None and not is_masked(found):  # a secret whatever its name: it was masked
             _replace(node, key, found)
-            doc.secrets.setdefault(found, _known[found])
+            doc.secrets[found] = _variable_of(form) or _known.get(found, "")
+    remember(doc.secrets)
 
 
 def remember(secrets: Mapping[str, str]) -> None:
@@ -107,15 +109,24 @@ def remember(secrets: Mapping[str, str]) -> None:
             _pattern.cache_clear()
 
 
-def mask_secrets(table: Table) -> Table:
+def mask_secrets(table: _AnyTable) -> _AnyTable:
     """A copy of a config in which secrets are masked; one that was read masked gets the same form again."""
     twin = copy.deepcopy(table)
-    former = table.masked.values() if isinstance(table, Document) else ()
-    for node, key, path, value in _strings(twin):
-        if _is_secret(path, value) and not is_masked(value):
-            form = next((form for form in former if matches(form, value)), None)
-            _replace(node, key, form or mask(value, _known.get(value, "")))
+    former = list(table.masked.values())[:MOST] if isinstance(table, Document) else []
+    found = [row for row in _strings(twin) if _is_secret(row[2], row[3]) and not is_masked(row[3])]
+    for count, (node, key, _, value) in enumerate(found):
+        form = next((form for form in former if matches(form, value)), None) if count < MOST else MASK
+        _replace(node, key, form or mask(value, _known.get(value, "")))
     return twin
+
+
+def as_written(doc: Document) -> dict[str, Any]:
+    """The values of a config as its file has them: masked where they were."""
+    data = doc.plain()
+    for node, key, path, value in _strings(data):
+        if _is_secret(path, value) and not is_masked(value):
+            _replace(node, key, doc.masked.get(dotted_key(path), MASK))
+    return data
 
 
 def without_secrets(table: Table) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import torch
 from loguru import logger
 
-from alchemy.config.secrets import hide_words, holds_secret, mask_secrets, without_secrets
+from alchemy.config.secrets import as_written, hide_words, holds_secret, mask_secrets, without_secrets
 from alchemy.config.tree import Document, Table
 from alchemy.config.write import dumps
 from alchemy.constraints import Inside, PathName
@@ -114,7 +114,7 @@ class FileLogger(AlchemyPlugin):
         machine = json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"
         config, cfg_hash = _masked_text(run.cfg) if backup_cfg else "", config_hash(run.cfg)
         if backup_cfg:
-            fields["cfg_values"] = values_hash(run.cfg)
+            fields["cfg_values"] = values_hash(mask_secrets(run.cfg))
 
         def keep() -> None:
             _keep_former(record.path, gen, "env.json", machine)
@@ -179,7 +179,7 @@ def _masked_text(cfg: Document) -> str:
 
 def values_hash(cfg: Document) -> str:
     """The values of a config: a resume sees by it that somebody has edited `cfg.toml`."""
-    return hash_text(json.dumps(mask_secrets(cfg).plain(), sort_keys=True, default=str))
+    return hash_text(json.dumps(as_written(cfg), sort_keys=True, default=str))
 
 
 def config_hash(cfg: Document) -> str:

@@ -96,11 +96,31 @@ def test_a_masked_value_is_put_back_only_where_the_digest_agrees(
     assert secrets.changed_secrets(again) == ["hub.token"]
 
 
+def test_what_was_masked_stays_a_secret_under_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGIN", VALUE)
+    doc = prepare_cfg({"hub": {"x": {"dyn": "env", "name": "LOGIN", "secret": True}}})
+    (tmp_path / "cfg.toml").write_text(dumps(secrets.mask_secrets(doc)))
+    _forget()
+    monkeypatch.delenv("LOGIN")
+    again = prepare_cfg(tmp_path / "cfg.toml", overrides=["hub.x=another-8131"])
+    assert again["hub"]["x"] == "another-8131" and secrets.is_masked(secrets.mask_secrets(again)["hub"]["x"])
+    assert secrets.hide("another-8131") == "***"
+
+
+def test_very_many_secrets_take_no_time(tmp_path: Path) -> None:
+    many = {f"n{i}": {"token": f"value-{i}"} for i in range(500)}
+    forms = secrets.mask_secrets(prepare_cfg(many))
+    assert forms["n499"]["token"] == "***" and secrets.matches(forms["n9"]["token"], "value-9")
+    _forget()
+    (tmp_path / "cfg.toml").write_text(dumps(forms))
+    assert len(secrets.missing_secrets(prepare_cfg(tmp_path / "cfg.toml"))) == 500
+
+
 def test_hashes_and_differences_do_not_depend_on_a_secret() -> None:
     one, other = (prepare_cfg({"seed": 1, "hub": {"token": value}}) for value in (VALUE, "another-8131"))
     assert secrets.without_secrets(one) == secrets.without_secrets(other)
     assert differences(one, other) == [("hub.token", "***", "***")]
-    assert differences(one, secrets.mask_secrets(one)) == []  # type: ignore[arg-type]
+    assert differences(one, secrets.mask_secrets(one)) == []
 
 
 def test_texts_and_command_lines() -> None:
