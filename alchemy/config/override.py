@@ -12,7 +12,7 @@ from alchemy.config.merge import assign, find_element
 from alchemy.config.scan import Path, split_key
 from alchemy.config.secrets import hide_words
 from alchemy.config.tables import LATER, SECTIONS
-from alchemy.config.tree import Array, Document, Origin, Table
+from alchemy.config.tree import COMMAND_LINE, Array, Document, Table
 from alchemy.config.values import decode, dotted_key, literal
 from alchemy.errors import Problem, did_you_mean
 
@@ -25,8 +25,6 @@ _READ_BEFORE = {
 }
 
 _WORDS = {"True": True, "False": False, "None": None, "none": None, "null": None}
-
-COMMAND_LINE = Origin(kind="command line")
 
 
 class CannotSet(Exception):
