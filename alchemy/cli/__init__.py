@@ -96,7 +96,9 @@ def _tell(error: AlchemyError) -> None:
     if isinstance(error, ConfigError):
         report(error.problems, sys.stderr)
     else:
-        print(f"error: {error}", file=sys.stderr)
+        from alchemy.config.secrets import hide
+
+        print(hide(f"error: {error}"), file=sys.stderr)
 
 
 def _refuse_if_hidden() -> None:

@@ -46,15 +46,16 @@ def _read(source: str, args: argparse.Namespace) -> Document:
 
 def _show(args: argparse.Namespace) -> int:
     from alchemy.cli.problems import report
+    from alchemy.config.secrets import hide, mask_secrets
 
     document = _read(args.cfg, args)
     report(document.notes, sys.stderr)
     if args.json:
-        print_json(document.plain())
+        print_json(mask_secrets(document).plain())
     else:
         from alchemy.config.write import dumps
 
-        print(dumps(document).rstrip("\n"))
+        print(hide(dumps(mask_secrets(document)).rstrip("\n")))
     if args.defaults:
         from alchemy.config.defaults import rendered
 
@@ -65,8 +66,9 @@ def _show(args: argparse.Namespace) -> int:
 
 def _explain(args: argparse.Namespace) -> int:
     from alchemy.config.load import explain
+    from alchemy.config.secrets import hide
 
-    print(explain(_read(args.cfg, args), args.key))
+    print(hide(explain(_read(args.cfg, args), args.key)))
     return 0
 
 

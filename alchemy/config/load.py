@@ -15,6 +15,7 @@ from alchemy.config.formats import read_file
 from alchemy.config.merge import merge
 from alchemy.config.override import override
 from alchemy.config.scan import Path
+from alchemy.config.secrets import note_secrets, settle_secrets
 from alchemy.config.seed import settle_seed
 from alchemy.config.spelling import modern, rename, settle
 from alchemy.config.tree import CODE, Array, Document, Origin, Table, grow
@@ -49,9 +50,11 @@ def prepare_cfg(
     """
     problems: list[Problem] = []
     doc = _document(cfg, variant, allow_code, problems, record)
+    note_secrets(doc)
     for text in overrides:
         problems += override(doc, modern(text))
     settle(doc, problems)
+    settle_secrets(doc)  # before anything that may fail and show a value
     if not doc.vetted and not compare:
         problems += vet(doc, user_dir)
         doc.vetted = True
@@ -61,6 +64,7 @@ def prepare_cfg(
     settle_seed(doc, seed, problems)
     _raise(problems)
     resolve(doc, problems, drawn=True)
+    settle_secrets(doc)
     _raise(problems)
     doc.notes = problems
     return doc

@@ -126,6 +126,8 @@ class Document(Table):
         self.variant = ""
         self.delta: dict[str, Any] = {}
         self.dynamic: dict[str, Any] = {}  # dotted key -> the recipe that gave its value
+        self.secrets: dict[str, str] = {}  # secret value -> the environment variable it came from, or nothing
+        self.masked: dict[str, str] = {}  # dotted key -> the masked secret that the file has there
         self.notes: list[Problem] = []  # warnings found while loading
         self.vetted = True  # False: it holds values of foreign configs that nobody has vetted
         self.warnings: list[Problem] = []  # those and the ones of the check, to be told by the run

@@ -12,6 +12,7 @@ from alchemy.config.dynamic import part_names
 from alchemy.config.explain import differences
 from alchemy.config.load import prepare_cfg
 from alchemy.config.merge import brief
+from alchemy.config.secrets import MASK
 from alchemy.config.tree import Array, Document
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.files import hash_file
@@ -74,6 +75,9 @@ def _config(record: Path, document: Document) -> Iterator[Change]:
         yield Change("cfg.toml", "was edited since the run wrote it", True, of_config=True)
     harmless = [*HARMLESS, *_quiet_plugins(was, document)]
     for key, before, after in differences(was, document):
+        if before == after == MASK:  # also of a plugin: the same value is part of going on with the same run
+            yield Change(key, "the secret has another value", True, of_config=True)
+            continue
         breaks = not any(_matches(key, pattern) for pattern in harmless)
         yield Change(key, f"{_shown(before)} -> {_shown(after)}", breaks, of_config=True)
 

@@ -184,12 +184,14 @@ def replay(
     debug: bool = False,
     device: list[int] | None = None,
     user_dir: str = "src",
+    overrides: Sequence[str] = (),
     tell: Tell = lambda text: None,
 ) -> UpdateReport:
     """Makes update number `update` of a record again, from the newest state before it; nothing is written."""
     folder = find(record)
     refuse_replay(folder, update)
-    document, info = prepare_cfg(config_of(folder), user_dir=user_dir, record=True), alloc(device)[0]
+    options: dict[str, Any] = {"overrides": overrides, "user_dir": user_dir}
+    document, info = prepare_cfg(config_of(folder), record=True, **options), alloc(device)[0]
     reach(user_dir)
     document["runner"] = "alchemy.verify.replay.Replay"
     if debug and isinstance(document.get("precision"), Mapping):
