@@ -1,4 +1,4 @@
-"""Files that are never half written, and their hashes."""
+"""Files that are never half written, their hashes, and files that somebody else may have written."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ import fcntl
 import glob
 import hashlib
 import itertools
+import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from io import BufferedReader
+from typing import Any
 
 from alchemy.errors import AlchemyError
+
+LARGEST_JSON = 64 * 2**20  # bytes; what is larger is not read
 
 
 def write_atomic(path: str | Path, content: str | bytes) -> None:
@@ -34,6 +40,54 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
             os.unlink(temp)
         raise
     sync_folder(path.parent)
+
+
+def open_to_read(path: str | Path) -> BufferedReader:
+    """Opens a regular file; anything else is an OSError, since a FIFO or a device may never answer."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # or opening a FIFO would wait for its other end
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return open(handle, "rb")
+
+
+def open_to_append(path: str | Path) -> int:
+    """A handle that appends to a file; a FIFO is an OSError."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)
+    if stat.S_ISFIFO(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return handle
+
+
+def read_json(path: str | Path) -> Any:
+    """The JSON in a file that may be damaged or hostile: whatever is wrong with it is an OSError or a ValueError."""
+    return parse_json(read_bytes(path).decode("utf-8"))
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The content of a file of text; one that is too large to be one is a ValueError."""
+    with open_to_read(path) as file:
+        data = file.read(LARGEST_JSON + 1)
+    if len(data) > LARGEST_JSON:
+        raise ValueError(f"it is larger than {readable_size(LARGEST_JSON)}")
+    return data
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value that JSON stands for; a ValueError also where it is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_table(path: str | Path) -> dict[str, Any]:
+    """The same of a JSON object; any other value is a ValueError."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise ValueError("it is not a JSON object")
+    return content
 
 
 def replace_folder(target: Path, save: Callable[[Path], object]) -> None:
@@ -60,7 +114,8 @@ def recover_folder(target: Path, *, alone: bool = False) -> None:
 
     `alone` says that nobody can be writing now; else the process of a writer tells whether it is dead.
     """
-    rooms = list(target.parent.glob(f".{glob.escape(target.name)}.*"))
+    found = target.parent.glob(f".{glob.escape(target.name)}.*")
+    rooms = [path for path in found if not path.is_symlink()]  # a writer makes folders: a link may lead anywhere
     dead = [room for room in rooms if alone or _is_dead(room.name.removeprefix(_owner(target)).partition(".")[0])]
     former = target.with_name(f".{target.name}.old")  # earlier versions had one place for all writers
     for room in dead:
@@ -117,7 +172,10 @@ def _remove(path: Path) -> None:
 @contextlib.contextmanager
 def locked(path: str | Path) -> Iterator[bool]:
     """Holds the lock file `path` until the end of the block, or of this process; False: another one has it."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except IsADirectoryError:
+        raise AlchemyError(f"the lock {path} is a folder, expected a file", hint="remove it") from None
     try:
         try:
             # of this process alone: a lock that forked loader workers share would outlive a kill for a while
@@ -149,7 +207,7 @@ def hash_text(text: str) -> str:
 
 
 def hash_file(path: str | Path) -> str:
-    with open(path, "rb") as file:
+    with open_to_read(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

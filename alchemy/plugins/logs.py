@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from alchemy.errors import AlchemyError
+from alchemy.files import open_to_append
 
 if TYPE_CHECKING:
     from loguru import Message, Record
@@ -63,7 +64,7 @@ def file_log(path: Path, level: str, format: str = FILE_FORMAT, date_format: str
     """Log messages, with full tracebacks, in a file until the block ends; a full disk never stops the run."""
     formatter = _formatter(format, date_format, brief=False)
     # opened here: loguru would take braces in the path for a pattern
-    with open(path, "a", encoding="utf-8", errors="backslashreplace", buffering=1) as file:
+    with open(open_to_append(path), "a", encoding="utf-8", errors="backslashreplace", buffering=1) as file:
         sink = logger.add(file, level=level, format=formatter, catch=True, diagnose=False, backtrace=True)
         try:
             yield

@@ -20,7 +20,7 @@ NEWEST = 200
 
 def compare_with_last(cfg: Document, info: dict[str, Any], folder: Path) -> None:
     """Logs the differences to the newest record with this tag; an equal one that has finished is worth a warning."""
-    same_tag = [(other, last) for other, last in _records(folder) if last["tag"] == info["tag"]]
+    same_tag = [(other, last) for other, last in _records(folder) if last.get("tag") == info["tag"]]
     for other, last in same_tag:
         if last["status"] == "finished" and _key(last) == _key(info):
             logger.warning("{} has finished with the same config, seed and code", other.name)

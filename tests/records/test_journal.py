@@ -104,11 +104,12 @@ def test_a_full_disk_is_tried_again_until_the_end(tmp_path: Path, monkeypatch: p
 
 
 @pytest.fixture
-def hanging(tmp_path: Path) -> Iterator[Path]:
+def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A file that takes 64 KiB and then blocks whoever writes."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDWR)
+    monkeypatch.setattr(journal, "open_to_append", lambda path: os.open(path, os.O_WRONLY))  # it refuses a FIFO
     yield path
     os.set_blocking(reader, False)
     while True:  # whoever hangs in it is let go
