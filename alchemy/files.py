@@ -14,13 +14,13 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from io import BufferedReader
+from pathlib import Path
 from typing import Any
 
 from alchemy.errors import AlchemyError
 
-LARGEST_JSON = 64 * 2**20  # bytes; what is larger is not read
+LARGEST_JSON = 64 * 2**20  # bytes; what is larger was not written by a run
 
 
 def write_atomic(path: str | Path, content: str | bytes) -> None:
@@ -47,7 +47,7 @@ def open_to_read(path: str | Path) -> BufferedReader:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # or opening a FIFO would wait for its other end
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        raise OSError("it is not a regular file")
     return open(handle, "rb")
 
 
@@ -56,22 +56,30 @@ def open_to_append(path: str | Path) -> int:
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)
     if stat.S_ISFIFO(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        raise OSError("it is not a regular file")
     return handle
 
 
-def read_json(path: str | Path) -> Any:
-    """The JSON in a file that may be damaged or hostile: whatever is wrong with it is an OSError or a ValueError."""
-    return parse_json(read_bytes(path).decode("utf-8"))
-
-
-def read_bytes(path: str | Path) -> bytes:
-    """The content of a file of text; one that is too large to be one is a ValueError."""
+def read_bytes(path: str | Path, largest: int = LARGEST_JSON) -> bytes:
+    """The content of a file; one of more than `largest` bytes is a ValueError."""
     with open_to_read(path) as file:
-        data = file.read(LARGEST_JSON + 1)
-    if len(data) > LARGEST_JSON:
-        raise ValueError(f"it is larger than {readable_size(LARGEST_JSON)}")
+        data = file.read(largest + 1)
+    if len(data) > largest:
+        raise ValueError(f"it is larger than {readable_size(largest)}")
     return data
+
+
+def read_json(path: str | Path, largest: int = LARGEST_JSON) -> Any:
+    """The JSON in a file that may be damaged or hostile: whatever is wrong with it is an OSError or a ValueError."""
+    return parse_json(read_bytes(path, largest).decode("utf-8"))
+
+
+def read_table(path: str | Path, largest: int = LARGEST_JSON) -> dict[str, Any]:
+    """The same of a JSON object; any other value is a ValueError."""
+    content = read_json(path, largest)
+    if not isinstance(content, dict):
+        raise ValueError("it is not a JSON object")
+    return content
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -80,14 +88,6 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-
-
-def read_table(path: str | Path) -> dict[str, Any]:
-    """The same of a JSON object; any other value is a ValueError."""
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise ValueError("it is not a JSON object")
-    return content
 
 
 def replace_folder(target: Path, save: Callable[[Path], object]) -> None:

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from alchemy.checkpoint.manifest import MANIFEST, TEMPORARY, File, Manifest, read_manifest
+from alchemy.checkpoint.manifest import LARGEST_STATE, MANIFEST, TEMPORARY, File, Manifest, read_manifest
 from alchemy.checkpoint.tree import DTYPES
 from alchemy.errors import AlchemyError
 from alchemy.files import open_to_read, read_json, sync_folder
@@ -161,6 +161,6 @@ def _read_file(path: Path) -> Any:
     if path.name.endswith(TENSORS):
         return read_tensors(path)
     try:
-        return read_json(path)
+        return read_json(path, LARGEST_STATE)
     except (OSError, ValueError) as error:
         raise AlchemyError(f"{str(path)!r} cannot be read: {error}") from error

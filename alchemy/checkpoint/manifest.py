@@ -15,6 +15,7 @@ from alchemy.files import hash_file, hash_text, parse_json, read_bytes, read_tab
 FORMAT = 1
 MANIFEST = "manifest.json"
 STATE = "state.json"
+LARGEST_STATE = 2**30  # bytes of JSON; tensors are elsewhere
 TEMPORARY = ".tmp-"
 WHOLE, WEIGHTS = "whole", "weights"
 LINKS = ("best", "last")
@@ -79,28 +80,28 @@ def _parse(text: str) -> Manifest:
 
 
 def _refuse_strange(manifest: Manifest) -> None:
-    """A ValueError where a field is not of the kind that a run writes; nobody else has to look."""
+    """Raises a ValueError where a field is not what a run writes, so that nobody else has to check."""
     for name in ("update", "epoch", "step"):
         value = vars(manifest)[name]
         if type(value) is not int or not -1 <= value < 2**53:  # before the first step it is step -1
-            raise ValueError(f"its {name} is no number of one")
+            raise ValueError(f"{name} is not a count")
     texts = [manifest.time, manifest.kind, manifest.metric, manifest.mode, *manifest.why]
     if not isinstance(manifest.why, list) or not all(isinstance(text, str) and text.isprintable() for text in texts):
-        raise ValueError("its texts are none")
+        raise ValueError("time, kind, why, metric and mode must be printable text")
     if type(manifest.value) not in (int, float, type(None)):
-        raise ValueError("its value is no number")
+        raise ValueError("value is not a number")
     for name, file in manifest.files.items():
         if "/" in name or not name.isprintable() or name in ("", ".", "..", MANIFEST):
-            raise ValueError(f"{name!r} is not the name of a file of its folder")
+            raise ValueError(f"{name!r} is not the name of a file in its folder")
         if type(file.bytes) is not int:
-            raise ValueError(f"the size of {name} is no number")
+            raise ValueError(f"the size of {name} is not a number")
 
 
 def read_parts(folder: Path) -> dict[str, Any]:
-    """The state of all parts as JSON: what stands in `state.json`; a ValueError or an OSError where it is not that."""
-    parts = read_table(folder / STATE).get("parts")
+    """The state of all parts, as `state.json` has it; raises a ValueError or an OSError where it is damaged."""
+    parts = read_table(folder / STATE, LARGEST_STATE).get("parts")
     if not isinstance(parts, dict):
-        raise ValueError("it has no parts")
+        raise ValueError("it has no table of parts")
     return parts
 
 

@@ -241,7 +241,7 @@ def find(name: str | Path, roots: tuple[str, ...] = (".",)) -> Path:
     path = Path(name)
     if not str(name):
         raise AlchemyError("the name of a record is empty", hint="give a record folder, its name, or 'latest'")
-    if (path / INFO).is_file():
+    if os.path.lexists(path / INFO):  # whatever it is: who reads it says what is wrong with it
         return path
     if str(name) == "latest":
         return newest(roots, having="ledger.jsonl")

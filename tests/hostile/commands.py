@@ -17,6 +17,10 @@ class Reading(NamedTuple):
     words: tuple[str, ...]
     project: str = "texts"
 
+    @property
+    def reads_config_alone(self) -> bool:
+        return CONFIG in self.words and self.words[0] != "run"  # a run looks at the records beside its own, too
+
 
 READING: dict[str, Reading] = {
     "run": Reading(("run", CONFIG, *CPU)),
@@ -48,7 +52,7 @@ READING: dict[str, Reading] = {
     "verify determinism": Reading(("verify", "determinism", CONFIG, "--updates", "2", *CPU)),
     "verify ledger": Reading(("verify", "ledger", "R")),
     "verify ledger latest": Reading(("verify", "ledger", "latest")),
-    "__complete": Reading(("__complete", "run", f"{CONFIG}#")),
+    "__complete": Reading(("__complete", "run", CONFIG, f"{CONFIG}#")),
 }
 
 NOT_READING = {

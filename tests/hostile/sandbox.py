@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import json
 import os
 import shutil
@@ -47,8 +48,11 @@ class Sandbox:
     projects: Path
     work: Path
 
-    def run(self, reading: Reading, damage: Callable[[Path], None]) -> Outcome:
-        """What a command does with a record that was damaged; the record itself and new ones may change."""
+    def run(self, reading: Reading, damage: Callable[[Path], None]) -> Outcome | None:
+        """What a command does with a record that was damaged; the record itself and new ones may change.
+
+        None for a command that reads the config alone, where that is whole: it does what it does with a whole record.
+        """
         shutil.rmtree(self.work, ignore_errors=True)
         shutil.copytree(self.projects / reading.project, self.work / "project", symlinks=True)
         for name in ("outside/secret.txt", "home/.bashrc"):
@@ -57,7 +61,10 @@ class Sandbox:
         for name in ("tmp", "project/out"):
             (self.work / name).mkdir()
         record = self.work / "project" / "records" / NEWER
+        os.environ["HOSTILE_MARKER"] = str(self.work / "marker")  # what code in a record is to leave
         damage(record)
+        if reading.reads_config_alone and is_whole(record / "cfg.toml", self.projects / reading.project):
+            return None
         before = snapshot(self.work)
         words = [word.replace("R", str(record.relative_to(self.work / "project")), 1) if word[:1] == "R" else word
                  for word in reading.words]  # fmt: skip
@@ -77,12 +84,15 @@ class Sandbox:
         return sorted(name for name in changed if not self._is_own(name, new=name not in before))
 
     def _is_own(self, name: str, *, new: bool) -> bool:
-        if name.startswith(f"project/records/{NEWER}/") or name.startswith(
-            ("project/out/", "tmp/", "project/.alchemy")
-        ):
-            return "pwned" not in name
+        if name.startswith((f"project/records/{NEWER}/", "project/out/", "tmp/", "project/.alchemy")):
+            return True
         record = name.startswith("project/records/20") and not name.startswith(f"project/records/{OLDER}")
-        return new and "pwned" not in name and (record or "__pycache__" in name or is_store(name))
+        return new and (record or "__pycache__" in name or is_store(name))
+
+
+def is_whole(config: Path, project: Path) -> bool:
+    """Whether a record has the config that it was made with."""
+    return config.is_file() and filecmp.cmp(config, project / "records" / NEWER / "cfg.toml", shallow=False)
 
 
 def is_store(name: str) -> bool:
