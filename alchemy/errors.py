@@ -89,12 +89,12 @@ def _rebuild(kind: type[AlchemyError], args: tuple[object, ...], state: dict[str
 
 
 def printable(text: str) -> str:
-    """A text with its control characters as escapes: what comes from a file must not give orders to a terminal.
+    """A text with its control characters as escapes of JSON: a file must not give orders to a terminal.
 
     >>> printable("red: \\x1b[31m")
-    'red: \\\\x1b[31m'
+    'red: \\\\u001b[31m'
     """
-    return _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def in_words(error: BaseException, between: str = "; ") -> str:

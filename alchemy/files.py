@@ -57,6 +57,7 @@ def open_to_append(path: str | Path) -> int:
     if stat.S_ISFIFO(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError("it is not a regular file")
+    os.set_blocking(handle, True)
     return handle
 
 

@@ -119,7 +119,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("use", [read_table, hash_file, open_to_append])
 def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path, use: Callable[[Path], object]) -> None:
     os.mkfifo(tmp_path / "a")
-    with pytest.raises(OSError, match="it is not a regular file|No such device or address"):
+    with pytest.raises(OSError, match=r"it is not a regular file|No such device or address"):
         use(tmp_path / "a")
 
 

@@ -197,4 +197,4 @@ def print_json(value: object) -> None:
     """What a command answers to `--json`."""
     import json
 
-    print(json.dumps(value, ensure_ascii=False, indent=1, default=str))
+    print(printable(json.dumps(value, ensure_ascii=False, indent=1, default=str)))

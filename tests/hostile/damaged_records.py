@@ -213,7 +213,8 @@ def _lying_state(record: Path) -> None:
 
     for path in found(record, "state/*/state.json"):
         content = json.loads(path.read_text())
-        path.write_text(json.dumps({**content, "parts": lie(content["parts"])}))
+        parts = {name: part if name == "data" else lie(part) for name, part in content["parts"].items()}
+        path.write_text(json.dumps({**content, "parts": parts}))
 
 
 def _dead_links(record: Path) -> None:
