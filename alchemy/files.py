@@ -51,16 +51,6 @@ def open_to_read(path: str | Path) -> BufferedReader:
     return open(handle, "rb")
 
 
-def open_to_append(path: str | Path) -> int:
-    """A handle that appends to a file; a FIFO is an OSError."""
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)
-    if stat.S_ISFIFO(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError("it is not a regular file")
-    os.set_blocking(handle, True)
-    return handle
-
-
 def read_bytes(path: str | Path, largest: int = LARGEST_JSON) -> bytes:
     """The content of a file; one of more than `largest` bytes is a ValueError."""
     with open_to_read(path) as file:
@@ -89,6 +79,42 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def write_in_place(path: str | Path, content: str) -> None:
+    """Overwrites a JSON file within the blocks it already has, which works on a full disk."""
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
+        info, data = os.fstat(file.fileno()), content.encode("utf-8")
+        if len(data) > max(info.st_size, info.st_blocks * 512):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        file.write(data.ljust(info.st_size))  # trailing blanks are valid after JSON
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def open_to_append(path: str | Path) -> int:
+    """A handle that appends to a file and can still read it after it was deleted; a FIFO is an OSError."""
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+    if stat.S_ISFIFO(os.fstat(handle).st_mode):  # which would block whoever writes to it
+        os.close(handle)
+        raise OSError("it is not a regular file")
+    return handle
+
+
+def reopen(handle: int, path: str | Path) -> int:
+    """Recreates a deleted file with the content behind its handle; returns the handle to use from now on."""
+    if os.path.exists(path):
+        return handle
+    new = open_to_append(path)
+    try:
+        while block := os.pread(handle, 2**20, os.fstat(new).st_size):
+            os.write(new, block)
+    except OSError:
+        os.close(new)
+        os.unlink(path)
+        raise
+    os.close(handle)
+    return new
 
 
 def replace_folder(target: Path, save: Callable[[Path], object]) -> None:

@@ -26,7 +26,7 @@ _Source = str | os.PathLike[str] | Mapping[str, Any]
 
 
 def prepare_cfg(
-    source: _Source,
+    cfg: _Source,
     *,
     variant: str | None = None,
     overrides: Sequence[str] = (),
@@ -39,7 +39,7 @@ def prepare_cfg(
     Everything that is wrong is raised at once as a ConfigError; warnings are left in `doc.notes`.
     """
     problems: list[Problem] = []
-    doc = _document(source, variant, allow_code, problems)
+    doc = _document(cfg, variant, allow_code, problems)
     for text in overrides:
         problems += override(doc, modern(text))
     settle(doc, problems)

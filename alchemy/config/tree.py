@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 from alchemy.config.scan import Path
-from alchemy.config.values import from_tomlkit
+from alchemy.config.values import dotted_key, from_tomlkit
 from alchemy.errors import Problem
 from alchemy.registry import plain
 
@@ -31,6 +31,7 @@ class Origin:
 
 
 CODE = Origin(kind="code")
+COMMAND_LINE = Origin(kind="command line")
 
 
 class Table(dict[str, Any]):
@@ -48,8 +49,10 @@ class Table(dict[str, Any]):
         return self.origins.get(key, self.origin) if key in self else self.origin
 
     def where(self, key: str = "") -> str:
-        """`file:line` of a key, or of the table itself."""
-        return str(self.origin_of(key))
+        """`file:line` of a key, or of the table itself and what the command line has changed in it."""
+        place = str(self.origin_of(key))
+        changed = [] if key or self.origin.kind == COMMAND_LINE.kind else list(_changed(self))
+        return f"{place} and the command line ({', '.join(changed)})" if changed else place
 
     def table(self, key: str) -> Table:
         """The table at `key`; an empty one where there is none."""
@@ -124,6 +127,7 @@ class Document(Table):
         self.dynamic: dict[str, Any] = {}  # dotted key -> the recipe that gave its value
         self.notes: list[Problem] = []  # warnings found while loading
         self.warnings: list[Problem] = []  # those and the ones of the check, to be told by the run
+        self.trained_at: Any = None  # `symbols.TrainedAt` of the weights that it tests, where a record tells
         super().__init__(data, origin=origin)
 
 
@@ -136,6 +140,15 @@ def grow(data: Mapping[str, Any], origin_of: Callable[[Path], Origin], *, kind: 
 def children(node: Table | Array) -> Iterator[tuple[str | int, Any]]:
     """The keys of a table, or the places in a list, with what is there."""
     yield from node.items() if isinstance(node, Table) else enumerate(node)
+
+
+def _changed(table: Table, path: Path = ()) -> Iterator[str]:
+    """The keys of a table, and of tables in it, that the command line has set; a value may be a secret."""
+    for key, value in table.items():
+        if table.origin_of(key).kind == COMMAND_LINE.kind:
+            yield dotted_key((*path, key))
+        elif isinstance(value, Table):
+            yield from _changed(value, (*path, key))
 
 
 def _grow(value: object, origin_of: Callable[[Path], Origin], path: Path, kind: type[Table] = Table) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from alchemy.files import open_to_append, open_to_read, parse_json
+from alchemy.files import open_to_append, open_to_read, parse_json, reopen
 
 CAPACITY = 100_000  # rows that may wait for a disk which does not answer
 FLUSH_SECONDS = 0.5  # how much of a run that is killed from outside may be missing
@@ -43,7 +43,7 @@ class Journal:
         self._taken = self._written = self._rounds = 0
         self._waiting: list[Callable[[], bytes]] = []
         self._hurry = self._closing = False
-        self._turn = threading.Condition()
+        self._turn, self._using = threading.Condition(), threading.Lock()  # of the rows, of the file
         self._thread = threading.Thread(target=self._work, name=f"alchemy-{path.name}", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -97,11 +97,18 @@ class Journal:
         if not self.flush():
             return False
         try:
-            os.fsync(self._file)
+            with self._using:
+                os.fsync(self._file)
         except OSError as error:  # also: closed meanwhile, or no file that can be synced
             self.error = self.error or str(error)
             return False
         return True
+
+    def reopen(self) -> None:
+        """Recreates the file with its content if it was deleted."""
+        with self._using:
+            if not self._closing:
+                self._file = reopen(self._file, self.path)
 
     def close(self) -> None:
         """Writes what can be written; what cannot is counted as dropped."""
@@ -143,8 +150,9 @@ class Journal:
         begin = time.thread_time()
         data = b"".join([rest, *(encoded() for encoded in rows)])
         try:
-            while data:
-                data = data[os.write(self._file, data) :]
+            with self._using:
+                while data:
+                    data = data[os.write(self._file, data) :]
         except OSError as error:
             self.error = self.error or str(error)
         self.writing += time.thread_time() - begin
@@ -235,6 +243,9 @@ class NoJournal:
 
     def sync(self) -> bool:
         return True
+
+    def reopen(self) -> None:
+        pass
 
     def close(self) -> None:
         pass
