@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from alchemy.launch.project import reach
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.plugins.changes import changes, refuse_changes
 from alchemy.plugins.files import config_hash
-from alchemy.records.folder import LOCK, find, folders, read_info, refuse_running
+from alchemy.records.folder import LOCK, find, folders, read_info, read_newest_first, refuse_running
 from alchemy.records.kept import config_of, use_own_tokenizers
 from alchemy.registry import plain
 from alchemy.result import RunResult, expect_a_look
@@ -108,9 +107,8 @@ def unfinished(document: Document) -> Path | None:
     roots = [str(plugin.get("log_dir")) for plugin in document.get("plugins") or [] if plugin.get("log_dir")]
     wanted = config_hash(document)
     found = [folder for root in roots for folder in folders(Path(root).expanduser())]
-    for folder in sorted(found, key=lambda folder: folder.name, reverse=True):
-        with contextlib.suppress(AlchemyError):  # of another version, or damaged: not one to go on with
-            info, whole = read_info(folder), (folder / "cfg.toml").is_file()
-            if whole and info["versions"] and info["cfg_hash"] == wanted and not _is_over(info):
-                return folder
+    for folder, info in read_newest_first(found):
+        whole = (folder / "cfg.toml").is_file()
+        if whole and info["versions"] and info["cfg_hash"] == wanted and not _is_over(info):
+            return folder
     return None

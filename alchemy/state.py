@@ -48,7 +48,10 @@ def keep_state(run: Run) -> None:
     if folder is None:
         checkpoints.enabled = False
         return
-    run.ledger = ledger = Ledger(Path(folder) / "ledger.jsonl" if run.group.is_main else None, run.group)
+    try:
+        run.ledger = ledger = Ledger(Path(folder) / "ledger.jsonl" if run.group.is_main else None, run.group)
+    except OSError as error:
+        raise AlchemyError(f"{folder}/ledger.jsonl cannot be written: {error.strerror or error}") from error
     run.record.on_removal(ledger.reopen)
     run.exits.callback(_close_ledger, run)
     checkpoints.parts, checkpoints.note = parts_of(run), run.record.note

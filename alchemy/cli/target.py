@@ -89,9 +89,10 @@ def _kept(folder: Path) -> list[Path]:
 
 def _latest() -> Path:
     """The newest training that has weights; a pipe of a project may have saved some in a test, too."""
-    from alchemy.records.folder import folders
+    from alchemy.records.folder import folders, read_newest_first
 
     kept = [folder for folder in folders(Path(".")) if any(_kept(folder))]
-    if not kept:
-        raise AlchemyError("there is no record below this folder with weights", hint="did the runs end before a save?")
-    return max(kept, key=lambda folder: ((folder / "ledger.jsonl").exists(), folder.name))
+    trained = [folder for folder in kept if (folder / "ledger.jsonl").exists()]
+    for folder, _ in read_newest_first(trained or kept):
+        return folder
+    raise AlchemyError("there is no record below this folder with weights", hint="did the runs end before a save?")

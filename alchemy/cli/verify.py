@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from alchemy.cli.options import Command, Parser, add_configs, add_trial, integers, print_json, record_name
+from alchemy.errors import printable
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
@@ -113,7 +114,7 @@ def show(found: object) -> None:
     if isinstance(found, dict):
         print_json(found)
     else:
-        print(found)
+        print(printable(str(found)))  # it may quote a record
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

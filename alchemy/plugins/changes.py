@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from alchemy.config.merge import brief
 from alchemy.config.secrets import MASK
 from alchemy.config.tree import Array, Document
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.files import hash_file
+from alchemy.files import hash_file, read_table
 from alchemy.launch.project import find_file
 from alchemy.plugins.files import environment, hash_code, values_hash, versions
 from alchemy.records.folder import read_info
@@ -165,9 +164,10 @@ def _machine(record: Path, device_info: Mapping[str, Any]) -> Iterator[Change]:
 
 def _environment_in(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-        if not isinstance(content, dict):
-            raise ValueError("it is no table")
+        content = read_table(path) if path.exists() else {}
+        for key in ("device", "packages"):
+            if not isinstance(content.get(key, {}), dict):
+                raise ValueError(f"its {key!r} is not a JSON object")
     except (OSError, ValueError) as error:
         hint = "put it back, or remove it: then nobody knows on what machine the run was"
         raise AlchemyError(f"{path} cannot be read: {error}", hint=hint) from error

@@ -19,7 +19,7 @@ from alchemy.config.tree import Document, Table
 from alchemy.config.write import dumps
 from alchemy.constraints import Inside, PathName
 from alchemy.errors import AlchemyError, Refused
-from alchemy.files import hash_text, hash_tree, write_atomic
+from alchemy.files import hash_text, hash_tree, read_bytes, write_atomic
 from alchemy.launch.group import place
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import DATE_FORMAT, FILE_FORMAT, Level, file_log
@@ -183,7 +183,7 @@ def _renew(record: Record, sources: Sources) -> None:
 def _keep_former(folder: Path, gen: int, name: str, text: str) -> bool:
     """Writes a file of the record; if an earlier generation had another, that stays under its number."""
     path = folder / name
-    former = path.read_text("utf-8") if path.exists() else text
+    former = read_bytes(path).decode("utf-8") if path.exists() else text
     if former != text:
         write_atomic(path.with_name(f"{path.stem}.{gen - 1}{path.suffix}"), former)
     write_atomic(path, text)

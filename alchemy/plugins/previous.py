@@ -24,7 +24,7 @@ def compare_with_last(cfg: Document, info: dict[str, Any], folder: Path) -> None
 
     A test is compared with tests and a training with trainings, also if all of them lie in one folder.
     """
-    same_tag = [(other, last) for other, last in _records(folder) if last["tag"] == info["tag"]]
+    same_tag = [(other, last) for other, last in _records(folder) if last.get("tag") == info["tag"]]
     for other, last in same_tag:
         if last["status"] == "finished" and _key(last) == _key(info):
             logger.warning("{} has finished with the same config, seed and code", other.name)

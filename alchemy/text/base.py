@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from alchemy.errors import AlchemyError
-from alchemy.files import hash_text, replace_folder, write_atomic
+from alchemy.files import hash_text, open_to_read, read_table, replace_folder, write_atomic
 from alchemy.registry import Registrable, build, construct, is_known, placed
 
 MANIFEST = "alchemy.json"
@@ -158,7 +158,8 @@ def content_of(file: str | Path | bytes) -> bytes:
     if isinstance(file, bytes):
         return file
     try:
-        return Path(file).read_bytes()
+        with open_to_read(file) as opened:
+            return opened.read()
     except OSError as error:
         raise AlchemyError(f"{str(file)!r} cannot be read: {error.strerror}") from error
 
@@ -179,10 +180,10 @@ def _hashes(contents: Mapping[str, bytes]) -> dict[str, str]:
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = read_table(path)
         found, _ = manifest["format"], manifest["type"]
         manifest |= {key: dict(manifest[key]) for key in ("options", "files")}
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise AlchemyError(
             f"it is no description of a tokenizer: {error!r}", where=str(path), hint="save the tokenizer again"
         ) from error
