@@ -48,13 +48,10 @@ def _main(args: argparse.Namespace) -> int:
 def _examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Problem]:
     """The problems of one file: of its body and of each of its variants, or of the variant that is named."""
     from alchemy.cli.launch import vet
-    from alchemy.config.load import expand, variants
+    from alchemy.config.load import family
 
-    options = {"overrides": args.overrides, "allow_code": args.allow_code}
     try:
-        documents = expand([source], **options)
-        if "#" not in source and variants(source, allow_code=args.allow_code):
-            documents += expand([source], all_variants=True, **options)
+        documents = family(source, overrides=args.overrides, allow_code=args.allow_code)
     except ConfigError as error:
         return error.problems
     problems = vet(documents, args)

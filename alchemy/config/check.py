@@ -146,16 +146,16 @@ def _variants(doc: Document) -> list[Problem]:
 
 @lru_cache(maxsize=16)  # every variant of a file is checked, and each would load all of them
 def _equal_variants(path: str, stamp: int) -> list[Problem]:
-    from alchemy.config.load import prepare_cfg, variants
+    from alchemy.config.load import family
 
     try:
-        bodies = {name: prepare_cfg(path, variant=name or None, seed=0).plain() for name in ("", *variants(path))}
+        docs = family(path, seed=0)
     except ConfigError:
         return []  # what is wrong with another variant is said when that one is checked
     seen: dict[str, str] = {}
     found = []
-    for name, body in bodies.items():
-        key = repr({k: v for k, v in body.items() if k != "variant"})
+    for doc in docs:
+        name, key = doc.variant, repr({k: v for k, v in doc.items() if k != "variant"})
         if key in seen:
             same = f"as the variant {seen[key]!r}" if seen[key] else "as the file without a variant"
             text = f"the variant {name!r} comes out the same {same}"
