@@ -101,6 +101,7 @@ class CheckpointsLike(Stateful, Protocol):
     """What a run needs of its checkpoints."""
 
     parts: dict[str, Any]
+    unsaved: str
 
     @property
     def cost(self) -> Mapping[str, float]: ...
@@ -116,6 +117,7 @@ class NoCheckpoints(_Stateless):
     """A run that keeps no state and knows no best score: one that does not train."""
 
     cost: Mapping[str, float] = {"calling": 0.0, "writing": 0.0}
+    unsaved = ""
 
     def __init__(self) -> None:
         self.parts: dict[str, Any] = {}

@@ -37,7 +37,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.config.seed import seed_of
 from alchemy.config.tree import Document
 from alchemy.errors import MissingKey, in_words
-from alchemy.metrics.numbers import numbers_in
+from alchemy.metrics.numbers import numbers_in, show
 from alchemy.metrics.stack import Stack
 from alchemy.records import NoRecord, RecordLike
 from alchemy.symbols import Members, SymbolTbl
@@ -116,7 +116,7 @@ class Run(Members):
         self.watches: list[Watch] = []  # numbers that parts keep the best of, beside that of [checkpoint]
         self.stop_rules: list[dict[str, Any]] = []  # tables of rules that parts add to those of [stop]
         self._token: contextvars.Token[Run | None] | None = None
-        self._failed_loggers: set[str] = set()
+        self._warned: set[tuple[str, str]] = set()
 
     def _do_without(self) -> None:
         # the runner puts others in the place of these, as the config and the command line ask for them
@@ -243,7 +243,7 @@ class Run(Members):
             # before a step or an epoch: no boundary of an update comes before the weights change
             begins = self.train_sched.is_pending("begin_epoch") or self.train_sched.is_pending("begin_step")
             remarks = self.checkpoints.scored(split, scores, self.where, mid_window=self.mid_window or begins)
-        shown = [f"{name} {value:.4g}{_in_brackets(remarks.get(name))}" for name, value in numbers_in(scores).items()]
+        shown = [f"{name} {show(value)}{_in_brackets(remarks.get(name))}" for name, value in numbers_in(scores).items()]
         logger.info("{}: {}", split, ", ".join(shown) or "no scores")
         if self.train_sched is not None:
             self.rules.after_eval(self, split, scores)
@@ -279,7 +279,10 @@ class Run(Members):
         """Hands numbers to the record and to everyone who listens; their trouble never reaches the loop."""
         sched, begin = self.train_sched, time.perf_counter()
         at = self.update if update is None else update
-        numbers = {name: float(value) for name, value in values.items()}
+        try:
+            numbers = {name: float(value) for name, value in values.items()}
+        except OverflowError:
+            numbers = numbers_in(values)  # raises, and names the one that is too large
         step, epoch = (sched.cur_step, sched.cur_epoch) if sched is not None else (0, 0)
         self.record.log(numbers, update=at, step=step, epoch=epoch)
         for tell in self.loggers:
@@ -287,10 +290,14 @@ class Run(Members):
                 tell(numbers, at)
             except Exception as error:
                 name = type(getattr(tell, "__self__", tell)).__name__
-                if name not in self._failed_loggers:
-                    self._failed_loggers.add(name)
-                    logger.warning("{} cannot log, training goes on: {!r}", name, error)
+                self.warn_once("{} cannot log, training goes on: {!r}", name, error)
         self.progress.tracking_seconds += time.perf_counter() - begin
+
+    def warn_once(self, text: str, name: str, error: Exception) -> None:
+        """Logs a warning about `name`, once in a run."""
+        if (text, name) not in self._warned:
+            self._warned.add((text, name))
+            logger.warning(text, name, error)
 
     def table(self, section: str) -> Any:
         """The config table of a section as it is, or an empty one; nobody gets a bare KeyError."""

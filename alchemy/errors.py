@@ -6,7 +6,7 @@ import difflib
 import os
 import traceback
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
@@ -67,6 +67,18 @@ class RunFailed(AlchemyError):
     exit_code = 1
 
 
+class BadSample(AlchemyError):
+    """One row of a batch is wrong; whoever knows the samples of the batch says where the one at `row` is."""
+
+    def __init__(self, message: str, *, row: int, section: str = "", hint: str = "") -> None:
+        super().__init__(message, section=section, hint=hint)
+        self.row = row
+
+    def place(self, where: str) -> None:
+        self.problem = replace(self.problem, where=where)
+        self.args = (str(self.problem),)
+
+
 class MissingKey(AlchemyError, KeyError):
     """A symbol was asked for that nobody has set."""
 
@@ -96,10 +108,15 @@ def origin_of(error: BaseException) -> str:
     return innermost([(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)])
 
 
+def is_library(file: str) -> bool:
+    """Whether code of this file belongs to alchemy, Python or an installed package, not to a project."""
+    return file.startswith((_OURS, _PYTHON, "<")) or "site-packages" in file or "dist-packages" in file
+
+
 def innermost(frames: Sequence[tuple[str, int]]) -> str:
     """The last of the places `(file, line)` that lies in a project, as `file:line`; nothing when none does."""
     for file, line in reversed(frames):
-        if not file.startswith((_OURS, _PYTHON, "<")) and "site-packages" not in file:
+        if not is_library(file):
             return f"{file.removeprefix(os.getcwd() + os.sep)}:{line}"
     return ""
 

@@ -13,7 +13,9 @@ from loguru import logger
 from torch.utils.data import IterableDataset
 
 from alchemy.context import Run, current_run
-from alchemy.data.feed import Feed
+from alchemy.data.blame import name_samples
+from alchemy.data.chain import is_unsplit
+from alchemy.data.feed import UNSPLIT, Feed
 from alchemy.data.loader import Loader, get_dataloader
 from alchemy.data.order import WHOLE, Place
 from alchemy.data.peek import describe, shortened
@@ -21,7 +23,7 @@ from alchemy.errors import AlchemyError, RunFailed
 from alchemy.launch.signals import Interrupted
 from alchemy.metrics.numbers import numbers_in
 from alchemy.metrics.stack import Scope
-from alchemy.pace import Pace
+from alchemy.pace import Pace, check_progress
 from alchemy.progress import Bar, Terminal
 from alchemy.registry import placed, where_of
 from alchemy.seeds import Generators, derive, mix, reseed
@@ -131,8 +133,7 @@ def _step(run: Run, feed: Feed, batch: object) -> tuple[str, Any]:
         if updater.is_full:
             updater.step()
     except Exception as error:
-        sched, ids = run.train_sched, loader.own
-        samples = f", samples {', '.join(map(str, ids[:20]))}{', ..' if len(ids) > 20 else ''}" if ids else ""
+        sched, samples = run.train_sched, name_samples(error, loader.dataset, loader.own)
         rank = f", rank {run.group.rank}" if run.group.size > 1 else ""
         place = f"in update {sched.num_updates + 1}, step {sched.cur_step}, epoch {sched.cur_epoch}"
         error.add_note(f"{place}{rank}{samples}")
@@ -164,6 +165,7 @@ def _after_update(run: Run, pace: Pace) -> None:
 
 
 def _log_epoch(run: Run, whole: Scope) -> None:
+    check_progress(run)
     run.metrics.turn_over(run.group.gather)
     values = whole.reduce(run.group.gather)
     run.log({f"train/{name}_epoch": value for name, value in values.items() if name != "tokens" and "/" not in name})
@@ -199,7 +201,11 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
             for batch in _limited(loader, run.limits.max_batches):
                 _reseed_evaluation(run, split, bar.done)
                 run.progress.evaluated_samples = loader.own
-                _, outputs = run.precision.attempt(task.eval_step, batch, needs_loss=needs_loss)
+                try:
+                    _, outputs = run.precision.attempt(task.eval_step, batch, needs_loss=needs_loss)
+                except Exception as error:
+                    error.add_note(f"in the evaluation of {split}{name_samples(error, loader.dataset, loader.own)}")
+                    raise
                 # a task with a step of its own may not hand its loss to the metrics; the first batch shows it
                 tells_itself = "loss" in scores if not bar.done else tells_itself
                 if needs_loss and not tells_itself:
@@ -368,6 +374,9 @@ def _batch_size(kwargs: Mapping[str, Any]) -> str:
 def announce(run: Run) -> None:
     """Says before the first step what is going to happen: examples, batch, accumulation, updates."""
     dataset, kwargs = run.task.dataset("train")
+    if "dev" in run.task.splits and _length(run.task.dataset("dev")[0], 0) == 0:
+        hint = "`alchemy data peek` shows what flows between its pipes"
+        raise AlchemyError("the data is empty", section="task.datasets.dev", hint=hint)
     steps = run.progress.epoch_steps if run.progress.epoch_steps is not None else open_feed(run, 0).total
     period = run.updater.period
     size = kwargs.get("batch_size")
@@ -387,3 +396,5 @@ def announce(run: Run) -> None:
         name: f"{value:,}" if isinstance(value, int) else value for name, value in rows.items() if value is not None
     }
     logger.info("training: {}", ", ".join(f"{name} {value}" for name, value in told.items()))
+    if run.group.size > 1 and is_unsplit(dataset):
+        logger.warning(UNSPLIT, *[run.group.size] * 2)

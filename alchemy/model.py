@@ -22,10 +22,12 @@ from alchemy.registry import Registrable, resolve
 
 if TYPE_CHECKING:
     from alchemy.legacy.backward import BackwardHandler as BackwardHandler
+    from alchemy.legacy.backward import Default as Default
     from alchemy.legacy.backward import DefaultBackwardHandler as DefaultBackwardHandler
 
 # names of older projects, fetched when they are used
-_OLD = {"BackwardHandler": "legacy.backward", "DefaultBackwardHandler": "legacy.backward", "NotFinite": "update"}
+_OLD = dict.fromkeys(("BackwardHandler", "Default", "DefaultBackwardHandler"), "legacy.backward")
+_OLD["NotFinite"] = "update"
 __getattr__, _ = lazy("alchemy", _OLD)
 
 
@@ -208,12 +210,14 @@ class AlchemyModel(Registrable):
             except RuntimeError as error:
                 raise AlchemyError(f"the saved weights do not fit {name or type(module).__name__}: {error}") from error
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, model: nn.Module | None = None) -> None:
         """Writes the weights into the folder `path`: model.safetensors, and a file for each loss that has weights.
 
-        What a module keeps beside its tensors (`get_extra_state`) goes to model.extra.safetensors.
+        What a module keeps beside its tensors (`get_extra_state`) goes to model.extra.safetensors. With `model` the
+        weights of that module are written in place of the current ones.
         """
-        save_all(self.saved_modules(), Path(path), self._save_extra)
+        modules = self.saved_modules() if model is None else {**self.saved_modules(), "model": unwrap(model)}
+        save_all(modules, Path(path), self._save_extra)
 
     def _save_extra(self, module: nn.Module, folder: Path, name: str) -> None:
         left_out = ", ".join(write_extra(module, folder, name))

@@ -11,6 +11,7 @@ import time
 import torch
 
 from alchemy.context import Run
+from alchemy.errors import RunFailed
 from alchemy.metrics.stack import alone
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -60,7 +61,8 @@ class Pace:
             values["train/grad_norm"] = float(norm)
         values["time/step"] = seconds / steps
         values["time/steps_per_s"] = steps / seconds
-        values["time/targets_per_s"] = float(targets) / seconds  # tokens or samples: whatever the loss counts
+        if targets:  # tokens or samples: whatever the loss counts
+            values["time/targets_per_s"] = float(targets) / seconds
         if tokens:
             values["time/tokens_per_s"] = float(tokens) / seconds
         values |= self._memory()
@@ -70,6 +72,16 @@ class Pace:
             run.ledger.flush()
         run.rules.after_log(run, values)
         self._begin(sched.num_updates)
+
+
+def check_progress(run: Run) -> None:
+    """Raises at the end of an epoch if no loss has counted a single target since training began, in any process."""
+    sums = [row for scope in run.metrics.open_scopes() for row in scope.sums().items()]
+    counts = [count for name, (_, count) in sums if name == "loss" or name.startswith("loss_")]
+    losses, count = run.group.sum([len(counts), sum(counts)])
+    if losses and not count:
+        hint = "check the labels, and `ignore_index` of the loss"
+        raise RunFailed("nothing was learnt: every target was ignored, the count of every batch is 0", hint=hint)
 
 
 @functools.cache

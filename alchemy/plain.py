@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.model import AlchemyModel
-from alchemy.nn.losses import build_loss
+from alchemy.nn.losses import build_loss, check_target
 from alchemy.nn.partial import load_partial
 from alchemy.observe import Loss
 from alchemy.registry import build, construct, parameters, resolve, where_of
@@ -111,7 +111,13 @@ class PlainModel(AlchemyModel):
 
     def forward(self, batch: Any) -> Mapping[str, Any]:
         if isinstance(batch, Mapping):
-            found = self.model(**{name: batch[field] for name, field in self._fields.of(batch)})
+            inputs = {name: batch[field] for name, field in self._fields.of(batch)}
+            try:
+                found = self.model(**inputs)
+            except IndexError as error:
+                if "labels" in inputs:  # of which the module computes its own loss
+                    check_target(error, inputs["labels"])
+                raise
         elif isinstance(batch, tuple | list):
             found = self.model(*self._fields.by_position(batch, has_target=self.criterion is not None))
         else:

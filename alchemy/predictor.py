@@ -169,12 +169,14 @@ class Predictor:
                 failure = AlchemyError(error.problem.message, where=where, hint=error.problem.hint)
                 break
         self._asked.ask(raw, [where for where, _ in asked])
-        encoded = self._task.encoded(self._source) if raw else ()
+        encoded: Samples = self._task.encoded(self._source) if raw else ()
         made: list[dict[str, Any]] = []
         try:
             for place in range(len(raw)):
                 made.append(encoded[place])
                 self._check_length(made[-1], asked[place][0])
+            if isinstance(self._task, TextTask) and raw:
+                self._task.warn_of_cuts("questions", encoded)
         except AlchemyError as error:
             return made[:place], error
         except Exception as error:  # of a function that a pipe calls

@@ -71,7 +71,7 @@ class Bar(Progress):
         seconds = max(time.monotonic() - self.first, 1e-9)
         rate = (self.done - self.before) / seconds
         parts = [self.what, f"{self.done}/{self.total}" if self.total else str(self.done)]
-        parts += [f"{name} {FORMATS.get(name, '{:.4g}').format(value)}" for name, value in self.values.items()]
+        parts += [f"{name} {_shown(name, value)}" for name, value in self.values.items()]
         parts += [self.text] if self.text else []
         parts.append(f"{rate:.1f} it/s")
         if self.total and rate:
@@ -90,6 +90,16 @@ class Bar(Progress):
 
 SHOWN = {"train/loss": "loss", "train/lr": "lr", "time/targets_per_s": "targets/s", "time/tokens_per_s": "tokens/s"}
 FORMATS = {"lr": "{:.2e}", "update": "{:.0f}", "targets/s": "{:,.0f}", "tokens/s": "{:,.0f}"}
+
+
+def _shown(name: str, value: float) -> str:
+    """
+    >>> _shown("targets/s", 1234.5), _shown("targets/s", 0.31), _shown("loss", 0.123456)
+    ('1,234', '0.31', '0.1235')
+    """
+    if name.endswith("/s") and value < 10:
+        return f"{value:.2g}"
+    return FORMATS.get(name, "{:.4g}").format(value)
 
 
 def _clock(seconds: float) -> str:

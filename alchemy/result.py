@@ -1,15 +1,21 @@
-"""What a run gives back to the one who started it."""
+"""What a run gives back to the one who started it, and what becomes of a failure that nobody looks at."""
 
 from __future__ import annotations
 
+import atexit
+import os
 import pickle
+import sys
 import traceback
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+from alchemy.config.tree import Document
 from alchemy.context import Run
-from alchemy.errors import RunFailed
+from alchemy.errors import RunFailed, is_library
 from alchemy.launch.signals import signal_of
+from alchemy.launch.workers import Lost
 
 
 class RunResult:
@@ -48,10 +54,23 @@ class RunResult:
         return f"{type(self).__name__}({self.status}, record_dir={self.record_dir}, ret={self.ret})"
 
 
+# who reads one of these of a failed result knows that it failed
+_TELLING = frozenset({"exception", "status", "reason", "signal", "trace", "args", "__cause__"})
+_unseen: dict[int, FailedRun] = {}  # by id: failures that the script has not looked at
+
+
 class FailedRun(RunResult, Exception):
     """The result of a run that failed: old scripts test `isinstance(result, Exception)` and raise it."""
 
     status = "failed"
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _TELLING:
+            _unseen.pop(id(self), None)
+        return super().__getattribute__(name)
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
 
     @classmethod
     def caused_by(cls, error: BaseException, cfg: object) -> FailedRun:
@@ -72,6 +91,14 @@ class FailedRun(RunResult, Exception):
             result.status, result.signal = "stopped", signal_of(error)
         return result
 
+    @classmethod
+    def lost(cls, cfg: Document, answer: Lost) -> FailedRun:
+        """A run whose process gave no answer."""
+        result = cls.caused_by(RunFailed(f"the run of {cfg.path or 'a config'} was lost: {answer}"), cfg)
+        if answer.signal is not None:
+            result.status, result.signal = "stopped", answer.signal
+        return result
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self.args, {**self.__dict__, "__cause__": None})
 
@@ -83,10 +110,65 @@ def _restore(args: tuple[Any, ...], state: dict[str, Any]) -> FailedRun:
     return result
 
 
+def expect_a_look(result: RunResult) -> RunResult:
+    """Returns `result`; where it is a failure that the program never looks at, the program ends with exit code 1.
+
+    Only for a script: code of its own alone calls the function that calls this one. Programs that call it for others
+    (the command line, pytest, a server) answer for their exit code themselves.
+    """
+    global _script
+    script = _find_script() if isinstance(result, FailedRun) else None
+    if script is not None and isinstance(result, FailedRun):
+        _script, _unseen[id(result)] = script, result
+        atexit.unregister(_fail_if_unseen)  # once is enough
+        atexit.register(_fail_if_unseen)
+    return result
+
+
+def _find_script() -> dict[str, Any] | None:
+    """The names of the script that is run, unless a library stands between it and us."""
+    frame: FrameType | None = sys._getframe(3)
+    while frame is not None and frame.f_globals.get("__name__") != "__main__":
+        frame = None if is_library(frame.f_code.co_filename) else frame.f_back
+    return None if frame is None else frame.f_globals
+
+
+class _ExitCode:
+    """Ends the process with a code when Python, after all exit functions, clears this module: nothing later can."""
+
+    def __init__(self, code: int) -> None:
+        self.code, self.exit = code, os._exit
+
+    def __del__(self) -> None:
+        self.exit(self.code)
+
+
+_exit_code: _ExitCode | None = None
+_script: dict[str, Any] | None = None  # what is to fail
+
+
+def _fail_if_unseen() -> None:
+    global _exit_code
+    # an uncaught error has its own exit code; in a prompt there is somebody who has read the log
+    if not _unseen or hasattr(sys, "last_value") or hasattr(sys, "ps1"):
+        return
+    if vars(sys.modules["__main__"]) is not _script:  # another program has run it, as runpy does
+        return
+    for result in list(_unseen.values()):
+        where = "" if result.record_dir is None else f" ({result.record_dir})"
+        text = f"error: a run failed{where} and the script did not look at its result: {result}"
+        sys.stderr.write(text.partition("\n")[0] + "\n")
+    _exit_code = _ExitCode(1)
+
+
 def add_notes(error: BaseException) -> None:
     """Adds what a bare error does not say: which of our settings it is about, or what is not there yet."""
     if isinstance(error, RuntimeError) and "Expected to have finished reduction" in str(error):
         error.add_note("not every parameter was used in a step: write find_unused_parameters = true in [ddp]")
+    if isinstance(error, RuntimeError) and "storage of SparseTensorImpl" in str(error):
+        error.add_note(
+            "DDP averages sparse gradients of nn.Embedding and nn.EmbeddingBag only: use one, or sparse=False"
+        )
     asked = error.name if isinstance(error, AttributeError) and error.obj is None else ""
     if asked in ("cur_step", "cur_epoch", "cur_step_this_epoch", "step_lr"):
         why = "there is no train_sched outside training"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from alchemy.config.load import prepare_cfg
 from alchemy.config.tables import RUNNER_NAMES
@@ -18,7 +19,7 @@ from alchemy.plugins.files import config_hash
 from alchemy.records.folder import LOCK, find, folders, read_info, refuse_running
 from alchemy.records.kept import config_of, use_own_tokenizers
 from alchemy.registry import plain
-from alchemy.result import RunResult
+from alchemy.result import RunResult, expect_a_look
 from alchemy.runner import run
 from alchemy.tasks.text import is_class
 
@@ -68,7 +69,7 @@ def resume(
     )
     if isinstance(result.exception, Refused):
         raise result.exception
-    return result
+    return expect_a_look(result)
 
 
 def _is_same(named: object, own: Path) -> bool:
@@ -84,19 +85,27 @@ def _is_same(named: object, own: Path) -> bool:
 def _refuse_if_over(folder: Path, *, changed: bool) -> None:
     info = read_info(folder)
     refuse_running(folder, info)
-    if info["status"] == "finished" and not changed:
+    if _is_over(info) and not changed:
         hint = "to train longer: --set sched.epochs=N --allow sched.epochs"
         raise AlchemyError(f"{folder} has finished: there is nothing to go on with", hint=hint)
 
 
+def _is_over(info: Mapping[str, Any]) -> bool:
+    """Whether a record cannot be resumed as it is; one whose last state could not be saved can."""
+    return info["status"] == "running" or (info["status"] == "finished" and not info.get("unsaved"))
+
+
 def unfinished(document: Document) -> Path | None:
-    """The newest record of the same config, under its own log_dir, that has not come to its end; None without one."""
+    """The newest record of the same config, under its own log_dir, that has not come to its end; None without one.
+
+    Records without a config, or killed before their versions were written, are skipped: they hold no training.
+    """
     roots = [str(plugin.get("log_dir")) for plugin in document.get("plugins") or [] if plugin.get("log_dir")]
     wanted = config_hash(document)
     found = [folder for root in roots for folder in folders(Path(root).expanduser())]
     for folder in sorted(found, key=lambda folder: folder.name, reverse=True):
         with contextlib.suppress(AlchemyError):  # of another version, or damaged: not one to go on with
-            info = read_info(folder)
-            if info["cfg_hash"] == wanted and info["status"] not in ("finished", "running"):
+            info, whole = read_info(folder), (folder / "cfg.toml").is_file()
+            if whole and info["versions"] and info["cfg_hash"] == wanted and not _is_over(info):
                 return folder
     return None

@@ -37,9 +37,9 @@ from alchemy.plugins.logs import plain_console, stdlib_logging
 from alchemy.precision import build_precision
 from alchemy.progress import Terminal
 from alchemy.registry import Registrable, adapt_with, construct
-from alchemy.result import FailedRun, RunResult, add_notes
+from alchemy.result import FailedRun, RunResult, add_notes, expect_a_look
 from alchemy.sched import build_sched
-from alchemy.seeds import derive, seed_everything, unchanged_generators
+from alchemy.seeds import derive, seed_everything, seed_worker, unchanged_generators
 from alchemy.state import keep_bad_update, keep_state
 from alchemy.stop import build_rules
 from alchemy.task import build_task, load_datasets
@@ -58,6 +58,7 @@ __all__ = [
     "get_dataloader",
     "run",
     "run_task",
+    "seed_worker",
 ]
 
 adapt_with(fill_keywords)
@@ -91,6 +92,7 @@ class AlchemyRunner(Registrable):
         context.device = torch.device(context.device_info["device"])
         context.ctime = datetime.datetime.now()
         context.console = Terminal(quiet=not context.group.is_main)  # the other processes would say the same
+        context.symbols.trained_at = context.cfg.trained_at
         context.symbols.globals |= {"user_dir": user_dir, "desc": desc, "debug": debug, "no_file": no_file}
         seed_everything(context.seed)
         context.exits.enter_context(stdlib_logging("DEBUG" if context.debug else "INFO"))
@@ -127,12 +129,13 @@ class AlchemyRunner(Registrable):
 
     @contextlib.contextmanager
     def _looping(self) -> Iterator[None]:
-        """While this holds, the first Ctrl-C or SIGTERM is answered at the next step boundary."""
+        """While this holds, the first Ctrl-C or SIGTERM is answered at the next step boundary.
+
+        It still holds after an error: the run ends anyway, and a signal must not take the place of the cause.
+        """
         self.context.in_loop = True
-        try:
-            yield
-        finally:
-            self.context.in_loop = False
+        yield
+        self.context.in_loop = False
 
 
 @AlchemyRunner.register("Trainer")
@@ -261,24 +264,25 @@ def run_task(
             context.limits.max_batches, context.limits.overfit = fast_dev_run, overfit
             try:
                 reach(options.get("user_dir") or "src")
-                ret = _runner_of(context.cfg)(context.cfg, device_info, **options).run()
-                context.ret = ret if context.ret is None else context.ret
+                with _runner_of(context.cfg)(context.cfg, device_info, **options) as runner:
+                    ret = runner.run()
+                    context.ret = ret if context.ret is None else context.ret
             except SystemExit as error:  # it would end the program that started the run, with nothing to show for it
                 raise RunFailed(f"a part called sys.exit({error.code!r})") from error
             except Refused:  # nothing has failed: the run was not taken up
                 raise
             except Exception as error:
-                first = first_failure(context.group)
-                if first:  # what broke here is only that the other is gone
-                    logger.error("the run ends, since another process failed: {}", first)
-                    raise RunFailed(f"another process failed: {first}") from error
+                other = first_failure(context.group, error)
+                if other:  # what broke here is only that the other is gone
+                    logger.error("the run ends: {}\n{}", other.reason, other.trace)
+                    raise RunFailed(other.reason) from error
                 add_notes(error)
                 logger.opt(exception=error).error("the run failed: {}", error)
                 raise
     except (Exception, KeyboardInterrupt) as error:
         if raise_errors or context is None:
             raise
-        return FailedRun.during(error, context)
+        return expect_a_look(FailedRun.during(error, context))
     return RunResult.of(context)
 
 
@@ -350,11 +354,15 @@ def run(
         for answer in answers:
             if told and not isinstance(answer, Lost) and answer.signal:
                 answer.signal = told[0]  # the one that the user sent
-        answers = [_lost(cfg, answer) if isinstance(answer, Lost) else answer for cfg, answer in zip(good, answers)]
+        pairs = zip(good, answers, strict=True)
+        answers = [FailedRun.lost(cfg, answer) if isinstance(answer, Lost) else answer for cfg, answer in pairs]
         if raise_errors and (failed := [answer for answer in answers if isinstance(answer, FailedRun)]):
             raise failed[0]
-    results = iter(answers)
-    return [next(results) if isinstance(cfg, Document) else cfg for cfg in checked]
+    following = iter(answers)
+    results = [next(following) if isinstance(cfg, Document) else cfg for cfg in checked]
+    for result in results:
+        expect_a_look(result)
+    return results
 
 
 def _checked(cfg: object, user_dir: str, strict: bool, raise_errors: bool) -> Document | FailedRun:
@@ -392,10 +400,3 @@ def _runner_of(cfg: Document) -> type[AlchemyRunner]:
         return AlchemyRunner.resolve_registered_module(name)
     except AlchemyError as error:
         raise AlchemyError(error.problem.message, where=cfg.where("runner"), hint=error.problem.hint) from error
-
-
-def _lost(cfg: Document, answer: Lost) -> FailedRun:
-    result = FailedRun.caused_by(RunFailed(f"the run of {cfg.path or 'a config'} was lost: {answer}"), cfg)
-    if answer.signal is not None:
-        result.status, result.signal = "stopped", answer.signal
-    return result

@@ -57,6 +57,11 @@ def reseed(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
 
 
+def seed_worker(worker_id: int) -> None:
+    """A `worker_init_fn` for loaders of torch: seeds Python and numpy from the seed that torch gave the worker."""
+    reseed(torch.initial_seed())
+
+
 class Generators:
     """The global generators of Python, numpy and torch, as a part of a run's state."""
 

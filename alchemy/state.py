@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -22,9 +23,10 @@ from alchemy.checkpoint.parts import Collected, collect_state
 from alchemy.context import Run
 from alchemy.data.chain import link_of, walk
 from alchemy.errors import AlchemyError, Refused
-from alchemy.files import hash_text, write_atomic
+from alchemy.files import hash_file, hash_text, write_atomic
+from alchemy.launch.project import find_file, imported_files
 from alchemy.model import AlchemyModel
-from alchemy.records.folder import now
+from alchemy.records.folder import now, read_info
 from alchemy.records.journal import count_lines
 from alchemy.records.ledger import Ledger
 from alchemy.registry import construct
@@ -45,16 +47,19 @@ def keep_state(run: Run) -> None:
     if folder is None:
         checkpoints.enabled = False
         return
-    run.ledger = Ledger(Path(folder) / "ledger.jsonl" if run.group.is_main else None, run.group)
+    run.ledger = ledger = Ledger(Path(folder) / "ledger.jsonl" if run.group.is_main else None, run.group)
+    run.record.on_removal(ledger.reopen)
     run.exits.callback(_close_ledger, run)
     checkpoints.parts, checkpoints.note = parts_of(run), run.record.note
-    checkpoints.saver.before = _Journals(run).write_down
+    code = _Code(run)
+    checkpoints.saver.before = _Journals(run, code).write_down
     checkpoints.named = Named(
         Path(folder), run.symbols.try_get_global("checkpt_dir"), _own_save(run, checkpoints.enabled)
     )
     run.exits.callback(checkpoints.close)
     if run.resume_from is not None:
-        _take_up(run, checkpoints)
+        _take_up(run, checkpoints, ledger)
+    code.note()
 
 
 def _own_save(run: Run, has_states: bool) -> Callable[[Path], None] | None:
@@ -73,6 +78,8 @@ def _close_ledger(run: Run) -> None:
     """What was seen last is written down, also by a run that fails; several processes may not be there any more."""
     if run.group.size == 1:
         run.ledger.flush()
+    with contextlib.suppress(OSError):  # reported when the record is closed
+        run.record.mend()
     run.ledger.close()
 
 
@@ -102,9 +109,13 @@ def parts_of(run: Run) -> dict[str, Stateful]:
     return {name: part for name, part in parts.items() if isinstance(part, Stateful)}
 
 
-def _take_up(run: Run, checkpoints: Checkpoints) -> None:
+def _take_up(run: Run, checkpoints: Checkpoints, ledger: Ledger) -> None:
     """Loads the newest valid state, and marks what the record has of the time after it as void."""
     restored = checkpoints.restore()
+    missing = run.group.broadcast(ledger.missing)
+    if missing and "ledger" not in run.allowed:
+        text = f"ledger.jsonl lacks {missing} rows that the state counts: the samples of these updates are unknown"
+        raise Refused(text, hint="restore the file, or continue anyway with --allow ledger")
     if restored is None:
         logger.warning("there is no valid checkpoint in {}: the training begins again", checkpoints.state_dir)
     if run.group.is_main:
@@ -116,28 +127,50 @@ def _take_up(run: Run, checkpoints: Checkpoints) -> None:
         run.ledger.resume(run.record.generation, update)
 
 
-class _Journals:
-    """The rows that a state counts, which must be on the disk before it."""
+class _Code:
+    """The project files that the run has imported, each with its hash when it was first seen."""
 
     def __init__(self, run: Run) -> None:
-        self.run = run
+        self.run, self.known = run, dict[str, str]()
+        self._user_dir = str(run.symbols.try_get_global("user_dir") or "src")
+        before = {} if run.resume_from is None else read_info(run.resume_from).get("code", {})
+        self._files = {name: path for name in before if (path := find_file(name, self._user_dir)) is not None}
+
+    def note(self) -> None:
+        """Adds the files imported since the last call to the record."""
+        files = self._files | imported_files(self._user_dir)
+        with contextlib.suppress(OSError):  # on a full disk, written with the next change of record.json
+            new = {name: hash_file(path) for name, path in files.items() if name not in self.known}
+            self.known |= new
+            if new:
+                self.run.record.note(code=self.known)
+
+
+class _Journals:
+    """What a state counts on, which must be on the disk before it."""
+
+    def __init__(self, run: Run, code: _Code) -> None:
+        self.run, self.code = run, code
         self._told: set[str] = set()
 
     def write_down(self, state: Collected) -> None:
         """Called ahead of a save, in its thread: a state must not know of rows that the disk does not have."""
         run = self.run
+        run.record.mend()
         for part, name, rows in (("rows", "metrics.jsonl", run.record), ("ledger", "ledger.jsonl", run.ledger)):
             if not rows.sync() and part in state.json:
                 claimed, found = state.json[part]["lines"], _lines(Path(run.record_dir or "") / name)
-                state.json[part]["lines"] = min(claimed, found)
-                self._tell(name, rows.error or "the disk does not answer", claimed, found)
+                if found < claimed:  # else only rows are missing that came after the state
+                    state.json[part]["lines"] = found
+                    self._tell(name, rows.error or "the disk does not answer", claimed, found)
+        self.code.note()
 
     def _tell(self, name: str, reason: str, claimed: int, found: int) -> None:
         """Once for each file: a training is worth more than its rows, so it is saved all the same."""
         if name not in self._told:
             self._told.add(name)
             text = "{} is not safe on the disk, {} of {} rows are there: {}; a resume from the state that is saved now "
-            logger.warning(text + "counts only these", name, min(claimed, found), claimed, reason)
+            logger.warning(text + "counts only these", name, found, claimed, reason)
 
 
 def _lines(path: Path) -> int:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alchemy.errors import KeyExists, MissingKey, NoFrame, did_you_mean
 from alchemy.registry import Registrable
@@ -56,17 +56,34 @@ class _Member:
         setattr(table.members, self.name, value)
 
 
+class TrainedAt(NamedTuple):
+    """Where a training stood when the weights were saved that are tested now, in the words of a schedule."""
+
+    num_updates: int
+    cur_epoch: int
+    cur_step: int
+
+
+class _TrainSched(_Member):
+    """The schedule; where nothing is trained, what is known of the training that the weights come from, or None."""
+
+    def __get__(self, table: SymbolTbl | None, owner: type) -> Any:
+        found = super().__get__(table, owner)
+        return table.trained_at if table is not None and found is None else found
+
+
 class SymbolTbl:
     """Members, globals, and a stack of frames of which only the top one is seen."""
 
     cfg, device_info, device, console = _Member(), _Member(), _Member(), _Member()
     plugins, registry, task, model = _Member(), _Member(), _Member(), _Member()
-    optim, train_sched, ctime, ret = _Member(), _Member(), _Member(), _Member()
+    optim, train_sched, ctime, ret = _Member(), _TrainSched(), _Member(), _Member()
     optimizer = _Member("optim")
 
     def __init__(self, members: Members | None = None, symbols: dict[str, Any] | None = None) -> None:
         self.members = members or Members()
         self.globals: dict[str, Any] = {"record_dir": None} if symbols is None else symbols
+        self.trained_at: TrainedAt | None = None
         self._frames: list[dict[str, Any]] = []
 
     def reset(self) -> None:
@@ -79,6 +96,7 @@ class SymbolTbl:
     def clear(self) -> None:
         """Forgets globals and frames; the record folder stays known."""
         self.globals = {"record_dir": self.record_dir}
+        self.trained_at = None
         self._frames = []
 
     @property

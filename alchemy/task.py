@@ -104,6 +104,10 @@ class AlchemyTask(Registrable):
             )
         return pair[0], dict(pair[1])
 
+    def max_positions(self) -> int | None:
+        """The longest input that the task takes; None when there is no limit."""
+        return None
+
     # -- steps
     def loss(self, batch: Any) -> Loss:
         """The loss of a batch in training, as a sum and its count."""
@@ -176,6 +180,7 @@ class AlchemyTask(Registrable):
         return batch_to_device(batch, device, non_blocking=True)
 
 
+@AlchemyTask.register("Default")
 class DefaultTask(AlchemyTask):
     """A task with nothing of its own: data from the pipes, scores from the evaluation pipes."""
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from alchemy import progress
 from alchemy.progress import Bar
+from alchemy.runner import run_task
+from tests.labelled import config
 
 
 def bar(terminal: bool, total: int | None = 10) -> tuple[Bar, io.StringIO]:
@@ -58,3 +62,18 @@ def test_between_two_drawings_nothing_is_written() -> None:
         for _ in range(100):
             line.step()
         assert len(out.getvalue()) - begin < 2000
+
+
+def test_a_rate_below_one_is_not_shown_as_zero() -> None:
+    line, _ = bar(terminal=False)
+    line.take({"time/targets_per_s": 0.314}, update=1)
+    assert "targets/s 0.31" in line.line()
+
+
+def test_a_rate_of_what_is_not_counted_is_not_logged(tmp_path: Path) -> None:
+    logs = [{"type": "alchemy.plugins.FileLogger", "log_dir": str(tmp_path)}]
+    cfg = config(type="tests.labelled.Silent") | {"plugins": logs, "log_every": 1}
+    record = run_task(cfg, raise_errors=True).record_dir
+    assert record is not None
+    rows = [json.loads(row)["values"] for row in (record / "metrics.jsonl").read_text().splitlines()]
+    assert any("time/step" in row for row in rows) and not any("time/targets_per_s" in row for row in rows)

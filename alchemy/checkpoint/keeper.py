@@ -7,7 +7,7 @@ import datetime
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from loguru import logger
 
 from alchemy.absent import Alone
 from alchemy.checkpoint.files import read
-from alchemy.checkpoint.links import Named, link, link_files, remove_others
+from alchemy.checkpoint.links import Named, link, remove_others
 from alchemy.checkpoint.manifest import (
     MANIFEST,
     WEIGHTS,
@@ -80,6 +80,7 @@ class Checkpoints(Registrable):
         self._saved: tuple[str, int] | None = None  # the last whole one, and the events until then
         self._lost: set[str] = set()  # names that could not be written; filled by the saver's thread
         self._valid: dict[str, str] | None = None  # the kind of each checkpoint on the disk, oldest first
+        self.unsaved = ""  # why the newest whole state could not be written; empty if it was
         self._warned: set[str] = set()
 
     def watch(self, watch: Watch) -> None:
@@ -241,7 +242,9 @@ class Checkpoints(Registrable):
             watch.forget(self._lost)
 
     def _is_saved(self) -> bool:
-        return self._saved is not None and self._saved[1] == self._events and self._saved[0] not in self._lost
+        if self._saved is None or self._saved[1] != self._events or self._saved[0] in self._lost:
+            return False
+        return (self.state_dir / self._saved[0]).is_dir()
 
     def _collect(self, name: str, kind: str) -> Collected | None:
         """The state of the parts; a part that fails to give its own is logged as any other failure."""
@@ -281,29 +284,41 @@ class Checkpoints(Registrable):
         if error:
             self._fail(folder.name, error)
             return
+        self.unsaved = "" if kind == WHOLE else self.unsaved
         valid = {**(self._valid or {}), folder.name: kind}
+        gone = [name for name in valid if not (self.state_dir / name).is_dir()]  # deleted from outside
+        self._lost.update(gone)
+        valid = {name: kind for name, kind in valid.items() if name not in gone}
         whole = [name for name, kind in valid.items() if kind == WHOLE][-self.last :]
-        for name, target in (("last", whole[-1:]), ("best", [row.name for row in self._main.rows[:1]])):
-            if target and target[0] in valid:
-                link(self.state_dir / target[0], name)
-        sync_folder(self.state_dir)
+        try:
+            self._publish(whole[-1:], valid)
+        except OSError as error:  # a full disk
+            text = "{} is saved, but last and best could not be updated: {}; retried after the next save"
+            logger.warning(text, folder.name, error)
         wanted = {folder.name, *whole, *(row.name for watch in self.watches for row in watch.rows)}
         remove_others(self.state_dir, wanted)
         self._valid = {name: kind for name, kind in valid.items() if name in wanted}
-        for watch in self.watches:
-            if watch.rows and watch.rows[0].name == folder.name:
-                self._announce(watch, folder)
+        if any(watch.rows and watch.rows[0].name == folder.name for watch in self.watches):
+            self._note_best()
 
-    def _announce(self, watch: Watch, folder: Path) -> None:
-        """A new best one is on the disk."""
-        if self.named.save is None and watch.leader is not None:
-            for name in watch.names:
-                self.named.write(name, watch.monitor, watch.leader, functools.partial(link_files, folder))
-        self._note_best()
+    def _publish(self, last: Sequence[str], valid: Collection[str]) -> None:
+        """Links the newest and the best checkpoints under their names, unless they already are."""
+        for name, target in (("last", last), ("best", [row.name for row in self._main.rows[:1]])):
+            if target and target[0] in valid:
+                link(self.state_dir / target[0], name)
+        sync_folder(self.state_dir)
+        for watch in self.watches if self.named.save is None else ():
+            best, score = watch.rows[:1], watch.leader
+            # after a lost checkpoint the first one is older than the leader, and has its name already
+            if best and best[0].name in valid and score is not None and score.where.update == best[0].update:
+                self.named.link(self.state_dir / best[0].name, watch.names, watch.monitor, score)
 
     def _fail(self, name: str, reason: str) -> None:
         self._lost.add(name)
+        self.unsaved = reason
         stands = f"{self.state_dir.name}/{list(self._valid)[-1]} still stands" if self._valid else "there is none yet"
+        if any(row.name == name for watch in self.watches for row in watch.rows):
+            stands += ", the previous best counts again"
         logger.warning(
             "the checkpoint {} could not be written: {}; {}; the next is tried when it is due ({} failed so far)",
             name,
@@ -330,11 +345,14 @@ class Checkpoints(Registrable):
 
     def state_dict(self) -> dict[str, Any]:
         names = ", ".join(watch.monitor.name for watch in self.watches)  # for whoever looks into the state
-        return {"monitor": names, "best": {watch.key: [list(row) for row in watch.rows] for watch in self.watches}}
+        best = {watch.key: [list(row) for row in watch.rows] for watch in self.watches}
+        leaders = {watch.key: list(watch.leader) for watch in self.watches if watch.leader is not None}
+        return {"monitor": names, "best": best, "leaders": leaders}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        leaders = state.get("leaders", {})  # an older version does not keep them
         for watch in self.watches:  # the best of another number says nothing
-            watch.load(state["best"].get(watch.key, []))
+            watch.load(state["best"].get(watch.key, []), leaders.get(watch.key))
 
     def _is_late(self, update: int) -> bool:
         """Whether the minutes are over; several processes must agree, since all of them save."""

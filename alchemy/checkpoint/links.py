@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -11,7 +12,9 @@ from pathlib import Path
 from alchemy.checkpoint.manifest import MANIFEST, TEMPORARY, checkpoints
 from alchemy.checkpoint.monitor import Monitor
 from alchemy.checkpoint.policy import Score
-from alchemy.files import is_same, replace_folder, write_atomic
+from alchemy.files import is_same, recover_folder, replace_folder, write_atomic
+
+INFO = "_info.json"
 
 
 class Named:
@@ -27,9 +30,32 @@ class Named:
         """Lets `fill(path)` write the folder; it is complete before it takes the place of the old one."""
         self.folder.mkdir(parents=True, exist_ok=True)
         replace_folder(self.folder / name, fill)
-        at = {"update": score.where.update, "epoch": score.where.epoch, "step": score.where.step}
-        info = {"metric": monitor.score, "value": score.value, "split": monitor.split, **at, "scores": score.numbers}
-        write_atomic(self.record / f"{name}_info.json", json.dumps(info, indent=1) + "\n")
+        write_atomic(self._info(name), _describe(monitor, score))
+
+    def link(self, folder: Path, names: Collection[str], monitor: Monitor, score: Score) -> None:
+        """Links a checkpoint under the names, unless it already is; completes what a full disk left half done."""
+        for name in names:
+            info = self._info(name)
+            is_told = info.is_file() and info.read_text("utf-8") == _describe(monitor, score)
+            if not is_told or not links_to(folder, self.folder / name):
+                self.write(name, monitor, score, functools.partial(link_files, folder))
+
+    def _info(self, name: str) -> Path:
+        return self.record / f"{name}{INFO}"
+
+
+def _describe(monitor: Monitor, score: Score) -> str:
+    at = {"update": score.where.update, "epoch": score.where.epoch, "step": score.where.step}
+    info = {"metric": monitor.score, "value": score.value, "split": monitor.split, **at, "scores": score.numbers}
+    return json.dumps(info, indent=1) + "\n"
+
+
+def missing_names(record: Path) -> list[str]:
+    """The names below `checkpt/` that a record has written and that no longer exist."""
+    names = sorted(path.name.removesuffix(INFO) for path in record.glob(f"*{INFO}"))
+    for name in names:
+        recover_folder(record / "checkpt" / name, alone=True)
+    return [name for name in names if not (record / "checkpt" / name).exists()]
 
 
 def link(folder: Path, name: str) -> None:

@@ -94,9 +94,12 @@ class Watch:
         self._before, self.rows = self.rows, sorted(rows, key=lambda row: sign * row.value)[: max(self.keep, 1)]
 
     def forget(self, names: Collection[str]) -> None:
-        """Goes back to the ranks before a checkpoint that was not written after all."""
-        if any(row.name in names for row in self.rows):
-            self.rows = [row for row in self._before if row.name not in names]
+        """Restores the ranks from before a checkpoint that was not written; drops those that were deleted."""
+        is_lost = any(row.name in names for row in self.rows if row not in self._before)
+        self.rows = [row for row in (self._before if is_lost else self.rows) if row.name not in names]
 
-    def load(self, rows: Sequence[Sequence[Any]]) -> None:
+    def load(self, rows: Sequence[Sequence[Any]], leader: Sequence[Any] | None = None) -> None:
         self.rows = [_Rank(float(value), int(update), str(name)) for value, update, name in rows][: max(self.keep, 1)]
+        if leader is not None:
+            value, where, numbers = leader
+            self.leader = Score(value, Where(*where), numbers)

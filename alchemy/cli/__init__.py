@@ -73,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = _Output(sys.stdout or open(os.devnull, "w"))  # noqa: SIM115  (there is none where it was closed)
     try:
         with contextlib.redirect_stdout(out):
+            _refuse_if_hidden()
             code = _dispatch(words)
             sys.stdout.flush()  # here, where a closed pipe can still be met quietly
         return code or int(out.failed)
@@ -95,6 +96,14 @@ def _tell(error: AlchemyError) -> None:
         report(error.problems, sys.stderr)
     else:
         print(f"error: {error}", file=sys.stderr)
+
+
+def _refuse_if_hidden() -> None:
+    """`python -m alchemy` beside an empty folder `alchemy` finds this package only in part."""
+    if sys.modules["alchemy"].__file__ is None:
+        from alchemy.launch.project import refuse_if_hidden
+
+        refuse_if_hidden()
 
 
 def _dispatch(words: list[str]) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from alchemy.checkpoint.manifest import read_manifest
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.records.kept import best_checkpoint, has_best, use_own_tokenizers
+from alchemy.symbols import TrainedAt
 
 __all__ = ["Derived", "best_checkpoint", "for_prediction", "for_test", "has_best", "use_own_tokenizers"]
 
@@ -57,8 +60,18 @@ def _derive(source: Document, runner: str, split: str, known_as: str, model_path
     left_out += _keep_split(document, split, known_as)
     if model_path is not None:
         _section(document, "model")["model_path"] = str(model_path)
+        document.trained_at = _trained_at(model_path)
     _move_log_dir(document, known_as)
     return Derived(document, left_out)
+
+
+def _trained_at(weights: Path) -> TrainedAt | None:
+    """Where the training stood: at these weights or, where a pipe of the project has saved them, at its end."""
+    for folder in (weights, weights.parent.parent / "state" / "last"):
+        with contextlib.suppress(ValueError):
+            manifest = read_manifest(folder)
+            return TrainedAt(manifest.update, manifest.epoch, manifest.step)
+    return None
 
 
 def _keep_split(document: Document, split: str, known_as: str) -> list[str]:

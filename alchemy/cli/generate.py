@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 from alchemy.cli.export import add_precision, engaged
@@ -91,9 +93,11 @@ def _main(args: argparse.Namespace) -> int:
     detokenized = detokenizer(args.detokenize)
     target = open_target(args, quiet=True)
     table = texts_task(target)
-    table["search"] = search = _search_of(args, dict(table.get("search") or {}))
+    there, bounds = table.table("search"), table.table("limits")
+    table["search"] = search = _search_of(args, dict(there))
+    table["limits"] = dict(bounds) | _given(args, LIMITS)
+    _check_tables(args, table, {"search": there, "limits": bounds})
     shape = _Shape(args.json, args.scores, bool(args.alignments), search.get("nbest", 1) != 1, detokenized)
-    table["limits"] = dict(table.get("limits") or {}) | _given(args, LIMITS)
     table["tokens"], table["alignments"] = args.json, args.alignments
     with (
         opened(target, args) as predictor,
@@ -143,6 +147,24 @@ def _search_of(args: argparse.Namespace, there: dict[str, Any]) -> dict[str, Any
     if kind == BEAM and args.nbest and "beam" not in asked:
         found["beam"] = max(args.nbest, found.get("beam", 5))
     return found
+
+
+def _check_tables(args: argparse.Namespace, table: Table, before: Mapping[str, Table]) -> None:
+    """An error before the model is loaded, with the option that set a wrong value, or else the line of the config."""
+    from alchemy.generate import Limits, Search
+    from alchemy.registry import build, construct
+
+    given = _given(args, (*SEARCH, *LIMITS))
+    for name, make in (("search", partial(build, Search)), ("limits", partial(construct, Limits))):
+        try:
+            make(table[name])
+        except AlchemyError as error:
+            named = [key for key in table[name] if re.search(rf"\b{key}\b", error.problem.message)]
+            places = [f"--{key.replace('_', '-')} {given[key]}" for key in named if key in given]
+            places = places or [before[name].where(key) for key in named[:1]]
+            raise AlchemyError(
+                error.problem.message, where=" ".join(places), section=f"task.{name}", hint=error.problem.hint
+            ) from error
 
 
 def _given(args: argparse.Namespace, keys: Iterable[str]) -> dict[str, Any]:

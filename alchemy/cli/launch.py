@@ -83,14 +83,16 @@ def labels(documents: Sequence[Document]) -> list[str]:
 
 def _numbers(values: object) -> str:
     """
-    >>> _numbers({"dev/f1": 0.912345, "confusion": [[1, 2]]})
-    'dev/f1 0.9123'
+    >>> _numbers({"dev/f1": 0.912345, "confusion": [[1, 2]], "predictions": 10000})
+    'dev/f1 0.9123  predictions 10000'
     """
+    from alchemy.metrics.numbers import show
+
     if not isinstance(values, dict):
         return ""
     # bool is an int to Python, but no number to a reader
     plain = [row for row in values.items() if isinstance(row[1], int | float) and not isinstance(row[1], bool)]
-    return "  ".join(f"{name} {value:.4g}" for name, value in plain)
+    return "  ".join(f"{name} {show(value)}" for name, value in plain)
 
 
 def _outcome(result: RunResult) -> list[str]:

@@ -39,6 +39,8 @@ def opened(target: Trained, args: argparse.Namespace, batch_size: int = 0) -> It
     from alchemy.predictor import Predictor
     from alchemy.progress import Terminal
 
+    if not batch_size and args.batch_size < 1:
+        raise AlchemyError("--batch-size must be at least 1")
     options = {"device": alloc(args.device)[0]["device"], "batch_size": batch_size or args.batch_size}
     with (
         console_log(Terminal(stderr=True), "DEBUG" if args.debug else "WARNING"),

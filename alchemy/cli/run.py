@@ -75,6 +75,9 @@ def _main(args: argparse.Namespace) -> int:
         results, code = start(documents, args, fast_dev_run=args.fast_dev_run, overfit=args.overfit, **more)
     else:
         results, code = taken_up
+    if verbs and any(result.signal for result in results):
+        print(f"not started, since a signal ended the training: {', '.join(verbs)}", file=sys.stderr)
+        return code
     return max([code, *(follow(verb, results, args, **more) for verb in verbs)])
 
 

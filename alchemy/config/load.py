@@ -26,7 +26,7 @@ _Source = str | os.PathLike[str] | Mapping[str, Any]
 
 
 def prepare_cfg(
-    source: _Source,
+    cfg: _Source,
     *,
     variant: str | None = None,
     overrides: Sequence[str] = (),
@@ -38,7 +38,7 @@ def prepare_cfg(
     Later layers win: the files in `base`, the file itself, its variant, `overrides` ("optim.lr=0.1"), `seed`.
     Everything that is wrong is raised at once as a ConfigError; warnings are left in `doc.notes`.
     """
-    return _prepare(source, _Files(allow_code, once=True), variant=variant, overrides=overrides, seed=seed)
+    return _prepare(cfg, _Files(allow_code, once=True), variant=variant, overrides=overrides, seed=seed)
 
 
 def _prepare(

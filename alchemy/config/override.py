@@ -11,7 +11,7 @@ from typing import Any
 from alchemy.config.merge import assign, find_element
 from alchemy.config.scan import Path, split_key
 from alchemy.config.tables import LATER, SECTIONS
-from alchemy.config.tree import Array, Document, Origin, Table
+from alchemy.config.tree import COMMAND_LINE, Array, Document, Table
 from alchemy.config.values import decode, dotted_key, literal
 from alchemy.errors import Problem, did_you_mean
 
@@ -24,8 +24,6 @@ _READ_BEFORE = {
 }
 
 _WORDS = {"True": True, "False": False, "None": None, "none": None, "null": None}
-
-COMMAND_LINE = Origin(kind="command line")
 
 
 class CannotSet(Exception):

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from alchemy.config.override import COMMAND_LINE
-from alchemy.config.tree import Document, Origin
+from alchemy.config.tree import COMMAND_LINE, Document, Origin
 from alchemy.config.values import decode, quote_key
 from alchemy.config.write import inline
 

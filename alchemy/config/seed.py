@@ -6,8 +6,7 @@ import os
 from typing import TypeGuard
 
 from alchemy.config.merge import assign, brief
-from alchemy.config.override import COMMAND_LINE
-from alchemy.config.tree import Array, Document, Origin, Table
+from alchemy.config.tree import COMMAND_LINE, Array, Document, Origin, Table
 from alchemy.errors import Problem
 
 _LARGEST = 2**63 - 1  # what torch and numpy can be seeded with

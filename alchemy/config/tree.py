@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, SupportsIndex
 
 from alchemy.config.scan import Path
-from alchemy.config.values import from_tomlkit, line_of
+from alchemy.config.values import dotted_key, from_tomlkit, line_of
 from alchemy.errors import Problem
 from alchemy.registry import plain
 
@@ -47,6 +47,7 @@ class Origin(NamedTuple):
 
 
 CODE = Origin(kind="code")
+COMMAND_LINE = Origin(kind="command line")
 
 
 class Table(dict[str, Any]):
@@ -64,8 +65,10 @@ class Table(dict[str, Any]):
         return (self.origins.get(key) or self.origin.below(key)) if key in self else self.origin
 
     def where(self, key: str = "") -> str:
-        """`file:line` of a key, or of the table itself."""
-        return str(self.origin_of(key))
+        """`file:line` of a key, or of the table itself and what the command line has changed in it."""
+        place = str(self.origin_of(key))
+        changed = [] if key or self.origin.kind == COMMAND_LINE.kind else list(_changed(self))
+        return f"{place} and the command line ({', '.join(changed)})" if changed else place
 
     def table(self, key: str) -> Table:
         """The table at `key`; an empty one where there is none."""
@@ -147,6 +150,7 @@ class Document(Table):
         self.dynamic: dict[str, Any] = {}  # dotted key -> the recipe that gave its value
         self.notes: list[Problem] = []  # warnings found while loading
         self.warnings: list[Problem] = []  # those and the ones of the check, to be told by the run
+        self.trained_at: Any = None  # `symbols.TrainedAt` of the weights that it tests, where a record tells
         super().__init__(data, origin=origin)
 
 
@@ -166,6 +170,16 @@ def _grow(item: object, origin: Origin, key: str | int) -> object:
         rows = item if _flat(item) else [_grow(row, home, index) for index, row in enumerate(item)]
         return Array._of(rows, home)
     return item
+
+
+def _changed(table: Table, path: Path = ()) -> Iterator[str]:
+    """The keys of a table, and of tables in it, that the command line has set; a value may be a secret."""
+    for key, value in table.items():
+        origin = table.origins.get(key)
+        if origin is not None and origin.kind == COMMAND_LINE.kind:
+            yield dotted_key((*path, key))
+        elif isinstance(value, Table):
+            yield from _changed(value, (*path, key))
 
 
 def twin(node: Any) -> Any:

@@ -11,7 +11,7 @@ from loguru import logger
 from torch.utils.data import DataLoader, IterableDataset
 
 from alchemy.annotations import misfits
-from alchemy.data.chain import Link, has_index, splitter_of, times_split, title, walk
+from alchemy.data.chain import Link, has_index, times_split, title, walk
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.rules import BATCH_BUDGETS, LOADER_OPTIONS, broken_options
 
@@ -37,14 +37,14 @@ def check_arguments(dataset: object, options: Mapping[str, Any], ranks: int) -> 
         hint = did_you_mean(context, methods) or f"it may be {', '.join(methods)}"
         raise AlchemyError(f"there is no multiprocessing_context {context!r}", hint=hint)
     if isinstance(dataset, IterableDataset):
-        _check_iterable(dataset, options, max(workers, 1) * ranks)
+        _check_iterable(dataset, options, max(workers, 1), ranks)
     elif not has_index(dataset):
         raise AlchemyError(
             f"{title(dataset)} is no data set", hint="give a torch Dataset, an IterableDataset or a list"
         )
 
 
-def _check_iterable(dataset: object, options: Mapping[str, Any], workers: int) -> None:
+def _check_iterable(dataset: object, options: Mapping[str, Any], workers: int, ranks: int) -> None:
     for key in (*BATCH_BUDGETS, "shuffle", "sampler", "batch_sampler"):
         if options.get(key):
             way = (
@@ -55,12 +55,12 @@ def _check_iterable(dataset: object, options: Mapping[str, Any], workers: int) -
             hint = f"make a list of it with lst.ItrToLst, or {way}"
             raise AlchemyError(f"{key} cannot be used with iterable data ({title(dataset)})", hint=hint)
     pipes = [pipe for pipe in walk(dataset) if isinstance(pipe, Link)]
-    if workers < 2 or not pipes:
+    if workers * ranks < 2 or not pipes:
         return
     splits = times_split(dataset)
     if splits > 1:
         raise AlchemyError(f"the data is split {splits} times, so that samples are lost", hint="keep one SplitByWorker")
-    if splitter_of(dataset) is not None:
+    if splits or workers < 2:
         return
     text = f"{workers} workers would each read all of the data: no pipe splits it"
     hint = "put alchemy.pipeline.itr.SplitByWorker after the opener, or set num_workers = 0"

@@ -7,7 +7,7 @@ import io
 import pickle
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType, FunctionType, TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,9 +16,9 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from alchemy.data.chain import Link, members, title, walk
+from alchemy.data.chain import Link, link_of, members, title, walk
 from alchemy.data.rows import value_text
-from alchemy.errors import AlchemyError, innermost, origin_of
+from alchemy.errors import AlchemyError, BadSample, innermost, origin_of
 
 WIDTH = 120
 _places: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()  # `(file:line, section)` of pipes in a config
@@ -49,6 +49,15 @@ def blamed(error: BaseException, dataset: object = None, *, verb: str = "failed"
     hint = _sample(frame) if frame is not None and verb == "failed" else ""
     text = _text(pipe, verb, origin, f"{type(error).__name__}: {error}")
     return AlchemyError(text, where=where, section=section, hint=hint)
+
+
+def name_samples(error: BaseException, dataset: object, ids: Sequence[Any] | None) -> str:
+    """The samples of a batch that failed, `, samples 3, 4`; an error in one row is told where that sample is."""
+    if not ids:
+        return ""
+    if isinstance(error, BadSample) and error.row < len(ids):
+        error.place(link_of(dataset).where(ids[error.row]))
+    return f", samples {', '.join(map(str, ids[:20]))}{', ..' if len(ids) > 20 else ''}"
 
 
 def put_place(pipe: object, where: str, section: str) -> None:

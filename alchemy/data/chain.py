@@ -170,6 +170,11 @@ def splitter_of(dataset: object) -> Any:
     return next(filter(_splits, walk(dataset)), None)
 
 
+def is_unsplit(dataset: object) -> bool:
+    """Whether the data is a stream of which every worker and every process would read all."""
+    return isinstance(dataset, IterableDataset) and splitter_of(dataset) is None
+
+
 def times_split(dataset: object) -> int:
     """How many pipes of one line split the data among the workers; more than one loses samples."""
     return _splits(dataset) + max(map(times_split, link_of(dataset).sources()), default=0)

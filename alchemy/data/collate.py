@@ -49,6 +49,19 @@ class DefaultCollateFn(CollateFn):
         rows = join_rows(name, values)
         return values if rows is None else rows.pad(name=name)
 
+    @staticmethod
+    def padded_stack_tensor(tensors: Sequence[Tensor], padding: float = 0) -> Tensor:
+        """Tensors of one rank as one tensor, each filled up with `padding` to the largest size."""
+        shape = [max(sizes) for sizes in zip(*(tensor.shape for tensor in tensors), strict=True)]
+        return torch.stack([DefaultCollateFn.extend_tensor(tensor, shape, padding) for tensor in tensors])
+
+    @staticmethod
+    def extend_tensor(tensor: Tensor, extended_shape: Sequence[int], fill: float = 0) -> Tensor:
+        """A tensor of `extended_shape` that begins with `tensor`; the rest is `fill`."""
+        extended = tensor.new_full(tuple(extended_shape), fill)
+        extended[tuple(map(slice, tensor.shape))] = tensor
+        return extended
+
 
 @CollateFn.register()
 class Pad(CollateFn):

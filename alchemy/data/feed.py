@@ -9,6 +9,12 @@ from alchemy.absent import ProcessGroup
 from alchemy.data.loader import Loader
 from alchemy.data.order import NOTHING, UNKNOWN
 
+UNSPLIT = (
+    "no pipe splits the stream: each of {} processes reads all of it and trains on one batch in {}; put "
+    "alchemy.pipeline.itr.SplitByWorker after the opener to share the reading too, or set splits = True on the class "
+    "of a pipe that splits by rank itself"
+)
+
 
 class Feed:
     """Counts the steps of an epoch; with several processes it gives each of them the same number of steps."""

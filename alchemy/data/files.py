@@ -9,6 +9,7 @@ import difflib
 import glob
 import gzip
 import io
+import itertools
 import lzma
 import os
 import zlib
@@ -42,29 +43,44 @@ def open_bytes(path: str | Path) -> IO[bytes]:
         raise _unreadable(path, error) from error
 
 
-def open_text(path: str | Path, *, encoding: str = "utf-8", newline: str | None = None) -> IO[str]:
+def open_text(
+    path: str | Path, *, encoding: str = "utf-8", newline: str | None = None, errors: str = "strict"
+) -> IO[str]:
     """Opens a text file; a byte order mark at its start is not part of the text."""
     if encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
         encoding = "utf-8-sig"
     stream = open_bytes(path)
     try:
-        return io.TextIOWrapper(stream, encoding=encoding, newline=newline)
+        return io.TextIOWrapper(stream, encoding=encoding, newline=newline, errors=errors)
     except LookupError as error:
         stream.close()
         raise AlchemyError(f"{path}: there is no encoding {encoding!r}", hint="try 'utf-8' or 'gb18030'") from error
 
 
 def read_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """`(number, text)` of every line, from 1, without the line end."""
+    """`(number, text)` of every line, from 1, without the line end; those before a line that is no text come first."""
     number = 0
     with open_text(path, encoding=encoding) as file:
         lines = iter(file)
         while True:
-            with readable(path, number + 1, encoding):
-                line = next(lines, None)
+            try:
+                with readable(path, number + 1, encoding):
+                    line = next(lines, None)
+            except AlchemyError as error:
+                if isinstance(error.__cause__, UnicodeError):  # of a whole block, in which good lines may come first
+                    yield from _good_lines(path, encoding, number)
+                raise
             if line is None:
                 return
             number += 1
+            yield number, line.removesuffix("\n")
+
+
+def _good_lines(path: str | Path, encoding: str, done: int) -> Iterator[tuple[int, str]]:
+    """The lines behind the first `done` that can be decoded, up to the first that cannot."""
+    bad, _ = _undecodable(path, encoding) or (0, "")
+    with open_text(path, encoding=encoding, errors="replace") as file:
+        for number, line in itertools.islice(enumerate(file, 1), done, max(bad - 1, done)):
             yield number, line.removesuffix("\n")
 
 

@@ -21,6 +21,7 @@ from alchemy.data.chain import (
     acting_as,
     counts_its_share,
     fetcher,
+    is_unsplit,
     link_of,
     members,
     seed_chain,
@@ -55,7 +56,9 @@ class Loader(DataLoader[Any]):
         self.seed, self.place, self.deal = seed, place, deal
         self.passes = 0
         self.given = UNKNOWN  # what is known of the batch that was given last
-        self.skipped: Any = None  # the last batch of a stream before the start
+        self.skipped: Any = None  # a batch of a stream that was read and not given
+        # of a stream that no pipe splits every process reads all, and takes the batches whose turn it is
+        self.turn, self.turns = (place.rank, place.ranks) if is_unsplit(dataset) else (0, 1)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         seed_chain(self.dataset, self.seed, self.passes)
@@ -64,6 +67,7 @@ class Loader(DataLoader[Any]):
             self.deal.new_pass(self.passes)
         self.passes += 1
         empty = not self.place.start
+        self.skipped = None
         try:
             for batch in self._stream() if self.deal is None else self._dealt(self.deal):
                 empty = False
@@ -75,7 +79,7 @@ class Loader(DataLoader[Any]):
             if culprit is None:
                 raise
             raise culprit from error
-        if empty:
+        if empty and self.skipped is None:
             raise _nothing(self)
 
     def _dealt(self, deal: Deal) -> Iterator[Any]:
@@ -99,7 +103,8 @@ class Loader(DataLoader[Any]):
                 batch = next(batches)
             except StopIteration:
                 return
-            if number >= self.place.start:
+            step, turn = divmod(number, self.turns)
+            if turn == self.turn and step >= self.place.start:
                 yield batch
             else:
                 self.skipped = batch
@@ -130,7 +135,7 @@ class Loader(DataLoader[Any]):
     def __len__(self) -> int:
         workers = self.num_workers
         if workers < 2 or not isinstance(self.dataset, IterableDataset) or not counts_its_share(self.dataset):
-            return super().__len__()
+            return count_batches(super().__len__() - self.turn, self.turns, drop_last=False)
         # each worker makes its own last, smaller batch, so the total depends on how many there are
         total = 0
         for worker in range(workers):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from alchemy.data.blame import blamed
-from alchemy.data.chain import link_of, members, read_all, seed_chain, title
+from alchemy.data.chain import has_index, link_of, members, seed_chain, title
 from alchemy.data.rows import clip_text, value_text
 from alchemy.errors import AlchemyError
 from alchemy.registry import parameters
+from alchemy.seeds import at_sample
 
 WIDTH = 100
 
@@ -53,7 +54,7 @@ def peek(dataset: object, n: int = 3, *, seed: int = 0, collate_fn: Any = None) 
     stages: list[Stage] = []
     for pipe in reversed(chain):
         seed_chain(dataset, seed)
-        stages.append(_stage(pipe, n))
+        stages.append(_stage(pipe, n, seed))
         if stages[-1].error:
             return stages
     if collate_fn is not None:
@@ -94,16 +95,26 @@ def describe(item: object, depth: int = 0) -> str:
     return type(item).__name__
 
 
-def _stage(pipe: Any, n: int) -> Stage:
+def _stage(pipe: Any, n: int, seed: int) -> Stage:
     stage = Stage(title(pipe), _params(pipe), takes=link_of(pipe).takes, gives=link_of(pipe).gives)
     with contextlib.suppress(TypeError, NotImplementedError):
         stage.length = len(pipe)
     try:
-        for item in itertools.islice(read_all(pipe), n):
+        for item in itertools.islice(_samples(pipe, seed), n):
             stage.items.append(item)
     except Exception as error:
         stage.error = _told(error)
     return stage
+
+
+def _samples(pipe: Any, seed: int) -> Iterator[Any]:
+    """As a loader reads them: a sample with an index may ask for its random numbers."""
+    if not has_index(pipe):
+        yield from pipe
+        return
+    for index in range(len(pipe)):
+        at_sample(seed, index)
+        yield pipe[index]
 
 
 def _told(error: Exception) -> str:

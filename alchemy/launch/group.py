@@ -6,7 +6,9 @@ import contextlib
 import datetime
 import functools
 import itertools
+import json
 import os
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from alchemy.absent import Alone, ProcessGroup
 from alchemy.errors import AlchemyError, in_words
 from alchemy.launch.device import alloc_cuda
+from alchemy.launch.ranks import LOST, WATCHED
 
 if TYPE_CHECKING:
     from alchemy.optim import AlchemyOptimizer
@@ -80,7 +83,10 @@ class Processes:
         """DDP around a module; the weights become those of rank 0."""
         if not any(param.requires_grad for param in module.parameters()):
             return module  # no gradient to share, and DDP would refuse it
-        devices = [self.local_rank] if self._device.type == "cuda" else None
+        devices = None
+        if self._device.type == "cuda":
+            devices = [self.local_rank]
+            refuse_sparse(module)
         # gradients as views of the buckets: no second copy of them
         settings = {"gradient_as_bucket_view": True, **vars(sharing or Sharing())}
         wrapped = DistributedDataParallel(module, device_ids=devices, **settings)
@@ -105,17 +111,22 @@ class Processes:
             return
         found = torch.tensor([_kind(param.grad) for param in trained], dtype=torch.uint8, device=self._device)
         dist.all_reduce(found, op=dist.ReduceOp.MAX)
-        kinds = found.tolist()
-        if _SPARSE in kinds:  # every rank sees it, so none is left waiting
-            shape = list(trained[kinds.index(_SPARSE)].shape)
-            hint = "build the embedding with sparse=False"
-            raise AlchemyError(f"the sparse gradient of a parameter {shape} cannot be averaged over ranks", hint=hint)
-        # cut by type and size: the same way on every rank, since all of them list the same parameters
+        kinds = found.tolist()  # the same on every rank: all of them list the same parameters and cut them alike
+        for param in (param for param, kind in zip(trained, kinds) if kind == _SPARSE):
+            self._average_sparse(param)
         for bucket in _take_tensors([param for param, kind in zip(trained, kinds) if kind == _DENSE], BUCKET_BYTES):
             self._average(bucket)
 
+    def _average_sparse(self, param: nn.Parameter) -> None:
+        """A row that only some ranks have counts as zero in the others."""
+        if param.grad is None:
+            param.grad = torch.zeros_like(param).to_sparse(1)
+        grad = param.grad.coalesce()
+        dist.all_reduce(grad)
+        param.grad = grad / self.size
+
     def _average(self, bucket: list[nn.Parameter]) -> None:
-        grads = [torch.zeros_like(param) if param.grad is None else param.grad for param in bucket]
+        grads = [torch.zeros_like(param) if param.grad is None else param.grad.to_dense() for param in bucket]
         flat = _flatten_dense_tensors(grads)
         dist.all_reduce(flat)
         flat /= self.size
@@ -124,8 +135,16 @@ class Processes:
             param.grad = grad
 
 
+def refuse_sparse(module: nn.Module) -> None:
+    """An error that names the first module whose gradients nccl could not average."""
+    for name, inner in module.named_modules():
+        if isinstance(inner, nn.Embedding | nn.EmbeddingBag) and inner.sparse:
+            hint = "build it with sparse=False, or train in one process"
+            raise AlchemyError(f"{name}: nccl cannot average sparse gradients", section="model", hint=hint)
+
+
 Group = Alone | Processes
-_NONE, _DENSE, _SPARSE = range(3)
+_NONE, _SPARSE, _DENSE = range(3)  # where ranks differ, the last of them is what all have
 
 
 def _kind(grad: Tensor | None) -> int:
@@ -219,20 +238,44 @@ def _store(address: str, port: str) -> dist.Store:
 
 def _tell(store: dist.Store, rank: int, error: BaseException) -> None:
     """Writes down which rank failed first, and adds it to the error where that was another one."""
+    trace = "" if isinstance(error, AlchemyError) else "".join(traceback.format_exception(error))
+    own = json.dumps([f"rank {rank}: {in_words(error)}", trace])
     with contextlib.suppress(RuntimeError):  # the store has gone with its process
-        own = f"rank {rank}: {in_words(error)}"
         first = store.compare_set("failed", "", own).decode()
         if first and first != own:
-            error.add_note(f"the first to fail was {first}")
+            error.add_note(f"the first to fail was {Failure(*json.loads(first)).reason}")
 
 
-def first_failure(group: ProcessGroup) -> str:
-    """`rank 1: ValueError: ..` of the process that failed before this one's connection to it broke; else nothing."""
+class Failure(NamedTuple):
+    """Why another process ended."""
+
+    reason: str
+    trace: str = ""  # its traceback, where it had one
+
+
+def first_failure(group: ProcessGroup, error: BaseException) -> Failure | None:
+    """Why the connection of this process broke: `rank 1: ValueError: ..` of the one that failed before it did."""
     store = group.store if isinstance(group, Processes) else None
     with contextlib.suppress(RuntimeError):  # the store has gone with its process
         if store is not None and store.check(["failed"]):
-            return str(store.get("failed").decode())
-    return ""
+            return Failure(*json.loads(store.get("failed")))
+        if store is not None and _is_broken(error):
+            return Failure(_lost())
+    return None
+
+
+def _is_broken(error: BaseException) -> bool:
+    """Whether an error says that another process does not answer."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "/gloo/" in str(error))
+
+
+def _lost() -> str:
+    """How a process ended that could not say so itself; who has started it sees that a moment later."""
+    store = _store(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"])
+    if not store.check([WATCHED]):  # torchrun keeps it to itself
+        return "another process was lost: it was killed, or ran out of memory"
+    store.wait([LOST], datetime.timedelta(seconds=10))
+    return store.get(LOST).decode()
 
 
 def _abort() -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
 
+from alchemy.errors import AlchemyError, is_library
 from alchemy.registry import forget
 
 
@@ -18,7 +22,42 @@ def reach(user_dir: str = "src") -> None:
     for folder in reversed(roots(user_dir)):
         if sys.path[:1] != [folder]:
             sys.path[:] = [folder, *(entry for entry in sys.path if entry != folder)]
+    refuse_if_hidden()  # processes that this one starts look along the same path
     _forget_others(os.path.basename(os.path.abspath(user_dir)), roots(user_dir))
+
+
+def imported_files(user_dir: str = "src") -> dict[str, Path]:
+    """The project files imported so far, by their path below the folder that imports start from."""
+    modules = [module for name, module in list(sys.modules.items()) if name != "__main__"]
+    files = [module.__dict__.get("__file__") for module in modules if isinstance(module, ModuleType)]
+    starts = [root.rstrip(os.sep) + os.sep for root in roots(user_dir)]
+    found = {}
+    for file in (file for file in files if isinstance(file, str) and not is_library(file)):
+        start = next((start for start in starts if file.startswith(start)), None)
+        if start is not None:
+            found[Path(file[len(start) :]).as_posix()] = Path(file)
+    return found
+
+
+def find_file(name: str, user_dir: str = "src") -> Path | None:
+    """The file that an import finds under a name of `imported_files`, or None."""
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        return None
+    return next((path for root in (*roots(user_dir), *sys.path) if (path := Path(root, name)).is_file()), None)
+
+
+def refuse_if_hidden() -> None:
+    """Raises where a folder `alchemy` without `__init__.py`, on the path, would be imported in place of the package.
+
+    Python takes it for a namespace package. It hides only what an import hook finds, as in some editable installs.
+    """
+    spec = PathFinder.find_spec("alchemy")
+    if spec is not None and spec.origin is None:
+        folder = next(iter(spec.submodule_search_locations or ()))
+        raise AlchemyError(
+            f"the folder {folder} has no __init__.py and hides the installed package alchemy",
+            hint="remove it, an empty git submodule for example: rmdir alchemy",
+        )
 
 
 def _forget_others(package: str, own: list[str]) -> None:

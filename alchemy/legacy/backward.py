@@ -123,6 +123,9 @@ class DefaultBackwardHandler(BackwardHandler):
         return mean(loss.detach() if isinstance(loss, Tensor) else torch.as_tensor(loss), count)
 
 
+Default = DefaultBackwardHandler  # `type = "alchemy.model.Default"` in a config
+
+
 def build_handler(run: Run) -> BackwardHandler:
     """The handler of `[backward]`."""
     table = run.cfg.get("backward")

@@ -11,6 +11,8 @@ from typing import Any
 
 from alchemy.context import Run, find_run
 from alchemy.legacy.backward import BackwardHandler
+from alchemy.legacy.pretrained import complete_pretrained
+from alchemy.model import AlchemyModel
 from alchemy.optim.base import AlchemyOptimizer, own_table
 from alchemy.registry import parameters, plain
 from alchemy.sched.base import AlchemyTrainScheduler
@@ -25,6 +27,8 @@ _TABLES: dict[type, Callable[[Run], Mapping[str, Any]]] = {
 def fill_keywords(part: Callable[..., Any]) -> Callable[..., Any]:
     """`part`, whose constructor gets from the part's table what it is not given; other parts stay as they are."""
     run, cls = find_run(), part if isinstance(part, type) else object
+    if issubclass(cls, AlchemyModel):
+        complete_pretrained()  # its module, and with it transformers, is imported by now
     base = next((base for base in _TABLES if issubclass(cls, base)), None)
     if run is None or base is None:
         return part

@@ -15,6 +15,7 @@ from typing import Any
 
 from alchemy.absent import Alone, ProcessGroup
 from alchemy.errors import AlchemyError
+from alchemy.metrics.numbers import too_large
 
 PLAIN = frozenset((float, int))  # what needs no device to be read
 Gather = Callable[[object], list[Any]]  # hands a value to all processes and returns those of all, in the order of ranks
@@ -103,17 +104,20 @@ class Scope:
 
     def _add(self, rows: Iterator[tuple[str, Any, Any]]) -> None:
         # one loop without calls for Python's numbers: it runs for every metric of every row
-        sums, kinds = self._sums, self._kinds
-        for name, total, weight in rows:
-            if type(total) not in PLAIN:
-                total = _number_of(name, total)
-            if type(weight) not in PLAIN:
-                weight = _number_of(name, weight)
-            before = sums.get(name)
-            if before is None:
-                sums[name] = 0.0 + total, 0.0 + weight
-            else:
-                sums[name] = KINDS[kinds[name]](before[0], total), before[1] + weight
+        sums, kinds, name = self._sums, self._kinds, ""
+        try:
+            for name, total, weight in rows:
+                if type(total) not in PLAIN:
+                    total = _number_of(name, total)
+                if type(weight) not in PLAIN:
+                    weight = _number_of(name, weight)
+                before = sums.get(name)
+                if before is None:
+                    sums[name] = 0.0 + total, 0.0 + weight
+                else:
+                    sums[name] = KINDS[kinds[name]](before[0], 0.0 + total), before[1] + weight
+        except OverflowError as error:
+            raise too_large(name) from error
 
     def values(self) -> dict[str, float]:
         """What every name comes to; NaN where the weight is zero."""

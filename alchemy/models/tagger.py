@@ -17,7 +17,7 @@ from alchemy.models.base import TextModel
 from alchemy.models.encoders import Encoder
 from alchemy.nn.crf import CRF
 from alchemy.nn.dropout import Dropout
-from alchemy.nn.losses import CrossEntropy
+from alchemy.nn.losses import CrossEntropy, check_target
 from alchemy.nn.rows import Rows, in_front
 from alchemy.pipeline.tokenizers import TokenizerSpec
 
@@ -91,7 +91,12 @@ class Tagger(TextModel):
     def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         first_BT, tags_BT = _first_of(self.field(batch, self.words)), batch.get(self.label)
         # the loss of a chain is computed in here too: DDP sees only parameters that its module has used
-        scores_BWC, real_BW, chained_B = self.model(self.rows(batch), first_BT, tags_BT)
+        try:
+            scores_BWC, real_BW, chained_B = self.model(self.rows(batch), first_BT, tags_BT)
+        except (IndexError, RuntimeError) as error:
+            if tags_BT is not None:
+                check_target(error, tags_BT)
+            raise
         outputs = {"scores": scores_BWC, "chain_loss": chained_B}
         if not self.module.training:  # the best row of tags is searched for, which training has no use for
             outputs["tags"] = self._tags(scores_BWC, real_BW, first_BT)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alchemy.constraints import Fraction, NonNegativeFloat
-from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.errors import AlchemyError, BadSample, did_you_mean
 from alchemy.registry import Registrable, build, construct, parameters, resolve
 
 Count = int | Tensor
+_BEYOND = re.compile(r"(?:Target|index) (-?\d+) is out of bounds")  # how torch names a class that is none
 
 _nll_loss = torch.ops.aten.nll_loss_forward.default
 _SUM = 2  # its name for reduction="sum"
@@ -43,6 +45,16 @@ class Loss(nn.Module, Registrable):
 
     def __init__(self) -> None:  # without it the **kwargs of nn.Module would be taken for keys of the config
         super().__init__()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().__call__(*args, **kwargs)
+        except AlchemyError:
+            raise
+        except Exception as error:  # looked at only now: a check before every loss would cost time
+            if len(args) > 1:
+                check_target(error, args[1], args[0])
+            raise
 
     def forward(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Count]:
         raise NotImplementedError(f"{type(self).__name__} must define forward(logits, target) -> (sum, count)")
@@ -259,11 +271,35 @@ def _class_count(logits: Tensor, target: Tensor, ignore_index: int | None, weigh
     return torch.where(kept, weights, 0.0).sum()
 
 
+def check_target(error: Exception, target: object, logits: object = None) -> None:
+    """Raises an error in words if the targets are the cause of one of torch's: no numbers, or no classes."""
+    if isinstance(target, list | tuple):
+        for row, value in enumerate(target):
+            if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
+                hint = "give each sample the number of its class: alchemy.pipeline.targets.LabelIds makes it of a name"
+                text = f"the target is {repr(value)[:60]}, expected a number"
+                raise BadSample(text, row=row, section="criterion", hint=hint) from error
+    if not isinstance(target, Tensor):
+        hint = "name a collate_fn that makes tensors, as alchemy.data.collate.Pad does"
+        text = f"the targets are a {type(target).__name__}, expected a tensor"
+        raise AlchemyError(text, section="criterion", hint=hint) from error
+    if "target dtype" in str(error):
+        text = f"the targets are of {target.dtype}, expected class numbers"
+        raise AlchemyError(text, section="criterion", hint="make them whole numbers in a pipe before") from error
+    beyond = _BEYOND.search(str(error))
+    if beyond is None or not (places := (target == int(beyond[1])).nonzero()).numel():
+        return
+    classes = f", which has {logits.shape[1]} classes" if isinstance(logits, Tensor) and logits.dim() > 1 else ""
+    text = f"the target {beyond[1]} is no class of the model{classes}"
+    hint = "classes are counted from 0, and only targets equal to ignore_index are left out"
+    raise BadSample(text, row=int(places[0, 0]) if target.dim() else 0, section="criterion", hint=hint) from error
+
+
 def _check_classes(logits: Tensor, target: Tensor) -> None:
     if target.is_floating_point() and target.shape == logits.shape:
         return
     expected = logits.shape[:1] + logits.shape[2:] if logits.dim() > 1 else torch.Size(())
-    if target.shape != expected or target.is_floating_point():
+    if target.shape != expected or target.is_floating_point() or target.dtype is torch.bool:
         raise AlchemyError(
             f"targets {tuple(target.shape)} of {target.dtype} do not fit logits of shape {tuple(logits.shape)}",
             section="criterion",

@@ -200,6 +200,8 @@ class AlchemyOptimizer(Registrable):
 
     def reset(self, **kwargs: object) -> None:
         """A fresh optimiser of the same kind over the model's parameters as they are now; `kwargs` replace settings."""
+        if "_optimizer" not in vars(self):  # a constructor that makes its optimiser in `reset` calls ours first
+            return
         kind = type(self._optimizer)
         names, takes_any = parameters(kind)
         known = {*names, *OURS, *self.cfg}

@@ -56,6 +56,16 @@ class DataPipeline(Registrable, Link):
         self.datapipe = datapipe
         _say_unused(self, kwargs)
 
+    def require_single_source(self) -> None:
+        """Raises when `datapipe` is several pipes, in a list or a dict; of a single one it takes that."""
+        above = list(self.datapipe.values()) if isinstance(self.datapipe, Mapping) else self.datapipe
+        if not isinstance(above, list) or not any(isinstance(source, Link) for source in above):
+            return
+        if len(above) > 1:
+            text = f"{type(self).__name__} reads one pipe, not {len(above)}"
+            raise AlchemyError(text, hint="join them before, with alchemy.pipeline.itr.Concat or Sample")
+        self.datapipe = above[0]
+
 
 class ItrDataPipeline(DataPipeline, IterableDataset[Any]):
     """A pipe that is read from its start to its end: define `__iter__`."""

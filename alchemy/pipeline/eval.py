@@ -17,7 +17,7 @@ from alchemy.files import write_atomic
 from alchemy.metrics import scores
 from alchemy.metrics.numbers import numbers_in
 from alchemy.pipeline import EvalPipeline
-from alchemy.pipeline.rows import record_file, to_json
+from alchemy.pipeline.rows import record_file, to_json, written_if_possible
 
 SCORES: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
     "accuracy": scores.accuracy,
@@ -282,13 +282,15 @@ class SaveExamples(EvalPipeline):
         self.pred, self.label, self.step_tag, self.enabled = pred, label, step_tag, enabled
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
-        path = record_file(self.run, f"results/{split}_{self.filename}", self.step_tag) if self.enabled else None
-        if path is None:
+        if not self.enabled or self.run.record_dir is None:
             return kwargs
         if self.rows not in kwargs:
             raise AlchemyError(f"SaveExamples: no pipe before it gave {self.rows!r}", hint="put Accuracy before it")
         chosen = [row for row in kwargs[self.rows] if not self.only_wrong or row[self.pred] != row[self.label]]
-        write_atomic(path, "".join(to_json(row) + "\n" for row in chosen[: self.limit or None]))
+        with written_if_possible(self.run, self.filename):
+            path = record_file(self.run, f"results/{split}_{self.filename}", self.step_tag)
+            if path is not None:
+                write_atomic(path, "".join(to_json(row) + "\n" for row in chosen[: self.limit or None]))
         return kwargs
 
 

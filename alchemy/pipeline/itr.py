@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from alchemy.constraints import NonNegativeInt, PositiveInt
@@ -25,6 +25,8 @@ __all__ = [
     "LineOpener",
     "Map",
     "ParquetOpener",
+    "RepeatIter",
+    "Sample",
     "Shuffle",
     "SplitByWorker",
     "Take",
@@ -240,6 +242,57 @@ class Concat(ItrDataPipeline):
         return sum(length_of(self, source) for source in self.sources())
 
 
+class RepeatIter(Iterator[Any]):
+    """An iterator over `iterable` that starts again at its end; it ends only where there is nothing to repeat."""
+
+    def __init__(self, iterable: Iterable[Any]) -> None:
+        self.iterable = iterable
+        self._items: Iterator[Any] = iter(())
+
+    def __next__(self) -> Any:
+        for item in self._items:
+            return item
+        self._items = iter(self.iterable)
+        return next(self._items)
+
+
+@DataPipeline.register()
+class Sample(ItrDataPipeline):
+    """Draws `epoch_items` samples an epoch, each from one of several sources with the probability of its ratio.
+
+    `datapipe` is a list or a table of chains, `ratios` a list or a table of weights for them. A source that ends starts
+    again; in every epoch all sources start from the beginning, so put a Shuffle into a long one.
+    """
+
+    order: Order
+
+    def __init__(
+        self,
+        datapipe: list[Any] | dict[str, Any],
+        ratios: list[float] | dict[str, float],
+        epoch_items: PositiveInt,
+    ) -> None:
+        super().__init__()
+        sources, weights = _by_key(datapipe), _by_key(ratios)
+        if not isinstance(sources, Mapping) or not isinstance(weights, Mapping) or sources.keys() != weights.keys():
+            hint = "give one ratio for each source: a list for a list, a table for a table with the same keys"
+            raise AlchemyError("Sample: 'ratios' does not match the sources in 'datapipe'", hint=hint)
+        self.datapipes = [_chain(source, number) for number, source in enumerate(sources.values())]
+        self.ratios, self.epoch_items = [weights[key] for key in sources], epoch_items
+        if not self.ratios or min(self.ratios) < 0 or not sum(self.ratios):
+            raise AlchemyError(f"Sample: 'ratios' must be positive numbers, not {ratios!r}")
+        self.order = Order()
+
+    def __iter__(self) -> Iterator[Any]:
+        numbers = self.order.start()
+        sources = [RepeatIter(source) for source in self.datapipes]
+        for _ in range(len(self)):
+            yield from itertools.islice(numbers.choices(sources, self.ratios)[0], 1)
+
+    def __len__(self) -> int:
+        return _share_of(self.epoch_items, self)
+
+
 @DataPipeline.register()
 class Fields(ItrDataPipeline):
     """Samples with only the fields in `keep` (all, if empty), some under another name: `rename = { old = "new" }`."""
@@ -278,7 +331,7 @@ def length_of(pipe: object, source: Any = None) -> int:
 
 def _share_of(total: int, pipe: DataPipeline) -> int:
     """The part of `total` samples that reach `pipe` in this worker, where a pipe before it has split the data."""
-    splitter = splitter_of(pipe.datapipe)
+    splitter = splitter_of(pipe)
     reader, readers = (0, 1) if splitter is None else reader_share(splitter)
     return max(0, -(-(total - reader) // readers))
 
@@ -303,9 +356,13 @@ def map_sample(pipe: Any, sample: Any) -> Any:
     return {**sample, pipe.to or pipe.field: pipe.fn(field_of(sample, pipe.field, pipe))}
 
 
+def _by_key(values: Any) -> Any:
+    return dict(enumerate(values)) if isinstance(values, list) else values
+
+
 def _chain(pipe: Any, number: int) -> Any:
     if isinstance(pipe, Mapping):
         pipe = [pipe]
     if isinstance(pipe, list) and pipe and isinstance(pipe[0], Mapping) and "type" in pipe[0]:
-        return build_datapipes(pipe, section=f"Concat.{number}")
+        return build_datapipes(pipe, section=f"datapipe.{number}")
     return pipe

@@ -147,9 +147,12 @@ def paths(source: Any) -> Iterator[Path]:
 
 
 def _checked(source: Any) -> Any:
-    """A source whose files are there, as far as their names are known before training starts."""
+    """A source whose files are there and not all empty, as far as their names are known before training starts."""
     if isinstance(source, str | Path | list | tuple | LstDataPipeline):
-        list(paths(source))
+        files = list(paths(source))
+        if files and all(file.is_file() and not file.stat().st_size for file in files):  # a pipe has no size
+            named = f"{files[0]} is empty" if len(files) == 1 else f"all {len(files)} files are empty, as {files[0]}"
+            raise AlchemyError(named, hint="name a file with at least one row")
     return source
 
 

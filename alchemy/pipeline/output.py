@@ -14,7 +14,7 @@ from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.metrics.stack import Scope
 from alchemy.pipeline import OutputPipeline
-from alchemy.pipeline.rows import cells_of, jsonable, record_file, rows_of, to_json
+from alchemy.pipeline.rows import cells_of, jsonable, record_file, rows_of, to_json, written_if_possible
 
 FORMATS = (".jsonl", ".csv")
 
@@ -85,10 +85,11 @@ class SaveAppend(OutputPipeline):
         self.filename, self.step_tag = filename, step_tag
 
     def __call__(self, outputs: object, inputs: object) -> object:
-        path = record_file(self.run, self.filename, self.step_tag)
-        if path is not None:
-            with path.open("a", encoding="utf-8") as file:
-                file.writelines(to_json(row) + "\n" for row in rows_of(outputs, "SaveAppend"))
+        with written_if_possible(self.run, self.filename):
+            path = record_file(self.run, self.filename, self.step_tag)
+            if path is not None:
+                with path.open("a", encoding="utf-8") as file:
+                    file.writelines(to_json(row) + "\n" for row in rows_of(outputs, "SaveAppend"))
         return outputs
 
 
@@ -109,7 +110,8 @@ class WritePredictions(OutputPipeline):
         scope = self.run.metrics.current  # an evaluation opens one of its own
         if scope is not self._pass:
             self._pass, self._file = scope, PredictionFile.in_record(self.run, self.filename)
-        self._file.write(outputs)
+        with written_if_possible(self.run, self.filename):
+            self._file.write(outputs)
         return outputs
 
 

@@ -18,7 +18,7 @@ from rich.cells import cell_len, set_cell_size
 from alchemy.constraints import NonNegativeInt
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
-from alchemy.metrics.numbers import numbers_in
+from alchemy.metrics.numbers import numbers_in, show
 from alchemy.pipeline import EvalPipeline
 from alchemy.pipeline.findings import KINDS, Analysis, Answered, kind_of
 from alchemy.pipeline.output import PredictionFile
@@ -149,7 +149,7 @@ class Report(EvalPipeline):
 def _in_words(told: Mapping[str, Any], most: int = 0) -> str:
     """A report to be read: scores, and the tables below each other; `most` bounds the lines of a table."""
     place = f", update {told['update']}" if "update" in told else ""
-    scores = ", ".join(f"{name} {value:.4g}" for name, value in told["scores"].items())
+    scores = ", ".join(f"{name} {show(value)}" for name, value in told["scores"].items())
     tables = [(name, value) for name, value in told.items() if isinstance(value, dict) and value and name != "scores"]
     lines = [f"{told['split']}: {told['rows']} rows{place}", *([scores] if scores else [])]
     for name, table in tables:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,18 @@ def record_file(run: Run, name: str, step_tag: bool = False) -> Path | None:
         path = path.with_name(f"{path.stem}_step{run.train_sched.cur_step}{path.suffix}")
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
+
+
+@contextmanager
+def written_if_possible(run: Run, name: str) -> Iterator[None]:
+    """During training, a file that cannot be written gives one warning; elsewhere it is an error."""
+    try:
+        yield
+    except Exception as error:
+        disk = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
+        if not disk or run.train_sched is None:
+            raise
+        run.warn_once("{} cannot be written, training continues: {}", name, error)
 
 
 class OrderedRows:

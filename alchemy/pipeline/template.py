@@ -42,6 +42,7 @@ class Template:
         cuts: Sequence[str] = ("longest_first", "only_first", "only_second"),
     ) -> None:
         self.max_length, self.long, self.cuts = max_length, long, cuts
+        self.shortened = 0  # how many samples were cut
         self.slots = [_slot(word, tokenizer) for word in (template or ("$A $B:1" if pair else "$A")).split()]
         self._check(pair)
         self.room = max_length - sum(slot.token is not None for slot in self.slots)
@@ -71,11 +72,12 @@ class Template:
         first, second = (len(rows.get(key, ())) for key in ("$A", "$B"))
         excess = first + second - self.room
         if self.long == "refuse":
-            cuts = [cut for cut in self.cuts if "$B" in rows or cut != "only_second"]
+            cuts = " or ".join(repr(cut) for cut in self.cuts if "$B" in rows or cut != "only_second")
             raise AlchemyError(
                 f"a text has {self.max_length + excess} tokens, more than max_length = {self.max_length}",
-                hint=f"set long to {' or '.join(map(repr, cuts))}, or a larger max_length",
+                hint=f"set long to {cuts}, or a larger max_length" if cuts else "set a larger max_length",
             )
+        self.shortened += 1
         lost = {"only_first": (excess, 0), "only_second": (0, excess)}.get(self.long) or shares(first, second, excess)
         for key, size, count in zip(("$A", "$B"), (first, second), lost):
             if count > size:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterable
@@ -33,7 +32,7 @@ SECRETS = (
 
 @AlchemyPlugin.register()
 class Backup(AlchemyPlugin):
-    """Copies `paths` into `backup/` of the record; `alchemy`, where there is no such folder, is the installed one."""
+    """Copies `paths` into `backup/` of the record; `alchemy`, unless that package is here, is the installed one."""
 
     aside = True
 
@@ -57,13 +56,11 @@ class Backup(AlchemyPlugin):
 
 def _source(name: str) -> Path:
     path = Path(name)
-    if path.exists():
+    # an empty folder `alchemy`, as git leaves of a submodule that was not fetched, is no code to keep
+    if path.exists() and (name != "alchemy" or (path / "__init__.py").exists()):
         return path
     if name == "alchemy":
-        spec = importlib.util.find_spec("alchemy")
-        assert spec is not None
-        assert spec.origin is not None
-        return Path(spec.origin).parent
+        return Path(__file__).parents[1]
     raise AlchemyError(
         f"{name!r} cannot be backed up: there is no such file or folder in {os.getcwd()}", section="plugins.Backup"
     )

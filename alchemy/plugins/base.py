@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from loguru import logger
 
@@ -29,6 +28,13 @@ class AlchemyPlugin(Registrable):
     def exit(self) -> None:
         """Called when the run ends, also when it fails."""
 
+    # plugins of older projects override these in place of `exit`, and call ours
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> bool | None:
+        return None
+
 
 RunnerPlugin = AlchemyPlugin
 
@@ -36,8 +42,7 @@ RunnerPlugin = AlchemyPlugin
 def start_plugin(run: Run, table: Mapping[str, object], section: str) -> AlchemyPlugin:
     """Builds a plugin and sees to its end: `exit`, or `__exit__` of an old one."""
     plugin: AlchemyPlugin = build(AlchemyPlugin, table, section=section)
-    if isinstance(plugin, contextlib.AbstractContextManager):
-        run.exits.enter_context(plugin)
+    run.exits.enter_context(plugin)
     if type(plugin).exit is not AlchemyPlugin.exit:
         run.exits.callback(_exit, plugin)
     if type(plugin).log is not AlchemyPlugin.log and run.group.is_main:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from loguru import logger
+
 from alchemy.errors import AlchemyError
 from alchemy.plugins.base import AlchemyPlugin
 
@@ -33,7 +35,10 @@ class TensorboardLogger(AlchemyPlugin):
             self.writer.add_scalar(name, value, update)
 
     def exit(self) -> None:
-        self.writer.close()
+        try:
+            self.writer.close()
+        except OSError as error:  # a full disk does not fail the run
+            logger.warning("the TensorBoard event files are incomplete: {}", error)
 
 
 def _writer(folder: Path) -> Any:

@@ -4,33 +4,46 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from alchemy.checkpoint.links import missing_names
+from alchemy.config.dynamic import part_names
 from alchemy.config.explain import differences
 from alchemy.config.load import prepare_cfg
 from alchemy.config.merge import brief
-from alchemy.config.tree import Document
+from alchemy.config.tree import Array, Document
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.files import hash_tree
-from alchemy.plugins.files import environment, values_hash, versions
+from alchemy.files import hash_file
+from alchemy.launch.project import find_file
+from alchemy.plugins.files import environment, hash_code, values_hash, versions
 from alchemy.records.folder import read_info
 
-# keys of a config that leave every number of a training as it is
+# keys that do not change any number of a training: `*` matches one name, `**` all that follow
 HARMLESS = (
     "tag",
-    "plugins.*",
-    "checkpoint.*",
-    "stop.*",
+    "checkpoint.**",
+    "stop.**",
     "task.datasets.*.num_workers",  # with a stream it does matter: the state knows, and refuses
     "task.datasets.*.prefetch_factor",
     "task.datasets.*.persistent_workers",
     "task.datasets.*.pin_memory",
     "task.datasets.*.timeout",
-    "task.datasets.test.*",
-    "task.datasets.inference.*",
+    "task.datasets.test.**",
+    "task.datasets.inference.**",
 )
+# plugins of alchemy that only show, write or send; any other plugin may change what is computed
+QUIET = (
+    "BasicSetup",
+    "DisplayRunningInfo",
+    "FileLogger",
+    "TensorboardLogger",
+    "Backup",
+    "Profile",
+    "MailOnFinish",
+)
+# may be allowed even if nothing of that name has changed: jobs move between machines, and a state is checked later
+GENERAL = {"data", "num_workers", "ranks", "code", "torch", "device", "threads", "ledger", "checkpt"}
 
 
 class Change(NamedTuple):
@@ -44,16 +57,51 @@ class Change(NamedTuple):
 
 def changes(record: Path, document: Document, device_info: Mapping[str, Any], user_dir: str) -> list[Change]:
     """All that differs between a record and the run that is to go on with it."""
-    return [*_config(record, document), *_code(record, user_dir), *_machine(record, device_info)]
+    return [
+        *_config(record, document),
+        *_code(record, user_dir),
+        *_machine(record, device_info),
+        *_weights(record),
+    ]
 
 
 def _config(record: Path, document: Document) -> Iterator[Change]:
-    was, written = prepare_cfg(record / "cfg.toml"), read_info(record).get("cfg_values")
-    if written and written != values_hash(was):
+    was, info = prepare_cfg(record / "cfg.toml"), read_info(record)
+    written, former = info.get("cfg_values"), record / f"cfg.{info.get('gen', 0) - 1}.toml"
+    # a resume with another config keeps the former one before it notes the new hash, and may be killed in between
+    known = [was, *([prepare_cfg(former)] if former.is_file() else [])]
+    if written and written not in map(values_hash, known):
         yield Change("cfg.toml", "was edited since the run wrote it", True, of_config=True)
+    harmless = [*HARMLESS, *_quiet_plugins(was, document)]
     for key, before, after in differences(was, document):
-        harmless = any(fnmatch(key, pattern) for pattern in HARMLESS)
-        yield Change(key, f"{_shown(before)} -> {_shown(after)}", not harmless, of_config=True)
+        breaks = not any(_matches(key, pattern) for pattern in harmless)
+        yield Change(key, f"{_shown(before)} -> {_shown(after)}", breaks, of_config=True)
+
+
+def _matches(key: str, pattern: str) -> bool:
+    """Matches name by name: a `*` that crosses dots would match the parameters of a pipe.
+
+    >>> _matches("stop.any.0.patience", "stop.**"), _matches("task.datasets.train.pipes.0.timeout", "task.*.timeout")
+    (True, False)
+    """
+    names, wanted = key.split("."), pattern.split(".")
+    if wanted[-1] == "**":
+        wanted = wanted[:-1]
+        names = names[: len(wanted)]
+    return len(names) == len(wanted) and all(want in ("*", name) for name, want in zip(names, wanted))
+
+
+def _quiet_plugins(*documents: Document) -> Iterator[str]:
+    """Patterns for the plugins that change no number in any of the configs."""
+    types: dict[str, list[str]] = {}
+    for document in documents:
+        plugins = document.get("plugins") or Array()
+        for name, table in zip(part_names(plugins), plugins, strict=True):
+            types.setdefault(name, []).append(str(table.get("type")))
+    for name, kinds in types.items():
+        parts = [kind.rpartition(".") for kind in kinds]
+        if all(kind in QUIET and module.partition(".")[0] in ("", "alchemy") for module, _, kind in parts):
+            yield f"plugins.{name}.**"
 
 
 def _shown(value: object) -> str:
@@ -62,14 +110,30 @@ def _shown(value: object) -> str:
 
 def _code(record: Path, user_dir: str) -> Iterator[Change]:
     info = read_info(record)
-    code = Path(user_dir)
-    now = hash_tree(code) if code.is_dir() else ""
-    if info["code_hash"] != now:
+    if "code" in info:
+        changed = [text for name, digest in info["code"].items() if (text := _change_of(name, digest, user_dir))]
+        if changed:
+            yield Change("code", ", ".join(changed), True)
+    elif info["code_hash"] != hash_code(user_dir):  # a record of an earlier version
         yield Change("code", f"the code in {user_dir} has changed", True)
     for package, version in versions().items():
         before = info["versions"].get(package)
         if before != version:
             yield Change(package, f"{before} -> {version}", True)
+
+
+def _change_of(name: str, digest: str, user_dir: str) -> str:
+    path = find_file(name, user_dir)
+    if path is None:
+        return f"{name} is missing"
+    return "" if hash_file(path) == digest else f"{name} has changed"
+
+
+def _weights(record: Path) -> Iterator[Change]:
+    missing = missing_names(record)
+    if missing:
+        names = ", ".join(f"checkpt/{name}" for name in missing)
+        yield Change("checkpt", f"{names} is missing", True)
 
 
 def _machine(record: Path, device_info: Mapping[str, Any]) -> Iterator[Change]:
@@ -122,7 +186,7 @@ def refuse_changes(found: Collection[Change], allowed: Collection[str]) -> None:
             f"it would not be the same run any more:{listed}",
             hint=f"put it back, or go on all the same with --allow {','.join(change.name for change in refused)}",
         )
-    for name in set(allowed) - names - {"data", "num_workers", "ranks", "code", "torch", "device", "threads"}:
+    for name in set(allowed) - names - GENERAL:
         raise AlchemyError(f"--allow {name}: nothing of that name has changed", hint=did_you_mean(name, names))
 
 

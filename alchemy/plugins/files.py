@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
 import sys
-from collections.abc import Callable
 from importlib.metadata import distributions, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from loguru import logger
@@ -24,9 +24,17 @@ from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import DATE_FORMAT, FILE_FORMAT, Level, file_log
 from alchemy.plugins.previous import compare_with_last
 from alchemy.records import Record
+from alchemy.records.folder import INFO
 
 # environment variables that change what a run computes; nothing else of the environment is kept, it may hold secrets
 TELLING = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "PYTHONHASHSEED")
+
+
+class Sources(NamedTuple):
+    """What a run is made from: files of the record and fields of its `record.json`."""
+
+    files: dict[str, str]
+    fields: dict[str, object]
 
 
 @AlchemyPlugin.register()
@@ -56,40 +64,44 @@ class FileLogger(AlchemyPlugin):
             raise AlchemyError(
                 "a record needs a tag", where=run.cfg.path, hint='add tag = "..." at the top of the config'
             )
-        self.record = self._create(os.path.expanduser(log_dir), str(tag))
+        self.record = self._create(os.path.expanduser(log_dir), str(tag), self._sources(backup_cfg))
         folder = self.record.path
         run.record = self.record
         run.record_dir = folder
         level = "DEBUG" if run.debug else level
         try:
-            run.exits.enter_context(file_log(folder / "run.log", level, format=format, date_format=date_format))
+            log = file_log(folder / "run.log", level, format=format, date_format=date_format)
+            self.record.on_removal(run.exits.enter_context(log).reopen)
             # here and not in `exit`: a plugin that fails later in its constructor must not leave a record "running"
             run.exits.push(self._close)
-            self._fill(folder, subdirs, create_readme, backup_cfg)
+            self._fill(folder, subdirs, create_readme)
         except OSError as error:
             raise AlchemyError(f"the record folder {folder} cannot be written: {error}") from error
         logger.info("record: {}", folder)
         if run.resume_from is None:
             compare_with_last(run.cfg, self.record.info, folder)
 
-    def _create(self, log_dir: str, tag: str) -> Record:
+    def _create(self, log_dir: str, tag: str, sources: Sources) -> Record:
         run = self.run
-        if run.resume_from is not None:
-            return Record.reopen(run.resume_from)
-        return Record.create(
-            log_dir,
-            name=run.ctime.strftime("%Y-%m-%d_%H-%M-%S.%f"),
-            tag=tag,
-            purpose=run.symbols.try_get_global("desc") or "",
-            seed=run.seed,
-            variant=run.cfg.variant,
-            delta=run.cfg.delta,
-            cfg_hash=config_hash(run.cfg),
-        )
+        if run.resume_from is None:
+            return Record.create(
+                log_dir,
+                name=run.ctime.strftime("%Y-%m-%d_%H-%M-%S.%f"),
+                tag=tag,
+                purpose=run.symbols.try_get_global("desc") or "",
+                files=sources.files,
+                seed=run.seed,
+                variant=run.cfg.variant,
+                delta=run.cfg.delta,
+                **sources.fields,
+            )
+        record = Record.reopen(run.resume_from)
+        # not before the state was accepted: the next attempt must see the same changes
+        record.when_resumed = functools.partial(_renew, record, sources)
+        return record
 
-    def _fill(self, folder: Path, subdirs: list[str], create_readme: bool, backup_cfg: bool) -> None:
-        run, record = self.run, self.record
-        assert record is not None
+    def _fill(self, folder: Path, subdirs: list[str], create_readme: bool) -> None:
+        run = self.run
         for name in ("checkpt", *subdirs):
             (folder / name).mkdir(parents=True, exist_ok=True)
         run.symbols.set_global("checkpt_dir", folder / "checkpt")
@@ -98,29 +110,19 @@ class FileLogger(AlchemyPlugin):
             if run.cfg.variant:
                 parts.append(f"Variant `{run.cfg.variant}`:\n\n```toml\n{dumps(run.cfg.delta).strip()}\n```")
             write_atomic(folder / "README.md", "\n\n".join(part for part in parts if part) + "\n")
-        keep = self._sources(record, backup_cfg)
-        if run.resume_from is None:
-            keep()
-        else:  # a state that refuses what has changed must find the change at the next try, too
-            record.when_resumed = keep
 
-    def _sources(self, record: Record, backup_cfg: bool) -> Callable[[], None]:
-        """Takes down what the run is made from, before parts take keys out of its config; the result writes it."""
-        run, gen = self.run, record.generation
-        code = Path(run.symbols.try_get_global("user_dir") or "src")
-        fields: dict[str, object] = {"code_hash": hash_tree(code) if code.is_dir() else "", "versions": versions()}
-        machine = json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"
-        config, cfg_hash = dumps(run.cfg) if backup_cfg else "", config_hash(run.cfg)
+    def _sources(self, backup_cfg: bool) -> Sources:
+        """Collects what the run is made from, before parts take keys out of its config."""
+        run = self.run
+        fields: dict[str, object] = {
+            "cfg_hash": config_hash(run.cfg),
+            "code_hash": hash_code(run.symbols.try_get_global("user_dir") or "src"),
+            "versions": versions(),
+        }
+        files = {"env.json": json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"}
         if backup_cfg:
-            fields["cfg_values"] = values_hash(run.cfg)
-
-        def keep() -> None:
-            _keep_former(record.path, gen, "env.json", machine)
-            if backup_cfg and _keep_former(record.path, gen, "cfg.toml", config):
-                fields["cfg_hash"] = cfg_hash  # it goes on with another config
-            record.note(**fields)
-
-        return keep
+            files["cfg.toml"], fields["cfg_values"] = dumps(run.cfg), values_hash(run.cfg)
+        return Sources(files, fields)
 
     def _tell_cost(self) -> None:
         """What all this writing has taken from the run."""
@@ -144,10 +146,14 @@ class FileLogger(AlchemyPlugin):
             return
         status, reason = self.run.outcome(error)
         self._tell_cost()
+        unsaved = self.run.checkpoints.unsaved
+        if unsaved:
+            self.record.remarks.append(f"the last state could not be saved: {unsaved}")
+            logger.error("{}; `alchemy resume` continues from the previous one", self.record.remarks[-1])
         try:
-            self.record.finish(status, reason)
-        except OSError as error:  # the folder was removed, or the disk is full: the run itself has ended well or badly
-            logger.error("the record {} cannot be closed: {}", self.record.path, error)
+            self.record.finish(status, reason, unsaved=unsaved)
+        except OSError as error:  # the outcome of the run does not depend on it
+            logger.error("{} could not be set to status {}: {}", self.record.path / INFO, status, error)
         for name, rows in (("metrics.jsonl", self.record.series), ("ledger.jsonl", self.run.ledger)):
             if rows.dropped:
                 logger.warning("{} rows of {} could not be written: {}", rows.dropped, name, rows.error)
@@ -158,6 +164,15 @@ def _share(part: float, whole: float) -> str:
     return f"{part:.2f} s, {part / max(whole, 1e-9):.2%}"
 
 
+def _renew(record: Record, sources: Sources) -> None:
+    """Updates the sources in the record of a resumed run."""
+    changed = [name for name, text in sources.files.items() if _keep_former(record.path, record.generation, name, text)]
+    record.files, fields = sources.files, dict(sources.fields)
+    if "cfg.toml" not in changed:  # the hash of a config without a seed differs from that of its cfg.toml
+        del fields["cfg_hash"]
+    record.note(**fields)
+
+
 def _keep_former(folder: Path, gen: int, name: str, text: str) -> bool:
     """Writes a file of the record; if an earlier generation had another, that stays under its number."""
     path = folder / name
@@ -166,6 +181,11 @@ def _keep_former(folder: Path, gen: int, name: str, text: str) -> bool:
         write_atomic(path.with_name(f"{path.stem}.{gen - 1}{path.suffix}"), former)
     write_atomic(path, text)
     return former != text
+
+
+def hash_code(user_dir: str) -> str:
+    """One hash of all modules below `user_dir`, imported or not."""
+    return hash_tree(user_dir) if os.path.isdir(user_dir) else ""
 
 
 def values_hash(cfg: Document) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from alchemy.errors import AlchemyError
+from alchemy.files import open_to_append, reopen
 
 if TYPE_CHECKING:
     from loguru import Message, Record
@@ -22,6 +25,7 @@ DATE_FORMAT = "YYYY-MM-DD HH:mm:ss.SSS"
 FILE_FORMAT = "{time:DATE} | {level: <8} | {name}:{line} | {message}"
 Level = Literal["TRACE", "DEBUG", "INFO", "SUCCESS", "WARNING", "ERROR", "CRITICAL"]
 CONSOLE_FORMAT = "{time:HH:mm:ss} {level: <7} {message}"
+LONGEST_WAIT = 2**20  # bytes of a log kept for a retry
 STYLES = {"WARNING": "yellow", "ERROR": "bold red", "CRITICAL": "bold red", "DEBUG": "dim"}
 
 
@@ -58,15 +62,56 @@ def plain_console(console: Console) -> Iterator[None]:
         yield
 
 
+class LogFile:
+    """A log file that never raises. Lines that cannot be written are kept and retried with the next one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file, self._using = open_to_append(path), threading.Lock()
+        self._waiting, self._dropped, self._error = b"", 0, ""
+
+    def write(self, message: str) -> None:
+        line = message.encode("utf-8", "backslashreplace")
+        with self._using:
+            if len(self._waiting) < LONGEST_WAIT:
+                self._waiting += line
+            else:
+                self._dropped += line.count(b"\n")
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            while self._waiting:
+                self._waiting = self._waiting[os.write(self._file, self._waiting) :]
+        except OSError as error:
+            if not self._error:  # not logged: a sink must not call the logger
+                sys.stderr.write(f"{self.path} cannot be written, the run continues without it: {error}\n")
+            self._error = str(error)
+
+    def reopen(self) -> None:
+        """Recreates the file with its content if it was deleted."""
+        with self._using:
+            self._file = reopen(self._file, self.path)
+
+    def close(self) -> None:
+        with self._using:
+            self._write()
+            with contextlib.suppress(OSError):  # network disks may report a failed write only here
+                os.close(self._file)
+        lost = self._dropped + self._waiting.count(b"\n")
+        if lost:
+            logger.warning("{} lines of {} could not be written: {}", lost, self.path, self._error)
+
+
 @contextlib.contextmanager
-def file_log(path: Path, level: str, format: str = FILE_FORMAT, date_format: str = DATE_FORMAT) -> Iterator[None]:
+def file_log(path: Path, level: str, format: str = FILE_FORMAT, date_format: str = DATE_FORMAT) -> Iterator[LogFile]:
     """Log messages, with full tracebacks, in a file until the block ends; a full disk never stops the run."""
     formatter = _formatter(format, date_format, brief=False)
     # opened here: loguru would take braces in the path for a pattern
-    with open(path, "a", encoding="utf-8", errors="backslashreplace", buffering=1) as file:
-        sink = logger.add(file, level=level, format=formatter, catch=True, diagnose=False, backtrace=True)
+    with contextlib.closing(LogFile(path)) as file:
+        sink = logger.add(file.write, level=level, format=formatter, catch=True, diagnose=False, backtrace=True)
         try:
-            yield
+            yield file
         finally:
             _remove(sink)
 

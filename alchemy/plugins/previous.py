@@ -1,4 +1,4 @@
-"""What differs from the last run of the same tag, said before the new one starts."""
+"""What differs from the last run of the same tag and runner, said before the new one starts."""
 
 from __future__ import annotations
 
@@ -19,27 +19,35 @@ NEWEST = 200
 
 
 def compare_with_last(cfg: Document, info: dict[str, Any], folder: Path) -> None:
-    """Logs the differences to the newest record with this tag; an equal one that has finished is worth a warning."""
+    """Logs the differences to the newest record with this tag; an equal one that has finished is worth a warning.
+
+    A test is compared with tests and a training with trainings, also if all of them lie in one folder.
+    """
     same_tag = [(other, last) for other, last in _records(folder) if last["tag"] == info["tag"]]
     for other, last in same_tag:
         if last["status"] == "finished" and _key(last) == _key(info):
             logger.warning("{} has finished with the same config, seed and code", other.name)
             return
-    for other, last in same_tag[:1]:
-        changes = _changes(other, cfg, last["code_hash"] == info["code_hash"])
-        logger.info("since the last run of this tag, {} ({}):\n{}", other.name, last["status"], changes)
+    for other, last in same_tag:
+        changes = _changes(other, cfg)
+        if changes is not None:
+            code = "the same" if last["code_hash"] == info["code_hash"] else "changed"
+            text = "since the last run of this tag, {} ({}):\n{}\ncode: {}"
+            logger.info(text, other.name, last["status"], changes, code)
+            return
 
 
 def _key(info: dict[str, Any]) -> tuple[str, str]:
     return info["cfg_hash"], info["code_hash"]
 
 
-def _changes(other: Path, cfg: Document, same_code: bool) -> str:
+def _changes(other: Path, cfg: Document) -> str | None:
+    """The differences to the config of a record; None if that is the config of another runner."""
     try:
-        text = diff(prepare_cfg(other / "cfg.toml"), cfg)
+        before = prepare_cfg(other / "cfg.toml")
+        return diff(before, cfg) if before.get("runner") == cfg.get("runner") else None
     except AlchemyError as error:
-        text = f"its config cannot be compared: {error}"
-    return f"{text}\ncode: {'the same' if same_code else 'changed'}"
+        return f"its config cannot be compared: {error}"
 
 
 def _records(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:

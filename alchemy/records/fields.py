@@ -26,6 +26,10 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
+def _is_table_of_texts(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
 # what others rely on, and in which words it is expected
 NEEDED: dict[str, tuple[Callable[[object], bool], str]] = {
     "status": (lambda value: value in STATUSES, f"one of {', '.join(STATUSES)}"),
@@ -45,6 +49,8 @@ OPTIONAL: dict[str, tuple[Callable[[object], bool], str]] = {
         "a whole number, or null",
     ),
     "cfg_values": (_is_text, "a text"),
+    "code": (_is_table_of_texts, "a table of hashes"),
+    "unsaved": (_is_text, "a text"),
 }
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import json
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from alchemy.errors import AlchemyError
-from alchemy.files import locked, write_atomic
+from alchemy.files import locked, write_atomic, write_in_place
 from alchemy.records.fields import FORMAT, read_fields
+from alchemy.records.room import cannot_write, make_folder
 from alchemy.records.series import Series
 
 HEARTBEAT_SECONDS = 30.0
 SILENT_SECONDS = 10 * HEARTBEAT_SECONDS
-# below this a run would fail in its first minutes, with half a log to show for it
-MIN_FREE_BYTES = 16 * 2**20
 INFO = "record.json"
 LOCK = ".lock"
 
@@ -41,6 +40,8 @@ class RecordLike(Protocol):
     def sync(self) -> bool: ...
     def resume(self, *, from_update: int, from_line: int, seconds: float) -> None: ...
     def note(self, **fields: object) -> None: ...
+    def on_removal(self, reopen: Callable[[], None]) -> None: ...
+    def mend(self) -> None: ...
     def finish(self, status: str, reason: str = "") -> None: ...
 
 
@@ -62,6 +63,12 @@ class NoRecord:
     def note(self, **fields: object) -> None:
         pass
 
+    def on_removal(self, reopen: Callable[[], None]) -> None:
+        pass
+
+    def mend(self) -> None:
+        pass
+
     def finish(self, status: str, reason: str = "") -> None:
         pass
 
@@ -69,9 +76,10 @@ class NoRecord:
 class Record:
     """A record that is being written by the run in this process."""
 
-    def __init__(self, folder: Path, info: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, info: dict[str, Any], files: Mapping[str, str] = {}) -> None:
         self.path = folder
         self.info = info
+        self.files = files  # name -> content, to recreate a folder that was deleted
         self.when_resumed: Callable[[], None] = lambda: None  # what is written only once the state was taken up
         self.before: dict[str, Any] = info  # what it said before it was reopened
         self._lock = contextlib.ExitStack()
@@ -80,14 +88,29 @@ class Record:
             raise AlchemyError(f"another process writes to {folder}", hint="wait for it, or end it with `alchemy stop`")
         self.series = Series(folder / "metrics.jsonl", info["gen"])
         self.log = self.series.log
-        self._save_lock = threading.Lock()
+        self.remarks: list[str] = []  # what was lost; appended to the reason when the record is closed
+        self._reopen = [self.series.reopen]
+        self._save_lock, self._mend_lock = threading.Lock(), threading.Lock()
         self._ended = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="alchemy-heartbeat", daemon=True)
 
     @classmethod
-    def create(cls, log_dir: str | Path, *, name: str, tag: str, purpose: str = "", **fields: object) -> Record:
-        """Makes the folder `log_dir/name` and marks the run as running; one clear error where it cannot be written."""
-        folder = _make_folder(Path(log_dir), name)
+    def create(
+        cls,
+        log_dir: str | Path,
+        *,
+        name: str,
+        tag: str,
+        purpose: str = "",
+        files: Mapping[str, str] = {},
+        **fields: object,
+    ) -> Record:
+        """Makes the folder `log_dir/name` with `files` and marks the run as running; raises if it cannot be written.
+
+        `record.json` is written last: a run that is killed earlier leaves no record, one that is killed later a
+        complete one.
+        """
+        folder = make_folder(Path(log_dir), name)
         info = {
             "format": FORMAT,
             "id": folder.name,
@@ -98,6 +121,7 @@ class Record:
             "cmd": sys.argv,
             "cfg_hash": "",
             "code_hash": "",
+            "code": {},
             "seed": None,
             "versions": {},
             "parent": None,
@@ -107,7 +131,7 @@ class Record:
             "best": None,
             **fields,
         }
-        return cls._open(folder, info)
+        return cls._open(folder, info, files)
 
     @classmethod
     def reopen(cls, folder: str | Path, **fields: object) -> Record:
@@ -120,12 +144,14 @@ class Record:
         return record
 
     @classmethod
-    def _open(cls, folder: Path, info: dict[str, Any]) -> Record:
+    def _open(cls, folder: Path, info: dict[str, Any], files: Mapping[str, str] = {}) -> Record:
         try:
-            record = cls(folder, info)
+            record = cls(folder, info, files)
+            for name, text in files.items():
+                write_atomic(folder / name, text)
             record.note()
         except OSError as error:
-            raise _cannot_write(folder, error) from error
+            raise cannot_write(folder, error) from error
         record._heart.start()
         return record
 
@@ -164,26 +190,62 @@ class Record:
         """Changes fields of `record.json`; from any thread."""
         with self._save_lock:
             self.info.update(fields)
-            write_atomic(self.path / INFO, json.dumps(self.info, ensure_ascii=False, indent=1, default=str) + "\n")
+            text = json.dumps(self.info, ensure_ascii=False, indent=1, default=str) + "\n"
+            try:
+                write_atomic(self.path / INFO, text)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                write_in_place(self.path / INFO, text)
 
-    def finish(self, status: str, reason: str = "") -> None:
+    def on_removal(self, reopen: Callable[[], None]) -> None:
+        """Registers a function that recreates an open file of the folder after it was deleted."""
+        self._reopen.append(reopen)
+
+    def mend(self) -> None:
+        """Recreates the folder if it was deleted. Open files keep their content; checkpoints are lost."""
+        with self._mend_lock:
+            if (self.path / LOCK).exists():
+                return
+            self.path.mkdir(parents=True, exist_ok=True)
+            for reopen in self._reopen:
+                reopen()
+            for name, text in self.files.items():
+                write_atomic(self.path / name, text)
+            self.note()
+            self._lock.close()
+            self._lock.enter_context(locked(self.path / LOCK))
+        text = "the record folder was deleted during the run and recreated: log, metrics and ledger are complete, "
+        self.remarks.append(f"{text}checkpoints and other files written before {now()} are lost")
+        _warn("{}: {}", self.path, self.remarks[-1])
+
+    def finish(self, status: str, reason: str = "", **fields: object) -> None:
         """Closes the record: its status, why, and all numbers on the disk."""
         self._ended.set()
-        self.series.close()
-        self.note(status=status, reason=reason, ended=now(), heartbeat=now())
-        self._lock.close()
+        with self._lock:
+            try:
+                self.mend()
+            finally:
+                self.series.close()
+            reasons = "; ".join(text for text in (reason, *self.remarks) if text)
+            self.note(status=status, reason=reasons, ended=now(), heartbeat=now(), **fields)
 
     def _beat(self) -> None:
         told = False
         while not self._ended.wait(HEARTBEAT_SECONDS):
             try:
+                self.mend()
                 self.note(heartbeat=now())
             except Exception as error:  # a full disk must not end the thread that would report its recovery
                 if not told:
-                    from loguru import logger  # here, since lists of records are read without a log
-
-                    logger.warning("{} cannot be kept up to date: {}", self.path / INFO, error)
+                    _warn("{} cannot be kept up to date: {}", self.path / INFO, error)
                 told = True
+
+
+def _warn(text: str, *values: object) -> None:
+    from loguru import logger  # here, since lists of records are read without a log
+
+    logger.warning(text, *values)
 
 
 def _running_here() -> dict[str, Any]:
@@ -307,32 +369,3 @@ def _exists(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _make_folder(log_dir: Path, name: str) -> Path:
-    try:
-        log_dir.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(log_dir).free
-        folder = log_dir / name
-        for again in range(1, 1000):  # two runs that start in the same microsecond
-            try:
-                folder.mkdir()
-                break
-            except FileExistsError:
-                folder = log_dir / f"{name}-{again}"
-    except OSError as error:
-        raise _cannot_write(log_dir, error) from error
-    if free < MIN_FREE_BYTES:
-        folder.rmdir()
-        raise AlchemyError(
-            f"the disk of {log_dir} is full: {free / 2**20:.1f} MiB are free, a run needs {MIN_FREE_BYTES // 2**20}",
-            hint="make room, choose another log_dir, or run with --no-file",
-        )
-    return folder
-
-
-def _cannot_write(folder: Path, error: OSError) -> AlchemyError:
-    return AlchemyError(
-        f"the record folder {folder} cannot be written: {error.strerror or error}",
-        hint="mend its permissions, choose another log_dir for FileLogger, or run with --no-file",
-    )

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from alchemy.files import open_to_append, reopen
+
 CAPACITY = 100_000  # rows that may wait for a disk which does not answer
 FLUSH_SECONDS = 0.5  # how much of a run that is killed from outside may be missing
 PATIENCE_SECONDS = 10.0  # how long the end of a run waits for the disk
@@ -33,14 +35,14 @@ class Journal:
         self.dropped, self.error = 0, ""
         self.writing = 0.0  # CPU seconds of the thread
         self._pid = os.getpid()
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        self._file = open_to_append(path)
         self.lines, cut = count_lines(path)
         if cut:  # a crash left half a line behind; it stays a line, which readers pass over
             os.write(self._file, b"\n")
         self._taken = self._written = self._rounds = 0
         self._waiting: list[Callable[[], bytes]] = []
         self._hurry = self._closing = False
-        self._turn = threading.Condition()
+        self._turn, self._using = threading.Condition(), threading.Lock()  # of the rows, of the file
         self._thread = threading.Thread(target=self._work, name=f"alchemy-{path.name}", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -94,11 +96,18 @@ class Journal:
         if not self.flush():
             return False
         try:
-            os.fsync(self._file)
+            with self._using:
+                os.fsync(self._file)
         except OSError as error:  # also: closed meanwhile, or no file that can be synced
             self.error = self.error or str(error)
             return False
         return True
+
+    def reopen(self) -> None:
+        """Recreates the file with its content if it was deleted."""
+        with self._using:
+            if not self._closing:
+                self._file = reopen(self._file, self.path)
 
     def close(self) -> None:
         """Writes what can be written; what cannot is counted as dropped."""
@@ -140,8 +149,9 @@ class Journal:
         begin = time.thread_time()
         data = b"".join([rest, *(encoded() for encoded in rows)])
         try:
-            while data:
-                data = data[os.write(self._file, data) :]
+            with self._using:
+                while data:
+                    data = data[os.write(self._file, data) :]
         except OSError as error:
             self.error = self.error or str(error)
         self.writing += time.thread_time() - begin
@@ -227,6 +237,9 @@ class NoJournal:
 
     def sync(self) -> bool:
         return True
+
+    def reopen(self) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -64,7 +64,7 @@ class Ledger(Journalled):
         self._closed: list[Update | dict[str, Any]] = []
         self._kept = 0  # lines that a resume goes on from: none, unless a state was loaded
         self.calling = 0.0  # seconds that `flush` has taken from the loop
-        self.sync, self.close = self._journal.sync, self._journal.close
+        self.sync, self.close, self.reopen = self._journal.sync, self._journal.close, self._journal.reopen
 
     def saw(self, ids: Sequence[int] | None, digest: Callable[[], bytes | None] | bytes | None = None) -> None:
         """A step of this process: the numbers of its own samples, none for a dummy, or the digest of a batch.
@@ -130,9 +130,15 @@ class Ledger(Journalled):
         if not self._is_main:  # the main process stands for all that were there: the others had nothing to do
             self._open = [NOTHING for _ in self._open]
 
+    @property
+    def missing(self) -> int:
+        """How many lines that the loaded state counts are missing from the file."""
+        return max(self._kept - self._journal.lines, 0) if self._is_main else 0
+
     def resume(self, gen: int, from_update: int) -> None:
         """Goes on from the state that was loaded: what was written after it does not count any more."""
-        event = {"event": "resume", "gen": gen, "from_update": from_update, "from_line": self._kept}
+        kept = self._kept - self.missing
+        event = {"event": "resume", "gen": gen, "from_update": from_update, "from_line": kept}
         self._journal.append(event)
 
 

@@ -27,6 +27,7 @@ class Series(Journalled):
         self._start = time.monotonic()
         self._journal: Journal = Journal(path)
         self.flush, self.sync, self.close = self._journal.flush, self._journal.sync, self._journal.close
+        self.reopen = self._journal.reopen
 
     @property
     def lines(self) -> int:

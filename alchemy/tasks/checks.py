@@ -13,7 +13,8 @@ from alchemy.data.lengths import lengths_of
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.models.base import TextModel
 from alchemy.pipeline import where_in
-from alchemy.pipeline.processors.samples import in_short
+from alchemy.pipeline.encode import Encode, EncodeWords
+from alchemy.pipeline.processors.samples import in_short, shorten
 from alchemy.progress import Bar
 from alchemy.seeds import at_sample, unchanged_generators
 
@@ -67,10 +68,10 @@ def check_labels(task: TextTask, source: Samples, split: str) -> None:
         strange = [name for name in task.names(sample) if name not in known]
         if strange:
             raise AlchemyError(
-                f"the label {strange[0]!r} is not among the labels of the training",
+                f"the label {shorten(strange[0])} is not among the labels of the training",
                 where=where_in(source, index),
                 section=f"task.datasets.{split}",
-                hint=did_you_mean(str(strange[0]), task.labels) or f"they are {in_short(task.labels)}",
+                hint=did_you_mean(str(strange[0])[:100], task.labels) or f"they are {in_short(task.labels)}",
             )
 
 
@@ -82,6 +83,17 @@ def check_lengths(encoded: Samples, options: Mapping[str, Any]) -> None:
     with Bar("lengths of texts", len(encoded), Console(stderr=True)) as bar:
         for _ in samples_of(encoded):
             bar.step()
+
+
+def encode_long(task: TextTask, source: Samples, encoded: Samples) -> None:
+    """Encodes the samples that may be longer than the default limit, so that it is known how many are cut.
+
+    A tokenizer makes no more tokens of a text than it has bytes, so most samples need not be encoded.
+    """
+    room = encoded.places.room if isinstance(encoded, Encode | EncodeWords) else 0
+    for index, sample in samples_of(source):
+        if sum(len(text.encode("utf-8", "surrogatepass")) for text in task.texts(sample)) > room:
+            encoded[index]
 
 
 def check_fields(task: TextTask, model: AlchemyModel | None, encoded: Samples) -> None:

@@ -12,6 +12,8 @@ from alchemy.errors import AlchemyError
 from alchemy.metrics.scores import ClassScores, LabelScores, number_scores
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.itr import field_of
+from alchemy.pipeline.openers import BadRow
+from alchemy.pipeline.processors.labels import target_of
 from alchemy.pipeline.processors.samples import in_short, shorten
 from alchemy.pipeline.rows import rows_of
 from alchemy.pipeline.targets import LabelIds
@@ -76,6 +78,11 @@ class Classification(TextTask):
             told = f"pair = {str(self.pair).lower()}, and a sample has {in_short(sample)}"
             hint = 'pairs need pair = true in [task], and pair = "its column" in the processor; other texts neither'
             raise AlchemyError(told, hint=hint)
+        if self.kind == "regression" and "label" in sample and isinstance(sample["label"], float | int | None):
+            try:
+                target_of(sample["label"])
+            except BadRow as error:
+                raise AlchemyError(str(error), hint="leave out the field of a sample that has no label") from error
         found = _kinds_of(sample)
         if found and self.kind not in found:
             told = f"the task is of kind = {self.kind!r}, and a sample of kind = {found[0]!r}"

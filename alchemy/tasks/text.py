@@ -13,6 +13,7 @@ from alchemy.errors import AlchemyError, Refused, did_you_mean
 from alchemy.models.reading import InWindows, Whole
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.cache import Cache
+from alchemy.pipeline.encode import Encode, EncodeWords
 from alchemy.pipeline.itr import field_of
 from alchemy.pipeline.processors.labels import keep_labels, read_labels
 from alchemy.pipeline.processors.samples import in_short, is_blank
@@ -23,8 +24,18 @@ from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.records.kept import TASK_LABELS
 from alchemy.records.labels import labels_file, read_names
 from alchemy.task import AlchemyTask
-from alchemy.tasks.checks import Samples, check_fields, check_indexed, check_labels, check_lengths, checked_samples
+from alchemy.tasks.checks import (
+    Samples,
+    check_fields,
+    check_indexed,
+    check_labels,
+    check_lengths,
+    checked_samples,
+    encode_long,
+)
 from alchemy.text import Folder, Tokenizer
+
+DEFAULT_LENGTH = 1024  # tokens of a text, if neither the config nor the model sets a limit
 
 
 class TextTask(AlchemyTask):
@@ -35,7 +46,8 @@ class TextTask(AlchemyTask):
     `labels` is a list or a file; without it they are those that the training data list, else all that are there, in the
     order of the alphabet.
     `template` tells where special tokens stand, `max_length` how many tokens a text may have with them, and `long` what
-    is done with more: it is refused, cut, or read in windows that share `overlap` tokens.
+    is done with more: it is refused, cut, or read in windows that share `overlap` tokens. Without `max_length` the
+    limit is that of the model; without that, texts are cut after 1024 tokens, and a warning counts them.
     `cache` keeps the encoded samples in `.alchemy/cache`, `overwrite_cache` makes them anew.
     A subclass tells how a source is encoded, what the answers to a batch are, and how good they were.
     """
@@ -61,6 +73,7 @@ class TextTask(AlchemyTask):
         self.max_length, self.long, self.overlap = max_length, long, overlap
         self.cache, self.overwrite_cache = cache, overwrite_cache
         self._sources: dict[str, Samples] = {}
+        self._warned_of_cuts: set[str] = set()
         self._answers = OrderedRows()  # of the evaluation that is under way
         self._report = Report()  # unless the evalpipes have one
         self.tokenizer = self._learnt(tokenizer, learn) if is_class(tokenizer) else tokenizer_of(tokenizer)
@@ -81,6 +94,10 @@ class TextTask(AlchemyTask):
         """An error where a sample is none that the task can read; file and line are added to it."""
         for name in self.needs:
             field_of(sample, name, self)
+        for name in self.names(sample):
+            if name is None or isinstance(name, bool):
+                hint = "leave out the field of a sample that has no label"
+                raise AlchemyError(f"the label is {name}, expected a name", hint=hint)
 
     def encoded(self, source: Samples) -> Samples:
         """A source of samples with the fields that the model reads."""
@@ -127,6 +144,9 @@ class TextTask(AlchemyTask):
             source = self._built(pipes, split)
         self._check_source(source, split)
         encoded = self.encoded(source)
+        if not self._is_bounded:
+            encode_long(self, source, encoded)
+            self.warn_of_cuts(split, encoded)
         if self.cache:
             encoded = Cache(encoded, overwrite_cache=self.overwrite_cache)
         if "collate_fn" not in kwargs:
@@ -136,7 +156,7 @@ class TextTask(AlchemyTask):
         if kwargs.keys() & {"max_tokens", "max_sentences"}:
             kwargs.setdefault("length_of", "input_ids")
         shuffle_training(kwargs, split)
-        if self.fitting()["max_length"] and self.long == "refuse":
+        if self._is_bounded and self.long == "refuse":
             check_lengths(encoded, kwargs)
         self._datasets[split] = (encoded, kwargs)
 
@@ -155,7 +175,24 @@ class TextTask(AlchemyTask):
             hint = f"set max_length = {longest} or less"
             text = f"max_length = {self.max_length}, and the model takes {longest} tokens"
             raise AlchemyError(text, section="task", hint=hint)
-        return {"template": self.template, "max_length": self.max_length or longest or 0, "long": self.long}
+        most, long = self.max_length or longest or DEFAULT_LENGTH, self.long
+        if not self._is_bounded and long == "refuse":
+            long = "longest_first" if self.pair else "only_first"
+        return {"template": self.template, "max_length": most, "long": long}
+
+    @property
+    def _is_bounded(self) -> bool:
+        """Whether the config or the model says how long a text may be, or the encoder reads all of it in windows."""
+        longest = self.run.model.max_positions() if self.run.model is not None else None
+        return bool(self.max_length or longest) or self.long == "windows"
+
+    def warn_of_cuts(self, what: str, encoded: Samples) -> None:
+        """Says once of a split, or of questions, how many texts the default limit has cut so far."""
+        cut = encoded.places.shortened if isinstance(encoded, Encode | EncodeWords) else 0
+        if cut and not self._is_bounded and what not in self._warned_of_cuts:
+            self._warned_of_cuts.add(what)
+            text = "{}: {:,} of {:,} texts are longer than {:,} tokens and are cut; max_length in [task] sets the limit"
+            logger.warning(text, what, cut, len(encoded), DEFAULT_LENGTH)
 
     def _in_windows(self) -> InWindows:
         row = Template(self.tokenizer, self.template)
@@ -227,7 +264,8 @@ class TextTask(AlchemyTask):
         listed = self._listed(source)
         if listed:
             return listed
-        found = sorted({name for _, sample in checked_samples(self, source, "train") for name in self.names(sample)})
+        names = {name for _, sample in checked_samples(self, source, "train") for name in self.names(sample)}
+        found = sorted(names, key=lambda name: (isinstance(name, str), name))  # numbers do not compare with names
         if not found:
             hint = f"its samples need a field {self.target!r}"
             raise AlchemyError("the training data have no labels", section="task.datasets.train", hint=hint)

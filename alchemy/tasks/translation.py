@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, cast
 
-from alchemy.constraints import NotAClass
+from alchemy.constraints import NonNegativeInt, NotAClass
 from alchemy.data.chain import link_of
 from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
@@ -20,7 +20,7 @@ from alchemy.seeds import derive
 from alchemy.task import AlchemyTask
 from alchemy.tasks.alignment import Pair, Unit, between_words, looked_at, words_of
 from alchemy.tasks.checks import Samples
-from alchemy.tasks.text import shuffle_training, texts_of
+from alchemy.tasks.text import DEFAULT_LENGTH, shuffle_training, texts_of
 from alchemy.text import Tokenizer
 
 END = "</s>"  # how the end of a text is told among its tokens
@@ -34,6 +34,7 @@ class Translation(AlchemyTask):
     `{ type = "alchemy.generate.BeamSearch", beam = 5 }`, an evaluation also writes texts, and scores them by BLEU and
     chrF; `limits` has the keys of alchemy.generate.Limits. With `tokens` answers also tell the tokens of each text with
     their log-probabilities, with `alignments` pairs of numbers of "words" or "tokens", of the source and of the text.
+    Texts of more than `max_length` tokens are refused: by default as many as the network takes, or else 1024.
     """
 
     writes_texts = True
@@ -46,11 +47,12 @@ class Translation(AlchemyTask):
         target_tokenizer: Annotated[Any, NotAClass()] = None,
         search: dict[str, Any] = {},
         limits: dict[str, Any] = {},
+        max_length: NonNegativeInt = 0,
         tokens: bool = False,
         alignments: Unit = "",
     ) -> None:
         super().__init__()
-        self.tokens, self.alignments = tokens, alignments
+        self.max_length, self.tokens, self.alignments = max_length, tokens, alignments
         self.source_tokenizer = self._tokenizer(source_tokenizer, "source")
         self.target_tokenizer = self._tokenizer(target_tokenizer, "target")
         eos = self.target_tokenizer.eos
@@ -70,6 +72,21 @@ class Translation(AlchemyTask):
         told = [model.max_positions() for model in (self.run.model, *self.others)]
         return min((most for most in told if most is not None), default=None)
 
+    @property
+    def most(self) -> int:
+        """The most tokens of a text that is read, whether or not the models take more."""
+        longest = self.longest
+        if longest is not None and self.max_length > longest:
+            text = f"max_length = {self.max_length}, and the network takes {longest} tokens"
+            raise AlchemyError(text, section="task", hint=f"set max_length = {longest} or less")
+        return self.max_length or longest or DEFAULT_LENGTH
+
+    def _limit(self, who: str, most: int) -> tuple[str, str]:
+        """What an error says of the limit, and how to raise it."""
+        if self.max_length or self.longest is None:
+            return f"at most {most} are read", "set a larger max_length in [task]"
+        return f"{who} takes {most}", "give the network more places"
+
     def _tokenizer(self, told: Any, side: str) -> Tokenizer:
         if told is not None:
             tokenizer = tokenizer_of(told)
@@ -85,12 +102,14 @@ class Translation(AlchemyTask):
 
     def load_dataset(self, split: str, **kwargs: Any) -> None:
         super().load_dataset(split, **kwargs)
-        longest = self.run.model.max_positions() if self.run.model is not None else None
         data, options = self._datasets[split]
         shuffle_training(options, split)
         link = link_of(data)
-        if longest is None or not link.lengths():
+        if self.run.model is None or not link.lengths():
             return
+        if "max_length" in options and not self.max_length and self.longest is None:
+            return  # the loader holds its own limit
+        longest = self.most
         budget = options.keys() & {"max_tokens", "max_sentences"}
         if budget and options.setdefault("max_length", longest) <= longest and "too_long" in options:
             return  # long ones are left out, or cut
@@ -98,11 +117,12 @@ class Translation(AlchemyTask):
         for side, lengths in link.lengths().items():
             worst = int(lengths.argmax()) if len(lengths) else 0
             if len(lengths) and lengths[worst] > longest:
+                limit, way = self._limit("the network", longest)
                 raise AlchemyError(
-                    f"the {side} has {lengths[worst]} tokens, and the network takes {longest}",
+                    f"the {side} has {lengths[worst]} tokens, and {limit}",
                     where=link.where(worst),
                     section=f"task.datasets.{split}",
-                    hint='set too_long = "skip" or "truncate" beside max_tokens, or give the network more places',
+                    hint=f'set too_long = "skip" or "truncate" beside max_tokens, or {way}',
                 )
 
     # -- questions
@@ -125,15 +145,20 @@ class Translation(AlchemyTask):
         return {**texts_of(item, "text"), "prefix": prefix}
 
     def _check_length(self, text: str, what: str) -> None:
-        length = len(self.target_tokenizer.encode(text)) + 1 if self.longest is not None else 0
-        if self.longest is not None and length > self.longest:
-            text = f"the {what} has {length} tokens with its end, and the model takes {self.longest}"
-            raise AlchemyError(text, hint="shorten it")
+        length = len(self.target_tokenizer.encode(text)) + 1
+        if length > self.most:
+            limit, way = self._limit("the model", self.most)
+            raise AlchemyError(
+                f"the {what} has {length} tokens with its end, and {limit}", hint=f"shorten it, or {way}"
+            )
 
     def encoded(self, source: Samples) -> Samples:
         """Samples of text with the ids of the source, as a corpus has them."""
-        most = self.longest if self.others else None  # what the model of the run takes its predictor sees to
-        return Encode(source, tokenizer=self.source_tokenizer, to=self.reads, template="$A eos", max_length=most or 0)
+        own = not (self.others or self.max_length) and self.longest is not None  # which the predictor checks
+        most = 0 if own else self.most
+        pipe = Encode(source, tokenizer=self.source_tokenizer, to=self.reads, template="$A eos", max_length=most)
+        pipe.places.cuts = ()  # a source is refused, never cut
+        return pipe
 
     def collate_options(self) -> dict[str, Any]:
         return {"fields": {self.reads: {"mask": "source_mask", "value": self.source_tokenizer.pad or 0}}}

@@ -68,11 +68,11 @@ def warn_unused_kwargs(kwargs: Mapping[str, Any], called_by: str | None = None, 
         logger.opt(depth=1).log(level, "{} does not use {}", called_by or "this part", ", ".join(unused))
 
 
-def line_count(path: str | Path) -> int:
-    """How many lines a file has; a last line without an end counts too."""
+def line_count(path: str | Path = "", *, file: str | Path = "") -> int:
+    """How many lines a file has; a last line without an end counts too. `file` is the older name of `path`."""
     count, last = 0, b"\n"
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
+    with open(path or file, "rb") as opened:
+        while block := opened.read(1 << 20):
             count += block.count(b"\n")
             last = block[-1:]
     return count + (last != b"\n")

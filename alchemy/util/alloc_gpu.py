@@ -1,5 +1,5 @@
-"""The choice of a GPU under its oldest name."""
+"""The choice of devices under its oldest name."""
 
-from alchemy.launch.device import alloc_cuda
+from alchemy.util.device import alloc_cuda
 
 __all__ = ["alloc_cuda"]

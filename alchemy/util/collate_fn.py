@@ -2,4 +2,6 @@
 
 from alchemy.data.collate import CollateFn, DefaultCollateFn
 
-__all__ = ["CollateFn", "DefaultCollateFn"]
+Default = DefaultCollateFn  # `type = "alchemy.util.collate_fn.Default"` in a config
+
+__all__ = ["CollateFn", "Default", "DefaultCollateFn"]

@@ -1,5 +1,39 @@
-"""The choice of a device under its old name."""
+"""The choice of devices under its old names: for each run a list of the devices that it may have."""
 
-from alchemy.launch.device import alloc, alloc1, alloc_cuda
+from __future__ import annotations
 
-__all__ = ["alloc", "alloc1", "alloc_cuda"]
+import importlib.util
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from alchemy.launch import device
+
+__all__ = ["alloc", "alloc1", "alloc_cuda", "check_installed"]
+
+
+def alloc(preferred_devices: Iterable[int | Iterable[int]], wait_time: float = 240.0) -> Iterator[dict[str, Any]]:
+    """Yields a `device_info` for each entry, one device or a list: of several that exist the least used so far.
+
+    An empty list means any GPU, or the CPU where there is none. `wait_time` has no effect: a GPU is given at once, also
+    when another program uses it.
+    """
+    given: list[int] = []
+    for entry in preferred_devices:
+        numbers = [entry] if isinstance(entry, int) else list(entry) or [*range(device.cuda_count())] or [device.CPU]
+        if len(numbers) > 1:
+            numbers = [number for number in numbers if number < device.cuda_count()] or numbers
+        given.append(min(numbers, key=given.count))
+        yield device.alloc1(given[-1])
+
+
+def alloc1(preferred_devices: int | Iterable[int], wait_time: float = 240.0) -> dict[str, Any]:
+    """The `device_info` of one run."""
+    return next(alloc([preferred_devices], wait_time))
+
+
+alloc_cuda = alloc
+
+
+def check_installed(package_name: str) -> bool:
+    """Whether a package can be imported; does not import it."""
+    return importlib.util.find_spec(package_name) is not None

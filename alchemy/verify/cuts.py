@@ -118,14 +118,23 @@ def farthest(one: Gradients, other: Gradients, floor: float) -> tuple[float, str
     Of parameters whose gradient is next to nothing beside the others, only rounding would be seen: `floor` is the
     share of the largest gradient below which they do not get smaller.
     """
-    largest = max((float(grad.abs().max()) for grad in one.values()), default=0.0)
+    largest = max(map(_size, one.values()), default=0.0)
     found = (0.0, next(iter(one), ""))
     for name in {**one, **other}:
-        a, b = (gradients.get(name, torch.zeros(())) for gradients in (one, other))
-        scale = max(float(a.abs().max()), float(b.abs().max()), floor * largest)
+        a = one[name] if name in one else torch.zeros_like(other[name])
+        b = other[name] if name in other else torch.zeros_like(a)
+        if a.is_sparse != b.is_sparse:
+            a, b = a.to_dense(), b.to_dense()
+        scale = max(_size(a), _size(b), floor * largest)
         if scale > 0:
-            found = max(found, (float((a - b).abs().max()) / scale, name))
+            found = max(found, (_size(a - b) / scale, name))
     return found
+
+
+def _size(grad: Tensor) -> float:
+    """The largest value of a gradient, whatever its sign."""
+    values = grad.coalesce().values() if grad.is_sparse else grad
+    return float(values.abs().max()) if values.numel() else 0.0
 
 
 def plan(count: int, unit: str, here: int) -> Iterator[UpdateCut]:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from alchemy.checkpoint import links
 from alchemy.checkpoint.files import Disk
 from alchemy.checkpoint.manifest import read_manifest
+from alchemy.checkpoint.monitor import Monitor
+from alchemy.checkpoint.policy import Watch
 from tests.checkpoint.faults import FaultyDisk, Holder, names
 
 
@@ -22,8 +30,8 @@ def test_a_full_disk_is_told_and_tried_again(train: Any, tmp_path: Path, said: l
     assert training.keeper.failed == 2
     told = [line for line in said if "could not be written" in line]
     assert told[0] == (
-        "the checkpoint u3 could not be written: OSError: [Errno 28] No space left on device; state/u2 still stands; "
-        "the next is tried when it is due (1 failed so far)"
+        "the checkpoint u3 could not be written: OSError: [Errno 28] No space left on device; state/u2 still stands, "
+        "the previous best counts again; the next is tried when it is due (1 failed so far)"
     )
     assert names(state) == ["u2"]
     assert list(state.glob(".tmp-*")) == []
@@ -37,6 +45,7 @@ def test_a_full_disk_is_told_and_tried_again(train: Any, tmp_path: Path, said: l
 
 def test_a_best_one_that_was_not_written_does_not_count(train: Any, tmp_path: Path) -> None:
     training = train(monitor="dev/f1", every={})
+    training.keeper.watch(Watch(Monitor("dev/f1"), names=["best"]))
     training.step(0.5)
     training.keeper.saver.wait()
     training.keeper.saver.disk = FaultyDisk(room=100)
@@ -44,9 +53,63 @@ def test_a_best_one_that_was_not_written_does_not_count(train: Any, tmp_path: Pa
     training.keeper.saver.wait()
     training.keeper.saver.disk = Disk()
     training.step(0.4)  # worse than what is on the disk
+    assert training.keeper.save(training.where, "signal") is not None
     training.keeper.close()
-    assert names(tmp_path / "state") == ["u1"]
+    assert names(tmp_path / "state") == ["u1", "u3"]
+    assert json.loads((tmp_path / "best_info.json").read_text())["value"] == 0.5
     assert training.keeper.watches[0].rows == [(0.5, 1, "u1")]
+
+
+@pytest.mark.parametrize("broken", ["replace_folder", "write_atomic"])
+def test_names_that_were_not_given_are_given_after_the_next_save(
+    train: Any, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def refuse(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    training, state = train(monitor="dev/f1", every=1), tmp_path / "state"
+    training.keeper.watch(Watch(Monitor("dev/f1"), names=["best"]))
+    training.step(0.5)
+    training.keeper.saver.wait()
+    with monkeypatch.context() as patched:
+        patched.setattr(links, broken, refuse)
+        training.step(0.9)
+        training.keeper.saver.wait()
+    assert said[-1] == (
+        "u2 is saved, but last and best could not be updated: [Errno 28] No space left on device; "
+        "retried after the next save"
+    )
+    assert training.keeper.unsaved == ""
+    again = train(monitor="dev/f1", every=1)  # a resume does it as well
+    again.keeper.watch(Watch(Monitor("dev/f1"), names=["best"]))
+    again.keeper.restore()
+    again.update = 2
+    again.steps(1)
+    for folder in (state / "best", tmp_path / "checkpt" / "best"):
+        assert read_manifest(folder).update == 2
+    assert json.loads((tmp_path / "best_info.json").read_text())["value"] == 0.9
+
+
+def test_the_best_that_somebody_removed_does_not_count(train: Any, tmp_path: Path) -> None:
+    training = train(monitor="dev/f1", every=1)
+    training.step(0.9)
+    training.keeper.saver.wait()
+    shutil.rmtree(tmp_path / "state")
+    training.step()
+    training.keeper.saver.wait()
+    training.step(0.4)
+    training.keeper.close()
+    assert names(tmp_path / "state") == ["u3"]
+    assert read_manifest(tmp_path / "state" / "best").value == 0.4
+
+
+def test_a_state_that_somebody_removed_is_saved_again(train: Any, tmp_path: Path) -> None:
+    training = train(every=1)
+    training.step()
+    training.keeper.saver.wait()
+    shutil.rmtree(tmp_path / "state")
+    assert training.keeper.save(training.where, "end") == tmp_path / "state" / "u1"
+    assert (tmp_path / "state" / "u1").is_dir()
 
 
 def test_a_save_that_fails_at_the_end_says_so(train: Any, said: list[str]) -> None:

@@ -183,6 +183,37 @@ def test_a_line_that_is_too_long_is_named_and_those_before_it_are_answered(
     assert "in.en:3" in together and "a text has 6 tokens, more than max_length = 5" in together
 
 
+def test_lines_before_one_that_is_no_text_are_answered(record: str, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "in.en").write_bytes(b"a dog\na cat runs\n\xff bad\na dog\n")
+    words = ["generate", record, "--device", "-1", "--input", str(tmp_path / "in.en")]
+    assert main(words) == 2
+    read = capsys.readouterr()
+    assert len(read.out.splitlines()) == 2 and "in.en:3 is not utf-8 text" in read.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--beam 0", "error: --beam 0 [task.search] BeamSearch: beam must be at least 1"),
+        ("--sample --top-p 2", "error: --top-p 2.0 [task.search] Sampling: top_p must be at most 1"),
+        ("--max-length 0", "error: --max-length 0 [task.limits] Limits: max_length must be at least 1"),
+        ("--nbest 9 --beam 3", "error: --beam 3 --nbest 9 [task.search] nbest = 9 must be at most beam = 3"),
+        ("--set task.search.beam=0", "error: command line [task.search] BeamSearch: beam must be at least 1"),
+        ("--batch-size 0", "error: --batch-size must be at least 1"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_option(words: str, told: str, record: str, lines: str, capsys: Any) -> None:
+    assert told in generated(record, capsys, "--input", lines, *words.split(), code=2)
+
+
+def test_a_source_without_bounds_is_refused(record: str, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "in.en").write_text(f"a dog\n{'a dog ' * 150_000}\n")
+    words = ["generate", record, "--device", "-1", "--input", str(tmp_path / "in.en")]
+    assert main(words) == 2
+    read = capsys.readouterr()
+    assert len(read.out.splitlines()) == 1 and "a text has 300001 tokens, more than max_length = 1024" in read.err
+
+
 def test_no_file_is_lost(record: str, lines: str, tmp_path: Path, capsys: Any) -> None:
     words = ("--input", lines, "--output", str(tmp_path / "." / "in.en"))
     assert "would be written while it is read" in generated(record, capsys, *words, code=2)

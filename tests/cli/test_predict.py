@@ -134,7 +134,7 @@ def test_lines_are_answered_up_to_a_wrong_one(ask: Asking) -> None:
         ("in.csv", "text\na b c d\n", ("--set", "task.max_length=3"), "in.csv:2: a text has 4 tokens, more than"),
         ("in.csv", "text,pred\na,bad\n", (), "in.csv:2 the answer has 'pred', and so has the row; give what is there"),
         ("in.jsonl", '{"text": "a", "prob": 1}\n', (), "in.jsonl:1 the answer has 'prob', and so has the row"),
-        ("in.csv", "text\na\n", ("--batch-size", "0"), "batch_size must be a whole number of at least 1"),
+        ("in.csv", "text\na\n", ("--batch-size", "0"), "--batch-size must be at least 1"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_told_in_one_line(

@@ -1,5 +1,6 @@
 """Every name that existing projects import is there, and takes the parameters they pass."""
 
+import functools
 import importlib
 import inspect
 import subprocess
@@ -7,6 +8,9 @@ import sys
 from typing import Any
 
 import pytest
+
+from alchemy.config.source import Part, look
+from alchemy.registry import resolve
 
 # module -> names, with the parameters that must be taken, in this order where they are positional
 NAMES = {
@@ -22,6 +26,9 @@ NAMES = {
         "AlchemyTrainScheduler",
         "AlchemyOptimizer",
         "AlchemyRunner",
+        "prepare_cfg(cfg)",
+        "AlchemyModel.save(path,model)",
+        "AlchemyTask.max_positions",
     ],
     "alchemy.runner": [
         "Trainer",
@@ -33,6 +40,7 @@ NAMES = {
         "AlchemyRunner",
         "RunResult",
         "evaluate(split,needs_loss)",
+        "seed_worker(worker_id)",
         "get_dataloader(dataset,seed)",
     ],
     "alchemy.plugins": [
@@ -47,6 +55,7 @@ NAMES = {
     "alchemy.web.plugins": ["MailOnFinish(send_ok)"],
     "alchemy.pipeline": [
         "DataPipeline",
+        "DataPipeline.require_single_source",
         "ItrDataPipeline",
         "LstDataPipeline",
         "OutputPipeline",
@@ -63,6 +72,7 @@ NAMES = {
         "Shuffle(buffer_size)",
         "SplitByWorker",
         "WithLength(length)",
+        "RepeatIter",
     ],
     "alchemy.pipeline.lst": ["ItrToLst(is_sized)", "SequenceWrapper(datapipe)"],
     "alchemy.pipeline.output": ["Collect(varname)", "SaveAppend(filename,step_tag)"],
@@ -90,14 +100,29 @@ NAMES = {
         "new_huggingface_model(config)",
         "warn_unused_kwargs(kwargs,called_by,level)",
         "line_count(path)",
+        "line_count(file)",
     ],
     "alchemy.util.sym": ["sym_tbl", "SymbolTbl", "MissingKey", "NoFrame", "new_scope"],
     "alchemy.util.optim": ["prepare_trf_based_model_params(model,trf,weight_decay,trf_lr)"],
     "alchemy.util.json": ["NpJsonEncoder"],
-    "alchemy.util.extention.rich": ["full_columns", "no_total_columns"],
-    "alchemy.util.device": ["alloc", "alloc1", "alloc_cuda"],
-    "alchemy.util.alloc_gpu": ["alloc_cuda"],
-    "alchemy.util.collate_fn": ["CollateFn", "DefaultCollateFn"],
+    "alchemy.util.extention.rich": [
+        "full_columns",
+        "no_total_columns",
+        "CompletedColumn",
+        "get_default_columns",
+        "ProgressWOTotal",
+    ],
+    "alchemy.util.device": [
+        *(f"{name}(preferred_devices,wait_time)" for name in ("alloc", "alloc1", "alloc_cuda")),
+        "check_installed(package_name)",
+    ],
+    "alchemy.util.alloc_gpu": ["alloc_cuda(preferred_devices,wait_time)"],
+    "alchemy.util.collate_fn": [
+        "CollateFn",
+        "DefaultCollateFn",
+        "DefaultCollateFn.padded_stack_tensor(tensors,padding)",
+        "DefaultCollateFn.extend_tensor(tensor,extended_shape,fill)",
+    ],
     "alchemy.util.inference.nlp": ["AlchemyNLP(checkpt,device_info,bsz,cfg)"],
     "alchemy.util.ddp.accelerate": [
         prefix + name
@@ -111,7 +136,17 @@ NAMES = {
             "EvalESPipeline(period,split,needs_loss)",
             "SaveModelMixin",
         ]
-    ],
+    ]
+    + ["BackwardHandle", "AccelerateDDPBackwardHandle"],
+}
+# `type` in a config -> the base it is resolved for
+TYPES = {
+    "alchemy.task.Default": "alchemy.task.AlchemyTask",
+    "alchemy.model.Default": "alchemy.model.BackwardHandler",
+    "alchemy.util.collate_fn.Default": "alchemy.data.collate.CollateFn",
+    "alchemy.pipeline.itr.Sample": "alchemy.pipeline.DataPipeline",
+    "alchemy.util.ddp.accelerate.BackwardHandle": "alchemy.model.BackwardHandler",
+    "alchemy.util.ddp.accelerate.EvalStepESPipeline": "alchemy.pipeline.SchedPipeline",
 }
 DEFAULTS: dict[str, Any] = {
     "alchemy.plugins.FileLogger": {"subdirs": [], "create_readme": True, "backup_cfg": True},
@@ -138,13 +173,21 @@ RUN = ["cfgs", "device", "user_dir", "desc", "debug", "no_file", "force_mp", "ta
 def test_name_resolves_with_its_parameters(name):
     module, _, signature = name.partition(":")
     attribute, _, wanted = signature.partition("(")
-    found = getattr(importlib.import_module(module), attribute)
+    found: Any = functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
     parameters = inspect.signature(found).parameters if wanted else {}
     for parameter in filter(None, wanted.rstrip(")").split(",")):
         assert parameter in parameters
     for parameter, default in DEFAULTS.get(f"{module}.{attribute}", {}).items():
         held = parameters[parameter].default
         assert (list(held) if isinstance(default, list) else held) == default
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_type_resolves(name):
+    base: Any = resolve(TYPES[name])
+    assert issubclass(base.resolve_registered_module(name), base)
+    part = look(name)  # the shallow check, which imports nothing, finds it too
+    assert isinstance(part, Part), part
 
 
 @pytest.mark.parametrize(("old", "new"), [

@@ -161,6 +161,12 @@ def test_a_key_that_nobody_takes_is_for_the_check_to_tell():
     assert typed("1", True) is True
 
 
+def test_a_table_tells_what_the_command_line_has_set_in_it(folder):
+    doc = prepare_cfg("train.toml", overrides=["optim.lr=7", "task.a={ b = 1 }"])
+    assert doc["optim"].where().endswith(" and the command line (lr)")
+    assert doc["optim"].where("lr") == "command line" and "command line" not in doc["optim"].where("betas")
+
+
 def test_a_key_of_ones_own_called_variant_can_be_set():
     assert prepare_cfg({"variant": "a"}, overrides=["variant=b"])["variant"] == "b"
 

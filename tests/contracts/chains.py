@@ -83,6 +83,7 @@ CHAINS = {
     "Fields": _over(SAMPLES, _pipe("itr.Fields", keep=["n"])),
     "itr.Filter": _over(SAMPLES, _pipe("itr.Filter", fn=f"{__name__}.is_odd")),
     "itr.Map": _over(SAMPLES, _pipe("itr.Map", fn=f"{__name__}.doubled", field="n", args={"by": 3})),
+    "Sample": _reads("itr.Sample", datapipe=[SAMPLES[:2], SAMPLES[2:]], ratios=[1, 2], epoch_items=7),
     "Shuffle": _over(SAMPLES, _pipe("itr.Shuffle", buffer_size=4)),
     "SplitByWorker": _over(SAMPLES, _pipe("itr.SplitByWorker")),
     "itr.Take": _over(SAMPLES, _pipe("itr.Take", n=4)),

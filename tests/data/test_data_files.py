@@ -109,3 +109,14 @@ def test_a_missing_package_is_said_only_when_it_is_needed(tmp_path, monkeypatch)
     path.write_bytes(b"")
     with pytest.raises(AlchemyError, match="needs the package zstandard; pip install zstandard"):
         open_bytes(path)
+
+
+@pytest.mark.parametrize("lines", [3, 30_000])
+def test_the_lines_before_one_that_is_no_text_come_first(tmp_path, lines):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"good\n" * lines + b"\xff\ngood\n")
+    read = []
+    with pytest.raises(AlchemyError, match=rf"a.txt:{lines + 1} is not utf-8 text"):
+        for row in read_lines(path):
+            read.append(row)
+    assert read == [(number, "good") for number in range(1, lines + 1)]

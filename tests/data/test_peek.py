@@ -11,7 +11,9 @@ from alchemy.data.peek import describe, peek, render
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.itr import Batch, Filter, Map, Shuffle
+from alchemy.pipeline.lst import Map as Noisy
 from alchemy.pipeline.lst import SequenceWrapper
+from alchemy.seeds import sample_rng
 
 
 def ids(text):
@@ -95,3 +97,14 @@ def test_a_value_that_cannot_be_shown_is_no_end():
     text = render(peek(SequenceWrapper([{"x": 10**5000}]), 1))
     assert "a dict that cannot be shown: Exceeds the limit" in text
     assert "{x: int}" in text
+
+
+def noisy(value: float) -> float:
+    return value + sample_rng().random()
+
+
+def test_a_sample_may_ask_for_its_random_numbers():
+    data = Noisy(SequenceWrapper([1.0, 2.0, 3.0]), noisy)
+    first, again, other = (peek(data, 3, seed=seed)[-1] for seed in (1, 1, 2))
+    assert not first.error and first.items == again.items != other.items
+    assert len({item % 1 for item in first.items}) == 3  # each has its own

@@ -8,20 +8,29 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.pipeline import EndEpochPipeline, EndStepPipeline, EvalPipeline, SchedPipeline
-from tests.dist.parts import Model, append, config
+from tests.dist.parts import UNSPLIT, Model, append, config
 
 # where the signal comes, and what it comes into; four steps an epoch
 PLACES: dict[str, dict[str, Any]] = {
     "step": {"step": 5},
     "window": {"step": 4, "period": 3},
+    "step of a stream": {"step": 5, "train": UNSPLIT},
     "evaluation": {"evaluation": 2, "eval_every": 0},
     "evaluation in a window": {"evaluation": 3, "period": 3, "eval_every": 2},
 }
 
 
 def leave(run: Any, how: str, who: str) -> None:
-    """Sends this process a signal, if it is the one that is to leave: `last` or `all`; one that was resumed stays."""
-    if run.resume_from is None and (who == "all" or run.group.rank == run.group.size - 1):
+    """Sends a signal to this process, if it is the one that is to leave: `first`, `last` or `all`.
+
+    `launcher` is the process that has started this one. A run that was resumed stays.
+    """
+    leaves = {"first": run.group.is_main, "last": run.group.rank == run.group.size - 1, "all": True}
+    if run.resume_from is not None:
+        return
+    if who == "launcher" and run.group.is_main:
+        os.kill(os.getppid(), signal.Signals[how])
+    elif leaves.get(who):
         os.kill(os.getpid(), signal.Signals[how])
 
 

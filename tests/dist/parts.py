@@ -72,12 +72,20 @@ class TextStream(ItrDataPipeline):
         return len(self.texts)
 
 
+# a stream that no pipe splits, in batches of two texts
+UNSPLIT: dict[str, Any] = {
+    "pipes": [{"type": "tests.dist.parts.TextStream"}, {"type": "alchemy.pipeline.itr.Shuffle", "buffer_size": 5}],
+    "batch_size": 2,
+    "shuffle": False,
+}
+
+
 class Reader(nn.Module):
     """Scores the classes at every word, from the words so far: padding behind a text changes nothing."""
 
-    def __init__(self, width: int = 3, dropout: float = 0.0) -> None:
+    def __init__(self, width: int = 3, dropout: float = 0.0, sparse: bool = False) -> None:
         super().__init__()
-        self.words = nn.Embedding(WORDS, width, padding_idx=0)
+        self.words = nn.Embedding(WORDS, width, padding_idx=0, sparse=sparse)
         self.out = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Dropout(dropout), nn.Linear(width, CLASSES))
 
     def forward(self, words_BT: Tensor) -> Tensor:
@@ -88,15 +96,22 @@ class Reader(nn.Module):
 class Model(AlchemyModel):
     """A `Reader`, trained on the label of a text (the mean of its words' scores) or on the tags of its words.
 
-    With `means` it hands over mean losses, as old models do: then each micro-batch weighs the same. The texts that it
-    trains on are written to the file `into`, one for each rank.
+    With `means` it hands over mean losses, as old models do: then each micro-batch weighs the same. With `sparse` the
+    gradient of the words is sparse. The texts that it trains on are written to the file `into`, one for each rank.
     """
 
     def __init__(
-        self, *, into: str, targets: str = "tags", means: bool = False, dropout: float = 0.0, frozen: bool = False
+        self,
+        *,
+        into: str,
+        targets: str = "tags",
+        means: bool = False,
+        dropout: float = 0.0,
+        frozen: bool = False,
+        sparse: bool = False,
     ) -> None:
         super().__init__()
-        self.model = Reader(dropout=dropout).double()
+        self.model = Reader(dropout=dropout, sparse=sparse).double()
         self.model.words.requires_grad_(not frozen)
         self.seen, self.targets, self.means = file_of(into, "seen"), targets, means
         self.criterion = build_loss(self.criterion_cfg).double()
@@ -124,7 +139,7 @@ class Recording(SGD):
 
     def step(self) -> None:
         named = self.run.model.named_parameters()
-        append(self.path, {name: None if p.grad is None else p.grad.flatten().tolist() for name, p in named})
+        append(self.path, {name: None if p.grad is None else p.grad.to_dense().flatten().tolist() for name, p in named})
         super().step()
 
 

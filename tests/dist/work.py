@@ -14,7 +14,7 @@ from alchemy.errors import AlchemyError
 from alchemy.resuming import resume
 from tests.dist.counting import COUNTED
 from tests.dist.leaving import PLACES, recorded
-from tests.dist.parts import LOSSES, append, config, file_of
+from tests.dist.parts import LOSSES, UNSPLIT, append, config, file_of
 
 SPLIT = {"type": "alchemy.pipeline.itr.SplitByWorker"}
 
@@ -26,6 +26,8 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "averaged": {"loss": "learnt", "ema": {"decay": 0.5}, "period": 3, "train": {"batch_size": 3}},
     # a batch that does not fit is only halved alone, and nothing else may change
     "halved": {"loss": "tokens", "period": 2, "train": {"batch_size": 4}, "precision": {"halve_on_oom": True}},
+    # the gradient of an embedding, averaged by DDP
+    "sparse": {"loss": "tokens", "sparse": True, "period": 2, "train": {"batch_size": 4}},
     # frozen when the processes are joined, trained from the second epoch on
     "thawed": {"loss": "tokens", "thaw": {"step": 2, "requires_grad": True, "mode": "words"}},
     # batches of two texts for each rank, twelve of them an update
@@ -53,6 +55,8 @@ def streams() -> dict[str, dict[str, Any]]:
     return {
         "stream": _stream(period=1),
         "stream_accumulated": _stream(period=2),
+        # nobody knows where it ends, so the gradients of its last window are averaged after the backward pass
+        "stream_unsplit": {"loss": "tokens", "sparse": True, "backward": {"window": 6}, "train": UNSPLIT},
     }
 
 
@@ -70,12 +74,12 @@ def _stream(period: int, **source: Any) -> dict[str, Any]:
 def train(out: Path) -> None:
     for name, changes in {**TRAININGS, **streams(), **uneven()}.items():
         plugins = [{"type": "alchemy.plugins.FileLogger", "log_dir": str(out / "records" / name)}]
+        model = {"sparse": changes.get("sparse", False), "frozen": "thaw" in changes}
         thaw = changes.get("thaw")
-        cfg = config(
-            into=out / name, plugins=plugins, **{key: value for key, value in changes.items() if key != "thaw"}
-        )
+        tables = {key: value for key, value in changes.items() if key not in ("thaw", "sparse")}
+        cfg = config(into=out / name, plugins=plugins, **tables)
         pipes = [{"type": "alchemy.pipeline.sched.SetRequiresGradBSPipeline", **thaw}] if thaw else []
-        cfg["model"] |= {"frozen": bool(thaw)}
+        cfg["model"] |= model
         cfg["sched"] = {**cfg["sched"], "pipes": [*pipes, {"type": "alchemy.pipeline.sched.EvalEEPipeline"}]}
         alchemy.run([cfg], device=[-1], raise_errors=True)
 
@@ -140,8 +144,6 @@ def others(out: Path) -> None:
     del cfg["criterion"]
     tell(out, "normed", cfg)
     tell(out, "odd window", config("tokens", out / "odd", backward={"window": 7}))
-    source = [{"type": "alchemy.pipeline.openers.TxtOpener", "datapipe": [__file__]}]
-    tell(out, "unsplit", config("tokens", out / "unsplit", train={"pipes": source, "shuffle": False}))
     counted = config("tokens", out / "counted", period=3, train={"batch_size": 3})
     counted["sched"]["pipes"] = [{"type": COUNTED, "into": str(out)}]
     tell(out, "counted", counted)

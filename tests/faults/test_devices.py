@@ -23,14 +23,14 @@ def no_driver(monkeypatch):
 def test_the_cpu_asks_for_no_driver(no_driver):
     import line_parts
 
-    assert alloc([-1]) == [alloc1(-1)] == [{"device": "cpu"}]
+    assert list(alloc([-1])) == [alloc1([-1])] == [{"device": "cpu"}]
     result = run([line_parts.config()], device=[-1])[0]
     assert result.exception is None
 
 
 def test_a_gpu_that_is_not_there_is_an_error_at_once(no_driver):
     with pytest.raises(AlchemyError, match=r"there is no device 99: .*use --device -1 for the CPU"):
-        alloc_cuda(99)
+        next(alloc_cuda([[99]]))
 
 
 def test_a_missing_gpu_ends_the_command_with_code_2(tmp_path):

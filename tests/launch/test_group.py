@@ -66,15 +66,16 @@ def unused(group: Any) -> dict[str, Any]:
     return {"spare": all(spare), "same": all(torch.equal(seen[0], other) for other in seen)}
 
 
-def sparse(group: Any) -> str:
-    """Only the last rank has a sparse gradient; all of them are to say so."""
-    table = nn.Embedding(3, 1, sparse=group.rank == group.size - 1)
-    table(torch.tensor([1])).sum().backward()
-    try:
-        group.average_grads(table.parameters())
-    except AlchemyError as error:
-        return str(error)
-    return "no error"
+def sparse(group: Any) -> list[Any]:
+    """Rows of an embedding: each rank has its own; then only the last has any; then that one's gradient is dense."""
+    found = []
+    for dense in (False, True):
+        tables = [nn.Embedding(3, 1, sparse=not (dense and group.rank == group.size - 1)) for _ in range(2)]
+        for table in tables if group.rank == group.size - 1 else tables[:1]:
+            table(torch.tensor([group.rank % 2, 2])).sum().backward()
+        group.average_grads([table.weight for table in tables])
+        found += [[table.weight.grad.is_sparse, *table.weight.grad.to_dense().flatten().tolist()] for table in tables]
+    return found
 
 
 def claims(group: Any) -> dict[str, Any]:
@@ -103,7 +104,8 @@ def fails(out: Path) -> str:
             try:
                 group.sum([1.0])
             except RuntimeError as error:
-                error.add_note(first_failure(group))
+                cause = first_failure(group, error)
+                error.add_note(f"{cause.reason}, {cause.trace.splitlines()[-1]}" if cause else "unknown")
                 raise
     except ValueError as error:
         deadline = time.monotonic() + 60
@@ -194,8 +196,21 @@ def test_gradients_are_averaged_and_missing_ones_count_as_zero(
     mean = (size + 1) / 2
     for answer in answers[size]:
         assert answer["claims"]["gradients"] == [[mean] * 2, [1.0] * 2, [mean] * 2, None, None]
-        refused = "no error" if size == 1 else "the sparse gradient of a parameter [3, 1] cannot be averaged"
-        assert answer["claims"]["sparse"].startswith(refused)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sparse_gradients_are_averaged_and_stay_sparse_unless_a_rank_has_a_dense_one(
+    answers: dict[int, list[dict[str, Any]]], size: int
+) -> None:
+    rows = [0.0, 0.0, 1.0]
+    for rank in range(size):
+        rows[rank % 2] += 1 / size
+    last = [0.0, 0.0, 1 / size]
+    last[(size - 1) % 2] += 1 / size
+    for answer in answers[size]:
+        said = answer["claims"]["sparse"]
+        assert [grad[0] for grad in said] == [True, True, False, False]
+        assert [grad[1:] for grad in said] == [pytest.approx(row) for row in (rows, last, rows, last)]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -218,7 +233,9 @@ def test_a_rank_that_fails_takes_the_others_along_and_they_say_why(
     *others, last = answers[size]
     cause = f"rank {size - 1}: ValueError: no such word"
     assert last["fails"] == "no such word"
-    assert [other["fails"] for other in others] == [f"{cause}; the first to fail was {cause}"] * (size - 1)
+    assert [other["fails"] for other in others] == [
+        f"{cause}, ValueError: no such word; the first to fail was {cause}"
+    ] * (size - 1)
 
 
 @pytest.mark.parametrize("size", SIZES[1:])
@@ -250,7 +267,7 @@ def test_without_others_a_run_is_alone(given: dict[str, str], monkeypatch: pytes
         monkeypatch.setenv(name, value)
     with open_group("cuda") as group:
         assert isinstance(group, Alone)
-        assert first_failure(group) == ""
+        assert first_failure(group, RuntimeError("x")) is None
 
 
 def test_each_rank_has_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatch, bare: None) -> None:
@@ -261,6 +278,12 @@ def test_each_rank_has_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatch, ba
     assert place() == (3, 4, 1)
     assert local_device({"device": "cuda:0"}) == {"device": "cuda:1"}
     assert local_device({"device": "cpu"}) == {"device": "cpu"}
+
+
+def test_a_module_with_sparse_gradients_is_refused_by_name_on_gpus() -> None:
+    groups.refuse_sparse(nn.Sequential(nn.Embedding(3, 1)))
+    with pytest.raises(AlchemyError, match=r"\[model\] 1: nccl cannot average sparse gradients; build it with sparse"):
+        groups.refuse_sparse(nn.Sequential(nn.Embedding(3, 1), nn.EmbeddingBag(3, 1, sparse=True)))
 
 
 @pytest.fixture

@@ -151,9 +151,9 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
         list(itr.ParquetOpener([path]))
 
 
-def test_an_empty_file_yields_nothing_and_the_loader_says_so(tmp_path):
+def test_a_file_of_blank_lines_yields_nothing_and_the_loader_says_so(tmp_path):
     path = tmp_path / "empty.jsonl"
-    path.touch()
+    path.write_text("\n \n")
     with pytest.raises(
         AlchemyError, match=r"the data is empty: alchemy\.pipeline\.openers\.JsonlOpener yields nothing"
     ):
@@ -165,3 +165,15 @@ def test_an_opener_needs_names():
         itr.LineOpener(None)
     with pytest.raises(AlchemyError, match="must be one character"):
         itr.CsvOpener([__file__], delimiter="||")
+
+
+@pytest.mark.parametrize("kind", [itr.LineOpener, *OPENERS.values()])
+def test_files_that_are_all_empty_are_told_before_the_training(kind, tmp_path):
+    (tmp_path / "a.txt").write_text("")
+    (tmp_path / "b.txt").write_text("")
+    with pytest.raises(AlchemyError, match=r"a.txt is empty; name a file"):
+        kind([str(tmp_path / "a.txt")])
+    with pytest.raises(AlchemyError, match=r"all 2 files are empty, as \S+a.txt"):
+        kind([str(tmp_path / "*.txt")])
+    (tmp_path / "b.txt").write_text('{"a": 1}\n')
+    kind([str(tmp_path / "*.txt")])

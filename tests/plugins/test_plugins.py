@@ -18,6 +18,8 @@ import torch
 from loguru import logger
 
 from alchemy import sym_tbl
+from alchemy.cli import main
+from alchemy.config.write import dumps
 from alchemy.context import current_run
 from alchemy.errors import AlchemyError
 from alchemy.plugins.base import AlchemyPlugin
@@ -106,6 +108,21 @@ def test_a_run_says_what_differs_from_the_last_one_and_warns_of_an_equal_one(tmp
     assert "has finished with the same config, seed and code" in same
     other = (go([*plugins, plugin("Seeding", seed=3)]).record_dir / "run.log").read_text()
     assert "since the last run of this tag" in other and "Seeding" in other and "code: the same" in other
+
+
+def test_a_test_is_compared_with_tests_and_a_training_with_trainings(tmp_path: Path) -> None:
+    (tmp_path / "cfg.toml").write_text(dumps(config(tmp_path / "records")))
+    words = [str(tmp_path / "cfg.toml"), "--device", "-1"]
+    assert main(["run", *words]) == 0 and main(["test", str(newest(tmp_path)), "--device", "-1"]) == 0
+    assert "since the last run" not in (newest(tmp_path) / "run.log").read_text()
+    assert main(["run", *words, "--set", "optim.lr=0.2"]) == 0
+    said = (newest(tmp_path) / "run.log").read_text()
+    (told,) = re.findall(r"since the last run of this tag.*?code: the same", said, re.DOTALL)
+    assert "lr" in told and "runner" not in told
+
+
+def newest(root: Path) -> Path:
+    return max((root / "records").iterdir())
 
 
 def test_the_log_file_holds_stdlib_messages_and_tracebacks(tmp_path: Path) -> None:
@@ -248,9 +265,10 @@ def test_a_link_that_leads_to_itself_does_not_stop_a_backup(tmp_path: Path, monk
 def test_a_record_folder_that_vanishes_does_not_fail_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def do() -> None:
         shutil.rmtree(sym_tbl().record_dir)
+        Path(sym_tbl().record_dir).write_text("in its way")
 
     assert go([plugin("BasicSetup"), plugin("FileLogger", log_dir=str(tmp_path))], do).status == "finished"
-    assert "cannot be closed" in capfd.readouterr().out
+    assert "record.json could not be set to status finished: [Errno" in capfd.readouterr().out
 
 
 def test_a_run_inside_a_run_leaves_its_random_numbers_alone() -> None:

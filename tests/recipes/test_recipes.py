@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-import importlib.util
-import itertools
 import json
 import shutil
-import string
 import sys
 import tomllib
 from pathlib import Path
@@ -18,13 +14,9 @@ import pytest
 
 from alchemy.cli import main
 from alchemy.config.write import dumps
+from tests.recipes.kitchen import FILES, ROOT, loaded, name_of, set_out, shorten, small
 from tests.tasks.texts import config
-from tests.text.sets import DATA, needs
-
-ROOT = Path(__file__).parents[2] / "recipes"
-FILES = sorted(path for path in ROOT.glob("*/*.toml") if path.stem != "base")
-SETS = {"thucnews": "thucnews_title10", "sst2": "sst2_sentences", "semeval": "semeval2010_task8"}
-SETS |= {"resume_ner": "ner_zh_resume", "trec": "trec", "multi30k": "multi30k_en_de"}
+from tests.text.sets import DATA
 
 
 @pytest.fixture(scope="module")
@@ -71,19 +63,12 @@ def test_results_come_from_the_records_of_tests(
     assert "--seeds 1,2 --test` | 0 min | accuracy 100.00 ± 0.00 (2 seeds) |" in table.table()
 
 
-@pytest.fixture(params=FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.fixture(params=FILES, ids=name_of)
 def recipe(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One of the recipes, in a copy of their folder that has the data, and in which the test runs."""
-    needs(SETS[request.param.parent.name])
-    for part in ROOT.rglob("*.toml"):
-        copy = tmp_path / part.relative_to(ROOT)
-        copy.parent.mkdir(exist_ok=True)
-        copy.write_bytes(part.read_bytes())
     (tmp_path / "data").symlink_to(DATA)
     monkeypatch.chdir(tmp_path)
-    if (request.param.parent / "prepare.py").is_file():
-        assert loaded(f"{request.param.parent.name}/prepare").prepare() == 0
-    return Path(request.param.relative_to(ROOT))
+    return set_out(request.param)
 
 
 def test_a_recipe_has_no_fault_that_a_check_finds(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,37 +80,10 @@ def test_a_recipe_trains_on_its_data(recipe: Path) -> None:
     assert main(["run", str(recipe), "--fast-dev-run", "2", "--device", "-1", *small(recipe)]) == 0
 
 
-def small(file: Path) -> list[str]:
-    """A small model with random weights where the recipe wants a pretrained one."""
-    if "bert" not in file.stem and "minilm" not in file.stem:
-        return []
-    signs = string.ascii_lowercase + string.digits + string.punctuation
-    train = DATA / "ner_zh_resume" / "train.char.bmes.gz"
-    maker = loaded("small_bert")
-    chinese = file.parent.name == "resume_ner"
-    maker.make(maker.signs_of(train) if chinese else [*signs, *(f"##{sign}" for sign in signs)], Path("bert"))
-    return ["--set", "model.encoder.path=bert", "--set", "task.tokenizer=bert", "--set", "task.max_length=512"]
-
-
-def loaded(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"recipes_{name.replace('/', '_')}", ROOT / f"{name}.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_commands_of_translation_lead_to_a_row_of_the_table(
     table: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = needs("multi30k_en_de")
-    for file in [*whole.glob("tok/*"), whole / "bpe10k_revisit_mmt" / "bpe_codes.txt"]:
-        copy = tmp_path / "recipes" / "data" / whole.name / file.relative_to(whole)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        rows = 400 if file.name == "bpe_codes.txt" else 60
-        opener = gzip.open if file.suffix == ".gz" else open
-        with opener(file, "rt", encoding="utf-8") as there, opener(copy, "wt", encoding="utf-8") as here:
-            here.writelines(itertools.islice(there, rows))
+    shorten("multi30k_en_de", tmp_path / "recipes" / "data", lines=60)
     shutil.copytree(ROOT / "multi30k", tmp_path / "recipes" / "multi30k", ignore=shutil.ignore_patterns("corpus"))
     shutil.copy(ROOT / "base.toml", tmp_path / "recipes")
     monkeypatch.chdir(tmp_path / "recipes")

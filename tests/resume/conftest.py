@@ -48,9 +48,9 @@ class Lab:
             folder / "log.txt", record=str(record_of(folder)), bombs=list(bombs), faults=list(faults), options=options
         )
 
-    def command(self, folder: Path, *words: str, bombs: list[Any] = [], cwd: Path | None = None) -> int:
+    def command(self, folder: Path, *words: str, bombs: list[Any] = [], cwd: Path | None = None, **job: Any) -> int:
         """The exit code of `alchemy WORDS`, with the output in log.txt."""
-        return self.ask(folder / "log.txt", argv=list(words), bombs=list(bombs), cwd=str(cwd or folder))
+        return self.ask(folder / "log.txt", argv=list(words), bombs=list(bombs), cwd=str(cwd or folder), **job)
 
     def write(self, folder: Path, **changes: Any) -> str:
         """A config file, for commands."""

@@ -139,3 +139,61 @@ def small_files() -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
+
+
+def _fill_disk(until: float) -> None:
+    """From the sixth forward pass on the disk of `runs` is full: nothing can be written or made there."""
+    import errno
+    import os
+    import tempfile
+
+    from alchemy.checkpoint.files import Disk
+    from tests.resume.bomb import seen
+
+    def refuse(path: Any) -> None:
+        if 6 <= seen["forward"] < until and "/runs/" in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def guard(owner: Any, name: str, path_of: Any) -> None:
+        inner = getattr(owner, name)
+
+        def outer(*args: Any, **kwargs: Any) -> Any:
+            refuse(path_of(*args, **kwargs))
+            return inner(*args, **kwargs)
+
+        setattr(owner, name, outer)
+
+    guard(os, "write", lambda handle, data: os.readlink(f"/proc/self/fd/{handle}"))
+    guard(tempfile, "mkstemp", lambda **kwargs: kwargs["dir"])
+    guard(tempfile, "mkdtemp", lambda **kwargs: kwargs["dir"])
+    guard(os, "mkdir", lambda path, *args: path)
+    guard(Disk, "write", lambda disk, file, data: file.name)
+
+
+@fault
+def disk_fills_up() -> None:
+    _fill_disk(until=float("inf"))
+
+
+@fault
+def disk_is_full_for_a_while() -> None:
+    _fill_disk(until=12)
+
+
+@fault
+def removed() -> None:
+    """Somebody removes the record during the sixth step."""
+    import shutil
+
+    from alchemy.context import current_run
+    from tests.resume.parts import Net
+
+    forward, calls = Net.forward, [0]
+
+    def outer(self: Net, *args: Any, **kwargs: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 6:
+            shutil.rmtree(str(current_run().record_dir))
+        return forward(self, *args, **kwargs)
+
+    Net.forward = outer  # type: ignore[method-assign]

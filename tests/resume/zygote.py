@@ -82,6 +82,8 @@ def _be_child(job: dict[str, Any], seen: Path) -> None:
         os.chdir(job.get("cwd") or os.getcwd())
         _hasten()
         bomb.wire()
+        if job.get("watched"):
+            bomb.wire_files(job["watched"])
         bomb.plant(job.get("bombs") or [])
         for name in job.get("faults") or []:
             faults.FAULTS[name]()

@@ -18,6 +18,8 @@ def checked(ranks: int = 1, train: dict[str, Any] | None = None, **model: Any) -
 
     cfg = config(**model)
     cfg["task"]["datasets"]["train"] |= train or {}
+    if model.get("sparse"):
+        cfg["optim"] = {"type": "torch.optim.SGD", "lr": 0.1}  # Adam takes no sparse gradients
     return verify_parallel(prepare_cfg(cfg), ranks=ranks)
 
 
@@ -104,8 +106,18 @@ def test_gradients_next_to_nothing_are_not_compared_digit_by_digit() -> None:
     assert farthest(one, {"a": torch.tensor([1.0])}, 0.0) == (1.0, "b")
 
 
+def test_a_sparse_gradient_is_compared_with_a_sparse_a_dense_and_a_missing_one() -> None:
+    dense = torch.tensor([[0.0], [2.0]])
+    one = {"a": dense.to_sparse(1)}
+    assert farthest(one, {"a": (dense * 3).to_sparse(1)}, 0.0) == (pytest.approx(4 / 6), "a")
+    assert farthest(one, {"a": dense}, 0.0) == (0.0, "a")
+    assert farthest(one, {}, 0.0) == farthest({}, one, 0.0) == (1.0, "a")
+    empty = {"a": torch.zeros(2, 1).to_sparse(1)}
+    assert farthest(empty, empty, 0.0) == (0.0, "a")
+
+
 @pytest.mark.parametrize("breaks", ["", "means"])
 def test_two_processes_agree_with_one(breaks: str) -> None:
-    report = checked(ranks=2, breaks=breaks)
+    report = checked(ranks=2, breaks=breaks, sparse=not breaks)
     assert [row.cut for row in report.rows][-2:] == ["2 processes, 1 step", "2 processes, 2 steps"]
     assert report.equal is (breaks == "")

@@ -156,7 +156,8 @@ class AccelerateSaveModelMixin:
 
 Trainer, BasicSetup, Sharding, HFAdamW = AccelerateTrainer, AccelerateBasicSetup, AccelerateSharding, AccelerateHFAdamW
 Backward, EvalESPipeline, SaveModelMixin = AccelerateBackward, AccelerateEvalESPipeline, AccelerateSaveModelMixin
-EvalStepESPipeline = AccelerateEvalStepESPipeline = AccelerateEvalESPipeline
+EvalStepESPipeline, AccelerateEvalStepESPipeline = AccelerateEvalESPipeline, AccelerateEvalESPipeline
+BackwardHandle, AccelerateDDPBackwardHandle = AccelerateBackward, AccelerateBackward
 
 
 def _make(cpu: bool) -> Any:

@@ -1,15 +1,41 @@
-"""Columns for progress bars that a project draws itself."""
+"""Progress bars that a project draws itself, and their columns."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    Progress,
     ProgressColumn,
+    Task,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
+
+
+class CompletedColumn(ProgressColumn):
+    """How much is done, without a total."""
+
+    def render(self, task: Task) -> Text:
+        return Text(str(task.completed), style="progress.download")
+
+
+class ProgressWOTotal(Progress):
+    """A bar for tasks whose length is not known; takes the keywords of `rich.progress.Progress`."""
+
+    def __init__(self, console: Console | None = None, **kwargs: Any) -> None:
+        super().__init__(*no_total_columns(), console=console, **kwargs)
+
+    def add_task(
+        self, description: str, start: bool = True, total: float | None = None, *args: Any, **kwargs: Any
+    ) -> TaskID:
+        return super().add_task(description, start, total, *args, **kwargs)
 
 
 def full_columns() -> tuple[ProgressColumn, ...]:
@@ -19,7 +45,12 @@ def full_columns() -> tuple[ProgressColumn, ...]:
 
 def no_total_columns() -> tuple[ProgressColumn, ...]:
     """For a task whose length is not known."""
-    return (*_text(), TextColumn("{task.completed}"), TimeElapsedColumn())
+    return (*_text(), CompletedColumn(), TimeElapsedColumn())
+
+
+def get_default_columns() -> tuple[ProgressColumn, ...]:
+    """Those that rich draws by default."""
+    return Progress.get_default_columns()
 
 
 def _text() -> tuple[ProgressColumn, ...]:

@@ -47,7 +47,7 @@ class FastText(nn.Module):
 
     def forward(self, chars_BL: Tensor) -> Tensor:
         grams_BG = hash_ngrams(chars_BL, self.ngrams, self.buckets)
-        if self.training:
+        if self.training and self.gram_dropout:
             dropped_BG = torch.rand(grams_BG.shape, device=grams_BG.device) < self.gram_dropout
             grams_BG = grams_BG.masked_fill(dropped_BG, PAD)
         return self.classify(self.embed(grams_BG))
@@ -69,7 +69,7 @@ class TextCNN(nn.Module):
 
     def forward(self, chars_BL: Tensor) -> Tensor:
         ids_BL = hash_ngrams(chars_BL, (1,), self.buckets)
-        if self.training:
+        if self.training and self.char_dropout:
             dropped_BL = torch.rand(ids_BL.shape, device=ids_BL.device) < self.char_dropout
             ids_BL = ids_BL.masked_fill(dropped_BL, PAD)
         x_BDL = self.embed(ids_BL).mT

@@ -71,9 +71,9 @@ class Spoken(ItrDataPipeline):
 class Reader(nn.Module):
     """Several layers of LSTM with dropout between them, which an old version could not repeat."""
 
-    def __init__(self, norm: bool = False) -> None:
+    def __init__(self, norm: bool = False, sparse: bool = False) -> None:
         super().__init__()
-        self.words = nn.Embedding(WORDS, 4, padding_idx=0)
+        self.words = nn.Embedding(WORDS, 4, padding_idx=0, sparse=sparse)
         self.lstm = nn.LSTM(4, 4, num_layers=2, dropout=0.3, batch_first=True)
         self.norm = nn.BatchNorm1d(4) if norm else nn.Identity()
         self.out = nn.Sequential(nn.Dropout(0.2), nn.Linear(4, CLASSES))
@@ -88,9 +88,9 @@ class Reader(nn.Module):
 class Tagger(AlchemyModel):
     """Tags words; `breaks` names the promise that it does not keep, from update `after` on."""
 
-    def __init__(self, *, breaks: str = "", after: int = 0) -> None:
+    def __init__(self, *, breaks: str = "", after: int = 0, sparse: bool = False) -> None:
         super().__init__()
-        self.model, self.breaks, self.after = Reader(norm=breaks == "norm"), breaks, after
+        self.model, self.breaks, self.after = Reader(norm=breaks == "norm", sparse=sparse), breaks, after
         self.criterion = CrossEntropy(ignore_index=-100)
 
     def forward(self, batch: Any, needs_loss: bool, requires_grad: bool, **kwargs: Any) -> dict[str, Any]:

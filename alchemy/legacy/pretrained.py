@@ -1,0 +1,27 @@
+"""What transformers 5 expects of its models that those written for older versions do not have."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+class _TiedKeys:
+    """`all_tied_weights_keys` of a model whose constructor never calls `post_init()`, found when it is first read."""
+
+    def __get__(self, model: Any, kind: type) -> Any:
+        if model is None:
+            return self
+        model.all_tied_weights_keys = model.get_expanded_tied_weights_keys(all_submodels=True)
+        return model.all_tied_weights_keys
+
+
+def complete_pretrained() -> None:
+    """Lets subclasses of `PreTrainedModel` do without `post_init()`, where transformers has been imported.
+
+    `from_pretrained` and `init_weights` of transformers 5 read `all_tied_weights_keys`, which only `post_init` sets.
+    """
+    module = sys.modules.get("transformers.modeling_utils")
+    base: Any = None if module is None else module.PreTrainedModel
+    if base is not None and not hasattr(base, "all_tied_weights_keys"):
+        base.all_tied_weights_keys = _TiedKeys()
