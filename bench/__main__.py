@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import checkpoint, data, loop, project, start, texts, tracking, translation
+from bench import check, checkpoint, data, loop, project, start, texts, tracking, translation
 from bench.measure import save
 
 BENCHMARKS = {
     "start": start.figures,
+    "check": check.figures,
     "loop": loop.figures,
     "project": project.figures,
     "tracking": tracking.figures,

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 def vet(documents: Sequence[Document], args: argparse.Namespace) -> list[Problem]:
     """What loading and the shallow check have to say about the configs."""
-    from alchemy.config.check import check
+    from alchemy.config.check import check_all
     from alchemy.launch.project import roots
 
-    where = roots(args.user_dir)
-    return [problem for document in documents for problem in check(document, strict=args.strict, roots=where)]
+    return check_all(documents, strict=args.strict, roots=roots(args.user_dir))
 
 
 def refuse_if_wrong(problems: Sequence[Problem]) -> None:

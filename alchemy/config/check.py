@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain, islice
 from typing import Any
 
 from alchemy.annotations import misfits
@@ -13,7 +14,8 @@ from alchemy.config.formats import read_file
 from alchemy.config.keys import UNREAD, check_keys
 from alchemy.config.paths import check_paths
 from alchemy.config.secrets import missing_secrets
-from alchemy.config.slots import Layout, Slot, collect_slots
+from alchemy.config.slots import MOST_PROBLEMS, Layout, Slot, collect_slots
+from alchemy.config.source import Sources
 from alchemy.config.tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUNNER_NAMES, SECTIONS, SETTINGS, TOP_LEVEL
 from alchemy.config.tree import Document, Table
 from alchemy.config.values import line_of
@@ -26,19 +28,33 @@ def check(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] 
     Neither torch nor a module of the project is imported: signatures are read from source. `strict` makes errors
     of the warnings about keys that nobody knows.
     """
-    doc = doc if isinstance(doc, Document) else Document(doc)
-    layout = collect_slots(doc, roots)
-    found = [
-        *doc.notes,
-        *missing_secrets(doc),
-        *layout.problems,
-        *_top_level(layout, strict),
-        *_needs(layout),
-        *check_keys(layout, strict),
-        *check_paths(layout),
-        *check_combos(layout),
-        *_variants(doc),
-    ]
+    return check_all([doc], strict=strict, roots=roots)
+
+
+def check_all(docs: Sequence[Mapping[str, Any]], *, strict: bool, roots: Sequence[str]) -> list[Problem]:
+    """The problems of several configs, one after the other; the source of a part is read once for all of them."""
+    sources = Sources(roots)
+    trees = [doc if isinstance(doc, Document) else Document(doc) for doc in docs]
+    return [problem for doc in trees for problem in _check(doc, sources, strict)]
+
+
+def _check(doc: Document, sources: Sources, strict: bool) -> list[Problem]:
+    layout = collect_slots(doc, sources)
+    every = chain(
+        doc.notes,
+        missing_secrets(doc),
+        layout.problems,
+        _top_level(layout, strict),
+        _needs(layout),
+        check_keys(layout, strict),
+        check_paths(layout),
+        check_combos(layout),
+        _variants(doc),
+    )
+    found = list(islice(every, MOST_PROBLEMS + 1))
+    if len(found) > MOST_PROBLEMS:
+        text = f"there are more than {MOST_PROBLEMS} problems, and the others were not looked for"
+        found[-1] = Problem(text, _whole(doc), hint="mend these first")
     return sorted(dict.fromkeys(found), key=_line)
 
 
@@ -148,24 +164,22 @@ def _variants(doc: Document) -> list[Problem]:
 
 @lru_cache(maxsize=16)  # every variant of a file is checked, and each would load all of them
 def _equal_variants(path: str, stamp: int) -> list[Problem]:
-    from alchemy.config.load import prepare_cfg, variants
+    from alchemy.config.load import family
 
     try:
-        bodies = {name: prepare_cfg(path, variant=name or None, seed=0).plain() for name in ("", *variants(path))}
+        docs = family(path, seed=0)
     except ConfigError:
         return []  # what is wrong with another variant is said when that one is checked
     seen: dict[str, str] = {}
     found = []
-    for name, body in bodies.items():
-        key = repr({k: v for k, v in body.items() if k != "variant"})
+    lines = read_file(path).lines
+    for doc in docs:
+        name, key = doc.variant, repr({k: v for k, v in doc.items() if k != "variant"})
         if key in seen:
             same = f"as the variant {seen[key]!r}" if seen[key] else "as the file without a variant"
             text = f"the variant {name!r} comes out the same {same}"
             hint = "change a value in it, or remove it"
-            found.append(Problem(text, _variant_line(path, name), f"variant.{name}", hint, error=False))
+            place = f"{path}:{line_of(lines, ('variant', name))}"
+            found.append(Problem(text, place, f"variant.{name}", hint, error=False))
         seen.setdefault(key, name)
     return found
-
-
-def _variant_line(path: str, name: str) -> str:
-    return f"{path}:{line_of(read_file(path).lines, ('variant', name))}"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from alchemy.config.slots import collect_slots
+from alchemy.config.source import Sources
 from alchemy.config.tables import GIVEN
 from alchemy.config.tree import Document
 
 
 def defaults(doc: Document, roots: Sequence[str] = (".",)) -> Iterator[tuple[str, str, dict[str, str]]]:
     """`(section, part, {parameter: default})` of each part with typed parameters that leaves some to their defaults."""
-    for slot in collect_slots(doc, roots).slots:
+    for slot in collect_slots(doc, Sources(roots)).slots:
         if slot.part is None or slot.part.old_style:
             continue
         hidden = {"type", "datapipe", *GIVEN.get(slot.kind, ())}

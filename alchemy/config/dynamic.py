@@ -12,7 +12,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from alchemy.config.override import CannotSet, typed
@@ -146,8 +146,8 @@ def resolve(doc: Document, problems: list[Problem], *, drawn: bool) -> None:
             doc.secrets |= dict.fromkeys(texts, recipe["name"])
             remember(doc.secrets)
         doc.dynamic[dotted_key(path)] = plain(recipe)
-        known = table.origins.get(key, recipe.origin) if isinstance(table, Table) else recipe.origin
-        origin = replace(known, kind="dynamic")
+        known = table.origin_of(key) if isinstance(table, Table) else recipe.origin
+        origin = known._replace(kind="dynamic")
         if isinstance(table, Table):
             table.put(key, value, origin)
         else:
@@ -180,24 +180,29 @@ def _make(recipe: Table, source: _Stream, section: str) -> Any:
 
 def _recipes(node: Table | Array, path: Path = (), label: str = "") -> Iterator[tuple[Table | Array, Any, Path, str]]:
     """Every place where a recipe stands: what holds it, its key there, its path, the name of its stream of numbers."""
-    names = list(node) if isinstance(node, Table) else part_names(node)
-    for name, (key, item) in zip(names, children(node), strict=True):
-        if key == "sweep" and not path:
+    names: list[str] | None = None  # of a list, counted once they are needed
+    for key, item in children(node):
+        if not isinstance(item, Table | Array) or (key == "sweep" and not path):
             continue
-        here, called = (*path, key), f"{label}.{name}" if label else name
+        if isinstance(node, Array):
+            names = names or part_names(node)
+        name = key if names is None else names[int(key)]
+        here, called = (*path, key), f"{label}.{name}" if label else str(name)
         if isinstance(item, Table) and "dyn" in item:
             yield node, key, here, called
-        elif isinstance(item, Table | Array):
+        else:
             yield from _recipes(item, here, called)
 
 
 def part_names(array: Array) -> list[str]:
     """A name for each element that does not change when another is added: its type, numbered if there are several."""
     names: list[str] = []
+    taken: set[str] = set()
     for index, item in enumerate(array):
         kind = item.get("type") if isinstance(item, Table) else None
         name = kind.rpartition(".")[2] if isinstance(kind, str) else str(index)
-        names.append(name if name not in names else f"{name}:{index}")
+        names.append(name if name not in taken else f"{name}:{index}")
+        taken.add(names[-1])
     return names
 
 

@@ -101,7 +101,7 @@ def _walk(doc: Document) -> dict[str, tuple[Any, Origin]]:
 
 
 def _drawn(doc: Document) -> bool:
-    return "seed" in doc and doc.origins["seed"].kind == "drawn"
+    return "seed" in doc and doc.origin_of("seed").kind == "drawn"
 
 
 def _from(origin: Origin) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Mapping
 from typing import Any
 
-from alchemy.config.scan import DEEPEST, scan_json
+from alchemy.config.scan import DEEPEST, Lines, Path, scan_json
 from alchemy.config.values import Parsed, decode, fail
 from alchemy.errors import did_you_mean
 from alchemy.trust import digest_of
@@ -97,16 +98,33 @@ def _text(raw: bytes, path: str) -> str:
 def _json(text: str, name: str) -> Parsed:
     import json
 
-    layout = scan_json(text, name)
+    lines: Mapping[Path, int] = Lines(text, json=True)
     try:
-        data = json.loads(layout.text)
+        data = json.loads(text, object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError):  # comments, trailing commas, a key that is set twice, or a mistake
+        layout = scan_json(text, name)
+        data, lines = _loads(layout.text, name), layout.lines
+    if not isinstance(data, dict):
+        fail("a JSON config must be one object", where=name, hint="write { ... } around it")
+    return Parsed(_without_remarks(data), lines)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError("a key is set twice")
+    return table
+
+
+def _loads(text: str, name: str) -> Any:
+    import json
+
+    try:
+        return json.loads(text)
     except json.JSONDecodeError as error:
         fail(f"the text is not JSON: {error.msg[:1].lower()}{error.msg[1:]}", where=f"{name}:{error.lineno}")
     except ValueError as error:  # numbers of more than 4,300 digits
         fail(f"the text is not JSON: {error}", where=name)
-    if not isinstance(data, dict):
-        fail("a JSON config must be one object", where=name, hint="write { ... } around it")
-    return Parsed(_without_remarks(data), layout.lines)
 
 
 def _without_remarks(value: object) -> Any:

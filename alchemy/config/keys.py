@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from alchemy.annotations import expected, fits, misfits
 from alchemy.config.signature import Param, forwards, words_in
 from alchemy.config.slots import Layout, Slot
-from alchemy.config.source import Part, find
+from alchemy.config.source import Part
 from alchemy.config.tables import (
     BUILT_BY_LOADER,
     BY_CONVENTION,
@@ -79,7 +79,7 @@ def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterato
 
 def _params(slot: Slot, part: Part, layout: Layout) -> dict[str, Param]:
     params = {p.name: p for p in part.params}
-    adapter = find(_adapter(slot, part), layout.roots)
+    adapter = layout.sources.find(_adapter(slot, part))
     params |= {p.name: p for p in (adapter.params if adapter else ()) if p.name not in (*params, "module")}
     if slot.kind == "loss" and _gives_targets(layout):
         params |= _CRITERION
@@ -100,7 +100,7 @@ def _adapter(slot: Slot, part: Part) -> str:
 
 def _claimed_twice(slot: Slot, part: Part, layout: Layout) -> list[str]:
     """Keys of alchemy that the constructor of a plain module takes too: it would never get them."""
-    plain = find(_PLAIN_MODEL, layout.roots) if _adapter(slot, part) == _PLAIN_MODEL and part.complete else None
+    plain = layout.sources.find(_PLAIN_MODEL) if _adapter(slot, part) == _PLAIN_MODEL and part.complete else None
     return [p.name for p in plain.params if p.name != "module" and part.param(p.name)] if plain else []
 
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from alchemy.config.dynamic import resolve
 from alchemy.config.explain import diff, differences, explain
 from alchemy.config.foreign import take_recipes, vet
 from alchemy.config.formats import read_file
-from alchemy.config.merge import merge
+from alchemy.config.merge import deletes, merge
 from alchemy.config.override import override
-from alchemy.config.scan import Path
+from alchemy.config.scan import DEEPEST
 from alchemy.config.secrets import note_secrets, settle_secrets
 from alchemy.config.seed import settle_seed
 from alchemy.config.spelling import modern, rename, settle
-from alchemy.config.tree import CODE, Array, Document, Origin, Table, grow
-from alchemy.config.values import Parsed, decode, line_of
+from alchemy.config.tree import CODE, Array, Document, Origin, Place, Table, grow, twin
+from alchemy.config.values import Parsed, decode, fail
 from alchemy.errors import ConfigError, Problem, did_you_mean
 from alchemy.trust import is_trusted, record_of
 
-__all__ = ["diff", "differences", "expand", "explain", "prepare_cfg", "variants"]
+__all__ = ["diff", "differences", "expand", "explain", "family", "prepare_cfg", "variants"]
 
 _Source = str | os.PathLike[str] | Mapping[str, Any]
 
@@ -48,15 +48,22 @@ def prepare_cfg(
     the project's `user_dir` defines. `record` says that the file is a record's, whatever lies beside it; `compare`
     that nothing is built from it, so that it may name anything.
     """
+    files = _Files(allow_code, user_dir, record=record, compare=compare, once=True)
+    return _prepare(cfg, files, variant=variant, overrides=overrides, seed=seed)
+
+
+def _prepare(
+    source: _Source, files: _Files, *, variant: str | None, overrides: Sequence[str], seed: int | None
+) -> Document:
     problems: list[Problem] = []
-    doc = _document(cfg, variant, allow_code, problems, record)
+    doc = _document(source, variant, files, problems)
     note_secrets(doc)
     for text in overrides:
         problems += override(doc, modern(text))
     settle(doc, problems)
     settle_secrets(doc)  # before anything that may fail and show a value
-    if not doc.vetted and not compare:
-        problems += vet(doc, user_dir)
+    if not doc.vetted and not files.compare:
+        problems += vet(doc, files.user_dir)
         doc.vetted = True
     _raise(problems)
     resolve(doc, problems, drawn=False)
@@ -74,7 +81,7 @@ def variants(source: _Source, *, allow_code: bool = False) -> list[str]:
     """The names of a file's variants, in its order."""
     if not isinstance(source, Mapping):
         source = _split(os.fspath(source))[0]
-    return list(_layer(source, allow_code, "", []).variants)
+    return list(_Files(allow_code).layer(source).variants)
 
 
 def expand(
@@ -89,20 +96,39 @@ def expand(
     """One document a run: every source (with `all_variants` every variant of it, if it has any) with every seed."""
     docs: list[Document] = []
     problems: list[Problem] = []
+    files = _Files(allow_code, user_dir)
     for source in sources:
         try:
-            named = isinstance(source, Mapping) or _split(os.fspath(source))[1] is not None
-            names: list[str | None] = [None]
-            if all_variants and not named:
-                names = [*variants(source, allow_code=allow_code)] or names
-            runs = [(name, seed) for name in names for seed in (seeds or (None,))]
-            for name, seed in runs:
-                options: dict[str, Any] = {"overrides": overrides, "allow_code": allow_code, "user_dir": user_dir}
-                docs.append(prepare_cfg(source, variant=name, seed=seed, **options))
+            names: list[str | None] = [*_variants_of(source, files)] if all_variants else []
+            for name in names or [None]:
+                for seed in seeds or (None,):
+                    docs.append(_prepare(source, files, variant=name, overrides=overrides, seed=seed))
         except ConfigError as error:
             problems += [problem for problem in error.problems if problem not in problems]
     _raise(problems)
     return docs
+
+
+def family(
+    source: _Source,
+    *,
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+    allow_code: bool = False,
+    user_dir: str = "src",
+) -> list[Document]:
+    """The document of a file, and those of its variants; with a variant in its name, only that one."""
+    files = _Files(allow_code, user_dir)
+    names = [None, *_variants_of(source, files)]
+    files.once = len(names) == 1
+    return [_prepare(source, files, variant=name, overrides=overrides, seed=seed) for name in names]
+
+
+def _variants_of(source: _Source, files: _Files) -> list[str]:
+    """The variants to choose from: none where one is named, or where there is no file."""
+    if isinstance(source, Mapping) or _split(os.fspath(source))[1] is not None:
+        return []
+    return list(files.layer(os.fspath(source)).variants)
 
 
 def _raise(problems: list[Problem]) -> None:
@@ -119,12 +145,68 @@ class _Layer:
     body: Table
     variants: Table
     source: str = ""
+    problems: list[Problem] = field(default_factory=list)
     foreign: bool = False  # or one of its bases
 
 
-def _document(
-    source: _Source, variant: str | None, allow_code: bool, problems: list[Problem], record: bool
-) -> Document:
+@dataclass
+class _Files:
+    """The layers that were read; each file once, however often others name it."""
+
+    allow_code: bool
+    user_dir: str = "src"
+    record: bool = False  # whether the first file is the config of a record, whatever lies beside it
+    compare: bool = False  # whether nothing is built from them
+    once: bool = False  # whether one document alone is made of the layers, which may then take one over
+    layers: dict[str, _Layer] = field(default_factory=dict)  # by real path
+
+    def layer(self, source: str | Mapping[str, Any], where: str = "", chain: tuple[str, ...] = ()) -> _Layer:
+        """A file, which `where` asks for and which is a base of the files in `chain`, or a mapping."""
+        if isinstance(source, Mapping):
+            return self._read(_of_mapping(source), "", chain)
+        path = _real(source)
+        if path not in self.layers:
+            parsed = read_file(source, allow_code=self.allow_code, where=where)
+            self.layers[path] = self._read(parsed, source, (*chain, path))
+        return self.layers[path]
+
+    def _read(self, parsed: Parsed, name: str, chain: tuple[str, ...]) -> _Layer:
+        record = bool(name) and ((self.record and len(chain) == 1) or bool(record_of(name)))
+        foreign = record and not is_trusted(parsed.digest)
+        table = grow(parsed.data, Origin(name, Place(parsed.lines), foreign=foreign) if name else CODE)
+        problems = take_recipes(table) if foreign else []
+        variants = _take_variants(table, problems)
+        bases = _take_bases(table, problems)
+        body = Table(origin=table.origin)
+        for base, at in bases:
+            path, variant = _split(os.path.join(os.path.dirname(name), os.path.expanduser(base)))
+            try:
+                lower = self._base(path, at, chain)
+            except ConfigError as error:
+                problems += error.problems
+                continue
+            problems += lower.problems
+            foreign |= lower.foreign
+            merge(body, lower.body, problems)
+            if variant is not None:
+                _choose(body, lower, variant, path, problems)
+        rename(table, problems)
+        if bases or deletes(table):
+            merge(body, table, problems)
+        else:
+            body = table
+        return _Layer(body, variants, parsed.source, list(dict.fromkeys(problems)), foreign)
+
+    def _base(self, path: str, at: str, chain: tuple[str, ...]) -> _Layer:
+        if _real(path) in chain:
+            names = [os.path.basename(file) for file in (*chain, path)]
+            fail(f"base goes round in a circle: {' -> '.join(names)}", where=at, hint="break the circle")
+        if len(chain) > DEEPEST:
+            fail(f"bases of bases are nested more than {DEEPEST} deep", where=at)
+        return self.layer(path, at, chain)
+
+
+def _document(source: _Source, variant: str | None, files: _Files, problems: list[Problem]) -> Document:
     variant = variant or None
     if isinstance(source, Document) and not variant:
         return _again(source)
@@ -132,9 +214,12 @@ def _document(
     if not isinstance(source, Mapping):
         name, named = _split(os.fspath(source))
         source, variant = name, variant or named  # with an empty name after '#', which is refused
-    layer = _layer(source, allow_code, "", problems, record=record)
+    layer = files.layer(source)
+    problems += layer.problems
     doc = Document(origin=layer.body.origin, path=name)
-    merge(doc, layer.body, [])
+    body = layer.body if files.once else twin(layer.body)
+    dict.update(doc, body)
+    doc.origins = body.origins
     doc.source, doc.vetted = layer.source, not layer.foreign
     if variant is not None:
         doc.variant, doc.delta = variant, _choose(doc, layer, variant, name, problems)
@@ -157,51 +242,16 @@ def _choose(body: Table, layer: _Layer, variant: str, name: str, problems: list[
         problems.append(Problem(message, name, hint=hint))
         return {}
     plain = delta.plain()
+    delta = twin(delta)  # which may be chosen again
     rename(delta, problems)
     merge(body, delta, problems)
     return plain
 
 
-def _layer(
-    source: str | Mapping[str, Any],
-    allow_code: bool,
-    where: str,
-    problems: list[Problem],
-    chain: tuple[str, ...] = (),
-    *,
-    record: bool = False,
-) -> _Layer:
-    name = source if isinstance(source, str) else ""
-    parsed = read_file(source, allow_code=allow_code, where=where) if isinstance(source, str) else _of_mapping(source)
-    foreign = bool(name) and (record or bool(record_of(name))) and not is_trusted(parsed.digest)
-    table = grow(parsed.data, _origins(parsed, name, foreign))
-    if foreign:
-        problems += take_recipes(table)
-    chain = (*chain, os.path.realpath(name)) if name else chain
-    variants = _take_variants(table, problems)
-    body = Table(origin=table.origin)
-    for base, at in _take_bases(table, problems):
-        path, variant = _split(os.path.join(os.path.dirname(name), os.path.expanduser(base)))
-        if os.path.realpath(path) in chain:
-            names = [os.path.basename(file) for file in (*chain, path)]
-            problems.append(Problem(f"base goes round in a circle: {' -> '.join(names)}", at, hint="break the circle"))
-            continue
-        try:
-            lower = _layer(path, allow_code, at, problems, chain)
-        except ConfigError as error:
-            problems += error.problems
-            continue
-        foreign |= lower.foreign
-        merge(body, lower.body, problems)
-        if variant is not None:
-            _choose(body, lower, variant, path, problems)
-    rename(table, problems)
-    merge(body, table, problems)
-    return _Layer(body, variants, parsed.source, foreign)
-
-
 def _take_bases(table: Table, problems: list[Problem]) -> list[tuple[str, str]]:
-    where, base = table.where("base"), table.pop("base", None)
+    if "base" not in table:
+        return []
+    where, base = table.where("base"), table.pop("base")
     bases = base if isinstance(base, Array) else [base] if base is not None else []
     for item in bases:
         if not isinstance(item, str) or not item or "\0" in item:
@@ -228,8 +278,8 @@ def _of_mapping(data: Mapping[str, Any]) -> Parsed:
     return Parsed(decode(data.plain() if isinstance(data, Table) else data), source=toml_source(data))
 
 
-def _origins(parsed: Parsed, name: str, foreign: bool) -> Callable[[Path], Origin]:
-    return lambda path: Origin(file=name, line=line_of(parsed.lines, path), foreign=foreign) if name else CODE
+def _real(path: str) -> str:
+    return os.path.realpath(path) if "\0" not in path else path
 
 
 def _split(text: str) -> tuple[str, str | None]:

@@ -7,38 +7,55 @@ Tables merge key by key; a table over a list patches its parts, each found by in
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from alchemy.config.scan import Path
-from alchemy.config.tree import Array, Origin, Table
+from alchemy.config.tree import Array, Origin, Table, twin
 from alchemy.config.values import dotted_key
 from alchemy.errors import Problem, did_you_mean
 from alchemy.registry import plain
 
 
 def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) -> None:
-    """Lays `delta` over `table`, in place; what cannot be done is added to `problems`."""
+    """Lays `delta` over `table`, in place; what cannot be done is added to `problems`. `delta` stays as it is."""
     if delta.get("delete") == "others":
         for key in [key for key in table if key not in delta]:
             del table[key]
     for key, value in delta.items():
         if key == "delete" and value == "others":
             continue
-        old, origin, here = table.get(key), delta.origin_of(key), (*path, key)
+        if key not in table and not isinstance(value, Table):
+            _add(table, key, twin(value), delta)
+            continue
+        old, here = table.get(key), (*path, key)
         if _is_deletion(value):
             if key in table:
                 del table[key]
             else:
                 hint = did_you_mean(key, table)
-                problems.append(Problem(f"{dotted_key(here)} is not there to be deleted", str(origin), hint=hint))
+                message = f"{dotted_key(here)} is not there to be deleted"
+                problems.append(Problem(message, delta.where(key), hint=hint))
         elif isinstance(value, Table) and isinstance(old, Array) and "dyn" not in value:
             _patch(old, value, problems, here)
         elif isinstance(value, Table) and "dyn" not in value:
-            if not isinstance(old, Table):
-                assign(table, key, Table(origin=origin), origin)
+            if key not in table and not deletes(value):
+                _add(table, key, twin(value), delta)
+                continue
+            if key not in table:
+                _add(table, key, Table(origin=value.origin), delta)
+            elif not isinstance(old, Table):
+                assign(table, key, Table(origin=value.origin), delta.origin_of(key))
             merge(table[key], value, problems, here)
         else:
-            assign(table, key, value, origin)
+            assign(table, key, twin(value), delta.origin_of(key))
+
+
+def _add(table: Table, key: str, value: object, delta: Table) -> None:
+    """Gives a table a key that it does not have, with the origin that `delta` knows; where both are from one place,
+    there is nothing to note."""
+    dict.__setitem__(table, key, value)
+    if table.origin is delta.origin and key not in delta.origins:
+        table.origins.pop(key, None)
+    else:
+        table.origins[key] = delta.origin_of(key)
 
 
 def _patch(array: Array, delta: Table, problems: list[Problem], path: Path) -> None:
@@ -49,7 +66,7 @@ def _patch(array: Array, delta: Table, problems: list[Problem], path: Path) -> N
         index = find_element(array, name, path, str(origin))
         if isinstance(index, Problem):
             if isinstance(value, Table) and "type" in value:
-                array.append(value)
+                array.append(twin(value))
             else:
                 problems.append(index)
         elif _is_deletion(value):
@@ -57,8 +74,9 @@ def _patch(array: Array, delta: Table, problems: list[Problem], path: Path) -> N
         elif isinstance(value, Table) and isinstance(array[index], Table):
             merge(array[index], value, problems, here)
         else:
-            array[index] = value
-            array.origin = origin  # a list has one origin for all its plain values
+            array[index] = twin(value)
+            # a list has one origin for all its plain values, so that one of them does not vouch for the others
+            array.origin = origin._replace(foreign=origin.foreign or array.origin.foreign)
     for index in sorted(doomed, reverse=True):
         del array[index]
 
@@ -84,12 +102,17 @@ def assign(table: Table, key: str, value: object, origin: Origin) -> None:
     """Sets a key so that its origin remembers what it overrode."""
     if key in table:
         before = table.origin_of(key)
-        origin = replace(origin, overrode=replace(before, value_text=brief(table.get(key))))
+        origin = origin._replace(overrode=before._replace(value_text=brief(table.get(key))))
     table.put(key, value, origin)
 
 
 def _is_deletion(value: object) -> bool:
     return isinstance(value, Table) and value == {"delete": True}
+
+
+def deletes(table: Table) -> bool:
+    """Whether a table has something to say about what it is laid over."""
+    return "delete" in table or any(isinstance(item, Table) and deletes(item) for item in table.values())
 
 
 def brief(value: object, width: int = 60) -> str:

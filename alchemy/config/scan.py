@@ -1,15 +1,18 @@
 """Where everything stands in a TOML or JSON text: the line of every key, and the comments around its value.
 
-The scan is lenient: tomllib and json parse, and say what is wrong with a text.
+The scan is lenient: tomllib and json parse, and say what is wrong with a text. It costs several times what they cost,
+so loading a config scans only once a line is asked for, and then for lines alone.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Never
+from functools import cached_property
+from typing import Any, Never
 
 from alchemy.errors import ConfigError, Problem
 
@@ -22,10 +25,24 @@ _SHORT = r'"(?:\\.|[^"\\\n])*"' + r"|'[^'\n]*'"
 _LONG = r'"""(?s:\\.|[^\\])*?"{3,5}' + r"|'''(?s:.)*?'{3,5}"
 _PART = rf"(?:{_SHORT}|{BARE_KEY.pattern})"
 _KEY = rf"[ \t]*{_PART}(?:[ \t]*\.[ \t]*{_PART})*[ \t]*"
+# a key of more parts than tables can be deep, at the start of a line or after a bracket or comma
+LONG_KEY = re.compile(rf"(?m:^|[\[{{,])[ \t]*+(?>{_PART}[ \t]*+\.[ \t]*+){{{DEEPEST}}}")
 _HEADER = re.compile(rf"(\[\[?)({_KEY})\]\]?")
 _TOML_ENTRY = re.compile(rf"({_KEY})=[ \t]*")
 _JSON_ENTRY = re.compile(rf"({_SHORT})\s*:\s*")
 _SCALAR = re.compile(rf"{_LONG}|(?!\"\"\"|''')(?:{_SHORT})|[^\s,\[\]{{}}#/\"'][^,\]}}#/\n]*")
+_NOT_LONG = r"(?!\"\"\"|''')"
+# values that need no look inside for lines alone: a list of scalars, a table on one line; `++` never backtracks
+_FLAT = re.compile(
+    rf"\[(?>[^][{{}}\"'#/]++|{_NOT_LONG}(?:{_SHORT}))*+\]" + rf"|\{{(?>[^][{{}}\"'#/\n]++|{_NOT_LONG}(?:{_SHORT}))*+\}}"
+)
+# most lines of TOML: a header, or a bare key and a value that ends on the line; with the blanks and comments behind it
+_PLAIN_LINE = re.compile(
+    r"(?:(?P<mark>\[\[?)(?P<header>[\w-]++(?:\.[\w-]++)*+)\]\]?"
+    + r"|(?P<key>[\w-]++)[ \t]*+=[ \t]*+(?:[\w+.:-]++|\"[^\"\\\n]++\"))"
+    + r"[ \t]*+(?:#[^\n]*+)?(?:\n(?:\s++|#[^\n]*+)*+|\Z)",
+    re.ASCII,
+)
 _LINE_END = re.compile(r"(?:[ \t]*,)?([ \t]*(?:#[^\n]*)?)")  # what may follow a value on its line, even nothing
 
 
@@ -57,6 +74,31 @@ def scan_json(text: str, name: str = "") -> Scan:
     return _Scanner(text, name, json=True).run()
 
 
+class Lines(Mapping[Path, int]):
+    """The line of every key of a text, found when the first one is asked for."""
+
+    def __init__(self, text: str, *, json: bool = False) -> None:
+        self.text, self.json = text, json
+
+    @cached_property
+    def found(self) -> dict[Path, int]:
+        return _Scanner(self.text, "", json=self.json, only_lines=True).run().lines
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"text": self.text, "json": self.json}
+
+    def __getitem__(self, path: Path) -> int:
+        return self.found[path]
+
+    def __iter__(self) -> Iterator[Path]:
+        return iter(self.found)
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+
 def split_key(text: str) -> tuple[list[str], str] | None:
     """The parts of the dotted key that `text` starts with, and what follows; None if it starts with no key.
 
@@ -85,8 +127,8 @@ class _Stop(Exception):
 
 
 class _Scanner:
-    def __init__(self, text: str, name: str, *, json: bool) -> None:
-        self.text, self.name, self.json = text, name, json
+    def __init__(self, text: str, name: str, *, json: bool, only_lines: bool = False) -> None:
+        self.text, self.name, self.json, self.only_lines = text, name, json, only_lines
         self.gap = re.compile(r"\s+|(?:#|//)[^\n]*" if json else r"\s+|#[^\n]*")
         self.layout = Scan(text, starts=[0, *(match.end() for match in re.finditer("\n", text))])
         self.pos = 0
@@ -100,10 +142,11 @@ class _Scanner:
             self.value(()) if self.json else self.statements()
             self.skip()
         self.layout.blanks.sort()
-        chars = list(self.text)
+        pieces, done = [], 0
         for start, end in self.layout.blanks:
-            chars[start:end] = " " * (end - start)
-        self.layout.text = "".join(chars)
+            pieces += [self.text[done:start], " " * (end - start)]
+            done = end
+        self.layout.text = "".join([*pieces, self.text[done:]])
         return self.layout
 
     def at(self, mark: str) -> bool:
@@ -126,18 +169,29 @@ class _Scanner:
     def begin(self, path: Path, start: int, after: int) -> None:
         """Records a key or element that stands at `start`, `after` the text of the one before."""
         layout, line = self.layout, self.layout.line_at(start)
+        if self.only_lines:
+            if len(path) > DEEPEST:
+                raise _Stop
+            self.note(path, line)
+            return
         if len(path) > DEEPEST:
             self.fail(f"tables are nested more than {DEEPEST} deep", line)
         if path in self.defined and path[-1] != "//":
             self.fail(f"{'.'.join(map(str, path))} is set twice", line, f"it is first set on line {layout.lines[path]}")
         self.defined.add(path)
-        layout.lines[path] = line
         layout.above[path] = self.text[after:start]
-        for depth in range(1, len(path)):  # tables that only a dotted key mentions
-            layout.lines.setdefault(path[:depth], line)
+        self.note(path, line)
+
+    def note(self, path: Path, line: int) -> None:
+        lines = self.layout.lines
+        lines[path] = line
+        while len(path) > 1 and (path := path[:-1]) not in lines:  # tables that only a dotted key mentions
+            lines[path] = line
 
     def end(self, path: Path) -> int:
         """Records the comment beside what ends here; returns the end of the text that belongs to it."""
+        if self.only_lines:
+            return self.pos
         start, match = self.pos, self.take(_LINE_END)
         self.pos = start  # the comma and the comment are still to be seen
         self.layout.beside[path] = match[1].rstrip()
@@ -151,6 +205,9 @@ class _Scanner:
         table: Path = ()
         after = 0
         while self.pos < len(self.text):
+            if self.only_lines and (match := _PLAIN_LINE.match(self.text, self.pos)):
+                table = self.plain_line(match, table)
+                continue
             self.layout.statement = self.layout.line_at(self.pos)
             path = self.header(after) if self.at("[") else self.entry(table, after)
             table = table if path in self.layout.spans else path
@@ -158,17 +215,32 @@ class _Scanner:
             self.skip()
         self.layout.tail = self.text[after:]
 
+    def plain_line(self, match: re.Match[str], table: Path) -> Path:
+        """Notes the line of a header or a setting; returns the table that the next setting belongs to."""
+        line, self.pos = self.layout.line_at(self.pos), match.end()
+        if key := match["key"]:
+            self.layout.lines[(*table, key)] = line
+        else:
+            table = self.opened(match["mark"], match["header"].split("."))
+            self.note(table, line)
+        return table
+
     def header(self, after: int) -> Path:
         start, match = self.pos, self.take(_HEADER)
+        path = self.opened(match[1], _parts(match[2]))
+        self.begin(path, start, after)
+        return path
+
+    def opened(self, mark: str, keys: list[str]) -> Path:
+        """The path of the table that a header opens."""
         path: Path = ()
-        for key in _parts(match[2]):
+        for key in keys[: DEEPEST + 1]:
             if path in self.counts:  # below the last element of an array of tables
                 path = (*path, self.counts[path] - 1)
             path = (*path, key)
-        if match[1] == "[[":
+        if mark == "[[":
             self.counts[path] = self.counts.get(path, 0) + 1
             path = (*path, self.counts[path] - 1)
-        self.begin(path, start, after)
         return path
 
     def entry(self, table: Path, after: int) -> Path:
@@ -186,7 +258,10 @@ class _Scanner:
 
     def value(self, path: Path) -> None:
         start = self.pos
-        if self.at("{") or self.at("["):
+        flat = _FLAT.match(self.text, start) if self.only_lines and path else None
+        if flat:
+            self.pos = flat.end()
+        elif self.at("{") or self.at("["):
             self.pos += 1
             self.items(path, "}" if self.text[start] == "{" else "]")
         else:

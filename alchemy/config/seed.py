@@ -27,7 +27,7 @@ def settle_seed(doc: Document, seed: int | None, problems: list[Problem]) -> Non
         message = f"seed is {brief(holder.get('seed'))}, not a whole number from 0 to 2**63 - 1"
         hint = "leave it out to have one drawn and recorded"
         problems.append(Problem(message, holder.where("seed"), "" if holder is doc else "plugins", hint=hint))
-    elif holder is doc and plugin is not None and "seed" in plugin and doc.origins["seed"].kind == "command line":
+    elif holder is doc and plugin is not None and "seed" in plugin and doc.origin_of("seed").kind == "command line":
         # a seed asked for on the command line is meant for everything
         assign(plugin, "seed", doc.get("seed"), COMMAND_LINE)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from alchemy.config.signature import literal_value
-from alchemy.config.source import KINDS, Gap, Part, find, look, project_words
+from alchemy.config.source import KINDS, Gap, Part, Sources
 from alchemy.config.tables import (
     BUILT_BY_LOADER,
     DEFAULT_TYPES,
@@ -24,6 +24,8 @@ from alchemy.config.tables import (
 )
 from alchemy.config.tree import Array, Document, Table, children
 from alchemy.errors import Problem
+
+MOST_PROBLEMS = 1000  # of one config: nobody reads more, and hints for a hundred thousand wrong keys take minutes
 
 
 @dataclass(eq=False)
@@ -80,22 +82,30 @@ class Layout:
     """All parts of a config, and what was wrong with how they are written down."""
 
     doc: Document
-    roots: tuple[str, ...]
+    sources: Sources
     slots: list[Slot] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    _at: dict[str, Slot] = field(default_factory=dict)
+    _inside: dict[str, list[Slot]] = field(default_factory=dict)
+
+    def add(self, slot: Slot) -> None:
+        self.slots.append(slot)
+        self._at.setdefault(slot.section, slot)
+        if slot.parent is None:
+            self._inside.setdefault(slot.section.rpartition(".")[0], []).append(slot)
 
     def at(self, section: str) -> Slot | None:
-        return next((s for s in self.slots if s.section == section), None)
+        return self._at.get(section)
 
     def inside(self, section: str) -> list[Slot]:
         """The parts of a list, in order."""
-        return [s for s in self.slots if s.section.rpartition(".")[0] == section and s.parent is None]
+        return self._inside.get(section, [])
 
     def of_kind(self, kind: str) -> list[Slot]:
         """The parts of one kind that are no part of another one."""
         return [s for s in self.slots if s.kind == kind and s.parent is None]
 
-    @property
+    @cached_property
     def splits(self) -> dict[str, Table]:
         datasets = self.doc.table("task").table("datasets")
         return {split: table for split, table in datasets.items() if isinstance(table, Table)}
@@ -112,13 +122,13 @@ class Layout:
         found: set[str] = set()
         for name in {s.part.module for s in self.slots if s.part}:
             if name.split(".")[0] not in ("alchemy", "torch", "transformers", "torchvision", "timm"):
-                found |= project_words(name, self.roots)
+                found |= self.sources.words(name)
         return frozenset(found)
 
 
-def collect_slots(doc: Document, roots: Sequence[str]) -> Layout:
+def collect_slots(doc: Document, sources: Sources) -> Layout:
     """Finds every part that the config names."""
-    layout = Layout(doc, tuple(roots))
+    layout = Layout(doc, sources)
     if isinstance(doc.get("runner"), str):
         _add(layout, Slot("runner", Table({"type": doc["runner"]}, origin=doc.origin_of("runner")), "runner"))
     for section, (kind, needs_type) in SECTIONS.items():
@@ -194,7 +204,9 @@ def _add_list(layout: Layout, owner: Table, section: str, kind: str) -> None:
 
 def _add(layout: Layout, slot: Slot) -> None:
     """Looks the part of a slot up, and notes what is wrong with its `type`."""
-    layout.slots.append(slot)
+    layout.add(slot)
+    if len(layout.problems) > MOST_PROBLEMS:  # which is told, and enough
+        return
     dotted = slot.table.get("type", DEFAULT_TYPES.get(slot.section))
     listed = f"`alchemy parts {shlex.quote(slot.kind)}` lists what"
     if dotted is None and "type" not in slot.table:
@@ -204,7 +216,7 @@ def _add(layout: Layout, slot: Slot) -> None:
         hint = "write it like 'package.module.Class'"
         layout.problems.append(slot.problem(f"'type' must be a text, not {dotted!r}", "type", hint=hint))
     else:
-        found = look(dotted, layout.roots, base=KINDS[slot.kind][0].rpartition(".")[2])
+        found = layout.sources.look(dotted, base=KINDS[slot.kind][0].rpartition(".")[2])
         if isinstance(found, Gap):
             layout.problems += _gap_problem(found, dotted, slot)
             return
@@ -219,11 +231,11 @@ def _add_nested(layout: Layout, parent: Slot) -> None:
     skip = ("pipes",) if parent.is_split else NOT_PASSED.get(parent.section, ())
     for section, table in _inner_tables(parent.table, parent.section, skip):
         dotted = table.get("type")
-        if isinstance(dotted, str) and "." in dotted:
-            slot, found = Slot(section, table, parent=parent), look(dotted, layout.roots)
+        if isinstance(dotted, str) and "." in dotted and len(layout.problems) <= MOST_PROBLEMS:
+            slot, found = Slot(section, table, parent=parent), layout.sources.look(dotted)
             if isinstance(found, Part):
                 slot.part = found
-                layout.slots.append(slot)
+                layout.add(slot)
             else:
                 sure = parent.is_split or (parent.part is not None and not parent.part.old_style)
                 layout.problems += _gap_problem(found, dotted, slot, error=sure)
@@ -246,14 +258,14 @@ def _add_untyped(layout: Layout, slot: Slot) -> None:
         tables = {f"{key}.{name}": item for name, item in inner.items()} if each else {key: slot.table.get(key)}
         for name, table in tables.items() if path in line else ():
             if isinstance(table, Table) and "type" not in table:
-                layout.slots.append(Slot(f"{slot.section}.{name}", table, "", find(default, layout.roots), slot))
+                layout.add(Slot(f"{slot.section}.{name}", table, "", layout.sources.find(default), slot))
 
 
 def _named_code(layout: Layout, slot: Slot) -> Iterator[Problem]:
     """Functions and classes that a table names by their import path alone: `fn = "src.text.split"`."""
     for key in NAMES_CODE if slot.ours or slot.is_split else ():
         dotted = slot.table.get(key)
-        found = look(dotted, layout.roots) if isinstance(dotted, str) else None
+        found = layout.sources.look(dotted) if isinstance(dotted, str) else None
         if isinstance(found, Gap) and found.reason not in ("unreadable", "syntax"):
             why = "it is not an import path" if found.reason == "form" else found.message
             yield slot.problem(f"{key} = {dotted!r}: {why}", key, hint=found.hint)

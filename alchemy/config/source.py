@@ -45,6 +45,7 @@ KINDS = {
 _FOREIGN = ("alchemy.", "torch.")  # what is not the project's own code
 _TORCH_OPTIMIZERS = ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer")
 _TORCH_MODULES = ("torch.nn.Module", "torch.nn.modules.module.Module")
+_LONGEST = 100  # parts of an import path
 _KIND_OF_CLASS = {base.rpartition(".")[2]: kind for kind, bases in KINDS.items() for base in bases}
 
 
@@ -166,6 +167,8 @@ def find(dotted: str, roots: Sequence[str] = (".",)) -> Part | None:
 def look(dotted: str, roots: Sequence[str] = (".",), *, base: str = "") -> Part | Gap:
     """The part that a `type` names, or what is in the way. `base` picks among equal aliases of several bases."""
     pieces = dotted.split(".")
+    if len(pieces) > _LONGEST:
+        return Gap("form", f"type = {dotted[:40]!r}... is not an import path: it has {len(pieces)} parts")
     if len(pieces) < 2 or not all(piece.isidentifier() for piece in pieces):
         return Gap("form", f"type = {dotted!r} is not an import path", "write it like 'package.module.Class'")
     module_name, name = ".".join(pieces[:-1]), pieces[-1]
@@ -176,6 +179,30 @@ def look(dotted: str, roots: Sequence[str] = (".",), *, base: str = "") -> Part 
         # made by code that runs, in a notebook or a loop: no source shows it, but the registry knows it by now
         return Gap("unreadable") if is_registered(dotted) else found
     return _part(found, dotted, tuple(roots))
+
+
+class Sources:
+    """What the sources below `roots` say, each looked up once: for one command, since sources change between them."""
+
+    def __init__(self, roots: Sequence[str]) -> None:
+        self.roots = tuple(roots)
+        self._parts: dict[tuple[str, str], Part | Gap] = {}
+        self._words: dict[str, set[str]] = {}
+
+    def look(self, dotted: str, *, base: str = "") -> Part | Gap:
+        key = (dotted, base)
+        if key not in self._parts:
+            self._parts[key] = look(dotted, self.roots, base=base)
+        return self._parts[key]
+
+    def find(self, dotted: str) -> Part | None:
+        found = self.look(dotted) if dotted else None
+        return found if isinstance(found, Part) else None
+
+    def words(self, module: str) -> set[str]:
+        if module not in self._words:
+            self._words[module] = project_words(module, self.roots)
+        return self._words[module]
 
 
 # -- classes to parts

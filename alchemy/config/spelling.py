@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from alchemy.config.merge import brief
 from alchemy.config.tree import Array, Document, Origin, Table, children
@@ -76,7 +75,7 @@ def _rename(table: Table, old: str, new: str) -> None:
     rows = [(key, item, table.origin_of(key)) for key, item in table.items() if key != old or new not in table]
     table.clear()
     for key, item, origin in rows:
-        table.put(*((new, item, replace(origin, spelt=old)) if key == old else (key, item, origin)))
+        table.put(*((new, item, origin._replace(spelt=old)) if key == old else (key, item, origin)))
 
 
 def _story(origin: Origin | None) -> Iterator[Origin]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
-from alchemy.config.scan import Scan, scan_toml
+from alchemy.config.scan import LONG_KEY, Lines, Scan, scan_toml
 from alchemy.config.values import Parsed
 from alchemy.errors import ConfigError, Problem
 
@@ -13,6 +14,9 @@ def parse_toml(text: str, name: str) -> Parsed:
     """Parses TOML 1.0 and the inline tables of TOML 1.1."""
     import tomllib
 
+    with suppress(ValueError, RecursionError):  # TOML 1.1, or a mistake: the scan tells
+        if not LONG_KEY.search(text):  # tomllib takes quadratic time for such a key
+            return Parsed(tomllib.loads(text), Lines(text), text)
     layout = scan_toml(text, name)
     try:
         return Parsed(tomllib.loads(layout.text), layout.lines, text)

@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, SupportsIndex
 
 from alchemy.config.scan import Path
-from alchemy.config.values import dotted_key, from_tomlkit
+from alchemy.config.values import dotted_key, from_tomlkit, line_of
 from alchemy.errors import Problem
 from alchemy.registry import plain
 
 
-@dataclass(frozen=True)
-class Origin:
+class Place(NamedTuple):
+    """Where something stands in a text whose lines are counted only when somebody asks."""
+
+    lines: Mapping[Path, int]
+    path: Path = ()
+
+
+class Origin(NamedTuple):
     """Where a value came from, and what it replaced there."""
 
     file: str = ""
-    line: int = 0
+    at: int | Place = 0  # its line, or how to find that
     kind: str = "file"  # file | command line | default | dynamic | drawn | code | environment
     overrode: Origin | None = None
     value_text: str = ""  # the value as it stood at this origin, for `config explain`
     spelt: str = ""  # the old name that the key had there
     foreign: bool = False  # it stands in the config of a record that is not trusted
+
+    @property
+    def line(self) -> int:
+        return self.at if isinstance(self.at, int) else line_of(*self.at)
+
+    def below(self, key: str | int) -> Origin:
+        """Where a key of the table that came from here is from."""
+        if isinstance(self.at, int):
+            return self
+        return Origin(self.file, Place(self.at.lines, (*self.at.path, key)), foreign=self.foreign)
+
+    def __deepcopy__(self, memo: object) -> Origin:
+        return self
 
     def __str__(self) -> str:
         if self.file:
@@ -39,15 +57,15 @@ class Table(dict[str, Any]):
     """A dict of plain scalars, Tables and Arrays that knows the origin of each key."""
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, origin: Origin = CODE) -> None:
-        super().__init__()
         self.origin = origin
-        self.origins: dict[str, Origin] = {}  # may hold more keys than the table: those of deleted ones stay
-        for key, value in (data or {}).items():
+        # of the keys that are not from where the table is; those of deleted keys stay
+        self.origins: dict[str, Origin] = {}
+        for key, value in data.items() if data else ():
             self.put(str(key), value, origin)
 
     def origin_of(self, key: str) -> Origin:
         """Where a key comes from; where it is not there, the table."""
-        return self.origins.get(key, self.origin) if key in self else self.origin
+        return (self.origins.get(key) or self.origin.below(key)) if key in self else self.origin
 
     def where(self, key: str = "") -> str:
         """`file:line` of a key, or of the table itself and what the command line has changed in it."""
@@ -100,6 +118,13 @@ class Array(list[Any]):
         super().__init__(_wrap(value, origin) for value in data)
         self.origin = origin
 
+    @classmethod
+    def _of(cls, rows: Iterable[object], origin: Origin) -> Array:
+        """An array of what needs no wrapping."""
+        array = cls(origin=origin)
+        list.extend(array, rows)
+        return array
+
     def __setitem__(self, index: Any, value: Any) -> None:
         wrapped = [_wrap(v, CODE) for v in value] if isinstance(index, slice) else _wrap(value, CODE)
         super().__setitem__(index, wrapped)
@@ -135,36 +160,55 @@ class Document(Table):
         super().__init__(data, origin=origin)
 
 
-def grow(data: Mapping[str, Any], origin_of: Callable[[Path], Origin], *, kind: type[Table] = Table) -> Table:
-    """Nested plain data as a tree; `origin_of` tells where the value at a path came from."""
-    table: Table = _grow(data, origin_of, (), kind)
+def grow(data: Mapping[str, Any], origin: Origin, *, kind: type[Table] = Table) -> Table:
+    """Nested plain data as a tree whose root came from `origin`."""
+    table = kind(origin=origin)
+    for key, item in data.items():
+        dict.__setitem__(table, key, _grow(item, origin, key))
     return table
 
 
-def children(node: Table | Array) -> Iterator[tuple[str | int, Any]]:
-    """The keys of a table, or the places in a list, with what is there."""
-    yield from node.items() if isinstance(node, Table) else enumerate(node)
+def _grow(item: object, origin: Origin, key: str | int) -> object:
+    if isinstance(item, dict):
+        return grow(item, origin.below(key))
+    if isinstance(item, list | tuple):
+        home = origin.below(key)
+        rows = item if _flat(item) else [_grow(row, home, index) for index, row in enumerate(item)]
+        return Array._of(rows, home)
+    return item
 
 
 def _changed(table: Table, path: Path = ()) -> Iterator[str]:
     """The keys of a table, and of tables in it, that the command line has set; a value may be a secret."""
     for key, value in table.items():
-        if table.origin_of(key).kind == COMMAND_LINE.kind:
+        origin = table.origins.get(key)
+        if origin is not None and origin.kind == COMMAND_LINE.kind:
             yield dotted_key((*path, key))
         elif isinstance(value, Table):
             yield from _changed(value, (*path, key))
 
 
-def _grow(value: object, origin_of: Callable[[Path], Origin], path: Path, kind: type[Table] = Table) -> Any:
-    origin = origin_of(path)
-    if isinstance(value, Mapping):
-        table = kind(origin=origin)
-        for key, item in value.items():
-            table.put(str(key), _grow(item, origin_of, (*path, str(key))), origin_of((*path, str(key))))
+def twin(node: Any) -> Any:
+    """A tree of its own that is equal in values and origins; scalars are themselves."""
+    if isinstance(node, Table):
+        table = Table(origin=node.origin)
+        table.origins = node.origins.copy()
+        for key, item in node.items():
+            dict.__setitem__(table, key, twin(item) if isinstance(item, dict | list) else item)
         return table
-    if isinstance(value, list | tuple):
-        return Array((_grow(item, origin_of, (*path, i)) for i, item in enumerate(value)), origin=origin)
-    return value
+    if isinstance(node, Array):
+        return Array._of(node if _flat(node) else map(twin, node), node.origin)
+    return node
+
+
+def _flat(items: Iterable[object]) -> bool:
+    """Whether a list holds scalars alone; exact types do, since the trees are made of four classes."""
+    return set(map(type, items)).isdisjoint((dict, list, tuple, Table, Array))
+
+
+def children(node: Table | Array) -> Iterable[tuple[str | int, Any]]:
+    """The keys of a table, or the places in a list, with what is there."""
+    return node.items() if isinstance(node, Table) else enumerate(node)
 
 
 def _wrap(value: object, origin: Origin) -> object:

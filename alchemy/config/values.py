@@ -17,6 +17,7 @@ from alchemy.config.scan import BARE_KEY, DEEPEST, Path, scan_toml
 from alchemy.errors import ConfigError, Problem
 
 _SCALARS = (bool, int, float, str, datetime.datetime, datetime.date, datetime.time, type(None))
+_EXACT = frozenset(_SCALARS) - {str}  # what needs no look; subclasses do: tomlkit's and numpy's numbers
 
 
 @dataclass
@@ -24,7 +25,7 @@ class Parsed:
     """A config file as plain data. `source` is its text where that is TOML, so that comments can be written back."""
 
     data: dict[str, Any]
-    lines: dict[Path, int] = field(default_factory=dict)
+    lines: Mapping[Path, int] = field(default_factory=dict)
     source: str = ""
     digest: str = ""  # of the bytes of the file
 
@@ -95,16 +96,21 @@ def decode(
     value: object, name: str = "", lines: Mapping[Path, int] | None = None, path: Path = (), *, spelt: bool = True
 ) -> Any:
     """Plain data out of what a format or a program gave; with `spelt`, what a table spells is put in its place."""
-    where = _at(name, lines or {}, path)
-    if len(path) > DEEPEST:
-        fail(f"tables are nested more than {DEEPEST} deep", where=where)
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping | list | tuple):
+        if len(path) + bool(value) > DEEPEST:
+            fail(f"tables are nested more than {DEEPEST} deep", where=_at(name, lines or {}, path))
+        if isinstance(value, list | tuple):
+            rows = enumerate(value)
+            return [r if _is_plain(r) else decode(r, name, lines, (*path, i), spelt=spelt) for i, r in rows]
         if spelt and path and is_spelling(value):
-            return _spelt(value, where)
-        keys = {_text(key, where): item for key, item in value.items()}
-        return {key: decode(item, name, lines, (*path, key), spelt=spelt) for key, item in keys.items()}
-    if isinstance(value, list | tuple):
-        return [decode(item, name, lines, (*path, index), spelt=spelt) for index, item in enumerate(value)]
+            return _spelt(value, _at(name, lines or {}, path))
+        table = {}
+        for key, item in value.items():
+            here = (*path, key)
+            key = key if _is_plain(key) and isinstance(key, str) else _text(key, _at(name, lines or {}, path))
+            table[key] = item if _is_plain(item) else decode(item, name, lines, here, spelt=spelt)
+        return table
+    where = _at(name, lines or {}, path)
     value = _scalar(value)
     if isinstance(value, str):
         return _text(value, where)
@@ -112,6 +118,10 @@ def decode(
         return value
     plain = "use text, numbers, true/false, dates, lists and tables"
     return fail(f"{dotted_key(path)} is a {type(value).__name__}, which no config can hold", where=where, hint=plain)
+
+
+def _is_plain(value: object) -> bool:
+    return type(value) in _EXACT or (type(value) is str and str.isascii(value))
 
 
 def from_tomlkit(value: object) -> object:

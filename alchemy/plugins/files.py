@@ -208,7 +208,7 @@ def values_hash(cfg: Document) -> str:
 
 def config_hash(cfg: Document) -> str:
     """One hash for equal configs; a seed that was drawn for this run alone does not make it another config."""
-    drawn = "seed" in cfg.origins and cfg.origins["seed"].kind == "drawn"
+    drawn = "seed" in cfg and cfg.origin_of("seed").kind == "drawn"
     values = {key: value for key, value in without_secrets(cfg).items() if not (drawn and key == "seed")}
     return hash_text(json.dumps(values, sort_keys=True, default=str))
 

@@ -15,7 +15,7 @@ from alchemy.annotations import choices, fits, is_constrained
 from alchemy.config.keys import check_keys
 from alchemy.config.signature import Param
 from alchemy.config.slots import Layout, Slot
-from alchemy.config.source import Part, find, parts
+from alchemy.config.source import Part, Sources, find, parts
 from alchemy.config.tables import GIVEN
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError
@@ -87,7 +87,8 @@ def tables(draw: st.DrawFn, part: Part) -> dict[str, Any]:
 
 def refused_by_check(part: Part, table: dict[str, Any]) -> list[str]:
     section = "optim" if kind_of(part) == "optim" else f"{kind_of(part)}.0"
-    layout = Layout(Document(), (".",), [Slot(section, Table(table), kind_of(part), part)])
+    layout = Layout(Document(), Sources((".",)))
+    layout.add(Slot(section, Table(table), kind_of(part), part))
     return [str(problem) for problem in check_keys(layout, strict=False) if problem.error]
 
 

@@ -85,7 +85,7 @@ def test_changes_leave_the_other_comments_and_the_order(doc):
     ],
 )
 def test_comments_stay_in_odd_layouts(text):
-    doc: Any = grow(reread(text), lambda path: Origin(), kind=Document)
+    doc: Any = grow(reread(text), Origin(), kind=Document)
     doc.source = text
     numbers = doc["l"] if isinstance(doc["l"], list) else doc["l"]["b"]
     if 2 in numbers:
@@ -174,7 +174,7 @@ def containers(node):
 @given(data=st.data(), start=DATA)
 def test_after_any_change_it_reads_back_equal(data, start):
     source = data.draw(st.sampled_from([TEXT, dumps(start)]))
-    doc: Any = grow(reread(source), lambda path: Origin(), kind=Document)
+    doc: Any = grow(reread(source), Origin(), kind=Document)
     doc.source = source
     for _ in range(data.draw(st.integers(1, 5))):
         node = data.draw(st.sampled_from(list(containers(doc))))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -150,10 +152,16 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str
     return found
 
 
+def free_port() -> int:
+    """One that no outgoing connection of another process takes in the meantime, as those of the ephemeral range."""
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", random.SystemRandom().randrange(20000, 32000)))
+            return int(probe.getsockname()[1])
+
+
 def start(size: int, out: Path) -> tuple[Path, list[subprocess.Popen[str]]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     words = [sys.executable, "-c", f"from pathlib import Path; from {__name__} import work; work(Path({str(out)!r}))"]
     return out, [

@@ -135,7 +135,7 @@ def test_a_wrong_chain_is_one_error_that_names_the_pipe(pipes, message):
 
 
 def test_the_place_in_the_file_is_named():
-    table = grow({"type": HERE + "Failing", "datapipe": [1]}, lambda path: Origin("train.toml", 41))
+    table = grow({"type": HERE + "Failing", "datapipe": [1]}, Origin("train.toml", 41))
     with pytest.raises(AlchemyError, match=r"^train.toml:41 \[pipes.0\] .*Failing could not be built"):
         build_datapipes([table])
 

@@ -66,6 +66,7 @@ RACE = """
 import os, sys
 from alchemy.records.folder import Record
 start, go = os.pipe()
+lost, losing = os.pipe()
 children = []
 for _ in range(6):
     child = os.fork()
@@ -76,9 +77,10 @@ for _ in range(6):
             record = Record.reopen(sys.argv[1])
         except Exception as error:
             print(error, flush=True)
+            os.write(losing, b"x")
             os._exit(1)
-        import time
-        time.sleep(1.0)
+        for _ in range(5):  # until every other one has tried
+            os.read(lost, 1)
         record.finish("stopped")
         os._exit(0)
     children.append(child)

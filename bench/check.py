@@ -1,0 +1,53 @@
+"""What it costs to load and check a config, beside tomllib on the same text."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+from alchemy.config.check import check_all
+from alchemy.config.load import family
+from bench.measure import Figure, ratio
+
+HEAD = 'tag = "x"\nrunner = "alchemy.runner.Trainer"\n'
+TASK = '[task]\ntype = "alchemy.tasks.Classification"\n'
+OPTIM = '[optim]\ntype = "torch.optim.SGD"\nlr = 0.1\n'
+SHAPES: dict[str, str] = {
+    "1,000,000 numbers in a list": f"x = [{', '.join(str(i % 10) for i in range(1_000_000))}]\n",
+    "30,000 tables": "".join(f"[t{i}]\nx = {i}\n" for i in range(30_000)),
+    "100,000 keys in a table": '[model]\ntype = "torch.nn.Linear"\n' + "".join(f"k{i} = {i}\n" for i in range(100_000)),
+    "30,000 splits": TASK + "".join(f"[task.datasets.s{i}]\nbatch_size = {i}\n" for i in range(30_000)),
+    "50,000 plugins": "".join(f'[[plugins]]\ntype = "alchemy.plugins.Seeding"\nseed = {i}\n' for i in range(50_000)),
+    "100,000 inline tables": f"x = [{', '.join(['{a = 1}'] * 100_000)}]\n",
+    "a text of 3 MB": f'x = "{"word " * 600_000}"\n',
+    "1,500 variants": OPTIM + "".join(f"[variant.v{i}.optim]\nlr = 0.{i:05d}1\n" for i in range(1500)),
+}
+
+
+def figures(quick: bool = False) -> list[Figure]:
+    """CPU seconds of loading and checking a file with all of its variants, over those of tomllib."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (name, text) in enumerate(SHAPES.items()):
+            file = Path(folder) / f"{number}.toml"
+            file.write_text(HEAD + text)
+            _check(file)  # the sources of the parts are read by now
+            pairs = [
+                (_seconds(lambda: _check(file)), _seconds(lambda: tomllib.loads(file.read_text())))  # noqa: B023
+                for _ in range(3 if quick else 40)
+            ]
+            found.append(ratio(f"check / tomllib: {name}", pairs, 3.0))
+    return found
+
+
+def _check(file: Path) -> None:
+    check_all(family(file), strict=False, roots=(".",))
+
+
+def _seconds(function: Callable[[], object]) -> float:
+    start = time.process_time()
+    function()
+    return time.process_time() - start

@@ -1,0 +1,82 @@
+"""Runs are killed from outside at random moments, again and again, and end as those that nobody stopped."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from alchemy.config.load import prepare_cfg
+from alchemy.config.write import dumps
+from alchemy.records.folder import read_info
+from tests.resume.compare import differences
+from tests.resume.conftest import Lab, text_of
+from tests.resume.projects import PROJECTS
+
+CPU = ("--device", "-1")
+REFERENCES: dict[str, tuple[Path, float]] = {}  # of each project: the record of a whole run, and its seconds
+MOST = 3  # kills of one run
+
+
+def write(folder: Path, project: str) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cfg.toml").write_text(dumps(prepare_cfg(PROJECTS[project](folder / "runs"), seed=5)))
+    return str(folder / "cfg.toml")
+
+
+def reference(lab: Lab, project: str) -> tuple[Path, float]:
+    if project not in REFERENCES:
+        folder = lab.folder / project
+        cfg, begin = write(folder, project), time.monotonic()
+        assert lab.command(folder, "run", cfg, *CPU) == 0, text_of(folder)
+        REFERENCES[project] = finished(folder), time.monotonic() - begin
+    return REFERENCES[project]
+
+
+def finished(folder: Path) -> Path:
+    (record,) = (path for path in (folder / "runs").iterdir() if read_info(path).get("status") == "finished")
+    return record
+
+
+def words(folder: Path, cfg: str, *, auto: bool) -> tuple[str, ...]:
+    """What goes on with the newest record; without `auto` a run that left nothing to go on with is begun again."""
+    begun = sorted((folder / "runs").glob("*/cfg.toml"))
+    if auto or not begun:
+        return ("run", cfg, *CPU, *(("--resume", "auto") if auto else ()))
+    return ("resume", str(begun[-1].parent), *CPU)
+
+
+def killed(lab: Lab, folder: Path, project: str, draw: random.Random, *, auto: bool) -> int:
+    """How often a run was killed before it ended."""
+    whole, seconds = reference(lab, project)
+    cfg, kills, wanted = write(folder, project), 0, draw.randint(1, MOST)
+    while True:
+        after = draw.uniform(0, seconds) if kills < wanted else None
+        code = lab.ask(folder / "log.txt", argv=words(folder, cfg, auto=auto), cwd=str(folder), kill=after)
+        if code != -signal.SIGKILL:
+            break
+        kills += 1
+    assert code == 0, text_of(folder)
+    assert differences(whole, finished(folder)) == []
+    return kills
+
+
+SAMPLE = [("stream", True), ("everything", False), ("optimizers", True)]
+CASES = [pytest.param(project, auto, 1, id=project) for project, auto in SAMPLE] + [
+    pytest.param(project, auto, 20, id=f"{project}-{'auto' if auto else 'resume'}", marks=pytest.mark.slow)
+    for project in PROJECTS
+    for auto in (False, True)
+]
+
+
+@pytest.mark.parametrize(("project", "auto", "least"), CASES)
+def test_killed_at_random(lab: Lab, tmp_path: Path, project: str, auto: bool, least: int) -> None:
+    draw, kills, runs = random.Random(f"{project} {auto}"), 0, 0
+    while kills < least and runs < 5 * least:
+        runs += 1
+        kills += killed(lab, tmp_path / str(runs), project, draw, auto=auto)
+    print(f"{project}{' --resume auto' if auto else ''}: {kills} kills in {runs} runs, all equal")
+    assert kills >= least
