@@ -212,7 +212,7 @@ KNOWN = {
         export/spec.py:spec_of lazy.py:fetch lazy.py:lazy metrics/scores.py:import_package model.py:backward
         pipeline/__init__.py:__getattr__ pipeline/processors/folder.py:_pillow text/base.py:_dotted
         text/base.py:package""",
-    "no import": "config/load.py:prepare_cfg",  # another function of that name
+    "no import": "config/load.py:_prepare",  # another function of that name
 }
 
 
