@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Set
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ SAMPLE = (
     "a manifest names a file outside",
     "texts have escapes",
 )
+TRAINING = {"run", "run --resume", "predict --split"}  # left out of the sample: they take longest
 CONTROLS = ("\x1b]", "\x1b[2J", "\x1b[31m", "\x07", "\x9b", "\x00")  # of what the cases write
 
 
@@ -53,20 +55,20 @@ def test_a_whole_record_is_read(sandbox: Sandbox, command: str) -> None:
 
 @pytest.mark.parametrize("case", SAMPLE)
 def test_a_sample(sandbox: Sandbox, case: str) -> None:
-    assert not faults(sandbox, case)
+    assert not faults(sandbox, case, READING.keys() - TRAINING)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_hostile_record_through_every_command(sandbox: Sandbox, case: str) -> None:
-    assert not faults(sandbox, case)
+    assert not faults(sandbox, case, READING.keys())
 
 
-def faults(sandbox: Sandbox, case: str) -> list[str]:
+def faults(sandbox: Sandbox, case: str, commands: Set[str]) -> list[str]:
     """What went wrong with a record, command by command."""
     wrong = []
-    for name, reading in READING.items():
-        outcome = sandbox.run(reading, CASES[case])
+    for name in sorted(commands):
+        outcome = sandbox.run(READING[name], CASES[case])
         if outcome is None:
             continue
         told = f"{name}: exit code {outcome.code}, touched {outcome.touched}\n{outcome.output[-3000:]}"
