@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.config.load import prepare_cfg
+from alchemy.config.secrets import missing_secrets
 from alchemy.config.tables import RUNNER_NAMES
 from alchemy.config.tree import Document
-from alchemy.errors import AlchemyError, Problem, Refused
+from alchemy.errors import AlchemyError, ConfigError, Problem, Refused
 from alchemy.files import locked
 from alchemy.launch.device import alloc
+from alchemy.launch.project import reach
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.plugins.changes import changes, refuse_changes
 from alchemy.plugins.files import config_hash
@@ -41,7 +43,8 @@ def resume(
     What differs from then is told; what would make it another run is refused unless `allow` names it.
     """
     folder = find(record)
-    document = prepare_cfg(config_of(folder), overrides=overrides)
+    document = prepare_cfg(config_of(folder), overrides=overrides, user_dir=user_dir, record=True)
+    reach(user_dir)
     if str(document.get("runner")).rpartition(".")[2] in NO_TRAINING:
         raise AlchemyError(f"{folder} is a test or a prediction: there is no training to go on with")
     with locked(folder / LOCK) as free:
@@ -50,6 +53,8 @@ def resume(
     found = changes(folder, document, alloc(device)[0], user_dir)
     _refuse_if_over(folder, changed=any(change.breaks or change.of_config for change in found))
     refuse_changes(found, allow)
+    if missing := missing_secrets(document):
+        raise ConfigError(missing)
     told = [f"since the record was written: {change.name} {change.text}" for change in found]
     if not any(text.partition("=")[0].strip().endswith("tokenizer") for text in overrides):
         why = "in the config is gone, or another one by now: that of the record is used"

@@ -20,6 +20,7 @@ from alchemy.checkpoint.keeper import OWN
 from alchemy.checkpoint.links import Named
 from alchemy.checkpoint.manifest import Manifest
 from alchemy.checkpoint.parts import Collected, collect_state
+from alchemy.config.secrets import without_secrets
 from alchemy.context import Run
 from alchemy.data.chain import link_of, walk
 from alchemy.errors import AlchemyError, Refused
@@ -207,7 +208,7 @@ class _Settings:
         self.run = run
 
     def state_dict(self) -> dict[str, Any]:
-        cfg = self.run.cfg.plain()
+        cfg = without_secrets(self.run.cfg)
         ends = [cfg.get("stop"), cfg.get("sched"), (cfg.get("task") or {}).get("evalpipes")]
         return {"hash": hash_text(json.dumps(ends, sort_keys=True, default=str))}
 

@@ -25,6 +25,7 @@ from alchemy.cli.options import Command, Parser, add_user_dir, print_json, recor
 from alchemy.errors import AlchemyError, printable
 from alchemy.files import readable_size
 from alchemy.records.folder import find, newest, now
+from alchemy.records.links import refuse_links
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,7 +90,7 @@ def _state(name: str) -> Path:
         return path
     # tests and predictions leave records too, but no state
     record = newest(having="state") if name == "latest" else path if (path / "state").is_dir() else find(name)
-    if not checkpoints(record / "state"):
+    if not checkpoints(refuse_links(record) / "state"):
         hint = "was it made with [checkpoint] enabled = false, or did it end before its first save?"
         raise AlchemyError(f"{record} has no checkpoints", hint=hint)
     return record / "state"

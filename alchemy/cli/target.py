@@ -32,12 +32,14 @@ def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
     from alchemy.launch.project import reach
     from alchemy.records.kept import config_of, use_own
 
-    reach(args.user_dir)
-    options = {"overrides": args.overrides, "allow_code": args.allow_code}
+    options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     if os.path.isfile(args.target.partition("#")[0]):
-        return Trained(prepare_cfg(args.target, **options))
+        document = prepare_cfg(args.target, **options)
+        reach(args.user_dir)
+        return Trained(document)
     record = _find(args.target)
-    document = prepare_cfg(config_of(record), **options)
+    document = prepare_cfg(config_of(record), record=True, **options)
+    reach(args.user_dir)
     fields = use_own(document, record, args.overrides)
     if fields and not quiet:
         print(f"encoded with the tokenizers of {record}: {', '.join(fields)}", file=sys.stderr)

@@ -70,8 +70,9 @@ def checked_config(args: argparse.Namespace) -> Document:
     from alchemy.config.load import prepare_cfg
     from alchemy.launch.project import reach
 
+    options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
+    document = prepare_cfg(args.cfg, **options)
     reach(args.user_dir)
-    document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
     refuse_if_wrong(vet([document], args))
     return document
 

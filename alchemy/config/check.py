@@ -12,6 +12,7 @@ from alchemy.config.combos import check_combos
 from alchemy.config.formats import read_file
 from alchemy.config.keys import UNREAD, check_keys
 from alchemy.config.paths import check_paths
+from alchemy.config.secrets import missing_secrets
 from alchemy.config.slots import Layout, Slot, collect_slots
 from alchemy.config.tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUNNER_NAMES, SECTIONS, SETTINGS, TOP_LEVEL
 from alchemy.config.tree import Document, Table
@@ -29,6 +30,7 @@ def check(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] 
     layout = collect_slots(doc, roots)
     found = [
         *doc.notes,
+        *missing_secrets(doc),
         *layout.problems,
         *_top_level(layout, strict),
         *_needs(layout),

@@ -10,15 +10,18 @@ from typing import Any
 
 from alchemy.config.dynamic import resolve
 from alchemy.config.explain import diff, differences, explain
+from alchemy.config.foreign import take_recipes, vet
 from alchemy.config.formats import read_file
 from alchemy.config.merge import merge
 from alchemy.config.override import override
 from alchemy.config.scan import Path
+from alchemy.config.secrets import note_secrets, settle_secrets
 from alchemy.config.seed import settle_seed
 from alchemy.config.spelling import modern, rename, settle
 from alchemy.config.tree import CODE, Array, Document, Origin, Table, grow
 from alchemy.config.values import Parsed, decode, line_of
 from alchemy.errors import ConfigError, Problem, did_you_mean
+from alchemy.trust import is_trusted, record_of
 
 __all__ = ["diff", "differences", "expand", "explain", "prepare_cfg", "variants"]
 
@@ -32,22 +35,36 @@ def prepare_cfg(
     overrides: Sequence[str] = (),
     seed: int | None = None,
     allow_code: bool = False,
+    user_dir: str = "src",
+    record: bool = False,
+    compare: bool = False,
 ) -> Document:
     """Loads a config: a file, `file#variant`, or a mapping.
 
     Later layers win: the files in `base`, the file itself, its variant, `overrides` ("optim.lr=0.1"), `seed`.
     Everything that is wrong is raised at once as a ConfigError; warnings are left in `doc.notes`.
+
+    Values from the config of a record that is not trusted may name only what docs/security.md lists, and parts that
+    the project's `user_dir` defines. `record` says that the file is a record's, whatever lies beside it; `compare`
+    that nothing is built from it, so that it may name anything.
     """
     problems: list[Problem] = []
-    doc = _document(cfg, variant, allow_code, problems)
+    doc = _document(cfg, variant, allow_code, problems, record)
+    note_secrets(doc)
     for text in overrides:
         problems += override(doc, modern(text))
     settle(doc, problems)
+    settle_secrets(doc)  # before anything that may fail and show a value
+    if not doc.vetted and not compare:
+        problems += vet(doc, user_dir)
+        doc.vetted = True
+    _raise(problems)
     resolve(doc, problems, drawn=False)
     _raise(problems)
     settle_seed(doc, seed, problems)
     _raise(problems)
     resolve(doc, problems, drawn=True)
+    settle_secrets(doc)
     _raise(problems)
     doc.notes = problems
     return doc
@@ -67,6 +84,7 @@ def expand(
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
     allow_code: bool = False,
+    user_dir: str = "src",
 ) -> list[Document]:
     """One document a run: every source (with `all_variants` every variant of it, if it has any) with every seed."""
     docs: list[Document] = []
@@ -79,8 +97,8 @@ def expand(
                 names = [*variants(source, allow_code=allow_code)] or names
             runs = [(name, seed) for name in names for seed in (seeds or (None,))]
             for name, seed in runs:
-                doc = prepare_cfg(source, variant=name, overrides=overrides, seed=seed, allow_code=allow_code)
-                docs.append(doc)
+                options: dict[str, Any] = {"overrides": overrides, "allow_code": allow_code, "user_dir": user_dir}
+                docs.append(prepare_cfg(source, variant=name, seed=seed, **options))
         except ConfigError as error:
             problems += [problem for problem in error.problems if problem not in problems]
     _raise(problems)
@@ -101,9 +119,12 @@ class _Layer:
     body: Table
     variants: Table
     source: str = ""
+    foreign: bool = False  # or one of its bases
 
 
-def _document(source: _Source, variant: str | None, allow_code: bool, problems: list[Problem]) -> Document:
+def _document(
+    source: _Source, variant: str | None, allow_code: bool, problems: list[Problem], record: bool
+) -> Document:
     variant = variant or None
     if isinstance(source, Document) and not variant:
         return _again(source)
@@ -111,10 +132,10 @@ def _document(source: _Source, variant: str | None, allow_code: bool, problems: 
     if not isinstance(source, Mapping):
         name, named = _split(os.fspath(source))
         source, variant = name, variant or named  # with an empty name after '#', which is refused
-    layer = _layer(source, allow_code, "", problems)
+    layer = _layer(source, allow_code, "", problems, record=record)
     doc = Document(origin=layer.body.origin, path=name)
     merge(doc, layer.body, [])
-    doc.source = layer.source
+    doc.source, doc.vetted = layer.source, not layer.foreign
     if variant is not None:
         doc.variant, doc.delta = variant, _choose(doc, layer, variant, name, problems)
     return doc
@@ -142,11 +163,20 @@ def _choose(body: Table, layer: _Layer, variant: str, name: str, problems: list[
 
 
 def _layer(
-    source: str | Mapping[str, Any], allow_code: bool, where: str, problems: list[Problem], chain: tuple[str, ...] = ()
+    source: str | Mapping[str, Any],
+    allow_code: bool,
+    where: str,
+    problems: list[Problem],
+    chain: tuple[str, ...] = (),
+    *,
+    record: bool = False,
 ) -> _Layer:
     name = source if isinstance(source, str) else ""
     parsed = read_file(source, allow_code=allow_code, where=where) if isinstance(source, str) else _of_mapping(source)
-    table = grow(parsed.data, _origins(parsed, name))
+    foreign = bool(name) and (record or bool(record_of(name))) and not is_trusted(parsed.digest)
+    table = grow(parsed.data, _origins(parsed, name, foreign))
+    if foreign:
+        problems += take_recipes(table)
     chain = (*chain, os.path.realpath(name)) if name else chain
     variants = _take_variants(table, problems)
     body = Table(origin=table.origin)
@@ -161,12 +191,13 @@ def _layer(
         except ConfigError as error:
             problems += error.problems
             continue
+        foreign |= lower.foreign
         merge(body, lower.body, problems)
         if variant is not None:
             _choose(body, lower, variant, path, problems)
     rename(table, problems)
     merge(body, table, problems)
-    return _Layer(body, variants, parsed.source)
+    return _Layer(body, variants, parsed.source, foreign)
 
 
 def _take_bases(table: Table, problems: list[Problem]) -> list[tuple[str, str]]:
@@ -197,8 +228,8 @@ def _of_mapping(data: Mapping[str, Any]) -> Parsed:
     return Parsed(decode(data.plain() if isinstance(data, Table) else data), source=toml_source(data))
 
 
-def _origins(parsed: Parsed, name: str) -> Callable[[Path], Origin]:
-    return lambda path: Origin(file=name, line=line_of(parsed.lines, path)) if name else CODE
+def _origins(parsed: Parsed, name: str, foreign: bool) -> Callable[[Path], Origin]:
+    return lambda path: Origin(file=name, line=line_of(parsed.lines, path), foreign=foreign) if name else CODE
 
 
 def _split(text: str) -> tuple[str, str | None]:

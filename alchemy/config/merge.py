@@ -58,6 +58,7 @@ def _patch(array: Array, delta: Table, problems: list[Problem], path: Path) -> N
             merge(array[index], value, problems, here)
         else:
             array[index] = value
+            array.origin = origin  # a list has one origin for all its plain values
     for index in sorted(doomed, reverse=True):
         del array[index]
 

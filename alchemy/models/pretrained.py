@@ -141,17 +141,20 @@ def _configuration(transformers: Any, folder: Path, kind: str, options: dict[str
         hint = did_you_mean(odd[0], list(config.to_dict()))
         raise AlchemyError(f"the configuration of {kind} has no {odd[0]!r}", hint=hint)
     config.update(options)
+    if "/" in str(config._attn_implementation):  # code that the library would download and run
+        raise AlchemyError(f"{config._attn_implementation} is a kernel of a hub", where=str(file), hint="leave it out")
     return config
 
 
 def _model(transformers: Any, folder: Path, config: Any, weights: bool) -> Any:
     if not weights:
-        return transformers.AutoModel.from_config(config)
+        return transformers.AutoModel.from_config(config, trust_remote_code=False)
     try:
         model, info = transformers.AutoModel.from_pretrained(
             str(folder),
             config=config,
             dtype=torch.float32,
+            trust_remote_code=False,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are told below
         )

@@ -11,6 +11,7 @@ from alchemy.config.dynamic import part_names
 from alchemy.config.explain import differences
 from alchemy.config.load import prepare_cfg
 from alchemy.config.merge import brief
+from alchemy.config.secrets import MASK
 from alchemy.config.tree import Array, Document
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.files import hash_file, read_table
@@ -65,14 +66,17 @@ def changes(record: Path, document: Document, device_info: Mapping[str, Any], us
 
 
 def _config(record: Path, document: Document) -> Iterator[Change]:
-    was, info = prepare_cfg(record / "cfg.toml"), read_info(record)
+    was, info = prepare_cfg(record / "cfg.toml", compare=True), read_info(record)
     written, former = info.get("cfg_values"), record / f"cfg.{info.get('gen', 0) - 1}.toml"
     # a resume with another config keeps the former one before it notes the new hash, and may be killed in between
-    known = [was, *([prepare_cfg(former)] if former.is_file() else [])]
+    known = [was, *([prepare_cfg(former, compare=True)] if former.is_file() else [])]
     if written and written not in map(values_hash, known):
         yield Change("cfg.toml", "was edited since the run wrote it", True, of_config=True)
     harmless = [*HARMLESS, *_quiet_plugins(was, document)]
     for key, before, after in differences(was, document):
+        if before == after == MASK:  # also of a plugin: the same value is part of going on with the same run
+            yield Change(key, "the secret has another value", True, of_config=True)
+            continue
         breaks = not any(_matches(key, pattern) for pattern in harmless)
         yield Change(key, f"{_shown(before)} -> {_shown(after)}", breaks, of_config=True)
 

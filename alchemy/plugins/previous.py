@@ -13,6 +13,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 from alchemy.records.folder import read_info
+from alchemy.records.links import refuse_links
 
 # how many of the newest records are looked at: the last run of a tag is among them, or it is no longer of interest
 NEWEST = 200
@@ -44,7 +45,7 @@ def _key(info: dict[str, Any]) -> tuple[str, str]:
 def _changes(other: Path, cfg: Document) -> str | None:
     """The differences to the config of a record; None if that is the config of another runner."""
     try:
-        before = prepare_cfg(other / "cfg.toml")
+        before = prepare_cfg(refuse_links(other) / "cfg.toml", compare=True)
         return diff(before, cfg) if before.get("runner") == cfg.get("runner") else None
     except AlchemyError as error:
         return f"its config cannot be compared: {error}"

@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from alchemy.config.secrets import hide_words
 from alchemy.errors import AlchemyError
 from alchemy.files import locked, write_atomic, write_in_place
 from alchemy.records.fields import FORMAT, read_fields
+from alchemy.records.links import refuse_links
 from alchemy.records.room import cannot_write, make_folder
 from alchemy.records.series import Series
 
@@ -118,7 +120,7 @@ class Record:
             "purpose": purpose,
             **_running_here(),
             "started": now(),
-            "cmd": sys.argv,
+            "cmd": hide_words(sys.argv),
             "cfg_hash": "",
             "code_hash": "",
             "code": {},
@@ -136,7 +138,7 @@ class Record:
     @classmethod
     def reopen(cls, folder: str | Path, **fields: object) -> Record:
         """Goes on with a record as its next generation; one that is being written is refused."""
-        folder = Path(folder)
+        folder = refuse_links(Path(folder))
         info = read_info(folder)
         refuse_running(folder, info)
         record = cls._open(folder, info | _running_here() | {"gen": info.get("gen", 0) + 1, **fields})

@@ -15,7 +15,7 @@ import numpy as np
 
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text, open_to_read, read_table, replace_folder, write_atomic
-from alchemy.registry import Registrable, build, construct, placed
+from alchemy.registry import Registrable, build, construct, is_known, placed
 
 MANIFEST = "alchemy.json"
 FORMAT = 1
@@ -124,6 +124,10 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         return build(Tokenizer, {"type": "alchemy.text.Folder", "path": str(folder)})
     manifest = _manifest(folder)
     _check_whole(folder, manifest["files"])
+    if not is_known(str(manifest["type"])):
+        text = f"it is a {manifest['type']}, which is neither a tokenizer of alchemy nor of this project"
+        hint = "import its module first, if you trust whoever made the folder"
+        raise AlchemyError(text, where=str(folder / MANIFEST), hint=hint)
     try:
         cls: Any = Tokenizer.resolve_registered_module(manifest["type"])
         files = {key: folder / name for key, name in cls.FILES.items()}

@@ -14,6 +14,7 @@ from alchemy.records import find
 from alchemy.records.folder import status_of
 from alchemy.records.journal import count_lines
 from alchemy.records.ledger import NAME, START, chained, read_ledger, set_of, set_of_range
+from alchemy.records.links import refuse_links
 
 _set_of_range = functools.cache(set_of_range)  # epochs have as many samples as the ones before them
 PATIENCE = 2**24  # samples of which no row tells, and whose sum is computed all the same
@@ -185,7 +186,7 @@ def _updates(record: str | Path) -> list[dict[str, Any]]:
 
 def _ledger_of(record: str | Path) -> Path:
     """The path of a record's ledger, which must be there."""
-    folder = find(record)
+    folder = refuse_links(find(record))
     path = folder / NAME
     if not path.is_file():
         hint = "a run with the plugin FileLogger writes one; records of older versions have none"
