@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile import damaged_records
+from tests.hostile import code_records, damaged_records
 from tests.hostile.commands import NOT_READING, READING, all_commands
 from tests.hostile.sandbox import Sandbox
 
-CASES = {**damaged_records.CASES}  # another corpus is added here: **code_records.CASES
+CASES = damaged_records.CASES | code_records.CASES
 SAMPLE = (
     "state/*/manifest.json is nested",
     "record.json is a FIFO",
@@ -22,6 +22,7 @@ SAMPLE = (
     "the state is [1]",
     "a manifest names a file outside",
     "texts have escapes",
+    "model_is_os_system",
 )
 TRAINING = {"run", "run --resume", "predict --split"}  # left out of the sample: they take longest
 CONTROLS = ("\x1b]", "\x1b[2J", "\x1b[31m", "\x07", "\x9b", "\x00")  # of what the cases write
