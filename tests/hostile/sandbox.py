@@ -28,7 +28,7 @@ MODULES = (
     "alchemy.pipeline.processors.classification", "alchemy.plugins.files", "alchemy.sched.parts",
     "alchemy.tasks.classification", "alchemy.tasks.translation", "alchemy.text.words", "alchemy.verify.find",
     "alchemy.verify.parallel", "alchemy.verify.deep", "alchemy.predictor", "ctranslate2", "alchemy.text.foreign",
-    "matplotlib.pyplot", "sklearn.metrics",
+    "matplotlib.pyplot", "sklearn.metrics", "tests.hostile.warm",
 )  # fmt: skip
 Entry = tuple[int, int, int, str]  # mode, size, time, and content or target
 
