@@ -47,6 +47,7 @@ READING: dict[str, Reading] = {
     "stop": Reading(("stop", "R")),
     "stop latest": Reading(("stop", "latest")),
     "replay": Reading(("replay", "R", "--update", "6", *CPU)),
+    "trust": Reading(("trust", "R")),
     "verify resume": Reading(("verify", "resume", CONFIG, "--updates", "3", *CPU)),
     "verify parallel": Reading(("verify", "parallel", CONFIG, "--ranks", "1", *CPU)),
     "verify determinism": Reading(("verify", "determinism", CONFIG, "--updates", "2", *CPU)),

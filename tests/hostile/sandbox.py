@@ -28,7 +28,7 @@ MODULES = (
     "alchemy.pipeline.processors.classification", "alchemy.plugins.files", "alchemy.sched.parts",
     "alchemy.tasks.classification", "alchemy.tasks.translation", "alchemy.text.words", "alchemy.verify.find",
     "alchemy.verify.parallel", "alchemy.verify.deep", "alchemy.predictor", "ctranslate2", "alchemy.text.foreign",
-    "matplotlib.pyplot", "sklearn.metrics",
+    "matplotlib.pyplot", "sklearn.metrics", "tests.hostile.warm",
 )  # fmt: skip
 Entry = tuple[int, int, int, str]  # mode, size, time, and content or target
 
@@ -73,7 +73,9 @@ class Sandbox:
 
     def ask(self, words: list[str], folder: Path) -> tuple[int, str]:
         output = self.programs.parent / "output.txt"
-        env = {**os.environ, "HOME": str(self.work / "home"), "TMPDIR": str(self.work / "tmp")}
+        home = self.work / "home"
+        places = {"HOME": home, "XDG_CONFIG_HOME": home / ".config", "TMPDIR": self.work / "tmp"}
+        env = {**os.environ, **{name: str(path) for name, path in places.items()}}
         address = self.programs.parent / "socket"
         code = zygote.ask(address, words, folder=folder, env=env, output=output, limit=LIMIT)
         return code, output.read_text("utf-8", "replace")

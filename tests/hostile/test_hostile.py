@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Set
 from pathlib import Path
 
 import pytest
 
-from tests.hostile import damaged_records
+from tests.hostile import code_records, damaged_records
 from tests.hostile.commands import NOT_READING, READING, all_commands
 from tests.hostile.sandbox import Sandbox
 
-CASES = {**damaged_records.CASES}  # another corpus is added here: **code_records.CASES
+CASES = damaged_records.CASES | code_records.CASES
 SAMPLE = (
     "state/*/manifest.json is nested",
     "record.json is a FIFO",
@@ -21,7 +22,9 @@ SAMPLE = (
     "the state is [1]",
     "a manifest names a file outside",
     "texts have escapes",
+    "model_is_os_system",
 )
+TRAINING = {"run", "run --resume", "predict --split"}  # left out of the sample: they take longest
 CONTROLS = ("\x1b]", "\x1b[2J", "\x1b[31m", "\x07", "\x9b", "\x00")  # of what the cases write
 
 
@@ -53,20 +56,20 @@ def test_a_whole_record_is_read(sandbox: Sandbox, command: str) -> None:
 
 @pytest.mark.parametrize("case", SAMPLE)
 def test_a_sample(sandbox: Sandbox, case: str) -> None:
-    assert not faults(sandbox, case)
+    assert not faults(sandbox, case, READING.keys() - TRAINING)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_hostile_record_through_every_command(sandbox: Sandbox, case: str) -> None:
-    assert not faults(sandbox, case)
+    assert not faults(sandbox, case, READING.keys())
 
 
-def faults(sandbox: Sandbox, case: str) -> list[str]:
+def faults(sandbox: Sandbox, case: str, commands: Set[str]) -> list[str]:
     """What went wrong with a record, command by command."""
     wrong = []
-    for name, reading in READING.items():
-        outcome = sandbox.run(reading, CASES[case])
+    for name in sorted(commands):
+        outcome = sandbox.run(READING[name], CASES[case])
         if outcome is None:
             continue
         told = f"{name}: exit code {outcome.code}, touched {outcome.touched}\n{outcome.output[-3000:]}"
