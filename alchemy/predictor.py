@@ -44,11 +44,12 @@ def load(
     device: str = "cpu",
     batch_size: int = 32,
     overrides: Sequence[str] = (),
+    user_dir: str = "src",
 ) -> Predictor:
     """The model of a record, ready to answer; the record is enough, whatever became of the data it was trained on.
 
     `checkpoint` names its weights; where there are no `best`, the last are taken. `overrides` change its config:
-    `["task.threshold=0.3"]`.
+    `["task.threshold=0.3"]`; `user_dir` is the package of your own parts.
 
         with alchemy.load("records/demo/2026-01-31_12-00-00.000000") as model:
             model.predict(["a fine day", "rain"])
@@ -57,8 +58,8 @@ def load(
     if checkpoint == "best" and not has_best(folder) and (folder / "state" / "last").exists():
         logger.warning("{} has no checkpoint 'best': its 'last' is used", folder)
         checkpoint = "last"
-    document = prepare_cfg(config_of(folder), overrides=overrides, record=True)
-    reach()
+    document = prepare_cfg(config_of(folder), overrides=overrides, user_dir=user_dir, record=True)
+    reach(user_dir)
     use_own(document, folder, overrides)
     return Predictor(document, weights=best_checkpoint(folder, checkpoint), device=device, batch_size=batch_size)
 

@@ -328,13 +328,8 @@ def run(
         device = [device]
     if place().size > 1 and (len(cfgs) > 1 or force_mp):
         raise AlchemyError("several processes train one config together", hint="give torchrun one config at a time")
-    kwargs: dict[str, Any] = {
-        "user_dir": user_dir,
-        "desc": desc,
-        "debug": debug,
-        "no_file": no_file or bool(fast_dev_run),
-    }
-    kwargs |= {"fast_dev_run": fast_dev_run, "overfit": overfit}
+    kwargs: dict[str, Any] = {"user_dir": user_dir, "desc": desc, "debug": debug}
+    kwargs |= {"no_file": no_file or bool(fast_dev_run), "fast_dev_run": fast_dev_run, "overfit": overfit}
     if resume_from is not None:
         if len(cfgs) != 1:
             raise AlchemyError("one record is resumed at a time")

@@ -58,31 +58,31 @@ PATHS = {"log_dir": "FileLogger", "paths": "Backup"}
 
 def vet(doc: Document, user_dir: str) -> list[Problem]:
     """What values from foreign configs must not be, each with its place and the ways out."""
-    found = []
+    found: list[Problem] = []
     for path, value, origin in _values(doc):
         why = _wrong(doc, path, value, user_dir) if origin.foreign else ""
         if why:
-            found.append(_refusal(why, origin, path))
+            found.append(_refusal(why, origin, path, first=not found))
     return found
 
 
 def take_recipes(table: Table) -> list[Problem]:
     """Refuses what loading would follow, other files and the environment; a run writes only values to its record."""
-    found = []
+    found: list[Problem] = []
     for path, value, origin in _values(table):
         if path == ("base",) or (path[-1] == "dyn" and path[0] != "sweep"):
             text = f"{path[-1]} = {value!r}: the config of a record holds values and refers to nothing else"
-            found.append(_refusal(text, origin, path, replace=False))
+            found.append(_refusal(text, origin, path, replace=False, first=not found))
     table.pop("base", None)
     return found
 
 
-def _refusal(why: str, origin: Origin, path: Path, *, replace: bool = True) -> Problem:
-    """The error for a value of a foreign config, with the ways out."""
+def _refusal(why: str, origin: Origin, path: Path, *, replace: bool = True, first: bool) -> Problem:
+    """The error for a value of a foreign config; the first one says how to trust the config."""
     command = f"alchemy trust {shlex.quote(os.path.dirname(origin.file) or '.')}"
-    hint = f"none of your runs has written this config: read {origin.file}, then trust it with `{command}`"
-    hint += f", or replace the value with --set {dotted_key(path)}=.." if replace else ""
-    return Problem(why, str(origin), dotted_key(path[:-1]), hint)
+    trust = f"none of your runs has written this config: read {origin.file}, then trust it with `{command}`"
+    ways = [trust] * first + [f"replace the value with --set {dotted_key(path)}=.."] * replace
+    return Problem(why, str(origin), dotted_key(path[:-1]), ", or ".join(ways))
 
 
 def _values(node: Table | Array, path: Path = ()) -> Iterator[tuple[Path, Any, Origin]]:
