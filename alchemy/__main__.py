@@ -3,13 +3,14 @@
 import os
 import signal
 import sys
-from types import FrameType
+from types import FrameType, TracebackType
 
 
 def main() -> int:
     """The command that was typed; what it takes is imported here, where Ctrl-C ends it without a word."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody ignores it on purpose
         signal.signal(signal.SIGINT, _interrupt)
+    sys.excepthook = _print_exception
     try:
         from alchemy.cli import main as command
 
@@ -28,6 +29,15 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
             os._exit(128 + number)
         frame = frame.f_back
     raise KeyboardInterrupt
+
+
+def _print_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """As Python does it, without the secrets of a config."""
+    import traceback
+
+    from alchemy.config.secrets import hide
+
+    sys.stderr.write(hide("".join(traceback.format_exception(kind, error, trace))))
 
 
 # guarded: spawned workers import the main module again

@@ -34,9 +34,10 @@ from alchemy.absent import (
 )
 from alchemy.checkpoint.manifest import Where
 from alchemy.config.load import prepare_cfg
+from alchemy.config.secrets import hide, missing_secrets, remember
 from alchemy.config.seed import seed_of
 from alchemy.config.tree import Document
-from alchemy.errors import MissingKey, in_words
+from alchemy.errors import ConfigError, MissingKey, in_words
 from alchemy.metrics.numbers import numbers_in, show
 from alchemy.metrics.stack import Stack
 from alchemy.records import NoRecord, RecordLike
@@ -95,7 +96,11 @@ class Run(Members):
     cfg: Document
 
     def __init__(self, cfg: Mapping[str, Any] | str | Path, device_info: dict[str, Any] | None = None) -> None:
-        super().__init__(cfg=cfg if isinstance(cfg, Document) else prepare_cfg(cfg), device_info=device_info)
+        ready = isinstance(cfg, Document) and cfg.vetted
+        super().__init__(cfg=cfg if ready else prepare_cfg(cfg), device_info=device_info)
+        remember(self.cfg.secrets)  # this process may not be the one that loaded it
+        if missing := missing_secrets(self.cfg):
+            raise ConfigError(missing)
         self.symbols = SymbolTbl(self)
         self.pid = os.getpid()
         self.metrics = Stack()
@@ -231,7 +236,7 @@ class Run(Members):
             return ("stopped" if self.stop_request.signal else "finished"), self.stop_request.text
         if isinstance(error, KeyboardInterrupt):
             return "stopped", str(error) or "KeyboardInterrupt"
-        return "failed", in_words(error)
+        return "failed", hide(in_words(error))
 
     def evaluated(self, split: str, scores: dict[str, Any]) -> None:
         """Logs and remembers the scores of an evaluation; schedules, stop rules and checkpoints get them."""

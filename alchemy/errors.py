@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Problem:
     def __str__(self) -> str:
         head = " ".join(part for part in (self.where, f"[{self.section}]" if self.section else "") if part)
         text = f"{head} {self.message}" if head else self.message
-        return f"{text}; {self.hint}" if self.hint else text
+        return printable(f"{text}; {self.hint}" if self.hint else text)
 
 
 class AlchemyError(Exception):
@@ -96,6 +98,15 @@ def _rebuild(kind: type[AlchemyError], args: tuple[object, ...], state: dict[str
     error.args = args
     error.__dict__.update(state)
     return error
+
+
+def printable(text: str) -> str:
+    """A text with its control characters as escapes of JSON: a file must not give orders to a terminal.
+
+    >>> printable("red: \\x1b[31m")
+    'red: \\\\u001b[31m'
+    """
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def in_words(error: BaseException, between: str = "; ") -> str:

@@ -1,4 +1,4 @@
-"""Files that are never half written, and their hashes."""
+"""Files that are never half written, their hashes, and files that somebody else may have written."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ import fcntl
 import glob
 import hashlib
 import itertools
+import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
+from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
 from alchemy.errors import AlchemyError
+
+LARGEST_JSON = 64 * 2**20  # bytes; what is larger was not written by a run
 
 
 def write_atomic(path: str | Path, content: str | bytes) -> None:
@@ -36,6 +42,45 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
     sync_folder(path.parent)
 
 
+def open_to_read(path: str | Path) -> BufferedReader:
+    """Opens a regular file; anything else is an OSError, since a FIFO or a device may never answer."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # or opening a FIFO would wait for its other end
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError("it is not a regular file")
+    return open(handle, "rb")
+
+
+def read_bytes(path: str | Path, largest: int = LARGEST_JSON) -> bytes:
+    """The content of a file; one of more than `largest` bytes is a ValueError."""
+    with open_to_read(path) as file:
+        data = file.read(largest + 1)
+    if len(data) > largest:
+        raise ValueError(f"it is larger than {readable_size(largest)}")
+    return data
+
+
+def read_json(path: str | Path, largest: int = LARGEST_JSON) -> Any:
+    """The JSON in a file that may be damaged or hostile: whatever is wrong with it is an OSError or a ValueError."""
+    return parse_json(read_bytes(path, largest).decode("utf-8"))
+
+
+def read_table(path: str | Path, largest: int = LARGEST_JSON) -> dict[str, Any]:
+    """The same of a JSON object; any other value is a ValueError."""
+    content = read_json(path, largest)
+    if not isinstance(content, dict):
+        raise ValueError("it is not a JSON object")
+    return content
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value that JSON stands for; a ValueError also where it is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def write_in_place(path: str | Path, content: str) -> None:
     """Overwrites a JSON file within the blocks it already has, which works on a full disk."""
     with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
@@ -48,8 +93,12 @@ def write_in_place(path: str | Path, content: str) -> None:
 
 
 def open_to_append(path: str | Path) -> int:
-    """A handle that appends to a file and can still read it after it was deleted."""
-    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+    """A handle that appends to a file and can still read it after it was deleted; a FIFO is an OSError."""
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+    if stat.S_ISFIFO(os.fstat(handle).st_mode):  # which would block whoever writes to it
+        os.close(handle)
+        raise OSError("it is not a regular file")
+    return handle
 
 
 def reopen(handle: int, path: str | Path) -> int:
@@ -92,7 +141,8 @@ def recover_folder(target: Path, *, alone: bool = False) -> None:
 
     `alone` says that nobody can be writing now; else the process of a writer tells whether it is dead.
     """
-    rooms = list(target.parent.glob(f".{glob.escape(target.name)}.*"))
+    found = target.parent.glob(f".{glob.escape(target.name)}.*")
+    rooms = [path for path in found if not path.is_symlink()]  # a writer makes folders: a link may lead anywhere
     dead = [room for room in rooms if alone or _is_dead(room.name.removeprefix(_owner(target)).partition(".")[0])]
     former = target.with_name(f".{target.name}.old")  # earlier versions had one place for all writers
     for room in dead:
@@ -149,7 +199,10 @@ def _remove(path: Path) -> None:
 @contextlib.contextmanager
 def locked(path: str | Path) -> Iterator[bool]:
     """Holds the lock file `path` until the end of the block, or of this process; False: another one has it."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except IsADirectoryError:
+        raise AlchemyError(f"the lock {path} is a folder, expected a file", hint="remove it") from None
     try:
         try:
             # of this process alone: a lock that forked loader workers share would outlive a kill for a while
@@ -181,7 +234,7 @@ def hash_text(text: str) -> str:
 
 
 def hash_file(path: str | Path) -> str:
-    with open(path, "rb") as file:
+    with open_to_read(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

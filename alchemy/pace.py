@@ -78,8 +78,8 @@ def check_progress(run: Run) -> None:
     """Raises at the end of an epoch if no loss has counted a single target since training began, in any process."""
     sums = [row for scope in run.metrics.open_scopes() for row in scope.sums().items()]
     counts = [count for name, (_, count) in sums if name == "loss" or name.startswith("loss_")]
-    losses, count = run.group.sum([len(counts), sum(counts)])
-    if losses and not count:
+    everyone = run.group.gather(counts)
+    if any(everyone) and not any(map(any, everyone)):
         hint = "check the labels, and `ignore_index` of the loss"
         raise RunFailed("nothing was learnt: every target was ignored, the count of every batch is 0", hint=hint)
 

@@ -16,6 +16,7 @@ import torch
 from loguru import logger
 
 from alchemy.config.load import prepare_cfg
+from alchemy.config.seed import seed_of
 from alchemy.config.tree import Document, Table
 from alchemy.context import Run
 from alchemy.data.blame import blamed
@@ -56,8 +57,8 @@ def load(
     if checkpoint == "best" and not has_best(folder) and (folder / "state" / "last").exists():
         logger.warning("{} has no checkpoint 'best': its 'last' is used", folder)
         checkpoint = "last"
+    document = prepare_cfg(config_of(folder), overrides=overrides, record=True)
     reach()
-    document = prepare_cfg(config_of(folder), overrides=overrides)
     use_own(document, folder, overrides)
     return Predictor(document, weights=best_checkpoint(folder, checkpoint), device=device, batch_size=batch_size)
 
@@ -229,9 +230,12 @@ def _source(task: Askable, questions: _Questions) -> Samples:
 
 
 def _for_questions(document: Document, weights: Path | None) -> Document:
-    """The config without the pipes that score, write or draw, and with the weights."""
+    """The config without plugins and the pipes that score, write or draw, and with the weights."""
     document = copy.deepcopy(document)
     task, model = document.get("task"), document.get("model")
+    document["seed"] = seed_of(document)  # which may stand in a plugin
+    for name in ("plugins", "optim", "sched"):  # nobody builds them, so that their secrets are not needed
+        document.pop(name, None)
     if isinstance(task, Table):
         for name in ("evalpipes", "outputpipes"):
             task.pop(name, None)

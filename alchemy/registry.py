@@ -23,6 +23,8 @@ _adapt: Adapter = lambda part: part  # noqa: E731 (the runner puts another in it
 
 _registered: dict[type, dict[str, type]] = {}  # by base class, under dotted names
 
+own_packages = {"src"}  # those that the user has named as the project's own
+
 # a class of the entry script is registered under the name that the script has in this process
 ENTRY_MODULES = ("__main__", "__mp_main__")
 
@@ -272,6 +274,12 @@ def _constrain(cls: type) -> None:
 def is_registered(dotted: str) -> bool:
     """Whether a class has been registered under this name, for whatever base."""
     return any(dotted in names for names in _registered.values())
+
+
+def is_known(dotted: str) -> bool:
+    """Whether a file of data may name a class: one of alchemy or of the project, or of a module that is imported."""
+    module = dotted.rpartition(".")[0]
+    return module.partition(".")[0] in ("alchemy", *own_packages) or module in sys.modules
 
 
 def forget(package: str) -> None:

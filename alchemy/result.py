@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from alchemy.config.secrets import hide
 from alchemy.config.tree import Document
 from alchemy.context import Run
 from alchemy.errors import RunFailed, is_library
@@ -74,9 +75,10 @@ class FailedRun(RunResult, Exception):
 
     @classmethod
     def caused_by(cls, error: BaseException, cfg: object) -> FailedRun:
-        result = cls(f"{type(error).__name__}: {error}")
-        result.cfg, result.exception, result.reason = cfg, error, f"{type(error).__name__}: {error}"
-        result.trace = "".join(traceback.format_exception(error))
+        reason = hide(f"{type(error).__name__}: {error}")
+        result = cls(reason)
+        result.cfg, result.exception, result.reason = cfg, error, reason
+        result.trace = hide("".join(traceback.format_exception(error)))
         result.__cause__ = error
         # a traceback holds the frames, and those the model: the text is kept, the memory is not
         traceback.clear_frames(error.__traceback__)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from alchemy.config.load import prepare_cfg
+from alchemy.config.secrets import missing_secrets
 from alchemy.config.tables import RUNNER_NAMES
 from alchemy.config.tree import Document
-from alchemy.errors import AlchemyError, Problem, Refused
+from alchemy.errors import AlchemyError, ConfigError, Problem, Refused
 from alchemy.files import locked
 from alchemy.launch.device import alloc
+from alchemy.launch.project import reach
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.plugins.changes import changes, refuse_changes
 from alchemy.plugins.files import config_hash
-from alchemy.records.folder import LOCK, find, folders, read_info, refuse_running
+from alchemy.records.folder import LOCK, find, folders, read_info, read_newest_first, refuse_running
 from alchemy.records.kept import config_of, use_own_tokenizers
 from alchemy.registry import plain
 from alchemy.result import RunResult, expect_a_look
@@ -42,7 +43,8 @@ def resume(
     What differs from then is told; what would make it another run is refused unless `allow` names it.
     """
     folder = find(record)
-    document = prepare_cfg(config_of(folder), overrides=overrides)
+    document = prepare_cfg(config_of(folder), overrides=overrides, user_dir=user_dir, record=True)
+    reach(user_dir)
     if str(document.get("runner")).rpartition(".")[2] in NO_TRAINING:
         raise AlchemyError(f"{folder} is a test or a prediction: there is no training to go on with")
     with locked(folder / LOCK) as free:
@@ -51,6 +53,8 @@ def resume(
     found = changes(folder, document, alloc(device)[0], user_dir)
     _refuse_if_over(folder, changed=any(change.breaks or change.of_config for change in found))
     refuse_changes(found, allow)
+    if missing := missing_secrets(document):
+        raise ConfigError(missing)
     told = [f"since the record was written: {change.name} {change.text}" for change in found]
     if not any(text.partition("=")[0].strip().endswith("tokenizer") for text in overrides):
         why = "in the config is gone, or another one by now: that of the record is used"
@@ -103,9 +107,8 @@ def unfinished(document: Document) -> Path | None:
     roots = [str(plugin.get("log_dir")) for plugin in document.get("plugins") or [] if plugin.get("log_dir")]
     wanted = config_hash(document)
     found = [folder for root in roots for folder in folders(Path(root).expanduser())]
-    for folder in sorted(found, key=lambda folder: folder.name, reverse=True):
-        with contextlib.suppress(AlchemyError):  # of another version, or damaged: not one to go on with
-            info, whole = read_info(folder), (folder / "cfg.toml").is_file()
-            if whole and info["versions"] and info["cfg_hash"] == wanted and not _is_over(info):
-                return folder
+    for folder, info in read_newest_first(found):
+        whole = (folder / "cfg.toml").is_file()
+        if whole and info["versions"] and info["cfg_hash"] == wanted and not _is_over(info):
+            return folder
     return None

@@ -129,13 +129,10 @@ class AlchemyRunner(Registrable):
 
     @contextlib.contextmanager
     def _looping(self) -> Iterator[None]:
-        """While this holds, the first Ctrl-C or SIGTERM is answered at the next step boundary.
-
-        It still holds after an error: the run ends anyway, and a signal must not take the place of the cause.
-        """
+        """While this holds, the first Ctrl-C or SIGTERM is answered at the next step boundary."""
         self.context.in_loop = True
         yield
-        self.context.in_loop = False
+        self.context.in_loop = False  # not after an error: a signal must not take the place of the cause
 
 
 @AlchemyRunner.register("Trainer")
@@ -253,7 +250,8 @@ def run_task(
 
     `options` are keywords of the runner.
     """
-    document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg)
+    user_dir = options.get("user_dir") or "src"
+    document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg, user_dir=user_dir)
     context: Run | None = None
     try:
         # a run inside a run must not change what the outer one draws
@@ -263,7 +261,7 @@ def run_task(
             device_info = context.device_info
             context.limits.max_batches, context.limits.overfit = fast_dev_run, overfit
             try:
-                reach(options.get("user_dir") or "src")
+                reach(user_dir)
                 with _runner_of(context.cfg)(context.cfg, device_info, **options) as runner:
                     ret = runner.run()
                     context.ret = ret if context.ret is None else context.ret
@@ -369,7 +367,7 @@ def _checked(cfg: object, user_dir: str, strict: bool, raise_errors: bool) -> Do
     try:
         if not isinstance(cfg, str | Path | Mapping):
             raise AlchemyError(f"a config is a path or a mapping, not {cfg!r}")
-        document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg)
+        document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg, user_dir=user_dir)
         document.warnings = raise_if_wrong(document, strict=strict, roots=roots(user_dir))
     except AlchemyError as error:
         if raise_errors:

@@ -20,6 +20,7 @@ from alchemy.checkpoint.keeper import OWN
 from alchemy.checkpoint.links import Named
 from alchemy.checkpoint.manifest import Manifest
 from alchemy.checkpoint.parts import Collected, collect_state
+from alchemy.config.secrets import without_secrets
 from alchemy.context import Run
 from alchemy.data.chain import link_of, walk
 from alchemy.errors import AlchemyError, Refused
@@ -47,7 +48,10 @@ def keep_state(run: Run) -> None:
     if folder is None:
         checkpoints.enabled = False
         return
-    run.ledger = ledger = Ledger(Path(folder) / "ledger.jsonl" if run.group.is_main else None, run.group)
+    try:
+        run.ledger = ledger = Ledger(Path(folder) / "ledger.jsonl" if run.group.is_main else None, run.group)
+    except OSError as error:
+        raise AlchemyError(f"{folder}/ledger.jsonl cannot be written: {error.strerror or error}") from error
     run.record.on_removal(ledger.reopen)
     run.exits.callback(_close_ledger, run)
     checkpoints.parts, checkpoints.note = parts_of(run), run.record.note
@@ -204,7 +208,7 @@ class _Settings:
         self.run = run
 
     def state_dict(self) -> dict[str, Any]:
-        cfg = self.run.cfg.plain()
+        cfg = without_secrets(self.run.cfg)
         ends = [cfg.get("stop"), cfg.get("sched"), (cfg.get("task") or {}).get("evalpipes")]
         return {"hash": hash_text(json.dumps(ends, sort_keys=True, default=str))}
 

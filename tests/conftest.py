@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,9 +21,16 @@ from tests.logs import warned
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# every run adds its record to the trust store of the user: not to that of whoever runs the tests
+_home = os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="alchemy-tests-")
+
 # machines are noisy: how long an example takes says nothing about the code
 settings.register_profile("alchemy", deadline=None)
 settings.load_profile("alchemy")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_home, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

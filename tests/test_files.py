@@ -12,7 +12,18 @@ from pathlib import Path
 import pytest
 
 from alchemy.errors import AlchemyError
-from alchemy.files import hash_file, hash_text, hash_tree, replace_folder, write_atomic
+from alchemy.files import (
+    LARGEST_JSON,
+    hash_file,
+    hash_text,
+    hash_tree,
+    locked,
+    open_to_append,
+    read_table,
+    recover_folder,
+    replace_folder,
+    write_atomic,
+)
 
 
 def test_write_replaces_whole_files_and_leaves_no_traces(tmp_path: Path) -> None:
@@ -79,3 +90,54 @@ def test_what_a_killed_writer_left_is_removed_and_a_living_one_left_alone(tmp_pa
         (tmp_path / f".best.{host}-{pid}.x" / "best").mkdir(parents=True)
     replace_folder(tmp_path / "best", write_folder("one"))
     assert sorted(os.listdir(tmp_path)) == [f".best.{host}-{os.getpid()}.x", "best"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"[" * 200_000, "it is nested too deeply"),
+        (b"[1]", "it is not a JSON object"),
+        (b'{"a": ' + b"1" * 5000 + b"}", "integer string conversion"),
+        (b"\xff\xfe{}", "can't decode byte"),
+        (b"\0" * 10, "Expecting value"),
+        (b"", "Expecting value"),
+    ],
+)
+def test_json_that_is_damaged_is_a_value_error(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(ValueError, match=reason):
+        read_table(tmp_path / "a.json")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with open(tmp_path / "a.json", "wb") as file:
+        file.truncate(LARGEST_JSON + 1)
+    with pytest.raises(ValueError, match=r"it is larger than 64.0 MiB"):
+        read_table(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("use", [read_table, hash_file, open_to_append])
+def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path, use: Callable[[Path], object]) -> None:
+    os.mkfifo(tmp_path / "a")
+    with pytest.raises(OSError, match=r"it is not a regular file|No such device or address"):
+        use(tmp_path / "a")
+
+
+def test_a_device_or_a_folder_is_not_read(tmp_path: Path) -> None:
+    for path in (Path("/dev/zero"), tmp_path):
+        with pytest.raises(OSError, match="it is not a regular file"):
+            hash_file(path)
+
+
+def test_a_lock_that_is_a_folder_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(AlchemyError, match=r"is a folder, expected a file; remove it"), locked(tmp_path):
+        pass
+
+
+def test_leftovers_behind_a_link_stay_where_they_are(tmp_path: Path) -> None:
+    (tmp_path / "outside" / "old-0-best").mkdir(parents=True)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / ".best.host-1.x").symlink_to(tmp_path / "outside")
+    recover_folder(tmp_path / "state" / "best", alone=True)
+    assert os.listdir(tmp_path / "outside") == ["old-0-best"]
+    assert not (tmp_path / "state" / "best").exists()

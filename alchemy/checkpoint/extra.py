@@ -11,10 +11,11 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from alchemy.checkpoint.files import TENSORS, TensorFile
-from alchemy.checkpoint.parts import MODEL, STATE
+from alchemy.checkpoint.manifest import STATE, read_parts
+from alchemy.checkpoint.parts import MODEL
 from alchemy.checkpoint.tree import join_state, split_state
 from alchemy.errors import AlchemyError
-from alchemy.files import write_atomic
+from alchemy.files import parse_json, write_atomic
 
 KEY = "extra"  # of the metadata, which has the JSON; the tensors in it are those of the file
 
@@ -57,7 +58,7 @@ def _file(folder: Path, name: str) -> Path:
 def _read(file: Path) -> dict[str, Any]:
     try:
         with safe_open(file, framework="pt") as opened:
-            content = json.loads(opened.metadata()[KEY])
+            content = parse_json(opened.metadata()[KEY])
         tensors = TensorFile(file)
         extra: dict[str, Any] = join_state(content, {key: tensors[key] for key in tensors.names})
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
@@ -80,7 +81,7 @@ class _References(dict[str, Tensor]):
 def _of_checkpoint(folder: Path, name: str, wanted: dict[str, Any]) -> dict[str, Any]:
     prefix = "" if name == MODEL else f"{name}:"
     try:
-        saved = json.loads((folder / STATE).read_text("utf-8"))["parts"][MODEL]
+        saved = read_parts(folder)[MODEL]
         tensors = _References(folder)
         return {key: join_state(saved[prefix + key], tensors) for key in wanted if prefix + key in saved}
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:

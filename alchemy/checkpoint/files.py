@@ -16,10 +16,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from alchemy.checkpoint.manifest import MANIFEST, TEMPORARY, File, Manifest, read_manifest
+from alchemy.checkpoint.manifest import LARGEST_STATE, MANIFEST, TEMPORARY, File, Manifest, read_manifest
 from alchemy.checkpoint.tree import DTYPES
 from alchemy.errors import AlchemyError
-from alchemy.files import sync_folder
+from alchemy.files import open_to_read, read_json, sync_folder
 
 TENSORS = ".safetensors"
 BUFFER = 2**20
@@ -127,6 +127,7 @@ class TensorFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            open_to_read(path).close()
             self._file = safe_open(path, framework="pt")
         except FileNotFoundError:
             raise AlchemyError(f"there is no {path.name} in {str(path.parent)!r}") from None
@@ -160,7 +161,6 @@ def _read_file(path: Path) -> Any:
     if path.name.endswith(TENSORS):
         return read_tensors(path)
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
+        return read_json(path, LARGEST_STATE)
     except (OSError, ValueError) as error:
         raise AlchemyError(f"{str(path)!r} cannot be read: {error}") from error

@@ -36,7 +36,7 @@ class Named:
         """Links a checkpoint under the names, unless it already is; completes what a full disk left half done."""
         for name in names:
             info = self._info(name)
-            is_told = info.is_file() and info.read_text("utf-8") == _describe(monitor, score)
+            is_told = info.is_file() and info.read_text("utf-8", "replace") == _describe(monitor, score)
             if not is_told or not links_to(folder, self.folder / name):
                 self.write(name, monitor, score, functools.partial(link_files, folder))
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from alchemy.files import hash_file, hash_text, recover_folder
+from alchemy.files import hash_file, hash_text, parse_json, read_bytes, read_table, recover_folder
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+STATE = "state.json"
+LARGEST_STATE = 2**30  # bytes of JSON; tensors are elsewhere
 TEMPORARY = ".tmp-"
 WHOLE, WEIGHTS = "whole", "weights"
 LINKS = ("best", "last")
@@ -62,7 +64,7 @@ class Manifest:
 
 def _parse(text: str) -> Manifest:
     """The manifest that `text` is; a ValueError that says why it is none."""
-    content = json.loads(text)
+    content = parse_json(text)
     if not isinstance(content, dict):
         raise ValueError("it is no table")
     if content.get("format") != FORMAT:
@@ -71,15 +73,42 @@ def _parse(text: str) -> Manifest:
         raise ValueError("its own hash does not fit its content")
     files = {name: File(**row) for name, row in content["files"].items()}
     manifest = Manifest(**content | {"files": files})
+    _refuse_strange(manifest)
     if manifest.text() != text:  # letters that say nothing, but that nobody has written
         raise ValueError("it is not as it was written")
     return manifest
 
 
+def _refuse_strange(manifest: Manifest) -> None:
+    """Raises a ValueError where a field is not what a run writes, so that nobody else has to check."""
+    for name in ("update", "epoch", "step"):
+        value = vars(manifest)[name]
+        if type(value) is not int or not -1 <= value < 2**53:  # before the first step it is step -1
+            raise ValueError(f"{name} is not a count")
+    texts = [manifest.time, manifest.kind, manifest.metric, manifest.mode, *manifest.why]
+    if not isinstance(manifest.why, list) or not all(isinstance(text, str) and text.isprintable() for text in texts):
+        raise ValueError("time, kind, why, metric and mode must be printable text")
+    if type(manifest.value) not in (int, float, type(None)):
+        raise ValueError("value is not a number")
+    for name, file in manifest.files.items():
+        if "/" in name or not name.isprintable() or name in ("", ".", "..", MANIFEST):
+            raise ValueError(f"{name!r} is not the name of a file in its folder")
+        if type(file.bytes) is not int:
+            raise ValueError(f"the size of {name} is not a number")
+
+
+def read_parts(folder: Path) -> dict[str, Any]:
+    """The state of all parts, as `state.json` has it; raises a ValueError or an OSError where it is damaged."""
+    parts = read_table(folder / STATE, LARGEST_STATE).get("parts")
+    if not isinstance(parts, dict):
+        raise ValueError("it has no table of parts")
+    return parts
+
+
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a checkpoint; a ValueError says in one sentence why there is none."""
     try:
-        return _parse((folder / MANIFEST).read_text("utf-8"))
+        return _parse(read_bytes(folder / MANIFEST).decode("utf-8"))
     except FileNotFoundError:
         raise ValueError(f"it has no {MANIFEST}") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -88,20 +117,27 @@ def read_manifest(folder: Path) -> Manifest:
 
 def verify(folder: str | Path, *, contents: bool = True) -> str:
     """Why a checkpoint is not valid, in one sentence, or nothing. Without `contents` only sizes are looked at."""
-    folder = Path(folder)
+    folder, name = Path(folder), MANIFEST
     try:
-        for name, stated in read_manifest(folder).files.items():
+        manifest = read_manifest(folder)
+        named = FOLDER.fullmatch(folder.name)
+        if named and manifest.kind == WHOLE and int(named[1]) != manifest.update:
+            return f"its name says update {named[1][:20]}, its manifest {manifest.update}"
+        for name, stated in manifest.files.items():
             size = (folder / name).stat().st_size
             if size != stated.bytes:
                 return f"{name} has {size:,} bytes, its manifest says {stated.bytes:,}"
             if contents and hash_file(folder / name) != stated.sha256:
                 return f"the content of {name} has changed: its hash is not the one in the manifest"
+        if contents and STATE in manifest.files:
+            name = STATE
+            read_parts(folder)
     except FileNotFoundError:
         return f"{name} is missing"
     except OSError as error:
         return f"{name} cannot be read: {error.strerror or error}"
     except ValueError as error:
-        return str(error)
+        return str(error) if name == MANIFEST else f"{name} cannot be read: {error}"
     return ""
 
 

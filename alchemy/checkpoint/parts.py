@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from alchemy.absent import Stateful
 from alchemy.checkpoint.files import TENSORS
+from alchemy.checkpoint.manifest import STATE
 from alchemy.checkpoint.tree import Name, dotted_name, join_state, split_state
 from alchemy.errors import AlchemyError, Refused
 
-STATE = "state.json"
 VERSION = 3  # of what the parts save; 1: the backward handler had the state of the updater; 2: other seeds of steps
 MODEL, OPTIM, AVERAGE = "model", "optim", "average"
 WEIGHT_PARTS = (MODEL, AVERAGE)
@@ -67,12 +67,15 @@ def collect_state(parts: Mapping[str, object], only: Collection[str] = ()) -> Co
 
 def restore(parts: Mapping[str, object], files: Mapping[str, Any], where: str) -> None:
     """Hands every part the state that a checkpoint has of it; each must be there, and no other."""
-    version = files[STATE].get("version", 1)
+    state = files.get(STATE)
+    if not isinstance(state, dict) or not isinstance(state.get("parts"), dict):
+        raise AlchemyError(f"{where} has no state of a training in {STATE}")
+    version = state.get("version", 1)
     if version != VERSION:
         text = f"{where} has version {version} of the training state, and this alchemy continues from version {VERSION}"
         hint = "resume it with the alchemy that wrote it, or take its weights into a new run with [model] model_path"
         raise Refused(text, hint=hint)
-    saved = files[STATE]["parts"]
+    saved = state["parts"]
     wanted = {name: part for name, part in parts.items() if isinstance(part, Stateful)}
     missing, unknown = sorted(wanted.keys() - saved.keys()), sorted(saved.keys() - wanted.keys())
     if missing or unknown:

@@ -31,6 +31,7 @@ COMMANDS = {
     "new": "write a small working project that trains at once",
     "stop": "ask a running experiment to end cleanly",
     "replay": "make one update of a record again, and look at it closely",
+    "trust": "let the configs of records from elsewhere name any code",
     "verify": "check the promises on your own records and configs",
     "version": "print the versions of alchemy, Python and torch",
     "completion": "print the completion script of a shell",
@@ -95,7 +96,9 @@ def _tell(error: AlchemyError) -> None:
     if isinstance(error, ConfigError):
         report(error.problems, sys.stderr)
     else:
-        print(f"error: {error}", file=sys.stderr)
+        from alchemy.config.secrets import hide
+
+        print(hide(f"error: {error}"), file=sys.stderr)
 
 
 def _refuse_if_hidden() -> None:

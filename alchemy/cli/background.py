@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.cli import repaired
+from alchemy.config.secrets import hide_words
 from alchemy.errors import AlchemyError
-from alchemy.files import home, write_atomic
+from alchemy.files import home, read_table, write_atomic
 from alchemy.records.folder import is_alive, process_start
 
 
@@ -42,7 +43,7 @@ def launch_detached(words: Sequence[str], *, folder: Path | None = None) -> dict
         "pid": process.pid,
         "pid_started": started,
         "log": str(log),
-        "cmd": ["alchemy", *map(repaired, words)],
+        "cmd": ["alchemy", *hide_words(map(repaired, words))],
         "cwd": os.getcwd(),
     }
     process.returncode = 0  # it is not ours to wait for: keeps Popen from warning about a child still running
@@ -53,8 +54,11 @@ def launch_detached(words: Sequence[str], *, folder: Path | None = None) -> dict
 def stop_detached(pid: int) -> dict[str, Any]:
     """Asks a background run of this project to end; any other process is left alone."""
     for path in sorted((home() / "background").glob("*.json"), reverse=True):
-        info = json.loads(path.read_text("utf-8"))
-        if info["pid"] == pid:
+        try:
+            info = read_table(path)
+        except (OSError, ValueError):  # damaged: not one that was started here
+            continue
+        if info.get("pid") == pid:
             if not is_alive(info):
                 raise AlchemyError(f"the background run {pid} has ended already", hint=f"see {info['log']}")
             os.kill(pid, signal.SIGTERM)

@@ -28,9 +28,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.problems import as_data, errors, report
-    from alchemy.launch.project import reach
 
-    reach(args.user_dir)
     problems: list[Problem] = []
     notes: list[str] = []  # what the deep check has measured
     for source in args.cfgs:
@@ -49,11 +47,14 @@ def _examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Pr
     """The problems of one file: of its body and of each of its variants, or of the variant that is named."""
     from alchemy.cli.launch import vet
     from alchemy.config.load import family
+    from alchemy.launch.project import reach
 
+    options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     try:
-        documents = family(source, overrides=args.overrides, allow_code=args.allow_code)
+        documents = family(source, **options)
     except ConfigError as error:
         return error.problems
+    reach(args.user_dir)
     problems = vet(documents, args)
     if args.deep and not any(problem.error for problem in problems):
         problems += [problem for document in documents for problem in _deep(document, args, notes)]

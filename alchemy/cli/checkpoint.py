@@ -12,17 +12,20 @@ from alchemy.checkpoint.links import links_to
 from alchemy.checkpoint.manifest import (
     LINKS,
     MANIFEST,
+    STATE,
     WEIGHTS,
     Manifest,
     Where,
     checkpoints,
     read_manifest,
+    read_parts,
     verify,
 )
 from alchemy.cli.options import Command, Parser, add_user_dir, print_json, record_name, table
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, printable
 from alchemy.files import readable_size
 from alchemy.records.folder import find, newest, now
+from alchemy.records.links import refuse_links
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,7 +90,7 @@ def _state(name: str) -> Path:
         return path
     # tests and predictions leave records too, but no state
     record = newest(having="state") if name == "latest" else path if (path / "state").is_dir() else find(name)
-    if not checkpoints(record / "state"):
+    if not checkpoints(refuse_links(record) / "state"):
         hint = "was it made with [checkpoint] enabled = false, or did it end before its first save?"
         raise AlchemyError(f"{record} has no checkpoints", hint=hint)
     return record / "state"
@@ -172,7 +175,7 @@ def _show(args: argparse.Namespace) -> int:
     broken = f"; broken: {row['broken']}" if row["broken"] else ""
     print(f"saved {row['time']} because of {', '.join(row['why'])}{broken}")
     for part, values in counters.items():
-        print(f"{part}: " + ", ".join(f"{key} {value}" for key, value in values.items()))
+        print(printable(f"{part}: " + ", ".join(f"{key} {value}" for key, value in values.items())))
     cells = [[row["file"], row["name"], row["dtype"], str(row["shape"]), f"{row['norm']:.6g}"] for row in tensors]
     print(table([("file", "tensor", "dtype", "shape", "norm"), *cells]))
     return 0
@@ -207,10 +210,10 @@ def _tensors(folder: Path) -> list[dict[str, Any]]:
 
 def _counters(folder: Path) -> dict[str, dict[str, Any]]:
     """The plain values of each part."""
-    import json
-
-    path = folder / "state.json"
-    parts = json.loads(path.read_text("utf-8"))["parts"] if path.is_file() else {}
+    try:
+        parts = read_parts(folder) if (folder / STATE).exists() else {}
+    except (OSError, ValueError) as error:
+        raise AlchemyError(f"{folder / STATE} cannot be read: {error}") from error
     plain = {
         name: {key: value for key, value in state.items() if isinstance(value, int | float | str)}
         for name, state in parts.items()

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from alchemy.cli.options import Command, Parser, add_configs, add_overrides, print_json
+
+if TYPE_CHECKING:
+    from alchemy.config.tree import Document
 
 EXAMPLES = """examples:
   alchemy config show train.toml#large --set optim.lr=1e-3
@@ -33,18 +37,25 @@ def _main(args: argparse.Namespace) -> int:
     return {"show": _show, "explain": _explain, "diff": _diff, "schema": _schema}[args.action](args)
 
 
-def _show(args: argparse.Namespace) -> int:
-    from alchemy.cli.problems import report
+def _read(source: str, args: argparse.Namespace) -> Document:
+    """A config to look at: nothing is built from it, so that it may be a record's that is not trusted."""
     from alchemy.config.load import prepare_cfg
 
-    document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
+    return prepare_cfg(source, overrides=args.overrides, allow_code=args.allow_code, compare=True)
+
+
+def _show(args: argparse.Namespace) -> int:
+    from alchemy.cli.problems import report
+    from alchemy.config.secrets import hide, mask_secrets
+
+    document = _read(args.cfg, args)
     report(document.notes, sys.stderr)
     if args.json:
-        print_json(document.plain())
+        print_json(mask_secrets(document).plain())
     else:
         from alchemy.config.write import dumps
 
-        print(dumps(document).rstrip("\n"))
+        print(hide(dumps(mask_secrets(document)).rstrip("\n")))
     if args.defaults:
         from alchemy.config.defaults import rendered
 
@@ -54,18 +65,17 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _explain(args: argparse.Namespace) -> int:
-    from alchemy.config.load import explain, prepare_cfg
+    from alchemy.config.load import explain
+    from alchemy.config.secrets import hide
 
-    print(explain(prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code), args.key))
+    print(hide(explain(_read(args.cfg, args), args.key)))
     return 0
 
 
 def _diff(args: argparse.Namespace) -> int:
-    from alchemy.config.load import diff, prepare_cfg
+    from alchemy.config.load import diff
 
-    one, other = (
-        prepare_cfg(source, overrides=args.overrides, allow_code=args.allow_code) for source in (args.one, args.other)
-    )
+    one, other = (_read(source, args) for source in (args.one, args.other))
     print(diff(one, other))
     return 0
 

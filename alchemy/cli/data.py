@@ -37,8 +37,9 @@ def _peek(args: argparse.Namespace) -> int:
     from alchemy.data.peek import peek, render
     from alchemy.launch.project import reach
 
+    options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
+    document = prepare_cfg(args.cfg, **options)
     reach(args.user_dir)
-    document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
     with Run(document, {"device": "cpu"}) as run:
         dataset, options = _load(run, args.split, args.user_dir)
         # a name in the config becomes a function where the loader makes it one

@@ -28,7 +28,7 @@ def follow(verb: str, results: Sequence[RunResult], args: argparse.Namespace, **
     """Derives a config from each record that has finished, and runs it; returns the exit code."""
     finished = [(result.cfg, _record(result)) for result in results if result.status == "finished"]
     found = [(cfg, record) for cfg, record in finished if record is not None]
-    documents = [DERIVE[verb](_config(cfg, record), _weights(record)).document for cfg, record in found]
+    documents = [DERIVE[verb](_config(cfg, record, args.user_dir), _weights(record)).document for cfg, record in found]
     if not documents:
         return 0
     purposes = {str(record) for _, record in found}
@@ -45,7 +45,7 @@ def _record(result: RunResult) -> Path | None:
     return found
 
 
-def _config(cfg: Document, record: Path) -> Document:
+def _config(cfg: Document, record: Path, user_dir: str) -> Document:
     """The config as it was before parts took keys out of it: the record has it, unless it was told not to keep it."""
     from alchemy.config.load import prepare_cfg
     from alchemy.records.kept import use_own
@@ -53,7 +53,7 @@ def _config(cfg: Document, record: Path) -> Document:
     path = record / "cfg.toml"
     if not path.is_file():
         return cfg
-    document = prepare_cfg(path)
+    document = prepare_cfg(path, record=True, user_dir=user_dir)
     use_own(document, record)
     return document
 

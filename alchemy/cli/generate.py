@@ -123,9 +123,12 @@ def _refuse_if_unclear(args: argparse.Namespace) -> None:
 
 def texts_task(target: Trained) -> Table:
     """The table of a task that writes texts; any other is refused, before it meets keys that it does not take."""
+    from alchemy.config.tree import Table
     from alchemy.task import AlchemyTask
 
-    table: Table = target.document["task"]
+    table = target.document.get("task")
+    if not isinstance(table, Table) or not isinstance(table.get("type"), str):
+        raise AlchemyError("the config has no [task] with a 'type'", where=target.document.where())
     kind = AlchemyTask.resolve_registered_module(table["type"])
     if not (issubclass(kind, AlchemyTask) and kind.writes_texts):
         hint = "`alchemy predict` answers for other tasks"

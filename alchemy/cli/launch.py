@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,9 @@ def _show(error: BaseException, *, debugger: bool) -> None:
     """Whoever asks for the traceback gets it whole, also of errors that are told in one line elsewhere."""
     import traceback
 
-    traceback.print_exception(error)
+    from alchemy.config.secrets import hide
+
+    print(hide("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     if debugger:
         import pdb
 

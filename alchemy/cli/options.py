@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from alchemy.cli import COMMANDS
-from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.errors import AlchemyError, did_you_mean, printable
 
 
 class Parser(argparse.ArgumentParser):
@@ -190,11 +190,11 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(printable(line.rstrip()) for line in lines)
 
 
 def print_json(value: object) -> None:
     """What a command answers to `--json`."""
     import json
 
-    print(json.dumps(value, ensure_ascii=False, indent=1, default=str))
+    print(printable(json.dumps(value, ensure_ascii=False, indent=1, default=str)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from alchemy.cli.options import Command, add_launch, add_overrides, add_target
 from alchemy.cli.questions import TEXTS, Question, answered, blocks, check_files, counted, opened
-from alchemy.errors import AlchemyError
+from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
     from alchemy.pipeline.output import PredictionFile
@@ -117,7 +117,7 @@ def _write(rows: Iterator[dict[str, Any]], file: PredictionFile | None) -> None:
 
     if file is None:
         for row in rows:
-            print(to_json(row), flush=True)
+            print(printable(to_json(row)), flush=True)
         return
     held: list[dict[str, Any]] = []
     try:

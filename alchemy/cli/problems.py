@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TextIO
 
+from alchemy.config.secrets import hide
 from alchemy.errors import Problem
 
 
 def report(problems: Sequence[Problem], out: TextIO) -> None:
     """Prints the warnings, then the errors, then how many there are of each."""
     for problem in sorted(_unique(problems), key=lambda row: row.error):
-        print(f"{'error' if problem.error else 'warning'}: {problem}", file=out)
+        print(hide(f"{'error' if problem.error else 'warning'}: {problem}"), file=out)
     if problems:
         print(_summary(problems), file=out)
 
@@ -38,7 +39,7 @@ def _summary(problems: Sequence[Problem]) -> str:
 def as_data(problems: Sequence[Problem]) -> dict[str, Any]:
     """What `--json` prints."""
     wrong = len(errors(problems))
-    rows = [asdict(problem) for problem in _unique(problems)]
+    rows = [asdict(replace(problem, message=hide(problem.message))) for problem in _unique(problems)]
     return {"ok": not wrong, "errors": wrong, "warnings": len(rows) - wrong, "problems": rows}
 
 

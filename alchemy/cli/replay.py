@@ -19,6 +19,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("record", type=record_name, metavar="RECORD", help=text)
     text = "the update to make again, counted from 1"
     add("--update", "--step", dest="update", type=int, required=True, metavar="N", help=text)
+    text = "give a secret of its config, which the record does not hold, or change a value"
+    add("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help=text)
     add("--debug", action="store_true", help="find the operation that gave the first NaN, and the line that called it")
     add_devices(parser)
     add_user_dir(parser)
@@ -26,11 +28,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.launch.project import reach
     from alchemy.verify.replay import replay
 
-    reach(args.user_dir)
-    found = replay(args.record, args.update, debug=args.debug, device=args.device, user_dir=args.user_dir, tell=tell)
+    options = {"device": args.device, "user_dir": args.user_dir, "overrides": args.overrides}
+    found = replay(args.record, args.update, debug=args.debug, tell=tell, **options)
     show(found.plain() if args.json else found)
     return int(found.same_samples is False)
 

@@ -34,10 +34,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.launch import summarize
-    from alchemy.launch.project import reach
     from alchemy.resuming import resume
 
-    reach(args.user_dir)
     result = resume(
         args.record,
         device=args.device,

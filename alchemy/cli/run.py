@@ -50,10 +50,10 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.launch.ranks import start_ranks
 
     _refuse_nonsense(args)
+    options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
+    documents = expand(args.cfgs, all_variants=args.all, seeds=args.seeds, **options)
     reach(args.user_dir)
-    documents = expand(
-        args.cfgs, all_variants=args.all, overrides=args.overrides, seeds=args.seeds, allow_code=args.allow_code
-    )
+    _refuse_other_secrets(documents)
     problems = vet(documents, args)
     refuse_if_wrong(problems)
     verbs = ["test"] * args.test + ["predict"] * args.predict
@@ -118,6 +118,16 @@ def _refuse_nonsense(args: argparse.Namespace) -> None:
         )
     if args.background and args.pdb:
         raise AlchemyError("--pdb needs a terminal, which --background leaves")
+
+
+def _refuse_other_secrets(documents: list[Document]) -> None:
+    """A config out of a record has masked secrets: a run with other values would not repeat that of the record."""
+    from alchemy.config.secrets import changed_secrets
+
+    for document in documents:
+        for key in changed_secrets(document):
+            hint = f"give the value that the run had, or set {key} in a copy of the config"
+            raise AlchemyError(f"{key} is another secret than the one masked in {document.path}", hint=hint)
 
 
 def _refuse_missing(devices: list[int] | None) -> None:

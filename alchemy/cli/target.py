@@ -32,12 +32,14 @@ def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
     from alchemy.launch.project import reach
     from alchemy.records.kept import config_of, use_own
 
-    reach(args.user_dir)
-    options = {"overrides": args.overrides, "allow_code": args.allow_code}
+    options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     if os.path.isfile(args.target.partition("#")[0]):
-        return Trained(prepare_cfg(args.target, **options))
+        document = prepare_cfg(args.target, **options)
+        reach(args.user_dir)
+        return Trained(document)
     record = _find(args.target)
-    document = prepare_cfg(config_of(record), **options)
+    document = prepare_cfg(config_of(record), record=True, **options)
+    reach(args.user_dir)
     fields = use_own(document, record, args.overrides)
     if fields and not quiet:
         print(f"encoded with the tokenizers of {record}: {', '.join(fields)}", file=sys.stderr)
@@ -87,9 +89,10 @@ def _kept(folder: Path) -> list[Path]:
 
 def _latest() -> Path:
     """The newest training that has weights; a pipe of a project may have saved some in a test, too."""
-    from alchemy.records.folder import folders
+    from alchemy.records.folder import folders, read_newest_first
 
     kept = [folder for folder in folders(Path(".")) if any(_kept(folder))]
-    if not kept:
-        raise AlchemyError("there is no record below this folder with weights", hint="did the runs end before a save?")
-    return max(kept, key=lambda folder: ((folder / "ledger.jsonl").exists(), folder.name))
+    trained = [folder for folder in kept if (folder / "ledger.jsonl").exists()]
+    for folder, _ in read_newest_first(trained or kept):
+        return folder
+    raise AlchemyError("there is no record below this folder with weights", hint="did the runs end before a save?")

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from alchemy.cli.options import Command, Parser, add_configs, add_trial, integers, print_json, record_name
+from alchemy.errors import printable
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
@@ -69,8 +70,9 @@ def checked_config(args: argparse.Namespace) -> Document:
     from alchemy.config.load import prepare_cfg
     from alchemy.launch.project import reach
 
+    options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
+    document = prepare_cfg(args.cfg, **options)
     reach(args.user_dir)
-    document = prepare_cfg(args.cfg, overrides=args.overrides, allow_code=args.allow_code)
     refuse_if_wrong(vet([document], args))
     return document
 
@@ -112,7 +114,7 @@ def show(found: object) -> None:
     if isinstance(found, dict):
         print_json(found)
     else:
-        print(found)
+        print(printable(str(found)))  # it may quote a record
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -13,6 +13,7 @@ from alchemy.config.combos import check_combos
 from alchemy.config.formats import read_file
 from alchemy.config.keys import UNREAD, check_keys
 from alchemy.config.paths import check_paths
+from alchemy.config.secrets import missing_secrets
 from alchemy.config.slots import MOST_PROBLEMS, Layout, Slot, collect_slots
 from alchemy.config.source import Sources
 from alchemy.config.tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUNNER_NAMES, SECTIONS, SETTINGS, TOP_LEVEL
@@ -41,6 +42,7 @@ def _check(doc: Document, sources: Sources, strict: bool) -> list[Problem]:
     layout = collect_slots(doc, sources)
     every = chain(
         doc.notes,
+        missing_secrets(doc),
         layout.problems,
         _top_level(layout, strict),
         _needs(layout),

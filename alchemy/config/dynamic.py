@@ -17,6 +17,7 @@ from typing import Any
 
 from alchemy.config.override import CannotSet, typed
 from alchemy.config.scan import Path
+from alchemy.config.secrets import is_secret_recipe, remember
 from alchemy.config.seed import seed_of
 from alchemy.config.tree import Array, Document, Table, children
 from alchemy.config.values import dotted_key, fail
@@ -85,11 +86,15 @@ def _choice(source: _Stream, *, values: Sequence[Any], weights: Sequence[float] 
     return values[-1]
 
 
-def _env(source: _Stream, *, name: str, default: object = _NOT_GIVEN) -> Any:
-    """An environment variable, read as a TOML value of the type of `default`, or as text."""
+def _env(source: _Stream, *, name: str, default: object = _NOT_GIVEN, secret: bool = False) -> Any:
+    """An environment variable, read as a TOML value of the type of `default`, or as text; a secret is always text."""
     if not isinstance(name, str) or not name or "=" in name or "\0" in name:
         raise CannotSet("name must be the name of an environment variable")
+    if not isinstance(secret, bool):
+        raise CannotSet("secret must be true or false")
     text = os.environ.get(name)
+    if text is not None and secret:
+        return text.strip()
     if text is not None:
         return typed(text, None if default is _NOT_GIVEN else default) if text.strip() else text
     if default is _NOT_GIVEN:
@@ -129,11 +134,17 @@ def resolve(doc: Document, problems: list[Problem], *, drawn: bool) -> None:
         recipe = table[key]
         if drawn == (recipe.get("dyn") in SEEDLESS):
             continue
+        if recipe.get("dyn") == "env" and "secret" not in recipe and is_secret_recipe(path, recipe):
+            recipe.put("secret", True, recipe.origin)
         try:
             value = _make(recipe, _Stream(seed, label, now), dotted_key(path))
         except ConfigError as error:
             problems += error.problems
             continue
+        if recipe.get("secret") is True and recipe["dyn"] == "env":
+            texts = (text for text in (value, recipe.get("default")) if isinstance(text, str) and text)
+            doc.secrets |= dict.fromkeys(texts, recipe["name"])
+            remember(doc.secrets)
         doc.dynamic[dotted_key(path)] = plain(recipe)
         known = table.origin_of(key) if isinstance(table, Table) else recipe.origin
         origin = known._replace(kind="dynamic")

@@ -9,6 +9,7 @@ from typing import Any
 from alchemy.config.dynamic import SEEDLESS, part_names
 from alchemy.config.merge import brief, find_element
 from alchemy.config.scan import Path, split_key
+from alchemy.config.secrets import conceal, shown, without_secrets
 from alchemy.config.seed import seed_of
 from alchemy.config.tables import DEFAULT_TYPES
 from alchemy.config.tree import Array, Document, Origin, Table
@@ -39,10 +40,12 @@ def explain(doc: Document, key: str) -> str:
             origin = node.origin if isinstance(node, Table) else origin
         else:
             return _default(node, name, path, last=name == keys[-1] and len(path) == len(keys) - 1)
-    lines = [f"{dotted_key(path)} = {brief(node, 200)}", f"  {_source(doc, dotted_key(path), origin)}"]
+    name = str(path[-1])
+    value = without_secrets(node) if isinstance(node, Table) else shown(name, plain(node))
+    lines = [f"{dotted_key(path)} = {brief(value, 200)}", f"  {_source(doc, dotted_key(path), origin)}"]
     before = origin.overrode
     while before is not None:
-        lines.append(f"  overrode {before.value_text or 'another value'}{_from(before)}")
+        lines.append(f"  overrode {shown(name, before.value_text) or 'another value'}{_from(before)}")
         before = before.overrode
     return "\n".join(lines)
 
@@ -66,12 +69,15 @@ def diff(a: Document, b: Document) -> str:
 
 
 def differences(a: Document, b: Document) -> list[tuple[str, Any, Any]]:
-    """`(key, value in a, value in b)` wherever two configs differ. Seeds that were drawn for each do not count."""
+    """`(key, value in a, value in b)` wherever two configs differ, secrets masked. Drawn seeds do not count."""
     one, other = ({key: plain(value) for key, (value, _) in _walk(doc).items()} for doc in (a, b))
     rows = []
     for key in dict.fromkeys([*one, *other]):
         left, right = one.get(key, _ABSENT), other.get(key, _ABSENT)
-        if not same(left, right) and not (key == "seed" and _drawn(a) and _drawn(b)):
+        if same(left, right) or (key == "seed" and _drawn(a) and _drawn(b)):
+            continue
+        left, right, same_secret = conceal(key, left, right)
+        if not same_secret:
             rows.append((key, left, right))
     return rows
 

@@ -15,6 +15,7 @@ from typing import Any
 from alchemy.config.scan import DEEPEST, Lines, Path, scan_json
 from alchemy.config.values import Parsed, decode, fail
 from alchemy.errors import did_you_mean
+from alchemy.trust import digest_of
 
 LARGEST = 4 * 2**20  # bytes: a config is written by hand; more than this is data that belongs in a file of its own
 
@@ -29,7 +30,9 @@ def read_file(path: str, *, allow_code: bool = False, where: str = "") -> Parsed
     if suffix == ".py" and not allow_code:
         trust = "pass --allow-code (from Python: allow_code=True) if you trust it"
         fail(f"{path} is Python code, which would be executed", where=where, hint=trust)
-    parsed = parse(_text(path, where), suffix, path)
+    raw = content_of(path, where)
+    parsed = parse(_text(raw, path), suffix, path)
+    parsed.digest = digest_of(raw)
     if not parsed.data:
         fail("the file holds no settings", where=path, hint="a config needs at least tag, runner, task and model")
     return parsed
@@ -60,8 +63,8 @@ def _must_exist(path: str, where: str) -> None:
     fail(f"there is no config file {path!r}", where=where, hint=did_you_mean(name, siblings) or offer)
 
 
-def _text(path: str, where: str) -> str:
-    """The text of a file that may be anything."""
+def content_of(path: str, where: str = "") -> bytes:
+    """The bytes of a file that may be anything."""
     try:
         info = os.stat(path)
         if stat.S_ISDIR(info.st_mode):
@@ -75,6 +78,10 @@ def _text(path: str, where: str) -> str:
     if len(raw) > LARGEST:
         hint = "keep data in files of its own and name them in the config"
         fail(f"the file is larger than the {LARGEST // 2**20} MB that a config may have", where=path, hint=hint)
+    return raw
+
+
+def _text(raw: bytes, path: str) -> str:
     if not raw.strip():
         fail("the file is empty", where=path)
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):

@@ -10,15 +10,18 @@ from typing import Any
 
 from alchemy.config.dynamic import resolve
 from alchemy.config.explain import diff, differences, explain
+from alchemy.config.foreign import take_recipes, vet
 from alchemy.config.formats import read_file
 from alchemy.config.merge import deletes, merge
 from alchemy.config.override import override
 from alchemy.config.scan import DEEPEST
+from alchemy.config.secrets import note_secrets, settle_secrets
 from alchemy.config.seed import settle_seed
 from alchemy.config.spelling import modern, rename, settle
 from alchemy.config.tree import CODE, Array, Document, Origin, Place, Table, grow, twin
 from alchemy.config.values import Parsed, decode, fail
 from alchemy.errors import ConfigError, Problem, did_you_mean
+from alchemy.trust import is_trusted, record_of
 
 __all__ = ["diff", "differences", "expand", "explain", "family", "prepare_cfg", "variants"]
 
@@ -32,13 +35,21 @@ def prepare_cfg(
     overrides: Sequence[str] = (),
     seed: int | None = None,
     allow_code: bool = False,
+    user_dir: str = "src",
+    record: bool = False,
+    compare: bool = False,
 ) -> Document:
     """Loads a config: a file, `file#variant`, or a mapping.
 
     Later layers win: the files in `base`, the file itself, its variant, `overrides` ("optim.lr=0.1"), `seed`.
     Everything that is wrong is raised at once as a ConfigError; warnings are left in `doc.notes`.
+
+    Values from the config of a record that is not trusted may name only what docs/security.md lists, and parts that
+    the project's `user_dir` defines. `record` says that the file is a record's, whatever lies beside it; `compare`
+    that nothing is built from it, so that it may name anything.
     """
-    return _prepare(cfg, _Files(allow_code, once=True), variant=variant, overrides=overrides, seed=seed)
+    files = _Files(allow_code, user_dir, record=record, compare=compare, once=True)
+    return _prepare(cfg, files, variant=variant, overrides=overrides, seed=seed)
 
 
 def _prepare(
@@ -46,14 +57,21 @@ def _prepare(
 ) -> Document:
     problems: list[Problem] = []
     doc = _document(source, variant, files, problems)
+    note_secrets(doc)
     for text in overrides:
         problems += override(doc, modern(text))
     settle(doc, problems)
+    settle_secrets(doc)  # before anything that may fail and show a value
+    if not doc.vetted and not files.compare:
+        problems += vet(doc, files.user_dir)
+        doc.vetted = True
+    _raise(problems)
     resolve(doc, problems, drawn=False)
     _raise(problems)
     settle_seed(doc, seed, problems)
     _raise(problems)
     resolve(doc, problems, drawn=True)
+    settle_secrets(doc)
     _raise(problems)
     doc.notes = problems
     return doc
@@ -73,11 +91,12 @@ def expand(
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
     allow_code: bool = False,
+    user_dir: str = "src",
 ) -> list[Document]:
     """One document a run: every source (with `all_variants` every variant of it, if it has any) with every seed."""
     docs: list[Document] = []
     problems: list[Problem] = []
-    files = _Files(allow_code)
+    files = _Files(allow_code, user_dir)
     for source in sources:
         try:
             names: list[str | None] = [*_variants_of(source, files)] if all_variants else []
@@ -91,10 +110,15 @@ def expand(
 
 
 def family(
-    source: _Source, *, overrides: Sequence[str] = (), seed: int | None = None, allow_code: bool = False
+    source: _Source,
+    *,
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+    allow_code: bool = False,
+    user_dir: str = "src",
 ) -> list[Document]:
     """The document of a file, and those of its variants; with a variant in its name, only that one."""
-    files = _Files(allow_code)
+    files = _Files(allow_code, user_dir)
     names = [None, *_variants_of(source, files)]
     files.once = len(names) == 1
     return [_prepare(source, files, variant=name, overrides=overrides, seed=seed) for name in names]
@@ -122,6 +146,7 @@ class _Layer:
     variants: Table
     source: str = ""
     problems: list[Problem] = field(default_factory=list)
+    foreign: bool = False  # or one of its bases
 
 
 @dataclass
@@ -129,6 +154,9 @@ class _Files:
     """The layers that were read; each file once, however often others name it."""
 
     allow_code: bool
+    user_dir: str = "src"
+    record: bool = False  # whether the first file is the config of a record, whatever lies beside it
+    compare: bool = False  # whether nothing is built from them
     once: bool = False  # whether one document alone is made of the layers, which may then take one over
     layers: dict[str, _Layer] = field(default_factory=dict)  # by real path
 
@@ -143,8 +171,10 @@ class _Files:
         return self.layers[path]
 
     def _read(self, parsed: Parsed, name: str, chain: tuple[str, ...]) -> _Layer:
-        table = grow(parsed.data, Origin(name, Place(parsed.lines)) if name else CODE)
-        problems: list[Problem] = []
+        record = bool(name) and ((self.record and len(chain) == 1) or bool(record_of(name)))
+        foreign = record and not is_trusted(parsed.digest)
+        table = grow(parsed.data, Origin(name, Place(parsed.lines), foreign=foreign) if name else CODE)
+        problems = take_recipes(table) if foreign else []
         variants = _take_variants(table, problems)
         bases = _take_bases(table, problems)
         body = Table(origin=table.origin)
@@ -156,6 +186,7 @@ class _Files:
                 problems += error.problems
                 continue
             problems += lower.problems
+            foreign |= lower.foreign
             merge(body, lower.body, problems)
             if variant is not None:
                 _choose(body, lower, variant, path, problems)
@@ -164,7 +195,7 @@ class _Files:
             merge(body, table, problems)
         else:
             body = table
-        return _Layer(body, variants, parsed.source, list(dict.fromkeys(problems)))
+        return _Layer(body, variants, parsed.source, list(dict.fromkeys(problems)), foreign)
 
     def _base(self, path: str, at: str, chain: tuple[str, ...]) -> _Layer:
         if _real(path) in chain:
@@ -189,7 +220,7 @@ def _document(source: _Source, variant: str | None, files: _Files, problems: lis
     body = layer.body if files.once else twin(layer.body)
     dict.update(doc, body)
     doc.origins = body.origins
-    doc.source = layer.source
+    doc.source, doc.vetted = layer.source, not layer.foreign
     if variant is not None:
         doc.variant, doc.delta = variant, _choose(doc, layer, variant, name, problems)
     return doc

@@ -75,6 +75,8 @@ def _patch(array: Array, delta: Table, problems: list[Problem], path: Path) -> N
             merge(array[index], value, problems, here)
         else:
             array[index] = twin(value)
+            # a list has one origin for all its plain values, so that one of them does not vouch for the others
+            array.origin = origin._replace(foreign=origin.foreign or array.origin.foreign)
     for index in sorted(doomed, reverse=True):
         del array[index]
 

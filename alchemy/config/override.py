@@ -10,6 +10,7 @@ from typing import Any
 
 from alchemy.config.merge import assign, find_element
 from alchemy.config.scan import Path, split_key
+from alchemy.config.secrets import hide_words
 from alchemy.config.tables import LATER, SECTIONS
 from alchemy.config.tree import COMMAND_LINE, Array, Document, Table
 from alchemy.config.values import decode, dotted_key, literal
@@ -46,7 +47,8 @@ def override(doc: Document, text: str) -> list[Problem]:
         else:
             _set(parent, keys, value)
     except CannotSet as error:
-        return [Problem(str(error), f"--set {text}", hint=error.hint)]
+        (shown,) = hide_words([text])
+        return [Problem(str(error), f"--set {shown}", hint=error.hint)]
     return []
 
 

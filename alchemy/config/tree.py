@@ -28,6 +28,7 @@ class Origin(NamedTuple):
     overrode: Origin | None = None
     value_text: str = ""  # the value as it stood at this origin, for `config explain`
     spelt: str = ""  # the old name that the key had there
+    foreign: bool = False  # it stands in the config of a record that is not trusted
 
     @property
     def line(self) -> int:
@@ -35,7 +36,9 @@ class Origin(NamedTuple):
 
     def below(self, key: str | int) -> Origin:
         """Where a key of the table that came from here is from."""
-        return self if isinstance(self.at, int) else Origin(self.file, Place(self.at.lines, (*self.at.path, key)))
+        if isinstance(self.at, int):
+            return self
+        return Origin(self.file, Place(self.at.lines, (*self.at.path, key)), foreign=self.foreign)
 
     def __deepcopy__(self, memo: object) -> Origin:
         return self
@@ -148,7 +151,10 @@ class Document(Table):
         self.variant = ""
         self.delta: dict[str, Any] = {}
         self.dynamic: dict[str, Any] = {}  # dotted key -> the recipe that gave its value
+        self.secrets: dict[str, str] = {}  # secret value -> the environment variable it came from, or nothing
+        self.masked: dict[str, str] = {}  # dotted key -> the masked secret that the file has there
         self.notes: list[Problem] = []  # warnings found while loading
+        self.vetted = True  # False: it holds values of foreign configs that nobody has vetted
         self.warnings: list[Problem] = []  # those and the ones of the check, to be told by the run
         self.trained_at: Any = None  # `symbols.TrainedAt` of the weights that it tests, where a record tells
         super().__init__(data, origin=origin)

@@ -27,6 +27,7 @@ class Parsed:
     data: dict[str, Any]
     lines: Mapping[Path, int] = field(default_factory=dict)
     source: str = ""
+    digest: str = ""  # of the bytes of the file
 
 
 def fail(message: str, *, where: str = "", section: str = "", hint: str = "") -> Never:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 from alchemy.config.slots import Layout, Slot
 from alchemy.errors import AlchemyError
+from alchemy.files import read_table
 
 _SIDES = ("source", "target")
 _CORPUS = ".json"  # the manifest of a corpus, beside its tokens
@@ -49,7 +49,6 @@ def _of_tokenizer(folder: str) -> int:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        return read_table(path)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}

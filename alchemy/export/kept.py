@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from alchemy.errors import AlchemyError
 from alchemy.export.exporter import Agreement, Exporter, Sample, Watch
-from alchemy.files import hash_file, replace_folder, write_atomic
+from alchemy.files import hash_file, read_table, replace_folder, write_atomic
 
 FORMAT = 1
 MANIFEST = "alchemy.json"
@@ -58,10 +58,10 @@ def export(
 def _read(folder: Path) -> dict[str, Any]:
     """What an export says of itself; nothing where it cannot be read."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
+        manifest = read_table(folder / MANIFEST)
     except (OSError, ValueError):
         return {}
-    return manifest if isinstance(manifest, dict) and isinstance(manifest.get("files"), dict) else {}
+    return manifest if isinstance(manifest.get("files"), dict) else {}
 
 
 def _is_whole(folder: Path, manifest: dict[str, Any]) -> bool:

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 from alchemy.errors import AlchemyError, is_library
-from alchemy.registry import forget
+from alchemy.registry import forget, own_packages
+from alchemy.trust import foreign_record
 
 
 def roots(user_dir: str = "src") -> list[str]:
@@ -18,12 +19,25 @@ def roots(user_dir: str = "src") -> list[str]:
 
 
 def reach(user_dir: str = "src") -> None:
-    """Makes the project importable, before any other on the path that has a package of the same name."""
+    """Makes the project importable, before any other on the path that has a package of the same name.
+
+    Never a record that is not trusted: any file in it could be imported in the place of another.
+    """
+    for place in (user_dir, *roots(user_dir)):
+        if inside := foreign_record(place):
+            hint = f"start from the folder of your project, or read the record and then `alchemy trust {inside}`"
+            raise AlchemyError(f"code would be imported from {place}, which is in a record", hint=hint)
+    for below in (init.parent for root in roots(user_dir) for init in Path(root).glob("*/__init__.py")):
+        if foreign_record(below) == os.path.realpath(below):
+            hint = "remove the file, or move the record: Python would import this folder in place of another package"
+            raise AlchemyError(f"the record {below} has an __init__.py", hint=hint)
     for folder in reversed(roots(user_dir)):
         if sys.path[:1] != [folder]:
             sys.path[:] = [folder, *(entry for entry in sys.path if entry != folder)]
     refuse_if_hidden()  # processes that this one starts look along the same path
-    _forget_others(os.path.basename(os.path.abspath(user_dir)), roots(user_dir))
+    package = os.path.basename(os.path.abspath(user_dir))
+    own_packages.add(package)
+    _forget_others(package, roots(user_dir))
 
 
 def imported_files(user_dir: str = "src") -> dict[str, Path]:

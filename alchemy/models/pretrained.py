@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from alchemy.context import sym_tbl
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.files import write_atomic
+from alchemy.files import read_table, write_atomic
 from alchemy.models.encoders import Encoder
 from alchemy.nn.rows import Rows, States, at
 from alchemy.records.kept import encoder_folder
@@ -123,8 +122,8 @@ def _configuration(transformers: Any, folder: Path, kind: str, options: dict[str
             f"there is no {str(file)!r}", hint="give a folder on this machine: nothing is downloaded from a hub"
         )
     try:
-        told = json.loads(file.read_bytes())
-    except ValueError as error:
+        told = read_table(file)
+    except (OSError, ValueError) as error:
         raise AlchemyError(f"it is no JSON: {error}", where=str(file)) from error
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING
     named = told.get("model_type", "")
@@ -142,17 +141,20 @@ def _configuration(transformers: Any, folder: Path, kind: str, options: dict[str
         hint = did_you_mean(odd[0], list(config.to_dict()))
         raise AlchemyError(f"the configuration of {kind} has no {odd[0]!r}", hint=hint)
     config.update(options)
+    if "/" in str(config._attn_implementation):  # code that the library would download and run
+        raise AlchemyError(f"{config._attn_implementation} is a kernel of a hub", where=str(file), hint="leave it out")
     return config
 
 
 def _model(transformers: Any, folder: Path, config: Any, weights: bool) -> Any:
     if not weights:
-        return transformers.AutoModel.from_config(config)
+        return transformers.AutoModel.from_config(config, trust_remote_code=False)
     try:
         model, info = transformers.AutoModel.from_pretrained(
             str(folder),
             config=config,
             dtype=torch.float32,
+            trust_remote_code=False,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are told below
         )

@@ -7,11 +7,11 @@ look at one split only, `dev` unless told otherwise, so that a test never overwr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from alchemy.checkpoint.monitor import Monitor
 from alchemy.checkpoint.policy import Watch
-from alchemy.constraints import NonNegativeFloat, NonNegativeInt
+from alchemy.constraints import Inside, NonNegativeFloat, NonNegativeInt
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
 from alchemy.metrics import scores
@@ -268,7 +268,7 @@ class SaveExamples(EvalPipeline):
     def __init__(
         self,
         *,
-        filename: str = "examples.jsonl",
+        filename: Annotated[str, Inside()] = "examples.jsonl",
         rows: str = "preds",
         limit: NonNegativeInt = 100,
         only_wrong: bool = False,
@@ -308,7 +308,8 @@ class LogTensorboard(EvalPipeline):
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         writer = self.run.symbols.try_get_global(self.varname)
         if self.enabled and writer is not None:
-            for name, value in numbers_in(kwargs).items():
-                tag = "/".join(part for part in (self.prefix, split, name) if part)
-                writer.add_scalar(tag, value, self.run.where.step)
+            with written_if_possible(self.run, "TensorBoard"):
+                for name, value in numbers_in(kwargs).items():
+                    tag = "/".join(part for part in (self.prefix, split, name) if part)
+                    writer.add_scalar(tag, value, self.run.where.step)
         return kwargs

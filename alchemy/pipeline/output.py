@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import torch
 from loguru import logger
 
+from alchemy.constraints import Inside
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.metrics.stack import Scope
@@ -80,7 +81,7 @@ class SaveAppend(OutputPipeline):
     Without a record nothing is written; where nothing is trained, the file has no step in its name.
     """
 
-    def __init__(self, filename: str, step_tag: bool = True) -> None:
+    def __init__(self, filename: Annotated[str, Inside()], step_tag: bool = True) -> None:
         super().__init__()
         self.filename, self.step_tag = filename, step_tag
 
@@ -100,7 +101,7 @@ class WritePredictions(OutputPipeline):
     A new pass over the data replaces the file. Without a record nothing is written, and a warning says so.
     """
 
-    def __init__(self, *, filename: str = "predictions.jsonl") -> None:
+    def __init__(self, *, filename: Annotated[str, Inside()] = "predictions.jsonl") -> None:
         super().__init__()
         self.filename = str(_check_format(filename))
         self._file = PredictionFile(None)

@@ -11,28 +11,20 @@ from pathlib import Path
 from loguru import logger
 
 from alchemy.errors import AlchemyError
+from alchemy.files import replace_folder
 from alchemy.plugins.base import AlchemyPlugin
+from alchemy.plugins.secret_files import why_secret
 
-# history and caches are no code; keys and passwords do not belong in a folder that is shared
+# history and caches are no code
 NEVER = (".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", "*.pyc", ".*_cache", ".alchemy")
-SECRETS = (
-    ".env",
-    ".env.*",
-    "*.pem",
-    "*.key",
-    "*.p12",
-    "id_rsa*",
-    "id_ed25519*",
-    ".netrc",
-    ".pypirc",
-    "credentials*",
-    "secrets*",
-)
 
 
 @AlchemyPlugin.register()
 class Backup(AlchemyPlugin):
-    """Copies `paths` into `backup/` of the record; `alchemy`, unless that package is here, is the installed one."""
+    """Copies `paths` into `backup/` of the record; `alchemy`, unless that package is here, is the installed one.
+
+    Files with secrets, such as keys and passwords, are left out: a record is often shared.
+    """
 
     aside = True
 
@@ -42,16 +34,22 @@ class Backup(AlchemyPlugin):
         folder = self.run.record_dir
         if folder is None:
             return
-        skip = _ignoring((*NEVER, *SECRETS, *ignore), folder)
-        for name, source in zip(paths, sources, strict=True):
-            target = folder / "backup" / (Path(name).name or source.resolve().name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=skip, symlinks=True, dirs_exist_ok=True)
-            elif not skip(str(source.parent), [source.name]):
-                shutil.copy2(source, target)
-            else:
-                logger.warning("{} looks like a secret and is not backed up", source)
+        left_out: list[str] = []
+        skip = _ignoring((*NEVER, *ignore), folder, left_out)
+
+        def copy(backup: Path) -> None:
+            backup.mkdir()
+            for name, source in zip(paths, sources, strict=True):
+                target = backup / (Path(name).name or source.resolve().name)
+                if source.is_dir():
+                    shutil.copytree(source, target, ignore=skip, symlinks=True, dirs_exist_ok=True)
+                elif not skip(str(source.parent), [source.name]):
+                    shutil.copy2(source, target)
+
+        # as a whole: a link in the backup of a resumed record is not written through
+        replace_folder(folder / "backup", copy)
+        if left_out:
+            logger.warning("not backed up, since they hold secrets: {}", ", ".join(sorted(left_out)))
 
 
 def _source(name: str) -> Path:
@@ -66,7 +64,8 @@ def _source(name: str) -> Path:
     )
 
 
-def _ignoring(patterns: Iterable[str], record: Path) -> Callable[[str, list[str]], set[str]]:
+def _ignoring(patterns: Iterable[str], record: Path, left_out: list[str]) -> Callable[[str, list[str]], set[str]]:
+    """What `shutil.copytree` is to skip in a folder; files with secrets are added to `left_out`, with the reason."""
     patterns = tuple(patterns)
     # the folder of all records, when it lies inside a path, would copy itself without end
     records = os.path.realpath(record.parent)
@@ -74,6 +73,9 @@ def _ignoring(patterns: Iterable[str], record: Path) -> Callable[[str, list[str]
     def skip(folder: str, names: list[str]) -> set[str]:
         matched = {name for name in names for pattern in patterns if fnmatch.fnmatch(name, pattern)}
         # realpath, since Path.resolve raises at a link that leads to itself
-        return matched | {name for name in names if os.path.realpath(os.path.join(folder, name)) == records}
+        matched |= {name for name in names if os.path.realpath(os.path.join(folder, name)) == records}
+        secret = {name: reason for name in names if name not in matched and (reason := why_secret(folder, name))}
+        left_out.extend(f"{os.path.join(folder, name)} ({reason})" for name, reason in secret.items())
+        return {*matched, *secret}
 
     return skip

@@ -11,6 +11,7 @@ import torch
 from loguru import logger
 
 from alchemy.config.defaults import rendered
+from alchemy.config.secrets import mask_secrets
 from alchemy.config.write import dumps
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import CONSOLE_FORMAT, Level, console_log
@@ -46,5 +47,5 @@ class DisplayRunningInfo(AlchemyPlugin):
         logger.info("device: {}{}", device or "cpu", f", driver {info['driver']}" if "driver" in info else "")
         logger.info("alchemy {}, torch {}, python {}", version("alchemy"), torch.__version__, platform.python_version())
         logger.info("seed: {}, threads: {}", run.seed, torch.get_num_threads())
-        logger.info("config:\n{}", dumps(run.cfg).rstrip())
+        logger.info("config:\n{}", dumps(mask_secrets(run.cfg)).rstrip())
         logger.info("defaults in effect:\n{}", rendered(run.cfg, sys.path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,9 +11,10 @@ from alchemy.config.dynamic import part_names
 from alchemy.config.explain import differences
 from alchemy.config.load import prepare_cfg
 from alchemy.config.merge import brief
+from alchemy.config.secrets import MASK
 from alchemy.config.tree import Array, Document
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.files import hash_file
+from alchemy.files import hash_file, read_table
 from alchemy.launch.project import find_file
 from alchemy.plugins.files import environment, hash_code, values_hash, versions
 from alchemy.records.folder import read_info
@@ -66,14 +66,17 @@ def changes(record: Path, document: Document, device_info: Mapping[str, Any], us
 
 
 def _config(record: Path, document: Document) -> Iterator[Change]:
-    was, info = prepare_cfg(record / "cfg.toml"), read_info(record)
+    was, info = prepare_cfg(record / "cfg.toml", compare=True), read_info(record)
     written, former = info.get("cfg_values"), record / f"cfg.{info.get('gen', 0) - 1}.toml"
     # a resume with another config keeps the former one before it notes the new hash, and may be killed in between
-    known = [was, *([prepare_cfg(former)] if former.is_file() else [])]
+    known = [was, *([prepare_cfg(former, compare=True)] if former.is_file() else [])]
     if written and written not in map(values_hash, known):
         yield Change("cfg.toml", "was edited since the run wrote it", True, of_config=True)
     harmless = [*HARMLESS, *_quiet_plugins(was, document)]
     for key, before, after in differences(was, document):
+        if before == after == MASK:  # also of a plugin: the same value is part of going on with the same run
+            yield Change(key, "the secret has another value", True, of_config=True)
+            continue
         breaks = not any(_matches(key, pattern) for pattern in harmless)
         yield Change(key, f"{_shown(before)} -> {_shown(after)}", breaks, of_config=True)
 
@@ -161,9 +164,10 @@ def _machine(record: Path, device_info: Mapping[str, Any]) -> Iterator[Change]:
 
 def _environment_in(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-        if not isinstance(content, dict):
-            raise ValueError("it is no table")
+        content = read_table(path) if path.exists() else {}
+        for key in ("device", "packages"):
+            if not isinstance(content.get(key, {}), dict):
+                raise ValueError(f"its {key!r} is not a JSON object")
     except (OSError, ValueError) as error:
         hint = "put it back, or remove it: then nobody knows on what machine the run was"
         raise AlchemyError(f"{path} cannot be read: {error}", hint=hint) from error

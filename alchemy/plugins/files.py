@@ -14,17 +14,19 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from loguru import logger
 
-from alchemy.config.tree import Document
+from alchemy.config.secrets import as_written, hide_words, holds_secret, mask_secrets, without_secrets
+from alchemy.config.tree import Document, Table
 from alchemy.config.write import dumps
 from alchemy.constraints import Inside, PathName
 from alchemy.errors import AlchemyError, Refused
-from alchemy.files import hash_text, hash_tree, write_atomic
+from alchemy.files import hash_text, hash_tree, read_bytes, write_atomic
 from alchemy.launch.group import place
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import DATE_FORMAT, FILE_FORMAT, Level, file_log
 from alchemy.plugins.previous import compare_with_last
 from alchemy.records import Record
 from alchemy.records.folder import INFO
+from alchemy.trust import CONFIG, digest_of, trust
 
 # environment variables that change what a run computes; nothing else of the environment is kept, it may hold secrets
 TELLING = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "PYTHONHASHSEED")
@@ -83,16 +85,19 @@ class FileLogger(AlchemyPlugin):
 
     def _create(self, log_dir: str, tag: str, sources: Sources) -> Record:
         run = self.run
+        name = run.ctime.strftime("%Y-%m-%d_%H-%M-%S.%f")
+        if CONFIG in sources.files:  # before it is written: a run that is killed in between can be resumed
+            trust(digest_of(sources.files[CONFIG].encode()), (run.resume_from or Path(log_dir, name)) / CONFIG)
         if run.resume_from is None:
             return Record.create(
                 log_dir,
-                name=run.ctime.strftime("%Y-%m-%d_%H-%M-%S.%f"),
+                name=name,
                 tag=tag,
                 purpose=run.symbols.try_get_global("desc") or "",
                 files=sources.files,
                 seed=run.seed,
                 variant=run.cfg.variant,
-                delta=run.cfg.delta,
+                delta=mask_secrets(Table(run.cfg.delta)).plain(),
                 **sources.fields,
             )
         record = Record.reopen(run.resume_from)
@@ -108,7 +113,8 @@ class FileLogger(AlchemyPlugin):
         if create_readme and not (folder / "README.md").exists():  # of a resumed run it may have been edited
             parts = [f"# {run.cfg.get('tag')}", run.symbols.try_get_global("desc") or ""]
             if run.cfg.variant:
-                parts.append(f"Variant `{run.cfg.variant}`:\n\n```toml\n{dumps(run.cfg.delta).strip()}\n```")
+                delta = dumps(mask_secrets(Table(run.cfg.delta))).strip()
+                parts.append(f"Variant `{run.cfg.variant}`:\n\n```toml\n{delta}\n```")
             write_atomic(folder / "README.md", "\n\n".join(part for part in parts if part) + "\n")
 
     def _sources(self, backup_cfg: bool) -> Sources:
@@ -121,7 +127,8 @@ class FileLogger(AlchemyPlugin):
         }
         files = {"env.json": json.dumps(environment(run.device_info or {}), indent=1, default=str) + "\n"}
         if backup_cfg:
-            files["cfg.toml"], fields["cfg_values"] = dumps(run.cfg), values_hash(run.cfg)
+            masked = mask_secrets(run.cfg)
+            files["cfg.toml"], fields["cfg_values"] = _text_of(masked), values_hash(masked)
         return Sources(files, fields)
 
     def _tell_cost(self) -> None:
@@ -176,11 +183,17 @@ def _renew(record: Record, sources: Sources) -> None:
 def _keep_former(folder: Path, gen: int, name: str, text: str) -> bool:
     """Writes a file of the record; if an earlier generation had another, that stays under its number."""
     path = folder / name
-    former = path.read_text("utf-8") if path.exists() else text
+    former = read_bytes(path).decode("utf-8") if path.exists() else text
     if former != text:
         write_atomic(path.with_name(f"{path.stem}.{gen - 1}{path.suffix}"), former)
     write_atomic(path, text)
     return former != text
+
+
+def _text_of(masked: Document) -> str:
+    """A masked config as TOML, without its comments if one of them shows a secret."""
+    text = dumps(masked)
+    return dumps(masked.plain()) if holds_secret(text) else text
 
 
 def hash_code(user_dir: str) -> str:
@@ -190,13 +203,13 @@ def hash_code(user_dir: str) -> str:
 
 def values_hash(cfg: Document) -> str:
     """The values of a config: a resume sees by it that somebody has edited `cfg.toml`."""
-    return hash_text(json.dumps(cfg.plain(), sort_keys=True, default=str))
+    return hash_text(json.dumps(as_written(cfg), sort_keys=True, default=str))
 
 
 def config_hash(cfg: Document) -> str:
     """One hash for equal configs; a seed that was drawn for this run alone does not make it another config."""
     drawn = "seed" in cfg and cfg.origin_of("seed").kind == "drawn"
-    values = {key: value for key, value in cfg.plain().items() if not (drawn and key == "seed")}
+    values = {key: value for key, value in without_secrets(cfg).items() if not (drawn and key == "seed")}
     return hash_text(json.dumps(values, sort_keys=True, default=str))
 
 
@@ -216,7 +229,7 @@ def environment(device_info: dict[str, Any]) -> dict[str, Any]:
         "processes": place().size,
         "device": device_info,
         "cwd": os.getcwd(),
-        "argv": sys.argv,
+        "argv": hide_words(sys.argv),
         "env": {name: os.environ[name] for name in TELLING if name in os.environ},
         "packages": dict(sorted(packages.items(), key=lambda row: str(row[0]).lower())),
     }

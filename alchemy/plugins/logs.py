@@ -15,6 +15,7 @@ from loguru import logger
 from rich.console import Console
 from rich.text import Text
 
+from alchemy.config.secrets import hide
 from alchemy.errors import AlchemyError
 from alchemy.files import open_to_append, reopen
 
@@ -36,7 +37,7 @@ def console_log(console: Console, level: str, format: str = CONSOLE_FORMAT) -> I
     def write(message: Message) -> None:
         # Text, not markup: a message may hold "[/x]"
         style = STYLES.get(message.record["level"].name, "")
-        console.print(Text(str(message).rstrip("\n"), style=style), soft_wrap=True)
+        console.print(Text(hide(message).rstrip("\n"), style=style), soft_wrap=True)
 
     had_default = _remove(_default[0])  # sinks that a project has added stay
     sink = logger.add(
@@ -71,7 +72,7 @@ class LogFile:
         self._waiting, self._dropped, self._error = b"", 0, ""
 
     def write(self, message: str) -> None:
-        line = message.encode("utf-8", "backslashreplace")
+        line = hide(message).encode("utf-8", "backslashreplace")
         with self._using:
             if len(self._waiting) < LONGEST_WAIT:
                 self._waiting += line

@@ -13,6 +13,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 from alchemy.records.folder import read_info
+from alchemy.records.links import refuse_links
 
 # how many of the newest records are looked at: the last run of a tag is among them, or it is no longer of interest
 NEWEST = 200
@@ -23,7 +24,7 @@ def compare_with_last(cfg: Document, info: dict[str, Any], folder: Path) -> None
 
     A test is compared with tests and a training with trainings, also if all of them lie in one folder.
     """
-    same_tag = [(other, last) for other, last in _records(folder) if last["tag"] == info["tag"]]
+    same_tag = [(other, last) for other, last in _records(folder) if last.get("tag") == info["tag"]]
     for other, last in same_tag:
         if last["status"] == "finished" and _key(last) == _key(info):
             logger.warning("{} has finished with the same config, seed and code", other.name)
@@ -44,7 +45,7 @@ def _key(info: dict[str, Any]) -> tuple[str, str]:
 def _changes(other: Path, cfg: Document) -> str | None:
     """The differences to the config of a record; None if that is the config of another runner."""
     try:
-        before = prepare_cfg(other / "cfg.toml")
+        before = prepare_cfg(refuse_links(other) / "cfg.toml", compare=True)
         return diff(before, cfg) if before.get("runner") == cfg.get("runner") else None
     except AlchemyError as error:
         return f"its config cannot be compared: {error}"

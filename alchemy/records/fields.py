@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Callable, Mapping
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
 from alchemy.errors import AlchemyError
+from alchemy.files import read_json
 
 FORMAT = 1
 STATUSES = ("running", "finished", "failed", "killed", "lost", "stopped")
@@ -17,8 +18,8 @@ MEND = "it was edited or damaged: mend that file, or train anew from its weights
 
 def _is_time(value: object) -> bool:
     try:
-        return isinstance(value, str) and bool(datetime.datetime.fromisoformat(value))
-    except ValueError:
+        return isinstance(value, str) and bool(datetime.datetime.fromisoformat(value).astimezone())
+    except (ValueError, OverflowError):  # the first and the last year have no other time zones
         return False
 
 
@@ -43,7 +44,8 @@ NEEDED: dict[str, tuple[Callable[[object], bool], str]] = {
     "versions": (lambda value: isinstance(value, dict), "a table"),
 }
 OPTIONAL: dict[str, tuple[Callable[[object], bool], str]] = {
-    "gen": (lambda value: type(value) is int and value >= 0, "a whole number of 0 or more"),
+    "tag": (_is_text, "a text"),
+    "gen": (lambda value: type(value) is int and 0 <= value < 2**31, "a whole number of 0 or more"),
     "pid_started": (
         lambda value: value is None or (type(value) is int and value >= 0),
         "a whole number, or null",
@@ -57,19 +59,18 @@ OPTIONAL: dict[str, tuple[Callable[[object], bool], str]] = {
 def read_fields(path: Path) -> dict[str, Any]:
     """The fields of a `record.json`, each of them fit to be used."""
     try:
-        fields = json.loads(path.read_text("utf-8"))
+        fields = read_json(path)
     except FileNotFoundError:
         raise AlchemyError(f"{path.parent} is not a record: it has no {path.name}") from None
     except OSError as error:
         raise AlchemyError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        empty = isinstance(error, json.JSONDecodeError) and not error.doc.strip()
+    except ValueError as error:
+        empty = isinstance(error, JSONDecodeError) and not error.doc.strip()
         what = "it is empty" if empty else "it is not whole JSON"
         raise AlchemyError(f"{path} cannot be read: {what}", hint=MEND) from error
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
-        raise AlchemyError(
-            f"{path} has format {fields.get('format') if isinstance(fields, dict) else '?'}, expected {FORMAT}"
-        )
+        found = _shown(fields.get("format")) if isinstance(fields, dict) else "?"
+        raise AlchemyError(f"{path} has format {found}, expected {FORMAT}")
     _refuse(path, fields)
     return fields
 
@@ -77,6 +78,11 @@ def read_fields(path: Path) -> dict[str, Any]:
 def _refuse(path: Path, fields: Mapping[str, Any]) -> None:
     for name, (fits, expected) in (NEEDED | OPTIONAL).items():
         if name in fields and not fits(fields[name]):
-            raise AlchemyError(f"{path} says {name} = {fields[name]!r}, expected {expected}", hint=MEND)
+            raise AlchemyError(f"{path} says {name} = {_shown(fields[name])}, expected {expected}", hint=MEND)
         if name in NEEDED and name not in fields:
             raise AlchemyError(f"{path} has no {name!r}, expected {expected}", hint=MEND)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}.."

@@ -11,13 +11,15 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from alchemy.config.secrets import hide_words
 from alchemy.errors import AlchemyError
 from alchemy.files import locked, write_atomic, write_in_place
 from alchemy.records.fields import FORMAT, read_fields
+from alchemy.records.links import refuse_links
 from alchemy.records.room import cannot_write, make_folder
 from alchemy.records.series import Series
 
@@ -118,7 +120,7 @@ class Record:
             "purpose": purpose,
             **_running_here(),
             "started": now(),
-            "cmd": sys.argv,
+            "cmd": hide_words(sys.argv),
             "cfg_hash": "",
             "code_hash": "",
             "code": {},
@@ -136,7 +138,7 @@ class Record:
     @classmethod
     def reopen(cls, folder: str | Path, **fields: object) -> Record:
         """Goes on with a record as its next generation; one that is being written is refused."""
-        folder = Path(folder)
+        folder = refuse_links(Path(folder))
         info = read_info(folder)
         refuse_running(folder, info)
         record = cls._open(folder, info | _running_here() | {"gen": info.get("gen", 0) + 1, **fields})
@@ -284,7 +286,7 @@ def _is_silent(info: Mapping[str, Any]) -> bool:
 def is_alive(info: Mapping[str, Any]) -> bool:
     """Whether the very process that wrote a record still runs here (a number may have been given away again)."""
     start = process_start(info["pid"])
-    return start is not None and start == info.get("pid_started", start)
+    return start is not None and start == info.get("pid_started")
 
 
 def stop(folder: str | Path) -> dict[str, Any]:
@@ -303,7 +305,7 @@ def find(name: str | Path, roots: tuple[str, ...] = (".",)) -> Path:
     path = Path(name)
     if not str(name):
         raise AlchemyError("the name of a record is empty", hint="give a record folder, its name, or 'latest'")
-    if (path / INFO).is_file():
+    if os.path.lexists(path / INFO):  # whatever it is: who reads it says what is wrong with it
         return path
     if str(name) == "latest":
         return newest(roots, having="ledger.jsonl")
@@ -319,15 +321,23 @@ def find(name: str | Path, roots: tuple[str, ...] = (".",)) -> Path:
 
 def newest(roots: tuple[str, ...] = (".",), status: str = "", having: str = "") -> Path:
     """The record that started last below `roots`, of those with a status or a file."""
-    found = [
-        folder
-        for root in roots
-        for folder in folders(Path(root))
-        if (not status or status_of(folder) == status) and (folder / having).exists()
-    ]
-    if not found:
-        raise AlchemyError(f"there is no {status or ''} record below {', '.join(roots)}".replace("  ", " "))
-    return max(found, key=lambda folder: folder.name)
+    for folder, info in read_newest_first([folder for root in roots for folder in folders(Path(root))]):
+        if status in ("", info["status"]) and (folder / having).exists():
+            return folder
+    raise AlchemyError(f"there is no {status or ''} record below {', '.join(roots)}".replace("  ", " "))
+
+
+def read_newest_first(found: Iterable[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Records and what `read_info` says of them; one that cannot be read is skipped with a warning."""
+    for folder in sorted(found, key=lambda folder: folder.name, reverse=True):
+        try:
+            info = read_info(folder)
+        except AlchemyError as error:
+            from loguru import logger  # here, since lists of records are read without a log
+
+            logger.warning("skipped a record: {}", error)
+        else:
+            yield folder, info
 
 
 def status_of(folder: Path) -> str:

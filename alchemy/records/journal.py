@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from alchemy.files import open_to_append, reopen
+from alchemy.files import open_to_append, open_to_read, parse_json, reopen
 
 CAPACITY = 100_000  # rows that may wait for a disk which does not answer
 FLUSH_SECONDS = 0.5  # how much of a run that is killed from outside may be missing
 PATIENCE_SECONDS = 10.0  # how long the end of a run waits for the disk
+LONGEST = 2**24  # bytes of a line; what is longer is no row
 
 encode = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -194,13 +195,17 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
 
     A last line without its end is not there yet, and is passed over.
     """
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            if line.endswith(b"\n"):
+    with open_to_read(path) as file:
+        number, begun = 1, False  # whether the line has begun before what is read now
+        while part := file.readline(LONGEST):
+            if part.endswith(b"\n"):
                 row = None
                 with contextlib.suppress(ValueError):  # also: bytes that are no text
-                    row = json.loads(line)
+                    row = None if begun else parse_json(part)
                 yield number, row if isinstance(row, dict) else None
+                number, begun = number + 1, False
+            else:
+                begun = True
 
 
 def living(lines: Iterator[tuple[int, dict[str, Any] | None]]) -> list[tuple[int, dict[str, Any] | None]]:
@@ -215,7 +220,8 @@ def living(lines: Iterator[tuple[int, dict[str, Any] | None]]) -> list[tuple[int
         if row is None or row.get("event") != "resume":
             kept.append((number, row))
         else:
-            while kept and kept[-1][0] > row.get("from_line", number):
+            line = row.get("from_line")
+            while kept and isinstance(line, int) and kept[-1][0] > line:
                 kept.pop()
     return kept
 

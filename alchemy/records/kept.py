@@ -11,6 +11,7 @@ from urllib.parse import quote
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError
 from alchemy.records.labels import labels_file
+from alchemy.records.links import refuse_links
 from alchemy.records.tokenizers import tokenizer_folder
 from alchemy.registry import parameters, resolve
 
@@ -43,7 +44,7 @@ def best_checkpoint(record: Path, name: str = "best") -> Path:
 
 def config_of(record: Path) -> Path:
     """The file with the config that a record was made by."""
-    config = record / "cfg.toml"
+    config = refuse_links(record) / "cfg.toml"
     if not config.is_file():
         raise AlchemyError(f"{record} has no cfg.toml", hint="was it run with backup_cfg = false in FileLogger?")
     return config

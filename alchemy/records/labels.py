@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from urllib.parse import quote
 
 from alchemy.errors import AlchemyError
+from alchemy.files import read_json
 
 
 def labels_file(record: str | Path, field: str) -> Path:
@@ -21,7 +21,9 @@ def labels_file(record: str | Path, field: str) -> Path:
 def read_names(file: str | Path) -> list[str]:
     """The names in such a file."""
     try:
-        names = json.loads(Path(file).read_text("utf-8"))
+        names = read_json(file)
+    except OSError as error:
+        raise AlchemyError(f"cannot be read: {error.strerror or error}", where=str(file)) from error
     except ValueError as error:
         raise AlchemyError(f"is not JSON: {error}", where=str(file), hint="it has a list of names") from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 NAME = "ledger.jsonl"
 START = bytes(16)  # what the chain hangs on
 CHUNK = 2**20
+MOST = 2**26  # samples of an update; a row with more would be believed for hours before its sum is known
 ALONE = Alone()
 
 Piece: TypeAlias = "array[int] | bytes"  # the numbers of what a process saw in a step, or a digest of its contents
@@ -146,11 +147,26 @@ def read_ledger(path: str | Path) -> list[tuple[int, dict[str, Any]]]:
     """`(line, row)` of all rows that count; a damaged line among them is an error, half a line at the end is not."""
     rows = []
     for line, row in living(read_lines(path)):
-        if row is None or not {"update", "epoch"} <= row.keys():
+        if row is None or not _is_row(row):
             hint = "the record was changed by hand, or its disk has lost data"
             raise AlchemyError("this line is no row of a ledger", where=f"{path}:{line}", hint=hint)
         rows.append((line, row))
     return rows
+
+
+def _is_row(row: Mapping[str, Any]) -> bool:
+    """Whether the numbers of a row are such as a run writes."""
+    if type(row.get("update")) is not int or type(row.get("epoch")) is not int:
+        return False
+    if "event" in row:
+        samples, left_out = row.get("samples"), row.get("left_out", [])
+        return (samples is None or type(samples) is int) and _is_ids(left_out)
+    n = row.get("n", 0)
+    return type(n) is int and 0 <= n <= MOST and all(isinstance(row.get(key, ""), str) for key in ("ids", "hash"))
+
+
+def _is_ids(value: object) -> bool:
+    return isinstance(value, list) and all(type(number) is int and 0 <= number < 2**63 for number in value)
 
 
 def chained(before: bytes, digest: bytes) -> bytes:

@@ -58,7 +58,7 @@ def read_series(path: str | Path, alive: bool = True) -> Iterator[dict[str, Any]
     """The rows of a `metrics.jsonl`; those that a resume has made void only on request."""
     lines = living(read_lines(path)) if alive else read_lines(path)
     for _, row in lines:
-        if row is not None and "event" not in row:
+        if row is not None and type(row.get("update")) is int and isinstance(row.get("values", {}), dict):
             yield row
 
 

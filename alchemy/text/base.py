@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from alchemy.errors import AlchemyError
-from alchemy.files import hash_text, replace_folder, write_atomic
-from alchemy.registry import Registrable, build, construct, placed
+from alchemy.files import hash_text, open_to_read, read_table, replace_folder, write_atomic
+from alchemy.registry import Registrable, build, construct, is_known, placed
 
 MANIFEST = "alchemy.json"
 FORMAT = 1
@@ -124,6 +124,10 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         return build(Tokenizer, {"type": "alchemy.text.Folder", "path": str(folder)})
     manifest = _manifest(folder)
     _check_whole(folder, manifest["files"])
+    if not is_known(str(manifest["type"])):
+        text = f"it is a {manifest['type']}, which is neither a tokenizer of alchemy nor of this project"
+        hint = "import its module first, if you trust whoever made the folder"
+        raise AlchemyError(text, where=str(folder / MANIFEST), hint=hint)
     try:
         cls: Any = Tokenizer.resolve_registered_module(manifest["type"])
         files = {key: folder / name for key, name in cls.FILES.items()}
@@ -154,7 +158,8 @@ def content_of(file: str | Path | bytes) -> bytes:
     if isinstance(file, bytes):
         return file
     try:
-        return Path(file).read_bytes()
+        with open_to_read(file) as opened:
+            return opened.read()
     except OSError as error:
         raise AlchemyError(f"{str(file)!r} cannot be read: {error.strerror}") from error
 
@@ -175,10 +180,10 @@ def _hashes(contents: Mapping[str, bytes]) -> dict[str, str]:
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = read_table(path)
         found, _ = manifest["format"], manifest["type"]
         manifest |= {key: dict(manifest[key]) for key in ("options", "files")}
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise AlchemyError(
             f"it is no description of a tokenizer: {error!r}", where=str(path), hint="save the tokenizer again"
         ) from error

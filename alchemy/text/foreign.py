@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from alchemy.constraints import PositiveInt
 from alchemy.errors import AlchemyError
+from alchemy.files import parse_json
 from alchemy.text.backend import Backed, Rust, Spm, Tidy, check_utf8
 from alchemy.text.base import ROLES, Tokenizer, content_of, package
 from alchemy.text.bpe import read_inner
@@ -258,7 +258,7 @@ class Folder(Backed):
 
     def _json(self, name: str, content: bytes | None = None) -> dict[str, Any]:
         try:
-            return dict(json.loads(self.read.get(name, b"{}") if content is None else content))
+            return dict(parse_json(self.read.get(name, b"{}") if content is None else content))
         except (ValueError, TypeError) as error:
             raise AlchemyError(f"it is no JSON: {error}", where=str(self.path / name)) from error
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from alchemy.checkpoint.manifest import newest_valid
+from alchemy.checkpoint.manifest import newest_valid, read_parts
 from alchemy.errors import AlchemyError
 from alchemy.records import find
 from alchemy.records.folder import status_of
 from alchemy.records.journal import count_lines
 from alchemy.records.ledger import NAME, START, chained, read_ledger, set_of, set_of_range
+from alchemy.records.links import refuse_links
 
 _set_of_range = functools.cache(set_of_range)  # epochs have as many samples as the ones before them
+PATIENCE = 2**24  # samples of which no row tells, and whose sum is computed all the same
 WHOLE, SHORT, ENDED, UNKNOWN, WRONG = "each once", "cut short", "ended in", "not counted", "wrong"
 
 
@@ -44,7 +45,7 @@ class _Epoch:
         samples, left_out = row["samples"], row.get("left_out", [])
         if samples is None or None in self.sets:
             self.verdict, self.text = UNKNOWN, "to its end; whether each was seen once is not known"
-        elif self._total(left_out) != _set_of_range(samples):
+        elif samples > 2 * self.n + PATIENCE or self._total(left_out) != _set_of_range(samples):
             self.verdict, self.text = WRONG, self._what_is_wrong(samples - len(left_out))
         elif self.n != samples - len(left_out):
             what = f"each of the {samples - len(left_out):,} was seen once, but the rows count {self.n:,}"
@@ -129,10 +130,12 @@ def verify_ledger(record: str | Path) -> LedgerReport:
 def _known_to_state(folder: Path) -> dict[str, Any]:
     """Where the ledger stood when the newest whole state was saved; nothing where no state tells."""
     state, _ = newest_valid(folder / "state")
-    if state is None or not (state / "state.json").is_file():
+    if state is None:
         return {}
-    known = json.loads((state / "state.json").read_text("utf-8")).get("parts", {}).get("ledger")
-    return {**known, "state": state.name} if known else {}
+    known = read_parts(state).get("ledger")
+    if not isinstance(known, dict) or not all(type(known.get(key)) is int for key in ("update", "lines")):
+        return {}
+    return {**known, "state": state.name}
 
 
 def _missing_end(path: Path, known: dict[str, Any], links: dict[int, list[str]]) -> str:
@@ -141,7 +144,7 @@ def _missing_end(path: Path, known: dict[str, Any], links: dict[int, list[str]])
         return ""
     if known["update"] not in links:
         return f"the record has a state of update {known['update']}, the ledger ends at {max(links)}"
-    if known["hash"] not in links[known["update"]]:
+    if known.get("hash") not in links[known["update"]]:
         return f"update {known['update']} of the ledger is not the one that the state {known['state']} knows"
     lines, _ = count_lines(path)
     if lines < known["lines"]:
@@ -183,7 +186,7 @@ def _updates(record: str | Path) -> list[dict[str, Any]]:
 
 def _ledger_of(record: str | Path) -> Path:
     """The path of a record's ledger, which must be there."""
-    folder = find(record)
+    folder = refuse_links(find(record))
     path = folder / NAME
     if not path.is_file():
         hint = "a run with the plugin FileLogger writes one; records of older versions have none"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
-from alchemy.checkpoint.manifest import WHOLE, age, checkpoints, read_manifest
+from alchemy.checkpoint.manifest import WHOLE, age, checkpoints, read_manifest, read_parts
 from alchemy.checkpoint.manifest import verify as why_invalid
-from alchemy.checkpoint.parts import STATE
 from alchemy.errors import AlchemyError
+from alchemy.files import read_table
 from alchemy.records.folder import read_info, refuse_running
 from alchemy.records.ledger import NAME, read_ledger
 from alchemy.records.series import read_series
@@ -61,7 +60,7 @@ def processes_of(folder: Path, state: Path | None) -> int:
     """How many processes made a record, as far as its states tell; an error where one cannot make their updates."""
     for path in [*([] if state is None else [state]), *checkpoints(folder / "state")]:
         try:
-            parts = json.loads((path / STATE).read_text("utf-8"))["parts"]
+            parts = read_parts(path)
             count, data = len(parts["metrics"]["ranks"]), parts["data"]
         except (OSError, ValueError, LookupError, TypeError):  # of weights alone, or damaged
             continue
@@ -79,10 +78,9 @@ def left_of(folder: Path, update: int) -> dict[str, Any]:
     """What a run left that ended because this update was not finite."""
     path = folder / "bad" / f"u{update}.json"
     try:
-        found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    except ValueError as error:
+        return read_table(path) if path.exists() else {}
+    except (OSError, ValueError) as error:
         raise AlchemyError(f"{path} cannot be read: {error}") from error
-    return found
 
 
 def ledger_rows(folder: Path) -> list[tuple[int, dict[str, Any]]]:

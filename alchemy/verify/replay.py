@@ -24,6 +24,7 @@ from alchemy.context import Run
 from alchemy.data.peek import describe
 from alchemy.errors import AlchemyError, in_words
 from alchemy.launch.device import alloc
+from alchemy.launch.project import reach
 from alchemy.loop import train
 from alchemy.observe import Loss, Observer
 from alchemy.optim import AlchemyOptimizer
@@ -183,12 +184,15 @@ def replay(
     debug: bool = False,
     device: list[int] | None = None,
     user_dir: str = "src",
+    overrides: Sequence[str] = (),
     tell: Tell = lambda text: None,
 ) -> UpdateReport:
     """Makes update number `update` of a record again, from the newest state before it; nothing is written."""
     folder = find(record)
     refuse_replay(folder, update)
-    document, info = prepare_cfg(config_of(folder)), alloc(device)[0]
+    options: dict[str, Any] = {"overrides": overrides, "user_dir": user_dir}
+    document, info = prepare_cfg(config_of(folder), record=True, **options), alloc(device)[0]
+    reach(user_dir)
     document["runner"] = "alchemy.verify.replay.Replay"
     if debug and isinstance(document.get("precision"), Mapping):
         document["precision"]["compile"] = False  # inside compiled code no operation can be asked

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from alchemy.config.secrets import remember
 from alchemy.config.tree import Document, Table, plain
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, RunFailed
@@ -64,7 +65,7 @@ class Trial:
 
     def resume(self, folder: Path) -> Job:
         """Goes on with the training that was killed in a folder."""
-        return Job(_resume, folder, (self.device, self.user_dir))
+        return Job(_resume, folder, (self.document.secrets, self.device, self.user_dir))
 
 
 class Job(NamedTuple):
@@ -180,7 +181,8 @@ def _train(folder: str, document: Document, kill_at: int, device: int, user_dir:
     return why_failed(lambda: run([document], device=[device], user_dir=user_dir)[0])
 
 
-def _resume(folder: str, device: int, user_dir: str) -> str:
+def _resume(folder: str, secrets: dict[str, str], device: int, user_dir: str) -> str:
+    remember(secrets)  # the record has only their digests
     return why_failed(lambda: resume(record_in(Path(folder)), device=[device], user_dir=user_dir))
 
 

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from alchemy.config.secrets import hide
 from alchemy.files import write_atomic
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.records.folder import now
@@ -68,4 +69,4 @@ def _plain(value: float) -> Any:
 
 def _traceback() -> str | None:
     error = sys.exc_info()[1]
-    return None if error is None else "".join(traceback.format_exception(error))
+    return None if error is None else hide("".join(traceback.format_exception(error)))

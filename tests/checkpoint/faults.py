@@ -103,7 +103,7 @@ def tensors_of(update: int) -> dict[str, Tensor]:
 def files_of(update: int) -> dict[str, Any]:
     tensors = tensors_of(update)
     optim = {name: tensor for name, tensor in tensors.items() if name != "flag"}
-    return {"state.json": {"update": update}, "model.safetensors": tensors, "optim.safetensors": optim}
+    return {"state.json": {"parts": {"update": update}}, "model.safetensors": tensors, "optim.safetensors": optim}
 
 
 def save(state: Path, update: int, disk: Disk, name: str = "") -> Path:

@@ -15,8 +15,8 @@ from alchemy.checkpoint.saver import Buffers, Saver
 from tests.checkpoint.faults import FaultyDisk, PowerCut, is_exactly, save, tensors_of
 
 
-def manifest() -> Manifest:
-    return Manifest(update=1, epoch=0, step=1, time="")
+def manifest(update: int = 1) -> Manifest:
+    return Manifest(update=update, epoch=0, step=update, time="")
 
 
 def test_the_copies_use_the_same_memory_again() -> None:
@@ -59,7 +59,7 @@ def test_a_failing_save_never_costs_the_one_before(tmp_path: Path, asynchronous:
     save(tmp_path, 1, FaultyDisk())
     saver, ends = Saver(asynchronous=asynchronous, disk=FaultyDisk(call=call)), []
     tensors = {f"model/{name}": tensor for name, tensor in tensors_of(2).items()}
-    saver.save(tmp_path / "u2", Collected({}, tensors), manifest(), lambda path, error: ends.append(error))
+    saver.save(tmp_path / "u2", Collected({}, tensors), manifest(2), lambda path, error: ends.append(error))
     saver.close()
     assert is_exactly(tmp_path / "u1", 1)
     assert (ends[0] == "") == (saver.failed == 0)
@@ -105,7 +105,7 @@ def test_without_memory_or_a_thread_it_is_written_at_once(
     else:
         monkeypatch.setattr(threading.Thread, "start", no_thread)
     for update in (1, 2):
-        saver.save(tmp_path / f"u{update}", Collected({}, {"model/x": torch.ones(3)}), manifest())
+        saver.save(tmp_path / f"u{update}", Collected({}, {"model/x": torch.ones(3)}), manifest(update))
         assert verify(tmp_path / f"u{update}") == ""
     saver.close()
     assert saver.failed == 0

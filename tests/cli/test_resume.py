@@ -61,7 +61,7 @@ def test_changed_code_is_refused_unless_allowed(record: Path, capsys: Any) -> No
         file.write("# changed\n")
     assert main(["resume", str(record), "--device", "-1"]) == 2
     error = capsys.readouterr().err
-    assert "code: the code in src has changed" in error
+    assert "code: src/stop.py has changed" in error
     assert "--allow code" in error
     assert status(record) == "stopped"
     assert main(["resume", str(record), "--device", "-1", "--allow", "code"]) == 0

@@ -42,8 +42,8 @@ with socket.socket(socket.AF_UNIX) as link:
 
 
 @contextlib.contextmanager
-def started(folder: Path) -> Iterator[Path]:
-    """A folder for the front of PATH with the programs in it."""
+def started(folder: Path, *modules: str) -> Iterator[Path]:
+    """A folder for the front of PATH with the programs in it; `modules` are imported ahead of them."""
     address, programs = folder / "socket", folder / "bin"
     programs.mkdir()
     (folder / "client.py").write_text(CLIENT)
@@ -51,7 +51,7 @@ def started(folder: Path) -> Iterator[Path]:
         program = programs / name
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{folder}/client.py" "{address}" {name} "$@"\n')
         program.chmod(0o755)
-    command = [sys.executable, "-m", "tests.docs.zygote", str(address)]
+    command = [sys.executable, "-m", "tests.docs.zygote", str(address), *modules]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     with (
         open(folder / "zygote.txt", "w") as errors,
@@ -64,9 +64,22 @@ def started(folder: Path) -> Iterator[Path]:
             process.terminate()
 
 
+def ask(address: Path, words: list[str], *, folder: Path, env: dict[str, str], output: Path, limit: int) -> int:
+    """The exit code of `alchemy WORDS` without a client in between; a command that takes `limit` seconds is killed."""
+    job = json.dumps({"program": "alchemy", "words": words, "folder": str(folder), "env": env, "limit": limit}).encode()
+    with socket.socket(socket.AF_UNIX) as link, open(os.devnull) as nothing, open(output, "wb") as out:
+        link.connect(str(address))
+        handles = [nothing.fileno(), out.fileno(), out.fileno()]
+        socket.send_fds(link, [len(job).to_bytes(LENGTH, "big")], handles)
+        link.sendall(job)
+        return int(link.recv(8))
+
+
 # -- in the process
-def serve(address: str) -> None:
+def serve(address: str, *modules: str) -> None:
     _warm_up()
+    for name in modules:
+        importlib.import_module(name)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(address)
         server.listen()
@@ -137,6 +150,7 @@ def _become(job: dict[str, Any], handles: list[int]) -> None:
     os.chdir(job["folder"])
     os.environ.clear()
     os.environ.update(job["env"])
+    signal.alarm(job.get("limit", 0))  # kills it, whatever it waits for
     code = 1
     try:
         code = PROGRAMS[job["program"]](job["words"])
@@ -177,4 +191,4 @@ def _page(words: list[str]) -> int:
 PROGRAMS = {"alchemy": _alchemy, "rank": _rank, "page": _page}
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(*sys.argv[1:])

@@ -93,3 +93,8 @@ SIZED: list[tuple[Any, list[str], list[str]]] = [
 def test_sizes_that_cannot_be(part: Any, name: str, value: Any, message: str) -> None:
     with pytest.raises(AlchemyError, match=f"{name} must be {message}, not {value}"):
         part(**{name: value})
+
+
+def test_a_kernel_of_a_hub_is_not_fetched(tmp_path: Path) -> None:
+    with pytest.raises(AlchemyError, match="some/kernel is a kernel of a hub"):
+        Pretrained(str(folder(tmp_path, "bert")), options={"_attn_implementation": "some/kernel"})

@@ -10,7 +10,7 @@ import pytest
 
 from alchemy.cli import main
 from alchemy.errors import AlchemyError
-from alchemy.records.folder import Record, newest, read_info
+from alchemy.records.folder import Record, newest, read_info, stop
 
 NONE = object()
 
@@ -37,6 +37,10 @@ def damage(folder: Path, field: str, value: Any) -> None:
         ("gen", "two", r"record.json says gen = 'two', expected a whole number of 0 or more; it was edited or damaged"),
         ("gen", -1, "says gen = -1"),
         ("gen", True, "says gen = True"),
+        ("gen", 10**300, r"says gen = 10{59}\.\., expected a whole number of 0 or more"),
+        ("tag", ["a"], r"says tag = \['a'\], expected a text"),
+        ("heartbeat", "0001-01-01T00:00:00", "says heartbeat = '0001-01-01T00:00:00', expected an ISO time"),
+        ("host", ["\x1b[2J"], r"says host = \['\\x1b\[2J'\], expected a text"),
         ("status", "sleeping", "says status = 'sleeping', expected one of running, finished, failed, killed, lost, st"),
         ("status", ["finished"], r"says status = \['finished'\]"),
         ("status", NONE, "record.json has no 'status', expected one of running"),
@@ -85,10 +89,20 @@ def test_a_heartbeat_without_a_zone_is_of_this_one(tmp_path: Path) -> None:
     assert read_info(folder)["status"] == "lost"
 
 
-def test_one_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", ["stopped", ""])
+def test_one_that_cannot_be_read_is_skipped_with_a_warning(tmp_path: Path, warnings: list[str], status: str) -> None:
     good, bad = record(tmp_path), record(tmp_path, "2026-01-02_00-00-00.000000")
     damage(bad, "status", "sleeping")
-    assert newest((str(tmp_path),), status="stopped") == good
+    assert newest((str(tmp_path),), status=status) == good
+    assert [str(bad) in line for line in warnings] == [True]
+
+
+def test_a_process_is_known_by_the_time_that_it_started(tmp_path: Path) -> None:
+    folder = record(tmp_path)
+    for field, value in {"status": "running", "pid": 1, "pid_started": NONE}.items():
+        damage(folder, field, value)
+    with pytest.raises(AlchemyError, match="is not running: killed"):
+        stop(folder)
 
 
 @pytest.mark.parametrize(

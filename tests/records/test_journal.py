@@ -104,11 +104,12 @@ def test_a_full_disk_is_tried_again_until_the_end(tmp_path: Path, monkeypatch: p
 
 
 @pytest.fixture
-def hanging(tmp_path: Path) -> Iterator[Path]:
+def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A file that takes 64 KiB and then blocks whoever writes."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDWR)
+    monkeypatch.setattr(journal, "open_to_append", lambda path: os.open(path, os.O_WRONLY))  # it refuses a FIFO
     yield path
     os.set_blocking(reader, False)
     while True:  # whoever hangs in it is let go
@@ -186,3 +187,22 @@ def test_a_resume_makes_the_lines_after_its_own_state_void() -> None:
     lines = [{"n": 1}, {"n": 2}, {"n": 3}, resume(2), {"n": 4}, None, resume(1), {"n": 5}, resume(8), {"n": 6}]
     kept = living(enumerate(lines, 1))
     assert [(number, row and row["n"]) for number, row in kept] == [(1, 1), (8, 5), (10, 6)]
+
+
+def test_a_line_that_is_no_row_does_not_hide_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "LONGEST", 64)
+    lines = ['{"n": 1}', f'{{"n": "{"x" * 200}"}}', "[" * 60, "\0", '{"n": 1' + "0" * 50 + "}", '{"n": 2}']
+    (tmp_path / "a").write_text("".join(f"{line}\n" for line in lines))
+    assert [(number, bool(row)) for number, row in read_lines(tmp_path / "a")] == [
+        (1, True), (2, False), (3, False), (4, False), (5, True), (6, True),
+    ]  # fmt: skip
+
+
+def test_a_row_that_is_nested_too_deeply_is_none(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("[" * 200_000 + "\n" + '{"n": 2}\n')
+    assert numbers(tmp_path / "a") == [None, 2]
+
+
+@pytest.mark.parametrize("line", ["x", None, [1], 1.5, float("nan")])
+def test_a_resume_from_no_line_drops_none(line: Any) -> None:
+    assert living(iter([(1, {"n": 1}), (2, {"event": "resume", "from_line": line})])) == [(1, {"n": 1})]

@@ -18,7 +18,7 @@ from tests.recipes.kitchen import FILES, SETS, name_of, set_out, shorten, small
 
 pytestmark = pytest.mark.slow
 REVIEWS = EXAMPLE.parent / "reviews"
-LINES = {"multi30k": 100, "resume_ner": 800}  # of each file of a data set, which is enough for a few updates
+LINES = {"multi30k": 100, "resume_ner": 600}  # of each file of a data set, which is enough for a few updates
 PROMISES = {"resume": ["--updates=3", "--kill-at=2"], "determinism": ["--updates=3"], "parallel": []}
 
 

@@ -89,6 +89,9 @@ def open_table(path: Path, layout: TableFormat) -> OpenTable:
         return OpenTable(path, rows, keyed=True)  # empty: no column can be missed
     if isinstance(first, BadRow):
         raise AlchemyError(str(first), where=f"{path}:1", hint="the first row says how many cells the others have")
+    if layout.header and not any(map(str.strip, first)):
+        text = "the first row is blank, expected the names of the columns"
+        raise AlchemyError(text, where=str(path), hint="is the file empty?")
     return OpenTable(path, _even(rows, len(first), layout.header), first if layout.header else None)
 
 

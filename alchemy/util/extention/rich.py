@@ -10,20 +10,19 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
-    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.text import Text
+from rich.table import Column
 
 
-class CompletedColumn(ProgressColumn):
+class CompletedColumn(TextColumn):
     """How much is done, without a total."""
 
-    def render(self, task: Task) -> Text:
-        return Text(str(task.completed), style="progress.download")
+    def __init__(self, table_column: Column | None = None) -> None:
+        super().__init__("{task.completed}", table_column=table_column)
 
 
 class ProgressWOTotal(Progress):

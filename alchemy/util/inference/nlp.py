@@ -57,7 +57,8 @@ class AlchemyNLP:
         user_dir: str = "src",
     ) -> None:
         checkpt = Path(checkpt)
-        document = prepare_cfg(_config_of(checkpt) if cfg is None else plain(cfg) if isinstance(cfg, Mapping) else cfg)
+        source = _config_of(checkpt) if cfg is None else plain(cfg) if isinstance(cfg, Mapping) else cfg
+        document = prepare_cfg(source, user_dir=user_dir, record=cfg is None)
         reach(user_dir)
         self.table = _inference_table(document, bsz)
         document = _for_inference(document, checkpt)

@@ -210,3 +210,11 @@ def test_the_first_good_line_tells_of_labels(write):
     assert [sample["label"] for sample in TextClassification(path, bad="skip")] == ["x", "y"]
     with pytest.raises(AlchemyError, match=r"a\.jsonl:1 is not JSON"):
         TextClassification(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("", "finds no samples in"), ("\n\n", "no samples"), ("\n  \n", "blank")]
+)
+def test_a_file_without_rows_is_told(write, text, message):
+    with pytest.raises(AlchemyError, match=rf"{message}.*is the file empty"):
+        TextClassification(write("a.csv", text))

@@ -1,0 +1,92 @@
+"""`alchemy trust`: lets the configs of records that others have made name any code, as those of your own runs may."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from alchemy.cli.options import Command, add_user_dir, print_json, table
+from alchemy.errors import AlchemyError, ConfigError
+
+EXAMPLES = """examples:
+  alchemy trust records/from-anna              # read its cfg.toml first: from now on what it names is run
+  alchemy trust shared/records --json          # every record below the folder
+  alchemy trust records/from-anna --remove
+  alchemy trust --list"""
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("records", nargs="*", metavar="RECORD|DIR", help="a record folder, its name, or a folder of records")
+    add("--remove", action="store_true", help="do not trust them any more")
+    add("--list", action="store_true", help="print what is trusted, with the paths at that time")
+    add("--json", action="store_true", help="print JSON")
+    add_user_dir(parser)
+
+
+def _main(args: argparse.Namespace) -> int:
+    from alchemy.trust import entries
+
+    if args.list == bool(args.records):
+        raise AlchemyError("alchemy trust takes records, or --list", hint="see 'alchemy trust --help'")
+    if args.list:
+        rows = [{"digest": digest, "config": path} for digest, path in entries().items()]
+    else:
+        rows = [_change(config, args) for name in args.records for config in _configs(name)]
+    if args.json:
+        print_json(rows)
+    elif args.list:
+        print(table([[row["digest"][:12], row["config"]] for row in rows]) if rows else "nothing is trusted")
+    else:
+        for row in rows:
+            print("\n  ".join([f"{row['config']}: {row['status']}", *row["names"]]))
+    return 0
+
+
+def _configs(name: str) -> list[Path]:
+    """The configs of the record, or of the records below the folder, that a name stands for."""
+    from alchemy.records.folder import find, folders
+    from alchemy.records.kept import config_of
+
+    folder = Path(name)
+    if os.path.isdir(folder) and not (folder / "record.json").exists() and not (folder / "cfg.toml").exists():
+        found = [below / "cfg.toml" for below in sorted(folders(folder)) if (below / "cfg.toml").is_file()]
+        if not found:
+            raise AlchemyError(f"there is no record in {name}", hint="give a record folder, or a folder of records")
+        return found
+    return [config_of(folder if (folder / "cfg.toml").is_file() else find(name))]
+
+
+def _change(config: Path, args: argparse.Namespace) -> dict[str, Any]:
+    from alchemy.config.formats import content_of
+    from alchemy.trust import digest_of, distrust, entries, is_trusted, store, trust
+
+    digest = digest_of(content_of(str(config)))
+    row = {"config": str(config), "digest": digest, "names": []}
+    if args.remove:
+        distrust([digest])
+        return row | {"status": "not trusted"}
+    if is_trusted(digest):
+        return row | {"status": "trusted before"}
+    names = _refused(config, args.user_dir)
+    trust(digest, config)
+    if digest not in entries():
+        raise AlchemyError(
+            f"the trust store {store()} cannot be used", hint="it must be a file that only you can write"
+        )
+    return row | {"status": "trusted, with what only a trusted config may say:" if names else "trusted", "names": names}
+
+
+def _refused(config: Path, user_dir: str) -> list[str]:
+    from alchemy.config.load import prepare_cfg
+
+    try:
+        prepare_cfg(config, record=True, user_dir=user_dir)
+    except ConfigError as error:
+        return [f"{problem.where.rpartition(':')[2]}: {problem.message}" for problem in error.problems]
+    return []
+
+
+COMMAND = Command(_arguments, _main, EXAMPLES)

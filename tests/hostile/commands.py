@@ -1,0 +1,76 @@
+"""Every command, and the words by which it reads a record; `R` in them is the record."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from alchemy.cli import COMMANDS
+from alchemy.cli.options import build_parser
+
+CPU = ("--device", "-1")
+CONFIG = "R/cfg.toml"
+
+
+class Reading(NamedTuple):
+    """A command line, and the project that it runs in: `texts` classifies, `pairs` translates."""
+
+    words: tuple[str, ...]
+    project: str = "texts"
+
+    @property
+    def reads_config_alone(self) -> bool:
+        return CONFIG in self.words and self.words[0] != "run"  # a run looks at the records beside its own, too
+
+
+READING: dict[str, Reading] = {
+    "run": Reading(("run", CONFIG, *CPU)),
+    "run --resume": Reading(("run", "train.toml", "--resume", "auto", "--test", *CPU)),
+    "resume": Reading(("resume", "R", *CPU)),
+    "test": Reading(("test", "R", *CPU)),
+    "predict": Reading(("predict", "R", "--text", "a fine day", *CPU)),
+    "predict --split": Reading(("predict", "R", "--split", "dev", "--out", "out/dev.jsonl", *CPU)),
+    "generate": Reading(("generate", "R", "--input", "in.en", "--max-length", "4", *CPU), "pairs"),
+    "export": Reading(("export", "R", "--format", "ctranslate2", "--lines", "in.en", *CPU), "pairs"),
+    "score": Reading(("score", "R", "--source", "in.en", "--target", "in.de", *CPU), "pairs"),
+    "check": Reading(("check", CONFIG, "--deep", *CPU)),
+    "config show": Reading(("config", "show", CONFIG, "--defaults")),
+    "config explain": Reading(("config", "explain", CONFIG, "optim.lr")),
+    "config diff": Reading(("config", "diff", "train.toml", CONFIG)),
+    "data peek": Reading(("data", "peek", CONFIG)),
+    "find lr": Reading(("find", "lr", CONFIG, "--updates", "3", *CPU)),
+    "find batch-size": Reading(("find", "batch-size", CONFIG, "--max", "2", *CPU)),
+    "checkpoint ls": Reading(("checkpoint", "ls", "R")),
+    "checkpoint show": Reading(("checkpoint", "show", "R")),
+    "checkpoint show best": Reading(("checkpoint", "show", "R/state/best")),
+    "checkpoint verify": Reading(("checkpoint", "verify", "R")),
+    "checkpoint average": Reading(("checkpoint", "average", "R", "--last", "2", "--to", "out/average")),
+    "stop": Reading(("stop", "R")),
+    "stop latest": Reading(("stop", "latest")),
+    "replay": Reading(("replay", "R", "--update", "6", *CPU)),
+    "verify resume": Reading(("verify", "resume", CONFIG, "--updates", "3", *CPU)),
+    "verify parallel": Reading(("verify", "parallel", CONFIG, "--ranks", "1", *CPU)),
+    "verify determinism": Reading(("verify", "determinism", CONFIG, "--updates", "2", *CPU)),
+    "verify ledger": Reading(("verify", "ledger", "R")),
+    "verify ledger latest": Reading(("verify", "ledger", "latest")),
+    "__complete": Reading(("__complete", "run", CONFIG, f"{CONFIG}#")),
+}
+
+NOT_READING = {
+    "checkpoint import": "reads a file that torch.save wrote",
+    "config schema": "reads nothing",
+    "data build": "reads texts",
+    "data cache": "reads the cache",
+    "data info": "reads corpora",
+    "parts": "reads the source of parts",
+    "new": "writes a project",
+    "version": "reads nothing",
+    "completion": "reads nothing",
+}
+
+
+def all_commands() -> set[str]:
+    """`run`, `config show`, ..: each command, and each action of those that have some."""
+    actions = {name: list(build_parser(name).nested()) for name in COMMANDS}
+    return {f"{name} {action}" for name, nested in actions.items() for action in nested} | {
+        name for name, nested in actions.items() if not nested
+    }

@@ -1,0 +1,171 @@
+"""Projects with a trained record each, copied for every damage, and a look at what a command has done to them."""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from alchemy.checkpoint.manifest import age, checkpoints
+from alchemy.config.load import prepare_cfg
+from alchemy.config.write import dumps
+from alchemy.files import hash_file
+from tests.docs import zygote
+from tests.hostile.commands import Reading
+from tests.tasks import pairs, texts
+
+LIMIT = 60  # seconds, after which a command hangs
+OLDER, NEWER = "2026-01-01_00-00-00.000000", "2026-02-01_00-00-00.000000"
+MODULES = (
+    "alchemy.data.corpus.mapped", "alchemy.generate", "alchemy.models.classifier", "alchemy.models.encoders",
+    "alchemy.models.translator", "alchemy.optim.parts", "alchemy.pipeline.corpora", "alchemy.pipeline.processors",
+    "alchemy.pipeline.processors.classification", "alchemy.plugins.files", "alchemy.sched.parts",
+    "alchemy.tasks.classification", "alchemy.tasks.translation", "alchemy.text.words", "alchemy.verify.find",
+    "alchemy.verify.parallel", "alchemy.verify.deep", "alchemy.predictor", "ctranslate2", "alchemy.text.foreign",
+    "matplotlib.pyplot", "sklearn.metrics",
+)  # fmt: skip
+Entry = tuple[int, int, int, str]  # mode, size, time, and content or target
+
+
+@dataclass
+class Outcome:
+    code: int
+    output: str
+    touched: list[str]
+
+
+@dataclass
+class Sandbox:
+    """Where damaged copies of the projects are made, one for each command."""
+
+    programs: Path
+    projects: Path
+    work: Path
+
+    def run(self, reading: Reading, damage: Callable[[Path], None]) -> Outcome | None:
+        """What a command does with a record that was damaged; the record itself and new ones may change.
+
+        None for a command that reads the config alone, where that is whole: it does what it does with a whole record.
+        """
+        shutil.rmtree(self.work, ignore_errors=True)
+        shutil.copytree(self.projects / reading.project, self.work / "project", symlinks=True)
+        for name in ("outside/secret.txt", "home/.bashrc"):
+            (self.work / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.work / name).write_text("# untouched\n")
+        for name in ("tmp", "project/out"):
+            (self.work / name).mkdir()
+        record = self.work / "project" / "records" / NEWER
+        os.environ["HOSTILE_MARKER"] = str(self.work / "marker")  # what code in a record is to leave
+        damage(record)
+        if reading.reads_config_alone and is_whole(record / "cfg.toml", self.projects / reading.project):
+            return None
+        before = snapshot(self.work)
+        words = [word.replace("R", str(record.relative_to(self.work / "project")), 1) if word[:1] == "R" else word
+                 for word in reading.words]  # fmt: skip
+        code, output = self.ask(words, self.work / "project")
+        return Outcome(code, output, self._touched(before, snapshot(self.work)))
+
+    def ask(self, words: list[str], folder: Path) -> tuple[int, str]:
+        output = self.programs.parent / "output.txt"
+        env = {**os.environ, "HOME": str(self.work / "home"), "TMPDIR": str(self.work / "tmp")}
+        address = self.programs.parent / "socket"
+        code = zygote.ask(address, words, folder=folder, env=env, output=output, limit=LIMIT)
+        return code, output.read_text("utf-8", "replace")
+
+    def _touched(self, before: dict[str, Entry], after: dict[str, Entry]) -> list[str]:
+        """What was changed, made or removed where a command has no business."""
+        changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+        return sorted(name for name in changed if not self._is_own(name, new=name not in before))
+
+    def _is_own(self, name: str, *, new: bool) -> bool:
+        if name.startswith((f"project/records/{NEWER}/", "project/out/", "tmp/", "project/.alchemy")):
+            return True
+        record = name.startswith("project/records/20") and not name.startswith(f"project/records/{OLDER}")
+        return new and (record or "__pycache__" in name or is_store(name))
+
+
+def is_whole(config: Path, project: Path) -> bool:
+    """Whether a record has the config that it was made with."""
+    return config.is_file() and filecmp.cmp(config, project / "records" / NEWER / "cfg.toml", shallow=False)
+
+
+def is_store(name: str) -> bool:
+    """Whether a file is the store of trusted configs."""
+    return name.startswith("home/.") and "alchemy" in name
+
+
+def snapshot(root: Path) -> dict[str, Entry]:
+    """Every entry below a folder but the folders, whose times change with what is in them."""
+    found: dict[str, Entry] = {}
+    for folder, names, files in os.walk(root):
+        for path in (Path(folder, name) for name in [*names, *files]):
+            info = path.lstat()
+            if stat.S_ISDIR(info.st_mode):
+                continue
+            content = os.readlink(path) if stat.S_ISLNK(info.st_mode) else ""
+            if stat.S_ISREG(info.st_mode) and info.st_size < 2**20:
+                content = hash_file(path)
+            found[str(path.relative_to(root))] = (info.st_mode, info.st_size, info.st_mtime_ns, content)
+    return found
+
+
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[Sandbox]:
+    """Trains the projects, once for all damages."""
+    (folder / "zygote").mkdir()
+    with zygote.started(folder / "zygote", *MODULES) as programs:
+        sandbox = Sandbox(programs, folder / "projects", folder / "work")
+        for name in ("texts", "pairs"):
+            make_project(sandbox, name)
+        yield sandbox
+
+
+def make_project(sandbox: Sandbox, name: str) -> None:
+    """A project with a finished record and, under a later name, one that was killed at two thirds."""
+    root = sandbox.projects / name
+    (root / "src").mkdir(parents=True)
+    (root / "src" / "__init__.py").touch()
+    with contextlib.chdir(root):
+        if name == "pairs":
+            pairs.build_corpora(Path())
+            (root / "in.en").write_text("a dog\nsmall cat\n")
+            (root / "in.de").write_text("ein hund\nkleiner kater\n")
+            cfg = pairs.config(Path(), Path())
+            del cfg["sched"]["pipes"]
+        else:
+            cfg = texts.config(Path(), "classes")
+            cfg["task"]["datasets"]["test"] = cfg["task"]["datasets"]["dev"]
+        cfg["sched"]["epochs"] = 3
+        cfg["checkpoint"] = {
+            "asynchronous": False,
+            "every": {"epochs": 1},
+            "last": 9,
+            "monitor": "dev/loss",
+            "mode": "min",
+        }
+        (root / "train.toml").write_text(dumps(prepare_cfg(cfg)))
+    for record in (OLDER, NEWER):
+        code, output = sandbox.ask(["run", "train.toml", "--device", "-1"], root)
+        assert code == 0, output
+        (made,) = (path for path in (root / "records").iterdir() if path.name not in (OLDER, NEWER))
+        made.rename(made.with_name(record))
+    _rewind(root / "records" / NEWER)
+
+
+def _rewind(record: Path) -> None:
+    """Makes a record one of a run that was killed in its last epoch."""
+    states = checkpoints(record / "state")
+    last = [path for path in states if age(path)[0] == age(states[-1])[0]]
+    for path in (*last, record / "state" / "last", record / "state" / "best"):
+        shutil.rmtree(path)
+    for name in ("last", "best"):
+        shutil.copytree(states[-len(last) - 1], record / "state" / name)
+    info = json.loads((record / "record.json").read_text())
+    info |= {"status": "killed", "reason": "its process is gone", "best": None, "id": record.name}
+    (record / "record.json").write_text(json.dumps(info))
