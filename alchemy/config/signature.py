@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from alchemy.annotations import printed, spell_out
@@ -61,6 +62,7 @@ def _function_parameters(node: _Function, module: Module, *, bound: bool = False
     return [_param(arg.arg, arg.annotation, default, module) for arg, default in rows], spec.kwarg is not None
 
 
+@lru_cache(maxsize=1024)  # asked for every part; nobody changes what it returns
 def literal_value(text: str) -> Any:
     """The value of a default that is written as a literal; None for any other."""
     try:

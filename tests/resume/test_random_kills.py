@@ -37,7 +37,8 @@ def reference(lab: Lab, project: str) -> tuple[Path, float]:
 
 
 def finished(folder: Path) -> Path:
-    (record,) = (path for path in (folder / "runs").iterdir() if read_info(path).get("status") == "finished")
+    records = [file.parent for file in (folder / "runs").glob("*/record.json")]  # one killed early may have none
+    (record,) = (path for path in records if read_info(path)["status"] == "finished")
     return record
 
 
