@@ -71,7 +71,8 @@ def _prepare(
     settle_seed(doc, seed, problems)
     _raise(problems)
     resolve(doc, problems, drawn=True)
-    settle_secrets(doc)
+    if doc.dynamic:
+        settle_secrets(doc)
     _raise(problems)
     doc.notes = problems
     return doc

@@ -92,7 +92,7 @@ def settle_secrets(doc: Document) -> None:
     digest agrees: a record cannot make a part read any other variable.
     """
     note_secrets(doc)
-    for node, key, path, value in _strings(doc):
+    for node, key, path, value in _strings(doc) if doc.masked else ():
         form = doc.masked.get(dotted_key(path), "")
         found = _find(form) if is_masked(value) and len(doc.masked) <= MOST else value
         if form and found is not None and not is_masked(found):  # a secret whatever its name: it was masked
@@ -138,10 +138,10 @@ def without_secrets(table: Table) -> dict[str, Any]:
     return data
 
 
-def missing_secrets(doc: Table) -> list[Problem]:
+def missing_secrets(doc: Document) -> list[Problem]:
     """What is wrong with a config that still has masked values: no part can use them."""
     problems = []
-    for node, key, path, value in _strings(doc):
+    for node, key, path, value in _strings(doc) if doc.masked else ():
         if is_masked(value):
             name, variable = dotted_key(path), _variable_of(value)
             where = node.where(key) if isinstance(node, Table) else doc.where(str(path[0]))
