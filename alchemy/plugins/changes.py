@@ -12,7 +12,7 @@ from alchemy.config.explain import differences
 from alchemy.config.load import prepare_cfg
 from alchemy.config.merge import brief
 from alchemy.config.secrets import MASK
-from alchemy.config.tree import Array, Document
+from alchemy.config.tree import Array, Document, Table
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.files import hash_file, read_table
 from alchemy.launch.project import find_file
@@ -98,9 +98,9 @@ def _quiet_plugins(*documents: Document) -> Iterator[str]:
     """Patterns for the plugins that change no number in any of the configs."""
     types: dict[str, list[str]] = {}
     for document in documents:
-        plugins = document.get("plugins") or Array()
-        for name, table in zip(part_names(plugins), plugins, strict=True):
-            types.setdefault(name, []).append(str(table.get("type")))
+        plugins = document.get("plugins")
+        for name, table in zip(part_names(plugins), plugins, strict=True) if isinstance(plugins, Array) else ():
+            types.setdefault(name, []).append(str(table.get("type")) if isinstance(table, Table) else "")
     for name, kinds in types.items():
         parts = [kind.rpartition(".") for kind in kinds]
         if all(kind in QUIET and module.partition(".")[0] in ("", "alchemy") for module, _, kind in parts):
