@@ -76,8 +76,10 @@ def _synced(path: Path) -> Iterator[IO[bytes]]:
 
 def put_in_place(recipe: Recipe, side: str, manifest: Manifest, tokenizer: Tokenizer, folder: Path) -> None:
     name = recipe.name(side)
+    manifest.write(folder / f"{side}{MANIFEST}")
     tokenizer.save(name.with_name(manifest.tokenizer["folder"]))
     for suffix in (IDS, OFFSETS):
         (folder / f"{side}{suffix}").replace(beside(name, suffix))
     sync_folder(name.parent)
-    manifest.write(beside(name, MANIFEST))
+    (folder / f"{side}{MANIFEST}").replace(beside(name, MANIFEST))  # last: with it the corpus is there
+    sync_folder(name.parent)

@@ -141,9 +141,9 @@ def test_it_stands_before_the_split() -> None:
 
 
 def test_nothing_is_an_error() -> None:
-    write("empty.jsonl", "")
+    write("blank.jsonl", "\n\n")
     with pytest.raises(AlchemyError, match="JsonlOpener yields nothing"):
-        Cache(Shuffle(JsonlOpener(["empty.jsonl"])).datapipe)
+        Cache(Shuffle(JsonlOpener(["blank.jsonl"])).datapipe)
 
 
 def test_an_error_of_the_data_names_the_pipe() -> None:
