@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import operator
 import os
+import re
+import string
 import sys
 from collections.abc import Callable, Sequence, Sized
 from typing import Annotated, Any, ClassVar, Literal
@@ -154,6 +156,45 @@ class Inside(PathName):
     def holds(self, value: str | os.PathLike[str]) -> bool:
         text = os.fspath(value)
         return super().holds(text) and not os.path.isabs(text) and ".." not in text.replace("\\", "/").split("/")
+
+
+class FileName(Inside):
+    """The name of a file or folder, without the folder that it is in."""
+
+    rule, short = "be a name without '/'", "name"
+
+    def holds(self, value: str | os.PathLike[str]) -> bool:
+        text = os.fspath(value).replace("\\", "/")
+        return super().holds(text) and "/" not in text and text not in ("", ".")
+
+
+class LogFormat(Constraint):
+    """A format of loguru with the fields of a message alone: `str.format` follows attributes to any object."""
+
+    rule, short = (
+        "have only fields of a log message: {time}, {level}, {name}, {message}, {extra[key]}, ..",
+        "log format",
+    )
+    _field = re.compile(
+        r"(?:elapsed|exception|file|function|level|line|message|module|name|process|thread|time)"
+        r"(?:\.(?:icon|id|name|no|path))?|extra(?:\[\w+\])?"
+    )
+
+    def holds(self, value: str) -> bool:
+        try:
+            fields = [(name, spec or "") for _, name, spec, _ in string.Formatter().parse(value) if name is not None]
+        except ValueError:
+            return False
+        return all(self._field.fullmatch(name) and "{" not in spec for name, spec in fields)
+
+
+class DateFormat(Constraint):
+    """The format of a time inside that of a log message."""
+
+    rule, short = "have no braces", "date format"
+
+    def holds(self, value: str) -> bool:
+        return not {*value} & {*"{}"}
 
 
 PositiveInt = Annotated[int, Ge(1)]

@@ -81,7 +81,7 @@ def check_progress(run: Run) -> None:
     everyone = run.group.gather(counts)
     if any(everyone) and not any(map(any, everyone)):
         hint = "check the labels, and `ignore_index` of the loss"
-        raise RunFailed("nothing was learnt: every target was ignored, the count of every batch is 0", hint=hint)
+        raise RunFailed("nothing was learned: every target was ignored, and the count of every batch is 0", hint=hint)
 
 
 @functools.cache

@@ -143,10 +143,13 @@ class _Code:
     def note(self) -> None:
         """Adds the files imported since the last call to the record."""
         files = self._files | imported_files(self._user_dir)
-        with contextlib.suppress(OSError):  # on a full disk, written with the next change of record.json
-            new = {name: hash_file(path) for name, path in files.items() if name not in self.known}
-            self.known |= new
-            if new:
+        known = len(self.known)
+        for name, path in files.items():
+            if name not in self.known:
+                with contextlib.suppress(OSError):  # generated, and gone again
+                    self.known[name] = hash_file(path)
+        if len(self.known) > known:
+            with contextlib.suppress(OSError):  # on a full disk, written with the next change of record.json
                 self.run.record.note(code=self.known)
 
 

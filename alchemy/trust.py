@@ -124,7 +124,7 @@ def _read() -> bytes:
         with os.fdopen(handle, "rb") as stream:
             info = os.fstat(handle)
             if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o022:
-                _warn(f"{file} is ignored: it must be a file that only its owner, you, can write to")
+                _warn(f"{file} is ignored: you must own it, and nobody else may be able to write to it")
                 return b""
             return stream.read()
     except OSError as error:

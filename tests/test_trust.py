@@ -182,7 +182,7 @@ def test_a_config_that_was_edited_in_its_record_is_another_run(tmp_path: Path) -
     result = go(toy.config(tmp_path, stop={"any": [{"type": "alchemy.stop.Updates", "updates": 6}]}))
     path = result.record_dir / "cfg.toml"
     path.write_text(path.read_text().replace("lr = 0.1", "lr = 0.2"))
-    with pytest.raises(AlchemyError, match=r"none of your runs has written this config"):
+    with pytest.raises(AlchemyError, match=r"this config was not written by one of your runs"):
         resume(result.record_dir, device=[-1], overrides=["stop.any.0.updates=9"])
     trust(digest_of(path.read_bytes()), path)
     with pytest.raises(AlchemyError, match=r"cfg.toml: was edited since the run wrote it"):

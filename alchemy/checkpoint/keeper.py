@@ -252,7 +252,7 @@ class Checkpoints(Registrable):
             state = collect_state({**self.parts, OWN: self}, only=WEIGHT_PARTS if kind == WEIGHTS else ())
         except Exception as error:
             self.saver.failed += 1
-            self._fail(name, f"{type(error).__name__}: {error}")
+            self._fail(name, f"{type(error).__name__}: {error}", kind)
             return None
         if state.left_out:
             names = ", ".join(state.left_out)
@@ -282,7 +282,7 @@ class Checkpoints(Registrable):
     def _finish(self, folder: Path, error: str, *, kind: str) -> None:
         """Links and removals after a save, in the thread that wrote it; no score is ranked meanwhile."""
         if error:
-            self._fail(folder.name, error)
+            self._fail(folder.name, error, kind)
             return
         self.unsaved = "" if kind == WHOLE else self.unsaved
         valid = {**(self._valid or {}), folder.name: kind}
@@ -313,12 +313,12 @@ class Checkpoints(Registrable):
             if best and best[0].name in valid and score is not None and score.where.update == best[0].update:
                 self.named.link(self.state_dir / best[0].name, watch.names, watch.monitor, score)
 
-    def _fail(self, name: str, reason: str) -> None:
+    def _fail(self, name: str, reason: str, kind: str) -> None:
         self._lost.add(name)
-        self.unsaved = reason
-        stands = f"{self.state_dir.name}/{list(self._valid)[-1]} still stands" if self._valid else "there is none yet"
+        self.unsaved = reason if kind == WHOLE else self.unsaved
+        stands = f"{self.state_dir.name}/{list(self._valid)[-1]} is still valid" if self._valid else "there is none yet"
         if any(row.name == name for watch in self.watches for row in watch.rows):
-            stands += ", the previous best counts again"
+            stands += ", and the previous best is the best again"
         logger.warning(
             "the checkpoint {} could not be written: {}; {}; the next is tried when it is due ({} failed so far)",
             name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -12,7 +13,7 @@ from pathlib import Path
 from alchemy.checkpoint.manifest import MANIFEST, TEMPORARY, checkpoints
 from alchemy.checkpoint.monitor import Monitor
 from alchemy.checkpoint.policy import Score
-from alchemy.files import is_same, recover_folder, replace_folder, write_atomic
+from alchemy.files import is_same, read_table, recover_folder, replace_folder, write_atomic
 
 INFO = "_info.json"
 
@@ -50,9 +51,16 @@ def _describe(monitor: Monitor, score: Score) -> str:
     return json.dumps(info, indent=1) + "\n"
 
 
+def _is_ours(info: Path) -> bool:
+    """Whether `Named` has written a file; a project may have others of such a name."""
+    with contextlib.suppress(OSError, ValueError):
+        return {"metric", "value", "split", "update", "scores"} <= read_table(info).keys()
+    return False
+
+
 def missing_names(record: Path) -> list[str]:
     """The names below `checkpt/` that a record has written and that no longer exist."""
-    names = sorted(path.name.removesuffix(INFO) for path in record.glob(f"*{INFO}"))
+    names = sorted(path.name.removesuffix(INFO) for path in record.glob(f"*{INFO}") if _is_ours(path))
     for name in names:
         recover_folder(record / "checkpt" / name, alone=True)
     return [name for name in names if not (record / "checkpt" / name).exists()]

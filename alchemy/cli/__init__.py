@@ -31,7 +31,7 @@ COMMANDS = {
     "new": "write a small working project that trains at once",
     "stop": "ask a running experiment to end cleanly",
     "replay": "make one update of a record again, and look at it closely",
-    "trust": "let the configs of records from elsewhere name any code",
+    "trust": "trust the configs of records made elsewhere",
     "verify": "check the promises on your own records and configs",
     "version": "print the versions of alchemy, Python and torch",
     "completion": "print the completion script of a shell",

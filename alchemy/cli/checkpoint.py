@@ -87,7 +87,7 @@ def _state(name: str) -> Path:
     """The folder of checkpoints that a record has."""
     path = Path(name)
     if checkpoints(path):
-        return path
+        return refuse_links(path)
     # tests and predictions leave records too, but no state
     record = newest(having="state") if name == "latest" else path if (path / "state").is_dir() else find(name)
     if not checkpoints(refuse_links(record) / "state"):

@@ -32,6 +32,7 @@ def _main(args: argparse.Namespace) -> int:
 
 def _peek(args: argparse.Namespace) -> int:
     from alchemy.config.load import prepare_cfg
+    from alchemy.config.secrets import hide
     from alchemy.context import Run
     from alchemy.data.loader import get_dataloader
     from alchemy.data.peek import peek, render
@@ -45,7 +46,7 @@ def _peek(args: argparse.Namespace) -> int:
         # a name in the config becomes a function where the loader makes it one
         collate = get_dataloader(dataset, **options).collate_fn if "collate_fn" in options else None
         stages = peek(dataset, args.n, seed=run.seed, collate_fn=collate)
-    print(render(stages))
+    print(hide(render(stages)))
     return 1 if stages[-1].error else 0
 
 

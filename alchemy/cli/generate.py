@@ -162,7 +162,7 @@ def _check_tables(args: argparse.Namespace, table: Table, before: Mapping[str, T
         try:
             make(table[name])
         except AlchemyError as error:
-            named = [key for key in table[name] if re.search(rf"\b{key}\b", error.problem.message)]
+            named = [key for key in table[name] if re.search(rf"\b{re.escape(key)}\b", error.problem.message)]
             places = [f"--{key.replace('_', '-')} {given[key]}" for key in named if key in given]
             places = places or [before[name].where(key) for key in named[:1]]
             raise AlchemyError(

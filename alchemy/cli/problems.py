@@ -39,7 +39,8 @@ def _summary(problems: Sequence[Problem]) -> str:
 def as_data(problems: Sequence[Problem]) -> dict[str, Any]:
     """What `--json` prints."""
     wrong = len(errors(problems))
-    rows = [asdict(replace(problem, message=hide(problem.message))) for problem in _unique(problems)]
+    shown = [replace(row, message=hide(row.message), hint=hide(row.hint)) for row in _unique(problems)]
+    rows = [asdict(row) for row in shown]
     return {"ok": not wrong, "errors": wrong, "warnings": len(rows) - wrong, "problems": rows}
 
 

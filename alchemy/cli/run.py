@@ -127,7 +127,7 @@ def _refuse_other_secrets(documents: list[Document]) -> None:
     for document in documents:
         for key in changed_secrets(document):
             hint = f"give the value that the run had, or set {key} in a copy of the config"
-            raise AlchemyError(f"{key} is another secret than the one masked in {document.path}", hint=hint)
+            raise AlchemyError(f"{key} differs from the secret masked in {document.path}", hint=hint)
 
 
 def _refuse_missing(devices: list[int] | None) -> None:

@@ -19,7 +19,7 @@ EXAMPLES = """examples:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("records", nargs="*", metavar="RECORD|DIR", help="a record folder, its name, or a folder of records")
+    add("records", nargs="*", metavar="RECORD|DIR", help="a record, a folder of records, or a config file in one")
     add("--remove", action="store_true", help="do not trust them any more")
     add("--list", action="store_true", help="print what is trusted, with the paths at that time")
     add("--json", action="store_true", help="print JSON")
@@ -51,6 +51,8 @@ def _configs(name: str) -> list[Path]:
     from alchemy.records.kept import config_of
 
     folder = Path(name)
+    if os.path.isfile(folder):  # one beside or below cfg.toml, such as a copy in backup/
+        return [folder]
     if os.path.isdir(folder) and not (folder / "record.json").exists() and not (folder / "cfg.toml").exists():
         found = [below / "cfg.toml" for below in sorted(folders(folder)) if (below / "cfg.toml").is_file()]
         if not found:
@@ -60,7 +62,7 @@ def _configs(name: str) -> list[Path]:
 
 
 def _change(config: Path, args: argparse.Namespace) -> dict[str, Any]:
-    from alchemy.config.formats import content_of
+    from alchemy.config.formats import content_of, read_file
     from alchemy.trust import digest_of, distrust, entries, is_trusted, store, trust
 
     digest = digest_of(content_of(str(config)))
@@ -69,14 +71,17 @@ def _change(config: Path, args: argparse.Namespace) -> dict[str, Any]:
         distrust([digest])
         return row | {"status": "not trusted"}
     if is_trusted(digest):
-        return row | {"status": "trusted before"}
+        return row | {"status": "already trusted"}
+    if store() is None:
+        raise AlchemyError("there is no home directory for the trust store", hint="set HOME or XDG_CONFIG_HOME")
+    read_file(str(config))  # raises where it is no config at all
     names = _refused(config, args.user_dir)
     trust(digest, config)
     if digest not in entries():
         raise AlchemyError(
             f"the trust store {store()} cannot be used", hint="it must be a file that only you can write"
         )
-    return row | {"status": "trusted, with what only a trusted config may say:" if names else "trusted", "names": names}
+    return row | {"status": "trusted; these settings need trust:" if names else "trusted", "names": names}
 
 
 def _refused(config: Path, user_dir: str) -> list[str]:

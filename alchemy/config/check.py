@@ -53,8 +53,8 @@ def _check(doc: Document, sources: Sources, strict: bool) -> list[Problem]:
     )
     found = list(islice(every, MOST_PROBLEMS + 1))
     if len(found) > MOST_PROBLEMS:
-        text = f"there are more than {MOST_PROBLEMS} problems, and the others were not looked for"
-        found[-1] = Problem(text, _whole(doc), hint="mend these first")
+        text = f"there are more than {MOST_PROBLEMS} problems, checking stopped there"
+        found[-1] = Problem(text, _whole(doc), hint="fix these first")
     return sorted(dict.fromkeys(found), key=_line)
 
 

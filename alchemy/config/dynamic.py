@@ -93,6 +93,8 @@ def _env(source: _Stream, *, name: str, default: object = _NOT_GIVEN, secret: bo
     if not isinstance(secret, bool):
         raise CannotSet("secret must be true or false")
     text = os.environ.get(name)
+    if text is not None and not text.isascii() and text != text.encode("utf-8", "replace").decode():
+        raise CannotSet(f"the environment variable {name} is not UTF-8")
     if text is not None and secret:
         return text.strip()
     if text is not None:

@@ -17,8 +17,8 @@ from alchemy.config.tables import NAMES_CODE
 from alchemy.config.tree import Array, Document, Origin, Table, children
 from alchemy.config.values import dotted_key
 from alchemy.constraints import Inside
-from alchemy.errors import Problem
-from alchemy.trust import record_of
+from alchemy.errors import Problem, is_library
+from alchemy.trust import CONFIG, record_of
 
 CODE_KEYS = ("type", "runner", *NAMES_CODE)  # keys whose text becomes an import, in our own parts
 
@@ -79,8 +79,9 @@ def take_recipes(table: Table) -> list[Problem]:
 
 def _refusal(why: str, origin: Origin, path: Path, *, replace: bool = True, first: bool) -> Problem:
     """The error for a value of a foreign config; the first one says how to trust the config."""
-    command = f"alchemy trust {shlex.quote(os.path.dirname(origin.file) or '.')}"
-    trust = f"none of your runs has written this config: read {origin.file}, then trust it with `{command}`"
+    folder, name = os.path.split(origin.file)
+    command = f"alchemy trust {shlex.quote((folder or '.') if name == CONFIG else origin.file)}"
+    trust = f"this config was not written by one of your runs: read {origin.file}, then trust it with `{command}`"
     ways = [trust] * first + [f"replace the value with --set {dotted_key(path)}=.."] * replace
     return Problem(why, str(origin), dotted_key(path[:-1]), ", or ".join(ways))
 
@@ -113,12 +114,20 @@ def _wrong(doc: Document, path: Path, value: Any, user_dir: str) -> str:
 def _wrong_text(doc: Document, path: Path, key: str, text: str, user_dir: str) -> str:
     shown = f"{key} = {text!r}"
     if (key in CODE_KEYS and "." in text) or _runs_code(text, user_dir):
-        return "" if allowed(text, user_dir) else f"{shown} is not on the list of what such a config may name"
+        return "" if allowed(text, user_dir) else f"{shown} is not allowed in a config that is not trusted"
     if text.lower().endswith(PICKLES) or text.startswith(_HUBS):
         return f"{shown} may be a pickle, which can run code when it is read"
-    if key in PATHS and (text.startswith("~") or not Inside().holds(text)) and _is_a(PATHS[key], doc, path, user_dir):
-        return f"{shown} leads out of the working folder"
+    if key in PATHS and _leads_out(text) and _is_a(PATHS[key], doc, path, user_dir):
+        return f"{shown} points outside the working directory"
     return ""
+
+
+def _leads_out(text: str) -> bool:
+    """Whether a path leaves the working folder. What is in it, such as `records`, may be a link; nothing below may."""
+    if text.startswith("~") or not Inside().holds(text):
+        return True
+    first = os.path.realpath(os.path.normpath(text).split(os.sep)[0])
+    return not f"{os.path.realpath(text)}{os.sep}".startswith(first.rstrip(os.sep) + os.sep)
 
 
 def _runs_code(text: str, user_dir: str) -> bool:
@@ -131,8 +140,14 @@ def _runs_code(text: str, user_dir: str) -> bool:
         if place is None:
             return False
         if place.file or not place.package:
-            return True
+            return not is_library(place.file) or _has_name(pieces, roots)
     return False
+
+
+def _has_name(pieces: list[str], roots: tuple[str, ...]) -> bool:
+    """Whether a module may have a name; of `test.csv`, a file rather than code, Python's own package `test` has not."""
+    found = lookup(".".join(pieces[:-1]), pieces[-1], roots)
+    return not (isinstance(found, Gap) and found.reason in ("module", "name"))
 
 
 def _is_a(name: str, doc: Document, path: Path, user_dir: str) -> bool:

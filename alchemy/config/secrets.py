@@ -218,7 +218,7 @@ def _find(masked: str) -> str | None:
         if value and matches(masked, value):
             remember({value: variable})
             return value
-    return next((value for value in _known if matches(masked, value)), None)
+    return next((value for value in list(_known) if matches(masked, value)), None)
 
 
 # -- texts
@@ -250,7 +250,7 @@ def _hide_setting(word: str) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _pattern() -> re.Pattern[str] | None:
-    values = [value for value in _known if len(value) >= SHORTEST]
+    values = [value for value in list(_known) if len(value) >= SHORTEST]
     spelt: Sequence[str] = sorted({spelling for value in values for spelling in _spellings(value)}, key=len)
     return re.compile("|".join(map(re.escape, reversed(spelt)))) if spelt else None
 

@@ -140,7 +140,8 @@ def refuse_sparse(module: nn.Module) -> None:
     for name, inner in module.named_modules():
         if isinstance(inner, nn.Embedding | nn.EmbeddingBag) and inner.sparse:
             hint = "build it with sparse=False, or train in one process"
-            raise AlchemyError(f"{name}: nccl cannot average sparse gradients", section="model", hint=hint)
+            text = f"{name or type(inner).__name__}: nccl cannot average sparse gradients"
+            raise AlchemyError(text, section="model", hint=hint)
 
 
 Group = Alone | Processes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -25,8 +26,9 @@ def reach(user_dir: str = "src") -> None:
     """
     for place in (user_dir, *roots(user_dir)):
         if inside := foreign_record(place):
-            hint = f"start from the folder of your project, or read the record and then `alchemy trust {inside}`"
-            raise AlchemyError(f"code would be imported from {place}, which is in a record", hint=hint)
+            way = f"read the record and then `alchemy trust {shlex.quote(inside)}`"
+            hint = f"start from the folder of your project, or {way}"
+            raise AlchemyError(f"no code is imported from {place}, which is in a record that is not trusted", hint=hint)
     for below in (init.parent for root in roots(user_dir) for init in Path(root).glob("*/__init__.py")):
         if foreign_record(below) == os.path.realpath(below):
             hint = "remove the file, or move the record: Python would import this folder in place of another package"

@@ -25,7 +25,8 @@ class Ended(NamedTuple):
 
     def __str__(self) -> str:
         if self.code < 0:
-            return f"rank {self.rank} was killed by signal {-self.code} ({signal.Signals(-self.code).name})"
+            named = {number.value: f" ({number.name})" for number in signal.Signals}  # not all have a name
+            return f"rank {self.rank} was killed by signal {-self.code}{named.get(-self.code, '')}"
         return f"rank {self.rank} ended with exit code {self.code}"
 
 
@@ -64,23 +65,26 @@ def _run_together(count: int, command: list[str]) -> Ended | None:
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: _send(running, number))
-    for rank in range(count):
-        place = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        # a group of its own: what the terminal sends comes through this process, once
-        running[rank] = subprocess.Popen(command, env=shared | place, process_group=0)
     first: Ended | None = None
-    deadline, harder = 0.0, iter((signal.SIGTERM, signal.SIGKILL))
-    while running:
-        time.sleep(POLL)
-        ended = [Ended(rank, code) for rank, process in running.items() if (code := process.poll()) is not None]
-        for one in sorted(ended, key=lambda one: one.code):  # a killed one is the cause of what the others meet
-            del running[one.rank]
-            if first is None and one.code:
-                first, deadline = one, time.monotonic() + GRACE
-                store.set(LOST, str(first))
-        if first is not None and time.monotonic() > deadline:
-            _send(running, next(harder, signal.SIGKILL))
-            deadline += GRACE
+    try:
+        for rank in range(count):
+            place = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            # a group of its own: what the terminal sends comes through this process, once
+            running[rank] = subprocess.Popen(command, env=shared | place, process_group=0)
+        deadline, harder = 0.0, iter((signal.SIGTERM, signal.SIGKILL))
+        while running:
+            time.sleep(POLL)
+            ended = [Ended(rank, code) for rank, process in running.items() if (code := process.poll()) is not None]
+            for one in sorted(ended, key=lambda one: one.code):  # a killed one is the cause of what the others meet
+                del running[one.rank]
+                if first is None and one.code:
+                    first, deadline = one, time.monotonic() + GRACE
+                    store.set(LOST, str(first))
+            if first is not None and time.monotonic() > deadline:
+                _send(running, next(harder, signal.SIGKILL))
+                deadline += GRACE
+    finally:
+        _send(running, signal.SIGKILL)  # none is left unless this process fails
     return first
 
 

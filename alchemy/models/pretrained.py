@@ -142,7 +142,8 @@ def _configuration(transformers: Any, folder: Path, kind: str, options: dict[str
         raise AlchemyError(f"the configuration of {kind} has no {odd[0]!r}", hint=hint)
     config.update(options)
     if "/" in str(config._attn_implementation):  # code that the library would download and run
-        raise AlchemyError(f"{config._attn_implementation} is a kernel of a hub", where=str(file), hint="leave it out")
+        text = f"attn_implementation {config._attn_implementation!r} would download code"
+        raise AlchemyError(text, where=str(file), hint="remove it")
     return config
 
 

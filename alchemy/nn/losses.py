@@ -49,10 +49,8 @@ class Loss(nn.Module, Registrable):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return super().__call__(*args, **kwargs)
-        except AlchemyError:
-            raise
-        except Exception as error:  # looked at only now: a check before every loss would cost time
-            if len(args) > 1:
+        except (AttributeError, IndexError, RuntimeError, TypeError) as error:  # only now: a check costs time
+            if len(args) > 1 and not isinstance(error, AlchemyError | torch.OutOfMemoryError):
                 check_target(error, args[1], args[0])
             raise
 
@@ -279,18 +277,20 @@ def check_target(error: Exception, target: object, logits: object = None) -> Non
                 hint = "give each sample the number of its class: alchemy.pipeline.targets.LabelIds makes it of a name"
                 text = f"the target is {repr(value)[:60]}, expected a number"
                 raise BadSample(text, row=row, section="criterion", hint=hint) from error
-    if not isinstance(target, Tensor):
+    if isinstance(target, list | tuple):
         hint = "name a collate_fn that makes tensors, as alchemy.data.collate.Pad does"
         text = f"the targets are a {type(target).__name__}, expected a tensor"
         raise AlchemyError(text, section="criterion", hint=hint) from error
+    if not isinstance(target, Tensor):
+        return  # a target of its own kind, of a loss of its own
     if "target dtype" in str(error):
         text = f"the targets are of {target.dtype}, expected class numbers"
-        raise AlchemyError(text, section="criterion", hint="make them whole numbers in a pipe before") from error
+        raise AlchemyError(text, section="criterion", hint="convert them to integers in an earlier pipe") from error
     beyond = _BEYOND.search(str(error))
     if beyond is None or not (places := (target == int(beyond[1])).nonzero()).numel():
         return
-    classes = f", which has {logits.shape[1]} classes" if isinstance(logits, Tensor) and logits.dim() > 1 else ""
-    text = f"the target {beyond[1]} is no class of the model{classes}"
+    classes = f": the model has {logits.shape[1]} classes" if isinstance(logits, Tensor) and logits.dim() > 1 else ""
+    text = f"the target {beyond[1]} is out of range{classes}"
     hint = "classes are counted from 0, and only targets equal to ignore_index are left out"
     raise BadSample(text, row=int(places[0, 0]) if target.dim() else 0, section="criterion", hint=hint) from error
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from alchemy.checkpoint.monitor import Monitor
 from alchemy.checkpoint.policy import Watch
-from alchemy.constraints import Inside, NonNegativeFloat, NonNegativeInt
+from alchemy.constraints import FileName, Inside, NonNegativeFloat, NonNegativeInt
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
 from alchemy.metrics import scores
@@ -229,7 +229,7 @@ class SaveBest(_Monitoring):
         monitor: str = "accuracy",
         mode: Literal["max", "min"] = "max",
         split: str = "dev",
-        name: str = "best",
+        name: Annotated[str, FileName()] = "best",
         min_delta: NonNegativeFloat = 0.0,
         enabled: bool = True,
     ) -> None:

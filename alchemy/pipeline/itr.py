@@ -280,7 +280,7 @@ class Sample(ItrDataPipeline):
         self.datapipes = [_chain(source, number) for number, source in enumerate(sources.values())]
         self.ratios, self.epoch_items = [weights[key] for key in sources], epoch_items
         if not self.ratios or min(self.ratios) < 0 or not sum(self.ratios):
-            raise AlchemyError(f"Sample: 'ratios' must be positive numbers, not {ratios!r}")
+            raise AlchemyError(f"Sample: 'ratios' must not be negative, and not all 0: {ratios!r}")
         self.order = Order()
 
     def __iter__(self) -> Iterator[Any]:

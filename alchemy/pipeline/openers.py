@@ -151,7 +151,8 @@ def _checked(source: Any) -> Any:
     if isinstance(source, str | Path | list | tuple | LstDataPipeline):
         files = list(paths(source))
         if files and all(file.is_file() and not file.stat().st_size for file in files):  # a pipe has no size
-            named = f"{files[0]} is empty" if len(files) == 1 else f"all {len(files)} files are empty, as {files[0]}"
+            every = f"all {len(files)} files are empty, for example {files[0]}"
+            named = f"{files[0]} is empty" if len(files) == 1 else every
             raise AlchemyError(named, hint="name a file with at least one row")
     return source
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
+from alchemy.records.links import path_inside
 
 
 def rows_of(outputs: object, what: str = "an output pipe") -> list[Any]:
@@ -64,7 +65,7 @@ def record_file(run: Run, name: str, step_tag: bool = False) -> Path | None:
     """A file of the record, in a training `preds.jsonl` as `preds_step12.jsonl` if wanted; without a record None."""
     if run.record_dir is None:
         return None
-    path = Path(run.record_dir, name)
+    path = path_inside(Path(run.record_dir), name)
     if step_tag and run.train_sched is not None:
         path = path.with_name(f"{path.stem}_step{run.train_sched.cur_step}{path.suffix}")
     path.parent.mkdir(parents=True, exist_ok=True)

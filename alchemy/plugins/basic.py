@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from importlib.metadata import version
+from typing import Annotated
 
 import torch
 from loguru import logger
@@ -13,6 +14,7 @@ from loguru import logger
 from alchemy.config.defaults import rendered
 from alchemy.config.secrets import mask_secrets
 from alchemy.config.write import dumps
+from alchemy.constraints import LogFormat
 from alchemy.plugins.base import AlchemyPlugin
 from alchemy.plugins.logs import CONSOLE_FORMAT, Level, console_log
 
@@ -21,7 +23,7 @@ from alchemy.plugins.logs import CONSOLE_FORMAT, Level, console_log
 class BasicSetup(AlchemyPlugin):
     """Log messages on the console; with `--debug` more of them, exact GPU error positions and anomaly detection."""
 
-    def __init__(self, *, level: Level = "INFO", format: str = CONSOLE_FORMAT) -> None:
+    def __init__(self, *, level: Level = "INFO", format: Annotated[str, LogFormat()] = CONSOLE_FORMAT) -> None:
         super().__init__()
         if self.run.debug:
             level = "DEBUG"

@@ -75,7 +75,7 @@ def _config(record: Path, document: Document) -> Iterator[Change]:
     harmless = [*HARMLESS, *_quiet_plugins(was, document)]
     for key, before, after in differences(was, document):
         if before == after == MASK:  # also of a plugin: the same value is part of going on with the same run
-            yield Change(key, "the secret has another value", True, of_config=True)
+            yield Change(key, "the secret has changed", True, of_config=True)
             continue
         breaks = not any(_matches(key, pattern) for pattern in harmless)
         yield Change(key, f"{_shown(before)} -> {_shown(after)}", breaks, of_config=True)
@@ -113,11 +113,11 @@ def _shown(value: object) -> str:
 
 def _code(record: Path, user_dir: str) -> Iterator[Change]:
     info = read_info(record)
-    if "code" in info:
+    if info.get("code"):
         changed = [text for name, digest in info["code"].items() if (text := _change_of(name, digest, user_dir))]
         if changed:
             yield Change("code", ", ".join(changed), True)
-    elif info["code_hash"] != hash_code(user_dir):  # a record of an earlier version
+    elif info["code_hash"] != hash_code(user_dir):  # of an earlier version, or killed before the first save
         yield Change("code", f"the code in {user_dir} has changed", True)
     for package, version in versions().items():
         before = info["versions"].get(package)
@@ -136,7 +136,7 @@ def _weights(record: Path) -> Iterator[Change]:
     missing = missing_names(record)
     if missing:
         names = ", ".join(f"checkpt/{name}" for name in missing)
-        yield Change("checkpt", f"{names} is missing", True)
+        yield Change("checkpt", f"missing: {names}", True)
 
 
 def _machine(record: Path, device_info: Mapping[str, Any]) -> Iterator[Change]:

@@ -17,7 +17,7 @@ from loguru import logger
 from alchemy.config.secrets import as_written, hide_words, holds_secret, mask_secrets, without_secrets
 from alchemy.config.tree import Document, Table
 from alchemy.config.write import dumps
-from alchemy.constraints import Inside, PathName
+from alchemy.constraints import DateFormat, Inside, LogFormat, PathName
 from alchemy.errors import AlchemyError, Refused
 from alchemy.files import hash_text, hash_tree, read_bytes, write_atomic
 from alchemy.launch.group import place
@@ -26,6 +26,7 @@ from alchemy.plugins.logs import DATE_FORMAT, FILE_FORMAT, Level, file_log
 from alchemy.plugins.previous import compare_with_last
 from alchemy.records import Record
 from alchemy.records.folder import INFO
+from alchemy.records.links import path_inside
 from alchemy.trust import CONFIG, digest_of, trust
 
 # environment variables that change what a run computes; nothing else of the environment is kept, it may hold secrets
@@ -51,8 +52,8 @@ class FileLogger(AlchemyPlugin):
         create_readme: bool = True,
         backup_cfg: bool = True,
         level: Level = "INFO",
-        format: str = FILE_FORMAT,
-        date_format: str = DATE_FORMAT,
+        format: Annotated[str, LogFormat()] = FILE_FORMAT,
+        date_format: Annotated[str, DateFormat()] = DATE_FORMAT,
     ) -> None:
         super().__init__()
         self.record: Record | None = None
@@ -108,7 +109,7 @@ class FileLogger(AlchemyPlugin):
     def _fill(self, folder: Path, subdirs: list[str], create_readme: bool) -> None:
         run = self.run
         for name in ("checkpt", *subdirs):
-            (folder / name).mkdir(parents=True, exist_ok=True)
+            path_inside(folder, name).mkdir(parents=True, exist_ok=True)
         run.symbols.set_global("checkpt_dir", folder / "checkpt")
         if create_readme and not (folder / "README.md").exists():  # of a resumed run it may have been edited
             parts = [f"# {run.cfg.get('tag')}", run.symbols.try_get_global("desc") or ""]

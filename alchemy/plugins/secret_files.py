@@ -6,13 +6,14 @@ import os
 import re
 from fnmatch import fnmatchcase
 
-from alchemy.config.secrets import holds_secret, is_secret_name
+from alchemy.config.secrets import ENDINGS, NAMES, holds_secret, is_secret_name
+from alchemy.files import open_to_read
 
 MOST_BYTES = 2**18  # of a file that are searched
 
 # lower case: names are compared without regard to it
 FOLDERS = (".ssh", ".gnupg", ".aws", ".azure", ".gcloud", ".kube", ".kaggle", "*.agilekeychain", "*.keychain")
-NAMES = (
+FILES = (
     # environment files and what tools keep their passwords in
     *(".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".pypirc", ".npmrc", ".yarnrc", ".yarnrc.yml"),
     *(".pgpass", "pgpass.conf", ".my.cnf", ".mylogin.cnf", ".htpasswd", ".git-credentials", ".dockercfg"),
@@ -71,8 +72,8 @@ CONTENTS = [
 # of a config, where a setting with such a name is a secret whatever its value looks like
 SETTINGS = (".toml", ".ini", ".cfg", ".conf", ".yaml", ".yml", ".properties")
 SETTING = re.compile(
-    rb"(?im)(?:^|[\s,{.'\"])(?:(?:auth_|access_|hf_)?token|[\w-]*(?:password|secret|api[_-]key))['\"]?\s*[:=]\s*"
-    rb"['\"](?!\*\*\*)[^'\"\s${}<>]{4,}['\"]"
+    rb"(?im)(?:^|[\s,{.'\"])(?:%b|[\w-]*(?:%b))['\"]?\s*[:=]\s*['\"](?!\*\*\*)[^'\"\s${}<>]{4,}['\"]"
+    % tuple("|".join(names).replace("_", "[_-]").encode() for names in (NAMES, ENDINGS))
 )
 
 
@@ -87,7 +88,7 @@ def why_secret(folder: str, name: str) -> str:
 
 
 def _is_named(folder: str, name: str) -> bool:
-    if _fits(name, NAMES) or (folder, name) == (".docker", "config.json"):
+    if _fits(name, FILES) or (folder, name) == (".docker", "config.json"):
         return True
     stem, suffix = os.path.splitext(name)
     if suffix in SOURCE:
@@ -101,7 +102,7 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
 
 def _content(path: str) -> str:
     try:
-        with open(path, "rb") as file:
+        with open_to_read(path) as file:
             head = file.read(MOST_BYTES)
     except OSError:  # whoever copies it says why
         return ""

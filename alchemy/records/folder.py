@@ -196,7 +196,7 @@ class Record:
             try:
                 write_atomic(self.path / INFO, text)
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not (self.path / INFO).exists():
                     raise
                 write_in_place(self.path / INFO, text)
 

@@ -125,7 +125,8 @@ class Journal:
             self.dropped += lost
             self.error = self.error or "the disk does not answer"
         if not self._thread.is_alive():
-            os.close(self._file)
+            with self._using:
+                os.close(self._file)
 
     def _drop(self, error: str, rows: int = 1) -> bool:
         self.dropped += rows

@@ -27,6 +27,14 @@ def refuse_links(record: Path) -> Path:
     return record
 
 
+def path_inside(record: Path, name: str) -> Path:
+    """A path in a record, or an error if a link, as those that its backup may hold, leads out of it."""
+    path, root = record / name, os.path.realpath(record)
+    if not os.path.realpath(path).startswith(root + os.sep):
+        raise AlchemyError(f"{path} leads out of the record, through a link", hint="remove the link")
+    return path
+
+
 def _links_out(record: Path) -> Iterator[str]:
     root = os.path.realpath(record)
     for folder, names, files in os.walk(root):

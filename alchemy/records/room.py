@@ -38,5 +38,5 @@ def cannot_write(folder: Path, error: OSError) -> AlchemyError:
     """The error for a record that cannot be written."""
     return AlchemyError(
         f"the record folder {folder} cannot be written: {error.strerror or error}",
-        hint="mend its permissions, choose another log_dir for FileLogger, or run with --no-file",
+        hint="fix its permissions, choose another log_dir for FileLogger, or run with --no-file",
     )

@@ -85,7 +85,7 @@ class Translation(AlchemyTask):
         """What an error says of the limit, and how to raise it."""
         if self.max_length or self.longest is None:
             return f"at most {most} are read", "set a larger max_length in [task]"
-        return f"{who} takes {most}", "give the network more places"
+        return f"{who} takes {most}", "increase the maximum length of the network"
 
     def _tokenizer(self, told: Any, side: str) -> Tokenizer:
         if told is not None:

@@ -161,7 +161,7 @@ def content_of(file: str | Path | bytes) -> bytes:
         with open_to_read(file) as opened:
             return opened.read()
     except OSError as error:
-        raise AlchemyError(f"{str(file)!r} cannot be read: {error.strerror}") from error
+        raise AlchemyError(f"{str(file)!r} cannot be read: {error.strerror or error}") from error
 
 
 def package(name: str, needed_by: str) -> Any:

@@ -30,8 +30,8 @@ def test_a_full_disk_is_told_and_tried_again(train: Any, tmp_path: Path, said: l
     assert training.keeper.failed == 2
     told = [line for line in said if "could not be written" in line]
     assert told[0] == (
-        "the checkpoint u3 could not be written: OSError: [Errno 28] No space left on device; state/u2 still stands, "
-        "the previous best counts again; the next is tried when it is due (1 failed so far)"
+        "the checkpoint u3 could not be written: OSError: [Errno 28] No space left on device; state/u2 is still valid, "
+        "and the previous best is the best again; the next is tried when it is due (1 failed so far)"
     )
     assert names(state) == ["u2"]
     assert list(state.glob(".tmp-*")) == []

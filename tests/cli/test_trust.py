@@ -96,7 +96,7 @@ def test_a_stranger_runs_no_code(command: str, foreign: Foreign, capfd: pytest.C
     line = next(n for n, text in enumerate((record / "cfg.toml").read_text().splitlines(), 1) if "os.system" in text)
     assert start(command, record) == 2
     told = "".join(capfd.readouterr())
-    assert "fn = 'os.system' is not on the list" in told and "Traceback" not in told
+    assert "fn = 'os.system' is not allowed" in told and "Traceback" not in told
     assert f"{record / 'cfg.toml'}:{line} " in told and f"alchemy trust {record}" in told
     assert untouched()
 
@@ -115,7 +115,7 @@ def test_a_trusted_record_may_name_anything(foreign: Foreign, capsys: pytest.Cap
     record = foreign("map_calls_os_system")
     assert main(["trust", str(record)]) == 0
     told = capsys.readouterr().out
-    assert told.startswith(f"{record / 'cfg.toml'}: trusted, with what only a trusted config may say:\n  ")
+    assert told.startswith(f"{record / 'cfg.toml'}: trusted; these settings need trust:\n  ")
     assert "fn = 'os.system'" in told
     start("data peek C", record)
     assert not untouched()
@@ -125,7 +125,7 @@ def test_trust_is_listed_and_taken_back(foreign: Foreign, capsys: pytest.Capture
     record = foreign("map_calls_os_system")
     assert main(["trust", "records", "--json"]) == 0
     statuses = {row["config"]: row["status"] for row in json.loads(capsys.readouterr().out)}
-    assert sorted(statuses.values()) == ["trusted before", "trusted, with what only a trusted config may say:"]
+    assert sorted(statuses.values()) == ["already trusted", "trusted; these settings need trust:"]
     assert main(["trust", "--list"]) == 0
     assert os.path.realpath(record / "cfg.toml") in capsys.readouterr().out
     assert main(["trust", "--remove", str(record)]) == 0
@@ -156,7 +156,7 @@ def test_the_user_s_own_values_are_not_vetted(foreign: Foreign, capsys: pytest.C
     others = [f"task.datasets.{split}.pipes.1.fn=builtins.len" for split in ("dev", "test")]
     words = [word for text in (fn, *others) for word in ("--set", text)]
     assert main(["check", str(record / "cfg.toml"), *words]) in (0, 2)
-    assert "not on the list" not in "".join(capsys.readouterr())
+    assert "not allowed" not in "".join(capsys.readouterr())
 
 
 def test_a_record_from_another_machine_needs_no_ceremony(

@@ -127,6 +127,7 @@ def load(project: Path) -> Callable[[str], list[str]]:
         'plugins = [{ type = "alchemy.plugins.Backup", paths = ["src", "/etc"] }]',
         'tag = { dyn = "env", name = "HOME" }',
         'base = "other.toml"',
+        'model = { clock = "os.path" }',
         '[variant.x]\ntype = { dyn = "choice", values = ["os.system"] }',
         '[task.datasets."../x"]\nbatch_size = 1',
     ],
@@ -143,6 +144,7 @@ def test_what_is_harmless_passes(load: Callable[[str], list[str]]) -> None:
     model = { trust_remote_code = false, compile = true, path = "/somewhere/else", type = "src.net.Net" }
     plugins = [{ type = "alchemy.plugins.FileLogger", log_dir = "records/train" }]
     task = { datasets = { dev-2 = { pipes = [{ path = "data.csv", labels = ["sci.space", "a.b"] }] } } }
+    evaluation = { files = ["test.csv", "random.tsv"] }
     """
     assert load(text) == []
 

@@ -277,6 +277,29 @@ def split_with_a_path(config: dict[str, Any], record: Path) -> None:
     datasets[f"../../../../{marker()}"] = next(iter(datasets.values()))
 
 
+@case
+def log_format_follows_attributes(config: dict[str, Any], record: Path) -> None:
+    plugins = config.setdefault("plugins", [])
+    plugins.append({"type": "alchemy.plugins.BasicSetup", "format": "{message} {level.__init__.__globals__[sys]}"})
+
+
+@case
+def date_format_closes_its_field(config: dict[str, Any], record: Path) -> None:
+    _logger(config).update(log_dir="records", date_format="HH}{level.__init__.__globals__[sys]}{time:HH")
+
+
+@case
+def best_elsewhere(config: dict[str, Any], record: Path) -> None:
+    config["task"].setdefault("evalpipes", []).append({"type": "alchemy.pipeline.eval.SaveBest", "name": str(marker())})
+
+
+@case
+def records_through_a_link(config: dict[str, Any], record: Path) -> None:
+    (record / "backup").mkdir(exist_ok=True)
+    (record / "backup" / "out").symlink_to(marker().parent, target_is_directory=True)
+    _logger(config)["log_dir"] = os.path.relpath(record / "backup" / "out" / marker().name)
+
+
 # -- the file itself
 def _linked(record: Path) -> None:
     CASES["model_is_os_system"](record)

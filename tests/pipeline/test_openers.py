@@ -173,7 +173,7 @@ def test_files_that_are_all_empty_are_told_before_the_training(kind, tmp_path):
     (tmp_path / "b.txt").write_text("")
     with pytest.raises(AlchemyError, match=r"a.txt is empty; name a file"):
         kind([str(tmp_path / "a.txt")])
-    with pytest.raises(AlchemyError, match=r"all 2 files are empty, as \S+a.txt"):
+    with pytest.raises(AlchemyError, match=r"all 2 files are empty, for example \S+a.txt"):
         kind([str(tmp_path / "*.txt")])
     (tmp_path / "b.txt").write_text('{"a": 1}\n')
     kind([str(tmp_path / "*.txt")])

@@ -47,7 +47,7 @@ def test_two_records_of_one_moment_get_two_folders(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(AlchemyError, match=r"cannot be written: .*; mend its permissions, choose another log_dir"):
+    with pytest.raises(AlchemyError, match=r"cannot be written: .*; fix its permissions, choose another log_dir"):
         Record.create(tmp_path / "file" / "records", name="r", tag="t")
 
 

@@ -10,7 +10,7 @@ import pytest
 from alchemy.cli import main
 from alchemy.errors import AlchemyError
 from alchemy.records import Record
-from alchemy.records.links import refuse_links
+from alchemy.records.links import path_inside, refuse_links
 from alchemy.runner import run
 from tests.toy import config
 
@@ -83,3 +83,12 @@ def test_links_that_stay_inside_and_the_way_to_a_record_are_followed(record: Pat
     (record / "backup" / "src" / "data").symlink_to("/data")  # code is copied with its links
     (tmp_path / "disk").symlink_to(record.parent)
     assert refuse_links(tmp_path / "disk" / record.name) == tmp_path / "disk" / record.name
+
+
+def test_a_link_in_the_backup_is_not_written_through(record: Path, tmp_path: Path) -> None:
+    (record / "backup").mkdir(exist_ok=True)
+    (record / "backup" / "home").symlink_to(tmp_path)
+    assert refuse_links(record) == record  # a copy of code may hold links
+    with pytest.raises(AlchemyError, match=r"backup/home/\.bashrc leads out of the record"):
+        path_inside(record, "backup/home/.bashrc")
+    assert path_inside(record, "results/a.jsonl") == record / "results" / "a.jsonl"

@@ -183,6 +183,7 @@ def disk_is_full_for_a_while() -> None:
 @fault
 def removed() -> None:
     """Somebody removes the record during the sixth step."""
+    import os
     import shutil
 
     from alchemy.context import current_run
@@ -193,7 +194,9 @@ def removed() -> None:
     def outer(self: Net, *args: Any, **kwargs: Any) -> Any:
         calls[0] += 1
         if calls[0] == 6:
-            shutil.rmtree(str(current_run().record_dir))
+            record = str(current_run().record_dir)
+            os.rename(record, f"{record}.gone")  # at once: a thread that writes into it would keep rmtree from its work
+            shutil.rmtree(f"{record}.gone")
         return forward(self, *args, **kwargs)
 
     Net.forward = outer  # type: ignore[method-assign]

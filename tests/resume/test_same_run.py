@@ -53,7 +53,7 @@ def test_missing_weights_of_the_best_are_refused_unless_allowed(lab: Lab, tmp_pa
     record = stopped(lab, tmp_path, task__evalpipes=PIPES)
     shutil.rmtree(record / "checkpt")
     assert lab.command(tmp_path, "resume", str(record), *CPU) == 2
-    assert "checkpt: checkpt/best is missing" in text_of(tmp_path)
+    assert "checkpt: missing: checkpt/best" in text_of(tmp_path)
     assert lab.command(tmp_path, "resume", str(record), "--allow", "checkpt", *CPU) == 0, text_of(tmp_path)
     assert differences(baseline, record) == []
     assert (record / "checkpt" / "best" / "model.safetensors").exists()

@@ -81,7 +81,7 @@ def test_a_resume_takes_the_value_that_the_run_had(lab: Lab, tmp_path: Path) -> 
     assert lab.command(tmp_path, *resume) == 2
     assert "plugins.4.token is a secret" in text_of(tmp_path) and "--set plugins.4.token=.." in text_of(tmp_path)
     assert lab.command(tmp_path, *resume, "--set", "plugins.Uploader.token=wrong-4417") == 2
-    assert "plugins.Uploader.token: the secret has another value" in text_of(tmp_path)
+    assert "plugins.Uploader.token: the secret has changed" in text_of(tmp_path)
     assert lab.command(tmp_path, *resume, "--set", f"plugins.Uploader.token={TOKEN}") == 0, text_of(tmp_path)
     assert (record / "cfg.toml").read_bytes() == text and not (record / "cfg.0.toml").exists()
     assert TOKEN not in text_of(tmp_path)
@@ -110,7 +110,7 @@ def test_a_rerun_of_the_config_of_a_record_needs_the_same_value(lab: Lab, tmp_pa
     record, _ = stopped(lab, tmp_path, token=TOKEN)
     rerun = ("run", str(record / "cfg.toml"), *CPU, "--fast-dev-run", "1", "--set")
     assert lab.command(tmp_path, *rerun, "plugins.Uploader.token=wrong-4417") == 2
-    assert "is another secret than the one masked in" in text_of(tmp_path)
+    assert "differs from the secret masked in" in text_of(tmp_path)
     assert lab.command(tmp_path, *rerun, f"plugins.Uploader.token={TOKEN}") == 0, text_of(tmp_path)
 
 

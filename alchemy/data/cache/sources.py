@@ -8,22 +8,17 @@ import functools
 import importlib.util
 import os
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from weakref import WeakKeyDictionary
 
-import alchemy
 from alchemy.data.cache.store import Unkept
+from alchemy.errors import is_library
 from alchemy.files import hash_file
 from alchemy.registry import ENTRY_MODULES
 
 STANDARD = sys.stdlib_module_names - {"__main__"}
-OTHERS = [
-    os.path.join(folder, "")
-    for folder in (os.path.dirname(alchemy.__file__), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
-]
 _seen: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()  # the hashes of sources when they were first looked at
 
 
@@ -73,8 +68,7 @@ def _source(name: str) -> str | None:
 
 def _is_own(path: str) -> bool:
     """Whether a file belongs to the project, and not to alchemy, Python or an installed package."""
-    full = os.path.abspath(path)
-    return not full.startswith(tuple(OTHERS)) and "site-packages" not in full and "dist-packages" not in full
+    return not is_library(os.path.abspath(path))
 
 
 @functools.lru_cache(maxsize=1024)
