@@ -21,13 +21,16 @@ class ParallelText(FromFiles, LstDataPipeline):
     """Files that belong together line by line, `path = ["train.en", "train.de"]`, or one table with a column a side.
 
     A sample has a text for each of `names`. The sides must have equally many lines. An empty side makes a row bad
-    unless `empty = true`. Without `columns` the sides are the columns of these `names`, or else the first ones.
+    unless `empty = true`. `source` and `target` are the columns of a table, by name or number; `columns` says the same
+    for other `names`. Without them the sides are the columns of these `names`, or else the first ones.
     """
 
     def __init__(
         self,
         path: str | list[str],
         *,
+        source: str | int | None = None,
+        target: str | int | None = None,
         names: list[str] = ["source", "target"],
         columns: list[str | int] | None = None,
         empty: bool = False,
@@ -38,6 +41,7 @@ class ParallelText(FromFiles, LstDataPipeline):
         bad: OnBad = "error",
     ) -> None:
         super().__init__()
+        columns = [source, target] if source is not None and target is not None else columns
         self.path, self.names, self.columns, self.empty, self.encoding = path, names, columns, empty, encoding
         if isinstance(path, list):
             files = [check_file(file) for file in path]
