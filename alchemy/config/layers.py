@@ -40,7 +40,8 @@ class _Pile:
 
     body: Table
     problems: list[Problem]
-    laid: set[str] = field(default_factory=set)  # as in `Layer`
+    laid: set[str] = field(default_factory=set)  # the real paths of the files that are not laid on it again
+    below: set[str] = field(default_factory=set)  # those of their bases
 
 
 @dataclass
@@ -99,11 +100,11 @@ class Files:
         if bases or deletes(table):
             merge(pile.body, table, problems)
             table = pile.body
-        laid = frozenset({*pile.laid, _real(name)})
+        laid = frozenset({*pile.below, _real(name)})
         return Layer(table, variants, name, parsed.source, list(dict.fromkeys(problems)), foreign, laid)
 
     def _lay_bases(self, pile: _Pile, bases: list[tuple[str, str]], name: str, chain: tuple[str, ...]) -> None:
-        """Lays the bases that a file names on the pile; one that is in it already adds its variant alone."""
+        """Lays the bases that a file names on the pile; one that was laid there before adds its variant alone."""
         for base, at in bases:
             path, variant = split_variant(os.path.join(os.path.dirname(name), os.path.expanduser(base)))
             try:
@@ -114,7 +115,8 @@ class Files:
             pile.problems += lower.problems
             if _real(path) not in pile.laid:
                 merge(pile.body, lower.body, pile.problems)
-            pile.laid |= lower.laid
+            pile.laid.add(_real(path))
+            pile.below |= lower.laid
             if variant is not None:
                 self._choose(pile, lower, variant, chain)
 
