@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 from alchemy.constraints import Distinct, NonNegativeInt, NotEmpty
+from alchemy.data.tables import BadRow
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.metrics.scores import ClassScores
 from alchemy.pipeline import DataPipeline, processors
 from alchemy.pipeline.encode import EncodeWords
-from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.relation import Marks
 from alchemy.pipeline.rows import rows_of
 from alchemy.pipeline.targets import LabelIds

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from loguru import logger
 from torch import Tensor
 
+from alchemy.data.messages import in_short
+from alchemy.data.tables import is_blank
 from alchemy.errors import AlchemyError, Refused, did_you_mean
 from alchemy.models.reading import InWindows, Whole
 from alchemy.pipeline import build_datapipes
@@ -17,7 +19,6 @@ from alchemy.pipeline.encode import Encode, EncodeWords
 from alchemy.pipeline.itr import field_of
 from alchemy.pipeline.lst import HoldOut
 from alchemy.pipeline.processors.labels import keep_labels, read_labels
-from alchemy.pipeline.processors.samples import in_short, is_blank
 from alchemy.pipeline.report import Report
 from alchemy.pipeline.rows import OrderedRows
 from alchemy.pipeline.template import Template
