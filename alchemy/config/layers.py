@@ -55,6 +55,11 @@ class Files:
     once: bool = False  # whether one document alone is made of the layers, which may then take one over
     layers: dict[str, Layer] = field(default_factory=dict)  # by real path
 
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Where modules of the project are looked for."""
+        return (os.path.dirname(os.path.abspath(self.user_dir)), ".")
+
     def layer(self, source: str | Mapping[str, Any], where: str = "", chain: tuple[str, ...] = ()) -> Layer:
         """A file, which `where` asks for and which is a base of the files in `chain`, or a mapping."""
         if isinstance(source, Mapping):

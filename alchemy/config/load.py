@@ -14,6 +14,7 @@ from alchemy.config.override import override
 from alchemy.config.secrets import note_secrets, settle_secrets
 from alchemy.config.seed import settle_seed
 from alchemy.config.spelling import modern, settle
+from alchemy.config.splits import expand_splits
 from alchemy.config.tree import Document
 from alchemy.errors import ConfigError, Problem
 
@@ -53,8 +54,10 @@ def _prepare(
     for text in overrides:
         problems += override(doc, modern(text))
     settle(doc, problems)
-    extend(doc, problems)
     settle_secrets(doc)  # before anything that may fail and show a value
+    notes: list[Problem] = []  # errors too, which the check tells together with its own
+    expand_splits(doc, notes, files.roots)
+    extend(doc, problems)
     if not doc.vetted and not files.compare:
         problems += vet(doc, files.user_dir)
         doc.vetted = True
@@ -67,7 +70,7 @@ def _prepare(
     if doc.dynamic:
         settle_secrets(doc)
     _raise(problems)
-    doc.notes = problems
+    doc.notes = problems + notes
     return doc
 
 
