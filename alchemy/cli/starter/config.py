@@ -1,0 +1,64 @@
+"""The config of a project, for data that was looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alchemy.config.write import inline
+from alchemy.data.sniff.finding import Finding
+
+TITLES = {
+    "text": "Text classification",
+    "ner": "Tags of words or characters",
+    "pairs": "Classification of pairs of texts",
+    "translation": "Translation",
+}
+# what is trained, and how; everything that is not here is a default
+MODELS = {
+    "text": {"type": "TextClassifier"},
+    "ner": {"type": "Tagger", "encoder": {"type": "Recurrent", "dim": 64, "hidden": 128, "dropout": 0.5}},
+    "pairs": {"type": "TextClassifier"},
+    "translation": {
+        "type": "Translator",
+        "network": {"type": "Transformer", "dim": 128, "heads": 4, "encoder_layers": 2, "decoder_layers": 2},
+    },
+}
+RATES = {"text": 0.001, "ner": 0.004, "pairs": 0.001, "translation": 0.001}
+EPOCHS = {"text": 10, "ner": 10, "pairs": 10, "translation": 20}
+COMMENTS = {
+    "tokenizer": "learnt from the training texts",
+    "max_length": "tokens; a longer text is cut",
+    "bad": "rows that cannot be read are left out, and counted",
+    "encoding": "of the files",
+    "violations": "tags that break the rules of the scheme begin a span",
+    "labels": "also those that only other splits have",
+}
+
+
+def render(kind: str, finding: Finding) -> str:
+    """The text of the config."""
+    lines = [f"# {TITLES[kind]}: alchemy check train.toml, alchemy run train.toml", "seed = 1", "", "[task]"]
+    lines += [_line(key, value) for key, value in finding.task.items()]
+    lines += ["", "[task.data]", *_splits(finding)]
+    lines += [_line(key, value) for key, value in finding.shared.items()]
+    lines += ["", "[model]", *(_line(key, value) for key, value in MODELS[kind].items())]
+    lines += ["", "[optim]", 'type = "AdamW"', _line("lr", RATES[kind])]
+    lines += ["", "[sched]", 'type = "LineWarmup"', _line("epochs", EPOCHS[kind])]
+    return "\n".join(lines) + "\n"
+
+
+def _splits(finding: Finding) -> list[str]:
+    lines = []
+    for split, own in finding.splits.items():
+        value: Any = own["path"] if len(own) == 1 else own
+        lines.append(_line(split, value, f"{finding.sizes[split]:,} rows"))
+    held = [split for split in ("dev", "test") if split not in finding.splits]
+    if held == ["test"]:  # whoever keeps a development set has a test set elsewhere, or wants all rows for training
+        held = []
+    lines += [_line(split, 0.1, "a share of the training data that is held out, or a file") for split in held]
+    return lines
+
+
+def _line(key: str, value: object, comment: str = "") -> str:
+    comment = comment or COMMENTS.get(key, "")
+    return f"{key} = {inline(value)}{f'  # {comment}' if comment else ''}"
