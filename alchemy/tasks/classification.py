@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -33,6 +33,7 @@ class Classification(TextTask):
     to each answer. `left` pads in front, `segment` is that of padding: XLNet wants `left = true` and 4.
     """
 
+    processor: ClassVar[str] = "alchemy.pipeline.processors.TextClassification"
     needs = ("text",)
 
     def __init__(

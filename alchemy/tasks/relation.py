@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from alchemy.constraints import Distinct, NonNegativeInt, NotEmpty
 from alchemy.data.tables import BadRow
@@ -27,6 +27,8 @@ class Relation(TextTask):
     `marks` are the names of what is marked: the model is given `e1_mask` and `e2_mask`. `other` is the label that
     stands for no relation, which the official `f1` leaves out. `blank` encodes words behind a blank, as RoBERTa wants.
     """
+
+    processor: ClassVar[str] = "alchemy.pipeline.processors.Relation"
 
     def __init__(
         self,

@@ -31,6 +31,7 @@ class Tagging(TextTask):
     default where the tokenizer is one of characters.
     """
 
+    processor: ClassVar[str] = "alchemy.pipeline.processors.Tagging"
     target: ClassVar[str] = "tags"
     needs = ("tokens",)
 
