@@ -27,7 +27,7 @@ THINGS = ("headphones", "kettle", "desk lamp", "backpack", "keyboard", "rain jac
 DAYS = ("Monday", "last week", "two weeks ago", "yesterday", "Friday", "this morning", "the weekend")
 OPENERS = ("", "Hello, ", "Hi there, ", "Good morning, ", "Sorry to bother you, ", "Dear team, ")
 CLOSERS = ("", " Thanks!", " Please help.", " Can you check?", " I ordered it on {day}.")
-MESSAGES = {
+MESSAGES = {  # some stand under two labels, as people do not agree in real data either
     "delivery": (
         "my {thing} has not arrived yet.",
         "where is the {thing} that I ordered {day}?",
@@ -35,6 +35,7 @@ MESSAGES = {
         "the courier left the {thing} at the wrong address.",
         "when will the {thing} be shipped?",
         "the parcel with the {thing} came without the second box.",
+        "the {thing} never came, I am tired of waiting and want my money back.",
     ),
     "refund": (
         "I want my money back for the {thing}.",
@@ -43,6 +44,8 @@ MESSAGES = {
         "you charged me twice for the {thing}.",
         "please cancel my order of the {thing}.",
         "the refund for the {thing} does not show on my card.",
+        "the {thing} never came, I am tired of waiting and want my money back.",
+        "the {thing} is broken, what can you do about it?",
     ),
     "fault": (
         "the {thing} broke after one day.",
@@ -51,6 +54,7 @@ MESSAGES = {
         "the {thing} makes a strange noise.",
         "a part of the {thing} is missing.",
         "the {thing} is smaller than the page says.",
+        "the {thing} is broken, what can you do about it?",
     ),
     "account": (
         "I cannot log in since {day}.",
@@ -75,7 +79,7 @@ FIRST = ("Anna", "James", "Maria", "Kofi", "Yuki", "Olga", "Tom", "Sara", "Wei",
 LAST = ("Weber", "Cole", "Rossi", "Mensah", "Tanaka", "Petrova", "Baker", "Haddad", "Chen", "Novak")
 NAMES = {
     "PER": [f"{first} {last}" for first in FIRST for last in LAST],
-    "ORG": ("Nordwind Energy", "Blue Harbor Bank", "Atlas Robotics", "Helio Labs", "Orion Media", "Delta Rail"),
+    "ORG": [f"{name} {trade}" for name in ("Oslo", "Helio", "Lima", "Atlas", "Cole") for trade in ("Bank", "Labs", "Rail")],
     "LOC": ("Berlin", "Osaka", "Cape Town", "Lyon", "Shanghai", "Toronto", "Lima", "New Delhi", "Oslo", "Accra"),
 }
 REPORTS = (
