@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from alchemy.constraints import NonNegativeInt
 from alchemy.data.chain import link_of
@@ -24,7 +24,6 @@ from alchemy.text import Tokenizer
 
 END = "</s>"  # how the end of a text is told among its tokens
 DEFAULT_SEARCH = {"type": "alchemy.generate.BeamSearch", "beam": 4}
-DEFAULT_TOKENS = 4096  # of a batch
 
 
 @AlchemyTask.register()
@@ -41,6 +40,8 @@ class Translation(AlchemyTask):
     tokens are refused: by default as many as the network takes, or else 1024.
     """
 
+    processor: ClassVar[str] = "alchemy.pipeline.processors.ParallelText"
+    batches: ClassVar[dict[str, int]] = {"max_tokens": 1024}
     writes_texts = True
     reads = "source"
 
@@ -108,7 +109,7 @@ class Translation(AlchemyTask):
         data, options = self._pairs.load(split, pipes), kwargs
         self._datasets[split] = data, options
         if not options.keys() & {"batch_size", "max_tokens", "max_sentences", "batch_sampler"}:
-            options["max_tokens"] = DEFAULT_TOKENS
+            options |= self.batches
         shuffle_training(options, split)
         link = link_of(data)
         if self.run.model is None or not link.lengths():

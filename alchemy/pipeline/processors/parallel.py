@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.constraints import Sign
-from alchemy.data.files import check_file
+from alchemy.data.files import check_file, lines_of
+from alchemy.data.messages import shorten
+from alchemy.data.tables import BadRow, FormatName, OnBad, OpenTable, Rows, TableFormat, is_blank, open_table
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow, OnBad, Rows
-from alchemy.pipeline.processors.samples import FromFiles, is_blank, lines_of, shorten, tried
-from alchemy.pipeline.processors.tables import FormatName, OpenTable, TableFormat, open_table
+from alchemy.pipeline.processors.samples import FromFiles, tried
 
 
 @DataPipeline.register()
