@@ -122,7 +122,8 @@ def _look(kind: str, paths: list[Path], args: argparse.Namespace, folder: Path) 
     finding = _sniffer(kind)(splits, asked)
     if left:
         finding.notes.append(f"not used: {', '.join(path.name for path in left)}")
-    for line in (*finding.shown, *(f"  {split}: {_told(split, finding)}" for split in finding.sizes)):
+    several = [f"  {split}: {_told(split, finding)}" for split in finding.sizes] if len(finding.sizes) > 1 else []
+    for line in (*finding.shown, *several):
         print(printable(line))
     for note in finding.notes:
         print(printable(f"  note: {note}"))
@@ -131,7 +132,7 @@ def _look(kind: str, paths: list[Path], args: argparse.Namespace, folder: Path) 
 
 def _told(split: str, finding: Finding) -> str:
     path = finding.splits[split]["path"]
-    return f"{path if isinstance(path, str) else ', '.join(path)}, {finding.sizes[split]:,}"
+    return f"{path if isinstance(path, str) else ', '.join(path)}, {finding.tell_size(split)}"
 
 
 def _sniffer(kind: str) -> Callable[[dict[str, list[Path]], Asked], Finding]:

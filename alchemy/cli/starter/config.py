@@ -25,6 +25,7 @@ MODELS = {
 }
 RATES = {"text": 0.001, "ner": 0.004, "pairs": 0.001, "translation": 0.001}
 EPOCHS = {"text": 10, "ner": 10, "pairs": 10, "translation": 20}
+FEW = 100  # rows, of which a tenth is too little to score
 COMMENTS = {
     "tokenizer": "learnt from the training texts",
     "max_length": "tokens; a longer text is cut",
@@ -51,11 +52,12 @@ def _splits(finding: Finding) -> list[str]:
     lines = []
     for split, own in finding.splits.items():
         value: Any = own["path"] if len(own) == 1 else own
-        lines.append(_line(split, value, f"{finding.sizes[split]:,} rows"))
+        lines.append(_line(split, value, finding.tell_size(split)))
     held = [split for split in ("dev", "test") if split not in finding.splits]
     if held == ["test"]:  # whoever keeps a development set has a test set elsewhere, or wants all rows for training
         held = []
-    lines += [_line(split, 0.1, "a share of the training data that is held out, or a file") for split in held]
+    share = 0.1 if finding.sizes["train"] >= FEW else 0.2
+    lines += [_line(split, share, "a share of the training data that is held out, or a file") for split in held]
     return lines
 
 

@@ -79,7 +79,7 @@ FIRST = ("Anna", "James", "Maria", "Kofi", "Yuki", "Olga", "Tom", "Sara", "Wei",
 LAST = ("Weber", "Cole", "Rossi", "Mensah", "Tanaka", "Petrova", "Baker", "Haddad", "Chen", "Novak")
 NAMES = {
     "PER": [f"{first} {last}" for first in FIRST for last in LAST],
-    "ORG": [f"{name} {trade}" for name in ("Oslo", "Helio", "Lima", "Atlas", "Cole") for trade in ("Bank", "Labs", "Rail")],
+    "ORG": [f"{name} {trade}" for name in ("Oslo", "Helio", "Lima", "Cole") for trade in ("Bank", "Labs", "Rail")],
     "LOC": ("Berlin", "Osaka", "Cape Town", "Lyon", "Shanghai", "Toronto", "Lima", "New Delhi", "Oslo", "Accra"),
 }
 REPORTS = (

@@ -75,7 +75,7 @@ def named_column(columns: Sequence[Column], told: str, option: str, path: object
     return found
 
 
-def find_texts(columns: Sequence[Column], count: int, rows: int, wanted: Sequence[Sequence[str]]) -> list[Column]:
+def find_texts(columns: Sequence[Column], count: int, rows: int, wanted: Sequence[str]) -> list[Column]:
     """The columns of texts: those with the names that are wanted for each, else the longest ones."""
     free = [column for column in columns if column.is_text]
     found: list[Column] = []
@@ -100,15 +100,15 @@ def _prose(column: Column, rows: int) -> float:
     return column.length * column.distinct / max(rows, 1)
 
 
-def _by_name(columns: Iterable[Column], known: Sequence[str]) -> Column | None:
-    ranked = [column for column in columns if names.plain(column.name) in known]
-    return min(ranked, key=lambda column: known.index(names.plain(column.name)), default=None)
+def _by_name(columns: Iterable[Column], what: str) -> Column | None:
+    ranked = [(place, column) for column in columns if (place := names.rank(column.name, what)) is not None]
+    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
 
 
 def find_label(columns: Sequence[Column], taken: Sequence[Column], rows: int) -> Column | None:
     """The column of labels: by its name, else the last one that repeats its values; words come before numbers."""
     free = [column for column in columns if column not in taken and column.kind != "other" and not plain_id(column)]
-    if (named := _by_name(free, names.NAMES["label"])) and named.distinct > 0:
+    if (named := _by_name(free, "label")) and named.distinct > 0:
         return named
     fits = [column for column in free if 2 <= column.distinct <= min(MOST_LABELS, rows * FEW)]
     return max(fits, key=lambda column: (column.kind == "text", column.place), default=None)

@@ -29,7 +29,11 @@ class Finding:
     notes: list[str] = field(default_factory=list)
     question: str = ""  # a text to try the model with, and the other one of a pair
     other: str = ""
-    sizes: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)  # of a large file the rows that were looked at
+    large: set[str] = field(default_factory=set)  # splits that have more
+
+    def tell_size(self, split: str) -> str:
+        return f"{'more than ' if split in self.large else ''}{self.sizes[split]:,} rows"
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,10 @@ def _format(path: Path, encoding: str) -> TableFormat:
     """The format by the first lines; the ending of the file decides between what fits alike."""
     told = cast(FormatName, FORMATS.get(_ending(path), ""))
     lines = [line for _, line in itertools.islice(read_lines(path, encoding=encoding), 200) if line.strip()]
-    if told in ("json", "jsonl") or all(map(_is_object, lines[:5])):
-        return TableFormat(format="" if told else "jsonl", encoding=encoding)
+    if len(lines) > 1 and all(map(_is_object, lines[:5])):
+        return TableFormat(format="" if told == "jsonl" else "jsonl", encoding=encoding)
+    if told in ("json", "jsonl"):
+        return TableFormat(encoding=encoding)
     if lines[0].lstrip().startswith("[") and told == "":
         return TableFormat(format="json", encoding=encoding)
     quoted = any(map(QUOTED.search, lines))

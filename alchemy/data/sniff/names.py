@@ -30,12 +30,25 @@ SPLITS = {
 
 
 def plain(name: str) -> str:
-    """A name as it is looked up: without the case and blanks that people vary.
+    """A name as it is looked up: without the case, blanks and signs that people vary.
 
-    >>> plain(" Sentence 1")
-    'sentence_1'
+    >>> plain(" Sentence 1"), plain("reviewText")
+    ('sentence_1', 'review_text')
     """
-    return re.sub(r"[\s\-]+", "_", name.strip().lower())
+    return re.sub(r"[\s\-.]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip())).lower()
+
+
+def rank(name: str, what: str) -> tuple[bool, int] | None:
+    """How well a name says what a column is, the best first: a known one, or one that has a known word in it.
+
+    >>> rank("label", "label") < rank("topic", "label") < rank("star_rating", "label"), rank("text_id", "text")
+    (True, None)
+    """
+    known, words = NAMES[what], plain(name).split("_")
+    if plain(name) in known:
+        return False, known.index(plain(name))
+    places = [known.index(word) for word in words if word in known]
+    return (True, min(places)) if places and not set(words) & set(NAMES["id"]) else None
 
 
 def split_of(file: str) -> str:

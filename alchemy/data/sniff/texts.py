@@ -87,11 +87,14 @@ def sniff_texts(paths: Mapping[str, list[Path]], asked: Asked, *, pairs: bool = 
         keys = {split: own | {"kind": kind} for split, own in keys.items()}
     finding = Finding(_task_keys(train, kind, pairs), dict(keys["train"]), merge_keys(paths, keys))
     finding.sizes = {split: len(texts.rows) for split, texts in found.items()}
+    finding.large = {split for split, texts in found.items() if not texts.table.whole}
     example = min(train.rows[:100], key=lambda row: abs(len(row[0]) - 20))  # short, and not too short
     finding.question, finding.other = shorten_text(example[0], 80), shorten_text(example[-1], 80)
     finding.shown = _show(train, labels, kind)
     finding.notes = [note for texts in found.values() for note in _note_rows(texts)]
     finding.notes += note_balance(labels) if kind == "single" else []
+    if kind == "regression":
+        finding.notes.append(f"{train.label.name} is predicted as a number: write the labels as texts for classes")
     for split in unlabelled:
         file = paths[split][0]
         finding.notes.append(
@@ -116,12 +119,12 @@ def _open(table: Table, asked: Asked, pairs: bool) -> Texts:
     told = [named_column(columns, name, f"--{option}", table.path) for option, name in _told(asked, pairs)]
     label = named_column(columns, asked.label, "--label", table.path) if asked.label else None
     free = [column for column in columns if column not in told and column != label]
-    wanted = (names.NAMES["first"], names.NAMES["second"]) if pairs else (names.NAMES["text"],)
+    wanted = ("first", "second") if pairs else ("text",)
     count = 2 if pairs else 1
     if len(told) < count and label is None:
         # a column of labels with a known name is no text, however long its words are
         likely = find_label(columns, told, rows)
-        free = [column for column in free if column != likely or names.plain(column.name) not in names.NAMES["label"]]
+        free = [column for column in free if column != likely or not names.rank(column.name, "label")]
     texts = [*told, *find_texts(free, count - len(told), rows, wanted[len(told) :])]
     if len(texts) < count:
         need = "two columns of texts" if pairs else "a column of texts"
@@ -222,7 +225,7 @@ def _show(train: Texts, labels: Counter[str], kind: str) -> list[str]:
         told = f"numbers from {min(numbers):g} to {max(numbers):g}" if numbers else tell_labels(labels)
         rows.append((train.label.name, "label", told))
     used = [row[0] for row in rows]
-    rest = [name for name in table.names if name not in used]
+    rest = [name for name in table.names if name.strip() and name not in used]
     width = max(len(name) for name, _, _ in rows)
     lines = [f"{table.path}: {tell_format(table)}"]
     lines += [f"  {name:<{width}}  {role:<5}  {told}" for name, role, told in rows]
