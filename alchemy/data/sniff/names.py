@@ -38,7 +38,7 @@ def plain(name: str) -> str:
     return re.sub(r"[\s\-.]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip())).lower()
 
 
-def rank(name: str, what: str) -> tuple[bool, int] | None:
+def rank(name: str, what: str) -> tuple[int, bool] | None:
     """How well a name says what a column is, the best first: a known one, or one that has a known word in it.
 
     >>> rank("label", "label") < rank("topic", "label") < rank("star_rating", "label"), rank("text_id", "text")
@@ -46,9 +46,9 @@ def rank(name: str, what: str) -> tuple[bool, int] | None:
     """
     known, words = NAMES[what], plain(name).split("_")
     if plain(name) in known:
-        return False, known.index(plain(name))
+        return known.index(plain(name)), False
     places = [known.index(word) for word in words if word in known]
-    return (True, min(places)) if places and not set(words) & set(NAMES["id"]) else None
+    return (min(places), True) if places and not set(words) & set(NAMES["id"]) else None
 
 
 def split_of(file: str) -> str:
