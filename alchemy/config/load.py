@@ -17,6 +17,7 @@ from alchemy.config.override import override
 from alchemy.config.scan import DEEPEST
 from alchemy.config.secrets import note_secrets, settle_secrets
 from alchemy.config.seed import settle_seed
+from alchemy.config.short import expand_names
 from alchemy.config.spelling import modern, rename, settle
 from alchemy.config.splits import expand_splits
 from alchemy.config.tree import CODE, Array, Document, Origin, Place, Table, grow, twin
@@ -64,6 +65,7 @@ def _prepare(
     settle(doc, problems)
     settle_secrets(doc)  # before anything that may fail and show a value
     notes: list[Problem] = []  # errors too, which the check tells together with its own
+    expand_names(doc, notes)
     expand_splits(doc, notes, files.roots)
     if not doc.vetted and not files.compare:
         problems += vet(doc, files.user_dir)
@@ -76,6 +78,7 @@ def _prepare(
     resolve(doc, problems, drawn=True)
     if doc.dynamic:
         settle_secrets(doc)
+        expand_names(doc, notes)  # a choice of types may give short ones
     _raise(problems)
     doc.notes = problems + notes
     return doc
