@@ -131,7 +131,8 @@ def _list_of(kind: str) -> Schema:
 
 def _dataset() -> Schema:
     properties = {key: schema_of(text) for key, text in LOADER_OPTIONS.items()}
-    properties["pipes"] = _list_of("data pipe")
+    properties["pipes"] = any_of(_list_of("data pipe"), {"type": "object"})  # or changes to those of another split
+    properties["like"] = {"type": "string"}
     return {"type": "object", "properties": properties}
 
 

@@ -181,8 +181,7 @@ def _expand_inside(table: Table, section: str, notes: list[Problem]) -> None:
 
 def _unknown(node: Table | Array, kind: str, section: str) -> Iterator[Problem]:
     """A short name inside of a part that stands for nothing; those of the sections are reported by the check."""
-    word = node.get("type") if isinstance(node, Table) else None
-    if isinstance(word, str) and "." not in word:
+    if isinstance(node, Table) and isinstance(word := node.get("type"), str) and "." not in word:
         message, hint = explain_name(word, kind)
         yield Problem(message, node.where("type"), section, hint)
 
