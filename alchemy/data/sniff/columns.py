@@ -75,23 +75,22 @@ def named_column(columns: Sequence[Column], told: str, option: str, path: object
     return found
 
 
-def find_texts(columns: Sequence[Column], count: int, rows: int, wanted: Sequence[str]) -> list[Column]:
-    """The columns of texts: those with the names that are wanted for each, else the longest ones."""
+def find_texts(columns: Sequence[Column], rows: int, wanted: Sequence[str]) -> list[Column]:
+    """A column for each kind of text that is wanted: those with such names, else the longest ones, in their order."""
     free = [column for column in columns if column.is_text]
     found: list[Column] = []
-    for known in wanted[:count]:
-        if match := _by_name(free, known):
+    for what in wanted:
+        if match := _by_name(free, what):
             found.append(match)
             free.remove(match)
-    if len(found) < count:
-        varied = [column for column in free if column.distinct > 1 and plain_id(column) is False]
+    if len(found) < len(wanted):
+        varied = [column for column in free if column.distinct > 1 and not _is_id(column)]
         longest = sorted(varied, key=lambda column: (-_prose(column, rows), column.place))
-        found += longest[: count - len(found)]
-        found.sort(key=lambda column: column.place)
+        found = sorted([*found, *longest[: len(wanted) - len(found)]], key=lambda column: column.place)
     return found
 
 
-def plain_id(column: Column) -> bool:
+def _is_id(column: Column) -> bool:
     return names.plain(column.name) in names.NAMES["id"]
 
 
@@ -107,7 +106,7 @@ def _by_name(columns: Iterable[Column], what: str) -> Column | None:
 
 def find_label(columns: Sequence[Column], taken: Sequence[Column], rows: int) -> Column | None:
     """The column of labels: by its name, else the last one that repeats its values; words come before numbers."""
-    free = [column for column in columns if column not in taken and column.kind != "other" and not plain_id(column)]
+    free = [column for column in columns if column not in taken and column.kind != "other" and not _is_id(column)]
     if (named := _by_name(free, "label")) and named.distinct > 0:
         return named
     fits = [column for column in free if 2 <= column.distinct <= min(MOST_LABELS, rows * FEW)]

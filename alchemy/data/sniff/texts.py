@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,21 +91,15 @@ def sniff_texts(paths: Mapping[str, list[Path]], asked: Asked, *, pairs: bool = 
     example = min(train.rows[:100], key=lambda row: abs(len(row[0]) - 20))  # short, and not too short
     finding.question, finding.other = shorten_text(example[0], 80), shorten_text(example[-1], 80)
     finding.shown = _show(train, labels, kind)
-    finding.notes = [note for texts in found.values() for note in _note_rows(texts)]
-    finding.notes += note_balance(labels) if kind == "single" else []
-    if kind == "regression":
-        finding.notes.append(f"{train.label.name} is predicted as a number: write the labels as texts for classes")
-    for split in unlabelled:
-        file = paths[split][0]
-        finding.notes.append(
-            f"{file} has no labels and is left out: answer it with alchemy predict latest --file {file}"
-        )
-    for split in ("dev", "test"):
-        if split in found:
-            finding.notes += _note_split(split, found[split], train)
     if kind == "single":
         finding.shared |= _label_names(paths["train"][0].parent, labels)
-        _add_labels(finding, found, labels)
+        finding.notes += [*note_balance(labels), *_add_labels(finding.task, found, labels)]
+    elif kind == "regression":
+        finding.notes.append(f"{train.label.name} is predicted as a number: write the labels as texts for classes")
+    for split in unlabelled:
+        finding.notes.append(f"{paths[split][0]} has no labels and is left out: alchemy predict --file answers it")
+    for split, texts in found.items():
+        finding.notes += [*_note_rows(texts), *(_note_shared(split, texts, train) if split != "train" else [])]
     return finding
 
 
@@ -115,35 +109,31 @@ def sniff_pairs(paths: Mapping[str, list[Path]], asked: Asked) -> Finding:
 
 
 def _open(table: Table, asked: Asked, pairs: bool) -> Texts:
+    """The columns of the training data: those that the user names, and guesses for the others."""
     columns, rows = describe(table), len(table.rows)
-    told = [named_column(columns, name, f"--{option}", table.path) for option, name in _told(asked, pairs)]
+    wanted = {"text": "first", "pair": "second"} if pairs else {"text": "text"}
+    told = {"text": asked.text, "pair": asked.pair}
+    chosen = {role: named_column(columns, told[role], f"--{role}", table.path) for role in wanted if told[role]}
     label = named_column(columns, asked.label, "--label", table.path) if asked.label else None
-    free = [column for column in columns if column not in told and column != label]
-    wanted = ("first", "second") if pairs else ("text",)
-    count = 2 if pairs else 1
-    if len(told) < count and label is None:
-        # a column of labels with a known name is no text, however long its words are
-        likely = find_label(columns, told, rows)
+    missing = [role for role in wanted if role not in chosen]
+    free = [column for column in columns if column not in chosen.values() and column != label]
+    if label is None:  # a column of labels with a known name is no text, however long its words are
+        likely = find_label(columns, list(chosen.values()), rows)
         free = [column for column in free if column != likely or not names.rank(column.name, "label")]
-    texts = [*told, *find_texts(free, count - len(told), rows, wanted[len(told) :])]
-    if len(texts) < count:
+    chosen |= dict(zip(missing, find_texts(free, rows, [wanted[role] for role in missing])))
+    if len(chosen) < len(wanted):
         need = "two columns of texts" if pairs else "a column of texts"
         hint = f"it has {in_short(table.names)}: name {'them with --text and --pair' if pairs else 'it with --text'}"
         raise AlchemyError(f"{table.path} does not have {need}", hint=hint)
+    texts = [chosen[role] for role in wanted]
     return Texts(table, texts, label or find_label(columns, texts, rows))
 
 
-def _told(asked: Asked, pairs: bool) -> list[tuple[str, str]]:
-    options = [("text", asked.text), *([("pair", asked.pair)] if pairs else [])]
-    return [(option, name) for option, name in options if name]
-
-
 def _no_label(train: Texts) -> AlchemyError:
-    others = [name for name in train.table.names if name not in [column.name for column in train.texts]]
-    listed = (
-        f"beside {in_short([column.name for column in train.texts])} it has {in_short(others) or 'no other column'}"
-    )
-    return AlchemyError(f"{train.table.path} has no column of labels", hint=f"{listed}; name it with --label")
+    texts = [column.name for column in train.texts]
+    others = in_short(name for name in train.table.names if name not in texts) or "no other column"
+    hint = f"beside {in_short(texts)} it has {others}; name it with --label"
+    return AlchemyError(f"{train.table.path} has no column of labels", hint=hint)
 
 
 def _check_values(train: Texts, kind: str) -> str:
@@ -202,14 +192,14 @@ def _label_names(folder: Path, labels: Counter[str]) -> dict[str, Any]:
     return {}
 
 
-def _add_labels(finding: Finding, found: Mapping[str, Texts], labels: Counter[str]) -> None:
+def _add_labels(task: dict[str, Any], found: Mapping[str, Texts], labels: Counter[str]) -> Iterator[str]:
     """Labels that the training data lacks are listed in the config, as they would be refused in the other splits."""
-    for split in ("dev", "test"):
-        unseen = sorted(count_labels(found[split].labels).keys() - labels.keys()) if split in found else []
-        if unseen and len(labels) + len(unseen) <= LISTED:
-            finding.notes.append(f"{split} has labels that the training data lacks: {in_short(unseen, 5)}")
-            known = finding.task.get("labels") or sorted(labels)
-            finding.task["labels"] = [*known, *(label for label in unseen if label not in known)]
+    known = sorted(labels)
+    for split, texts in found.items():
+        unseen = sorted(count_labels(texts.labels).keys() - set(known))
+        if unseen and len(known) + len(unseen) <= LISTED:
+            yield f"{split} has labels that the training data lacks: {in_short(unseen, 5)}"
+            task["labels"] = known = [*known, *unseen]
 
 
 def _show(train: Texts, labels: Counter[str], kind: str) -> list[str]:
@@ -251,7 +241,7 @@ def _note_rows(texts: Texts) -> list[str]:
     return notes
 
 
-def _note_split(split: str, texts: Texts, train: Texts) -> list[str]:
+def _note_shared(split: str, texts: Texts, train: Texts) -> list[str]:
     """Texts of the training data tell nothing about how well others are answered."""
     shared = len(set(texts.rows) & set(train.rows))
     return [f"{shared:,} of {len(texts.rows):,} texts of {split} are in the training data, too"] if shared else []
