@@ -47,12 +47,18 @@ def records(project, kind="train"):
 def test_train_then_test_then_predict(project, capsys):
     assert main(["run", "train.toml", "--device", "-1", "--desc", "first"]) == 0
     (record,) = records(project)
-    assert f"finished  {record.relative_to(project)}  loss" in capsys.readouterr().out
+    head, row = capsys.readouterr().out.splitlines()[-2:]
+    assert head.split() == ["experiment", "status", "best", "epoch", "dev", "record"]
+    assert re.match(rf"train.toml +finished +\d+/12 +accuracy [\d.]+ .*{record.relative_to(project)}$", row)
     assert json.loads((record / "record.json").read_text())["purpose"] == "first"
 
     assert main(["test", str(record), "--device", "-1"]) == 0
     streams = capsys.readouterr()
     assert float(re.search(r"accuracy ([\d.]+)", streams.out)[1]) > 0.9
+    weights = rf"weights: {record.relative_to(project)}/state/best, epoch \d+/12, update \d+\n"
+    assert re.search(weights, streams.out)
+    (tested,) = records(project, "test")
+    assert json.loads((tested / "record.json").read_text())["parent"] == record.name
     left_out = "[sched], [optim], [checkpoint], [task.datasets.train], [task.datasets.dev]"
     assert f"not needed here: {left_out}\n" in streams.err
 
@@ -81,12 +87,15 @@ def test_the_newest_record_with_weights_is_the_latest(project, capsys):
     assert "has no checkpoint 'best'; it has last, u29: choose with --checkpoint" in capsys.readouterr().err
 
 
-def test_several_runs_end_in_a_table_and_any_failure_in_exit_code_1(project, capsys):
+def test_several_runs_end_in_a_table_and_any_failure_in_exit_code_1(project, capfd):
     bad = add_pipe(project, "Boom")
     assert main(["run", "train.toml", bad, *QUICK, "--device", "-1"]) == 1
-    table = capsys.readouterr().out.partition("experiment ")[2].splitlines()
-    assert re.match(r"train.toml +finished +records/train/\S+ +loss", table[1])
-    assert re.match(r"Boom.toml +failed +records/train/\S+ +ValueError: boom \[x\] {y}", table[2])
+    out, _, table = capfd.readouterr().out.partition("experiment ")
+    assert out.count("ValueError: boom [x] {y}") == 1 and "Traceback" not in out
+    assert f"Boom.toml failed: ValueError: boom [x] {{y}}\n  at src/steps.py:13 in __call__: raise ValueError" in out
+    _, good, failed = table.splitlines()
+    assert re.match(r"train.toml +finished +1/1 +accuracy [\d.]+ .* records/train/\S+$", good)
+    assert re.match(r"Boom.toml +failed +1/1 +records/train/\S+$", failed)
 
 
 def test_raise_shows_the_traceback(project, capsys):
