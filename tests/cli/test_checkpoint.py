@@ -79,13 +79,13 @@ def test_what_a_bad_update_left_is_read_like_any_other(record: Path, capsys: Any
     assert call("verify", str(record / "bad" / "u8")) == 0
     assert "bad/u8 is whole" in capsys.readouterr().out
     assert call("show", str(record / "bad" / "u8")) == 0
-    assert "update 8, epoch 1, bad" in capsys.readouterr().out
+    assert "update 8, epoch 2, bad" in capsys.readouterr().out
 
 
 def test_show(record: Path, capsys: Any) -> None:
     assert call("show", "r1") == 0
     out = capsys.readouterr().out
-    assert out.startswith("r1/state/u7: update 7, epoch 0, whole,")
+    assert out.startswith("r1/state/u7: update 7, epoch 1, whole,")
     assert "model  1.num_batches_tracked  int64    []      7\n" in out
     assert call("show", "r1/state/best", "--json") == 0
     shown = json.loads(capsys.readouterr().out)
