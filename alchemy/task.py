@@ -32,6 +32,9 @@ class AlchemyTask(Registrable):
     writes_texts: ClassVar[bool] = False  # whether it takes `search`, `limits`, `tokens` and `alignments`
     labels: Sequence[str] = ()  # what the numbers of classes stand for, if the task knows it
     reads: ClassVar[str] = "input_ids"  # the field by whose length questions are put together
+    # what `[task.data]` stands for: the pipe that reads its files, and the loader's option that limits a batch
+    processor: ClassVar[str] = ""
+    batches: ClassVar[dict[str, int]] = {"batch_size": 32}
 
     def __init__(self) -> None:
         self.run = current_run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -111,7 +112,7 @@ def test_a_long_text_of_a_project_is_cut_and_nothing_else() -> None:
 
 @pytest.mark.slow
 def test_a_notebook_has_one_bar_that_is_updated_in_place_and_goes_away(tmp_path: Path) -> None:
-    nbclient = pytest.importorskip("nbclient", reason="nbclient and ipykernel run the notebook")
+    nbclient: Any = pytest.importorskip("nbclient", reason="nbclient and ipykernel run the notebook")
     nbformat = pytest.importorskip("nbformat", reason="nbclient and ipykernel run the notebook")
     pytest.importorskip("ipykernel", reason="nbclient and ipykernel run the notebook")
     code = """from alchemy import run
@@ -122,8 +123,9 @@ cfg = config() | {"plugins": [{"type": "alchemy.plugins.BasicSetup"}], "log_ever
 [result] = run([cfg], device=[-1], raise_errors=True)"""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     seen: list[str] = []
+    base: Any = nbclient.NotebookClient
 
-    class Client(nbclient.NotebookClient):
+    class Client(base):
         def process_message(self, message, cell, index):
             if message["msg_type"] in ("display_data", "update_display_data"):
                 seen.append(message["content"]["data"]["text/plain"])

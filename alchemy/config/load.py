@@ -18,6 +18,7 @@ from alchemy.config.scan import DEEPEST
 from alchemy.config.secrets import note_secrets, settle_secrets
 from alchemy.config.seed import settle_seed
 from alchemy.config.spelling import modern, rename, settle
+from alchemy.config.splits import expand_splits
 from alchemy.config.tree import CODE, Array, Document, Origin, Place, Table, grow, twin
 from alchemy.config.values import Parsed, decode, fail
 from alchemy.errors import ConfigError, Problem, did_you_mean
@@ -62,6 +63,8 @@ def _prepare(
         problems += override(doc, modern(text))
     settle(doc, problems)
     settle_secrets(doc)  # before anything that may fail and show a value
+    notes: list[Problem] = []  # errors too, which the check tells together with its own
+    expand_splits(doc, notes, files.roots)
     if not doc.vetted and not files.compare:
         problems += vet(doc, files.user_dir)
         doc.vetted = True
@@ -74,7 +77,7 @@ def _prepare(
     if doc.dynamic:
         settle_secrets(doc)
     _raise(problems)
-    doc.notes = problems
+    doc.notes = problems + notes
     return doc
 
 
@@ -160,6 +163,11 @@ class _Files:
     compare: bool = False  # whether nothing is built from them
     once: bool = False  # whether one document alone is made of the layers, which may then take one over
     layers: dict[str, _Layer] = field(default_factory=dict)  # by real path
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Where modules of the project are looked for."""
+        return (os.path.dirname(os.path.abspath(self.user_dir)), ".")
 
     def layer(self, source: str | Mapping[str, Any], where: str = "", chain: tuple[str, ...] = ()) -> _Layer:
         """A file, which `where` asks for and which is a base of the files in `chain`, or a mapping."""

@@ -31,7 +31,7 @@ def check_paths(layout: Layout) -> Iterator[Problem]:
 
 def _check_key(slot: Slot, key: str, value: object) -> Iterator[Problem]:
     param = slot.part.param(key) if slot.part else None
-    declared = param is not None and names_path(param.annotation)
+    declared = param is not None and (names_path(param.annotation) or (key == "path" and slot.is_a("FromFiles")))
     if key == "model_path" and slot.kind == "model":
         if isinstance(value, str) and not os.path.exists(os.path.expanduser(value)):
             yield slot.problem(f"there is no folder {value!r} to load the model from", key, hint=_hint(value))

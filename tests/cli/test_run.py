@@ -92,7 +92,7 @@ def test_several_runs_end_in_a_table_and_any_failure_in_exit_code_1(project, cap
     assert main(["run", "train.toml", bad, *QUICK, "--device", "-1"]) == 1
     out, _, table = capfd.readouterr().out.partition("experiment ")
     assert out.count("ValueError: boom [x] {y}") == 1 and "Traceback" not in out
-    assert f"Boom.toml failed: ValueError: boom [x] {{y}}\n  at src/steps.py:13 in __call__: raise ValueError" in out
+    assert "Boom.toml failed: ValueError: boom [x] {y}\n  at src/steps.py:13 in __call__: raise ValueError" in out
     _, good, failed = table.splitlines()
     assert re.match(r"train.toml +finished +1/1 +accuracy [\d.]+ .* records/train/\S+$", good)
     assert re.match(r"Boom.toml +failed +1/1 +records/train/\S+$", failed)
