@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from alchemy.result import RunResult
 
 MOST = 4  # scores in a cell
+COLUMNS = 120  # of the table where no terminal shows it
 
 
 def summarize(documents: Sequence[Document], results: Sequence[RunResult], tests: Mapping[int, RunResult] = {}) -> int:
@@ -22,7 +24,8 @@ def summarize(documents: Sequence[Document], results: Sequence[RunResult], tests
     from alchemy.launch.group import place
 
     if place().rank == 0 and results:  # of several processes the first says it for all
-        print("\n" + render(documents, results, tests, columns=shutil.get_terminal_size((100, 24)).columns))
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else COLUMNS
+        print("\n" + render(documents, results, tests, columns=columns))
     return max(map(exit_code, (*results, *tests.values())), default=1)
 
 
@@ -41,7 +44,10 @@ def labels(documents: Sequence[Document]) -> list[str]:
 
 
 def render(
-    documents: Sequence[Document], results: Sequence[RunResult], tests: Mapping[int, RunResult] = {}, columns: int = 100
+    documents: Sequence[Document],
+    results: Sequence[RunResult],
+    tests: Mapping[int, RunResult] = {},
+    columns: int = COLUMNS,
 ) -> str:
     """The table as text, with as many scores as fit; the monitored one is always there."""
     for most in range(MOST, 0, -1):

@@ -55,7 +55,7 @@ def test_train_then_test_then_predict(project, capsys):
     assert main(["test", str(record), "--device", "-1"]) == 0
     streams = capsys.readouterr()
     assert float(re.search(r"accuracy ([\d.]+)", streams.out)[1]) > 0.9
-    weights = rf"weights: {record.relative_to(project)}/state/best, epoch \d+/12, update \d+\n"
+    weights = rf"weights: {record}/state/best, epoch \d+/12, update \d+\n"
     assert re.search(weights, streams.out)
     (tested,) = records(project, "test")
     assert json.loads((tested / "record.json").read_text())["parent"] == record.name
@@ -87,15 +87,29 @@ def test_the_newest_record_with_weights_is_the_latest(project, capsys):
     assert "has no checkpoint 'best'; it has last, u29: choose with --checkpoint" in capsys.readouterr().err
 
 
-def test_several_runs_end_in_a_table_and_any_failure_in_exit_code_1(project, capfd):
+def test_several_runs_end_in_a_table_and_any_failure_in_exit_code_1(project, capsys):
     bad = add_pipe(project, "Boom")
     assert main(["run", "train.toml", bad, *QUICK, "--device", "-1"]) == 1
-    out, _, table = capfd.readouterr().out.partition("experiment ")
-    assert out.count("ValueError: boom [x] {y}") == 1 and "Traceback" not in out
-    assert "Boom.toml failed: ValueError: boom [x] {y}\n  at src/steps.py:13 in __call__: raise ValueError" in out
-    _, good, failed = table.splitlines()
+    _, good, failed = capsys.readouterr().out.partition("experiment ")[2].splitlines()
     assert re.match(r"train.toml +finished +1/1 +accuracy [\d.]+ .* records/train/\S+$", good)
     assert re.match(r"Boom.toml +failed +1/1 +records/train/\S+$", failed)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["record", "no record"])
+def test_a_failure_is_printed_once_and_its_cause_first(project, capsys, kept):
+    assert main(["run", add_pipe(project, "Boom"), *QUICK, *([] if kept else ["--no-file"])]) == 1
+    out = capsys.readouterr().out
+    _, lines = out.split("Boom.toml failed: ")
+    assert lines.startswith(
+        'ValueError: boom [x] {y}\n  at src/steps.py:15 in __call__: raise ValueError("boom [x] {y}")\n'
+    )
+    if kept:
+        (record,) = records(project)
+        log = record.relative_to(project) / "run.log"
+        assert f"  log: {log}\n" in lines and "Traceback" not in out and out.count("ValueError: boom") == 1
+        assert log.read_text().count("Traceback (most recent call last)") == 1
+    else:  # nothing else has it
+        assert out.count("Traceback (most recent call last)") == 1
 
 
 def test_raise_shows_the_traceback(project, capsys):
