@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
+LINES = 12  # of an error message where it is shown in short
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -112,6 +113,17 @@ def printable(text: str) -> str:
 def in_words(error: BaseException, between: str = "; ") -> str:
     """An error on one line, with what was noted on its way: `ValueError: no such word; in update 3, ..`."""
     return between.join([f"{type(error).__name__}: {error}", *vars(error).get("__notes__", [])])
+
+
+def explain(error: BaseException) -> str:
+    """A failure in a few lines, cause first: the error, the line of the project that raised it, and the notes."""
+    ours = isinstance(error, AlchemyError)  # says where to look in its message
+    lines = f"{'' if ours else f'{type(error).__name__}: '}{error}".splitlines() or [type(error).__name__]
+    lines = lines if len(lines) <= LINES else [*lines[:LINES], f"  .. and {len(lines) - LINES} more lines"]
+    frames = [] if ours else [row for row in traceback.extract_tb(error.__traceback__) if not is_library(row.filename)]
+    for frame in frames[-1:]:
+        lines.append(f"  at {innermost([(frame.filename, frame.lineno or 0)])} in {frame.name}: {frame.line}")
+    return "\n".join([*lines, *(f"  {note}" for note in vars(error).get("__notes__", []))])
 
 
 def origin_of(error: BaseException) -> str:
