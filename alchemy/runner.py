@@ -19,7 +19,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.context import Run, find_run
 from alchemy.data import loader
-from alchemy.errors import AlchemyError, Refused, RunFailed
+from alchemy.errors import AlchemyError, Refused, RunFailed, explain
 from alchemy.launch.device import alloc
 from alchemy.launch.group import Sharing, first_failure, local_device, open_group, place
 from alchemy.launch.heap import keep_memory
@@ -275,6 +275,12 @@ def run_task(
                     logger.error("the run ends: {}\n{}", other.reason, other.trace)
                     raise RunFailed(other.reason) from error
                 add_notes(error)
+                told = explain(error)
+                if told is not None:
+                    for note in vars(error).get("__notes__", []):
+                        told.add_note(note)
+                    logger.error("the run failed: {}", told)
+                    raise told from error
                 logger.opt(exception=error).error("the run failed: {}", error)
                 raise
     except (Exception, KeyboardInterrupt) as error:

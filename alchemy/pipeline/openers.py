@@ -16,6 +16,7 @@ from alchemy.constraints import FileNames, OneCharacter, Sign
 from alchemy.data.chain import worker_share
 from alchemy.data.files import COMPRESSED, expand, open_bytes, open_text, read_lines, readable
 from alchemy.errors import AlchemyError
+from alchemy.packages import import_package
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline
 
 OnBad = Literal["error", "skip"]  # what becomes of a bad row
@@ -115,6 +116,8 @@ class TsvOpener(ItrDataPipeline):
 @DataPipeline.register()
 class ParquetOpener(ItrDataPipeline):
     """The rows of parquet files as dicts; `columns` reads only some of them."""
+
+    packages = ("pyarrow",)
 
     def __init__(self, datapipe: FileNames, *, columns: list[str] | None = None) -> None:
         super().__init__(_checked(datapipe))
@@ -246,11 +249,8 @@ def csv_rows(path: Path, delimiter: str, quote: str, encoding: str) -> Iterator[
 @contextlib.contextmanager
 def _parquet(path: Path) -> Iterator[Any]:
     """A parquet file; what is damaged may be noticed only while it is read."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise AlchemyError(f"{path} needs the package pyarrow", hint="pip install pyarrow") from error
+    pyarrow = import_package("pyarrow", str(path))
+    import_package("pyarrow.parquet", str(path))
     try:
         source: Any = path
         if path.suffix.lower() in COMPRESSED:

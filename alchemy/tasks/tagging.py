@@ -33,6 +33,8 @@ class Tagging(TextTask):
 
     target: ClassVar[str] = "tags"
     needs = ("tokens",)
+    packages = ("seqeval",)
+    produces = ("loss", "f1", "precision", "recall", "accuracy")
 
     def __init__(
         self,

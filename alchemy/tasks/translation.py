@@ -39,6 +39,8 @@ class Translation(AlchemyTask):
 
     writes_texts = True
     reads = "source"
+    packages = {"search": ("sacrebleu",)}
+    produces = {"": ("loss", "ppl"), "search": ("bleu", "bleu_words", "chrf")}
 
     def __init__(
         self,

@@ -210,10 +210,9 @@ KNOWN = {
     "a manifest, by is_known": "text/base.py:load_tokenizer",
     "the caller": """data/named.py:_find data/named.py:function_named model.py:from_registry registry.py:_import
         registry.py:from_registry task.py:from_registry""",
-    "constants": """cli/options.py:command export/exporter.py:exporter_of export/spec.py:import_ctranslate2
-        export/spec.py:spec_of lazy.py:fetch lazy.py:lazy metrics/scores.py:import_package model.py:backward
-        pipeline/__init__.py:__getattr__ pipeline/processors/folder.py:_pillow text/base.py:_dotted
-        text/base.py:package""",
+    "constants": """cli/options.py:command export/exporter.py:exporter_of packages.py:import_package
+        lazy.py:fetch lazy.py:lazy model.py:backward
+        pipeline/__init__.py:__getattr__ text/base.py:_dotted""",
     "no import": "config/load.py:_prepare",  # another function of that name
 }
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from loguru import logger
 
 from alchemy.constraints import PositiveInt
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.packages import import_package
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.openers import OnBad
 from alchemy.pipeline.processors.idx import scaled
@@ -30,6 +29,7 @@ class ImageFolder(LstDataPipeline):
     """
 
     begins = True
+    packages = ("PIL",)
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ImageFolder(LstDataPipeline):
         bad: OnBad = "error",
     ) -> None:
         super().__init__()
-        _pillow(path)
+        import_package("PIL.Image", "ImageFolder")
         self.path, self.mode, self.size, self.scale = path, mode, size, scale
         self.suffixes = [suffix.lower() for suffix in suffixes]
         folders = _folders_in(path)
@@ -77,7 +77,7 @@ class ImageFolder(LstDataPipeline):
         return sound
 
     def _image(self, file: str) -> np.ndarray:
-        pillow = _pillow(file)
+        pillow = import_package("PIL.Image", file)
         try:
             with pillow.open(file) as opened:
                 if opened.mode[0] in "IF" and self.mode and self.mode[0] not in "IF":
@@ -125,10 +125,3 @@ def _files_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator
             yield entry
         elif entry.resolve() not in above:
             yield from _files_below(entry, above)
-
-
-def _pillow(path: str) -> Any:
-    try:
-        return importlib.import_module("PIL.Image")
-    except ImportError as error:
-        raise AlchemyError(f"{path} needs the package pillow", hint="pip install pillow") from error
