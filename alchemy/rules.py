@@ -203,6 +203,20 @@ def _tags_have_a_scheme(to: str, types: object, scheme: str, tags: object) -> It
         yield "types", "'types' and 'tags' exclude each other", "the scheme makes the tags of the types"
 
 
+def _columns_of_both_sides(
+    path: str | list[str], source: str | int | None, target: str | int | None, columns: list[str] | None
+) -> Iterator[Broken]:
+    given = [key for key, value in {"source": source, "target": target}.items() if value is not None]
+    if given and isinstance(path, list):
+        hint = f"leave out {' and '.join(given)}: the first file is the source, the second the target"
+        yield given[0], f"{given[0]!r} names a column, and files side by side have none", hint
+    elif len(given) == 1:
+        other = "target" if given == ["source"] else "source"
+        yield given[0], f"{given[0]!r} names a column, and nothing names that of the {other}", f"set {other}, too"
+    elif given and columns is not None:
+        yield "columns", "'columns' stands beside 'source' and 'target'", "give one or the other"
+
+
 def _sides_have_names(
     path: str | list[str], names: list[str], columns: list[str] | None, format: str, delimiter: str, header: bool | None
 ) -> Iterator[Broken]:
@@ -264,7 +278,7 @@ RULES: dict[str, tuple[_Rule, ...]] = {
     "alchemy.pipeline.processors.classification.TextClassification": (_indices_have_names,),
     "alchemy.pipeline.processors.relation.Relation": (_indices_have_names, _marks_have_indicators),
     "alchemy.pipeline.processors.tagging.Tagging": (_tags_have_a_scheme,),
-    "alchemy.pipeline.processors.parallel.ParallelText": (_sides_have_names,),
+    "alchemy.pipeline.processors.parallel.ParallelText": (_columns_of_both_sides, _sides_have_names),
     "alchemy.tasks.text.TextTask": (_cuts_to_a_length,),
     "alchemy.data.columns.Padded": (_pads_to_a_length,),
     "alchemy.models.encoders.Transformer": (_heads_share_features,),

@@ -34,6 +34,9 @@ class AlchemyTask(Registrable):
     # the scores that it gives without pipes, for `alchemy check` of monitors; `{"key=value": (..)}` under a condition
     produces: ClassVar[tuple[str, ...] | Mapping[str, tuple[str, ...]]]
     reads: ClassVar[str] = "input_ids"  # the field by whose length questions are put together
+    # what `[task.data]` stands for: the pipe that reads its files, and the loader's option that limits a batch
+    processor: ClassVar[str] = ""
+    batches: ClassVar[dict[str, int]] = {"batch_size": 32}
 
     def __init__(self) -> None:
         self.run = current_run()

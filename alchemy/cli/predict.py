@@ -187,7 +187,7 @@ def _lines(path: Path, args: argparse.Namespace) -> Iterator[tuple[int, Any]]:
 
 
 def _rows(path: Path, args: argparse.Namespace) -> Iterator[tuple[int, Any]]:
-    from alchemy.pipeline.processors.tables import TableFormat, open_table
+    from alchemy.data.tables import TableFormat, open_table
 
     table = open_table(path, TableFormat(encoding=args.encoding))
     if not table.keyed:  # objects differ, each is told by its line

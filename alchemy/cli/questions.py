@@ -56,7 +56,7 @@ def answered(
 
     At most a window of them is held. Where one is wrong, those before it have their answers.
     """
-    from alchemy.pipeline.processors.samples import is_blank
+    from alchemy.data.tables import is_blank
 
     waiting: deque[tuple[Question, bool]] = deque()
 

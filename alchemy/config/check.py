@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
 from typing import Any
@@ -59,6 +60,8 @@ def _check(doc: Document, sources: Sources, strict: bool) -> list[Problem]:
     if len(found) > MOST_PROBLEMS:
         text = f"there are more than {MOST_PROBLEMS} problems, checking stopped there"
         found[-1] = Problem(text, _whole(doc), hint="fix these first")
+    # what is expanded, mostly into several tables, is reported once, in the table where it was written
+    found = [replace(row, section=doc.written[row.where]) if row.where in doc.written else row for row in found]
     return sorted(dict.fromkeys(found), key=_line)
 
 

@@ -70,10 +70,13 @@ def take_recipes(table: Table) -> list[Problem]:
     """Refuses what loading would follow, other files and the environment; a run writes only values to its record."""
     found: list[Problem] = []
     for path, value, origin in _values(table):
-        if path == ("base",) or (path[-1] == "dyn" and path[0] != "sweep"):
+        names_file = path == ("base",) or (path[0] == "variant" and path[2:] == ("base",))
+        if names_file or (path[-1] == "dyn" and path[0] != "sweep"):
             text = f"{path[-1]} = {value!r}: the config of a record holds values and refers to nothing else"
             found.append(_refusal(text, origin, path, replace=False, first=not found))
-    table.pop("base", None)
+    for layer in (table, *table.table("variant").values()):
+        if isinstance(layer, Table):
+            layer.pop("base", None)
     return found
 
 

@@ -2,7 +2,8 @@
 
 Tables merge key by key; a table over a list patches its parts, each found by index, by `type` or by the last word of
 `type` (`[variant.x.plugins.FileLogger]`), and a part with a `type` of its own that matches none is added.
-`key = { delete = true }` removes a key or a part; `delete = "others"` in a table drops what it does not mention.
+`key = { delete = true }` removes a key or a part, `Part = false` a part; `delete = "others"` in a table drops what it
+does not mention. A split that is `like` another one keeps what it says about that one until `extend` has them both.
 """
 
 from __future__ import annotations
@@ -13,23 +14,33 @@ from alchemy.config.values import dotted_key
 from alchemy.errors import Problem, did_you_mean
 from alchemy.registry import plain
 
+SPLITS: Path = ("task", "datasets")
+LIKE = "like"  # the key by which a split says which other one it extends
+IF_THERE = "if there"  # `{ delete = "if there" }` is no error where there is nothing to delete
+
 
 def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) -> None:
     """Lays `delta` over `table`, in place; what cannot be done is added to `problems`. `delta` stays as it is."""
     if delta.get("delete") == "others":
         for key in [key for key in table if key not in delta]:
             del table[key]
+    splits = path == SPLITS
     for key, value in delta.items():
         if key == "delete" and value == "others":
+            continue
+        if splits and isinstance(value, Table) and (LIKE in value or LIKE in table.table(key)):
+            if not isinstance(table.get(key), Table):
+                assign(table, key, Table(origin=value.origin), delta.origin_of(key))
+            compose(table[key], value, problems, (*path, key))
             continue
         if key not in table and not isinstance(value, Table):
             _add(table, key, twin(value), delta)
             continue
         old, here = table.get(key), (*path, key)
-        if _is_deletion(value):
+        if is_deletion(value):
             if key in table:
                 del table[key]
-            else:
+            elif value["delete"] != IF_THERE:
                 hint = did_you_mean(key, table)
                 message = f"{dotted_key(here)} is not there to be deleted"
                 problems.append(Problem(message, delta.where(key), hint=hint))
@@ -44,6 +55,29 @@ def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) 
             elif not isinstance(old, Table):
                 assign(table, key, Table(origin=value.origin), delta.origin_of(key))
             merge(table[key], value, problems, here)
+        else:
+            assign(table, key, twin(value), delta.origin_of(key))
+
+
+def compose(table: Table, delta: Table, problems: list[Problem], path: Path = ()) -> None:
+    """Lays one delta over another, in place, before what both are for is known: deletions are kept."""
+    if delta.get("delete") == "others":
+        for key in [key for key in table if key not in delta]:
+            del table[key]
+    for key, value in delta.items():
+        old = table.get(key)
+        if is_deletion(value, old):
+            if key == LIKE and len(path) == len(SPLITS) + 1:
+                table.pop(key, None)
+            elif key not in table:
+                assign(table, key, twin(value), delta.origin_of(key))
+            elif not is_deletion(old):
+                # what both are for need not have what the older one adds
+                assign(table, key, Table({"delete": IF_THERE}), delta.origin_of(key))
+        elif isinstance(value, Table) and isinstance(old, Array) and "dyn" not in value:
+            _patch(old, value, problems, (*path, key))
+        elif isinstance(value, Table) and isinstance(old, Table) and "dyn" not in value and not is_deletion(old):
+            compose(old, value, problems, (*path, key))
         else:
             assign(table, key, twin(value), delta.origin_of(key))
 
@@ -67,9 +101,9 @@ def _patch(array: Array, delta: Table, problems: list[Problem], path: Path) -> N
         if isinstance(index, Problem):
             if isinstance(value, Table) and "type" in value:
                 array.append(twin(value))
-            else:
+            elif value != {"delete": IF_THERE}:
                 problems.append(index)
-        elif _is_deletion(value):
+        elif is_deletion(value, array[index]):
             doomed.append(index)
         elif isinstance(value, Table) and isinstance(array[index], Table):
             merge(array[index], value, problems, here)
@@ -98,6 +132,18 @@ def find_element(array: Array, name: str, path: Path, where: str) -> int | Probl
     return Problem(f"the list {dotted_key(path)} has no {name!r}", where, hint=did_you_mean(name, short) or offer)
 
 
+def find_key(node: object, name: str, path: Path, where: str) -> str | int | Problem:
+    """The key or index by which `name` is found in what stands at `path`."""
+    if isinstance(node, Array):
+        return find_element(node, name, path, where)
+    if not isinstance(node, Table):
+        return Problem(f"{dotted_key(path)} is a value and has no keys", where)
+    if name in node:
+        return name
+    place = f"[{dotted_key(path)}]" if path else "the config"
+    return Problem(f"{place} has no {name!r}", where, hint=did_you_mean(name, node) or f"it has {', '.join(node)}")
+
+
 def assign(table: Table, key: str, value: object, origin: Origin) -> None:
     """Sets a key so that its origin remembers what it overrode."""
     if key in table:
@@ -106,8 +152,11 @@ def assign(table: Table, key: str, value: object, origin: Origin) -> None:
     table.put(key, value, origin)
 
 
-def _is_deletion(value: object) -> bool:
-    return isinstance(value, Table) and value == {"delete": True}
+def is_deletion(value: object, old: object = None) -> bool:
+    """Whether a value says that what it is laid over shall go; `false` says so of a table."""
+    if isinstance(value, Table):
+        return value in ({"delete": True}, {"delete": IF_THERE})
+    return value is False and isinstance(old, Table)
 
 
 def deletes(table: Table) -> bool:

@@ -1,14 +1,15 @@
 """Settings from the command line: `--set optim.lr=1e-3`, `--set plugins.FileLogger.log_dir=x`, `--set ~optim.eps`.
 
 A value is a TOML value, or else plain text; it takes the type of what it replaces where that loses nothing
-(1 for a float is 1.0, 3 for a text is "3"). `~key` and `key={ delete = true }` delete; `none` is None.
+(1 for a float is 1.0, 3 for a text is "3"). `~key` and `key={ delete = true }` delete, and so does `false` a part of
+a list; a table with a `type` that names no part of the list is added. `none` is None.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from alchemy.config.merge import assign, find_element
+from alchemy.config.merge import LIKE, SPLITS, assign, compose, find_element, find_key, is_deletion
 from alchemy.config.scan import Path, split_key
 from alchemy.config.secrets import hide_words
 from alchemy.config.tables import LATER, SECTIONS
@@ -24,6 +25,7 @@ _READ_BEFORE = {
     "variant": "name the variant after the file: train.toml#NAME",
 }
 
+_DELETION = {"delete": True}
 _WORDS = {"True": True, "False": False, "None": None, "none": None, "null": None}
 
 
@@ -41,6 +43,8 @@ def override(doc: Document, text: str) -> list[Problem]:
         keys, value = _split(text)
         if keys[0] in _READ_BEFORE and keys[0] not in doc:  # a project may have a plain key of that name
             raise CannotSet(f"{keys[0]} is read before overrides", _READ_BEFORE[keys[0]])
+        if _extends(doc, keys):
+            return _set_in_extension(doc, keys, value)
         parent = _walk(doc, keys[:-1])
         if value is None:
             _delete(parent, keys)
@@ -147,19 +151,68 @@ def _delete(parent: Table | Array, keys: list[str]) -> None:
 def _set(parent: Table | Array, keys: list[str], text: str) -> None:
     key, path = keys[-1], tuple(keys)
     if isinstance(parent, Array):
-        index = _index(parent, key, path[:-1])
-        value = _fitting(text, parent[index], path)
-        parent[index] = Table(value, origin=COMMAND_LINE) if isinstance(value, dict) else value
+        _set_element(parent, key, path, text)
         return
     value = _fitting(text, parent.get(key), path)
-    if value == {"delete": True}:
+    if value == _DELETION:
         _delete(parent, keys)
     else:
         assign(parent, key, value, COMMAND_LINE)
 
 
-def _fitting(text: str, old: object, path: Path) -> Any:
+def _set_element(array: Array, key: str, path: Path, text: str) -> None:
+    """Changes, adds or deletes a part of a list."""
+    index = find_element(array, key, path[:-1], "")
+    if isinstance(index, Problem):
+        value = typed(text, None)
+        if not isinstance(value, dict) or "type" not in value:
+            raise CannotSet(index.message, index.hint)
+        array.append(Table(value, origin=COMMAND_LINE))
+        return
+    value = _fitting(text, array[index], path, part=True)
+    if value == _DELETION:
+        del array[index]
+    else:
+        array[index] = Table(value, origin=COMMAND_LINE) if isinstance(value, dict) else value
+
+
+def _extends(doc: Document, keys: list[str]) -> bool:
+    """Whether a key is one of a split that is like another one, which is not known yet."""
+    inside = tuple(keys[:2]) == SPLITS and len(keys) > 3
+    return inside and keys[3:] != [LIKE] and LIKE in doc.table("task").table("datasets").table(keys[2])
+
+
+def _set_in_extension(doc: Document, keys: list[str], text: str | None) -> list[Problem]:
+    """Lays the setting over what the split says about the one that it is like."""
+    problems: list[Problem] = []
+    splits, path = doc.table("task").table("datasets"), tuple(keys)
+    old = _inherited(splits, keys[2], keys[3:]) if keys[3:] != ["pipes"] else None  # a list for what patches one
+    value = _DELETION if text is None else _fitting(text, old, path, part=keys[3] == "pipes")
+    for key in reversed(keys[3:]):
+        value = {key: value}
+    compose(splits[keys[2]], Table(value, origin=COMMAND_LINE), problems, path[:3])
+    return problems
+
+
+def _inherited(splits: Table, name: object, keys: list[str]) -> object:
+    """What stands at a key of a split or else of the one that it is like; None where nothing does."""
+    seen: list[object] = []
+    while isinstance(name, str) and name not in seen:
+        seen.append(name)
+        node: Any = splits.table(name)
+        for key in keys:
+            found = find_key(node, key, (), "")
+            node = None if isinstance(found, Problem) else node[found]
+        if node is not None and not is_deletion(node):
+            return node
+        name = splits.table(name).get(LIKE)
+    return None
+
+
+def _fitting(text: str, old: object, path: Path, *, part: bool = False) -> Any:
     value = typed(text, old)
+    if part and value is False and isinstance(old, Table):
+        return _DELETION
     if isinstance(old, Table) and old and not isinstance(value, dict) and value is not None and "dyn" not in old:
         raise CannotSet(f"{dotted_key(path)} is a table", f"set one of its keys: {', '.join(old)}")
     if isinstance(old, Array) and not isinstance(value, list | dict) and value is not None:

@@ -32,7 +32,7 @@ def check_paths(layout: Layout) -> Iterator[Problem]:
 
 def _check_key(slot: Slot, key: str, value: object) -> Iterator[Problem]:
     param = slot.part.param(key) if slot.part else None
-    declared = param is not None and names_path(param.annotation)
+    declared = param is not None and (names_path(param.annotation) or (key == "path" and slot.is_a("FromFiles")))
     if key == "model_path" and slot.kind == "model":
         if isinstance(value, str) and not os.path.exists(os.path.expanduser(value)):
             yield slot.problem(f"there is no folder {value!r} to load the model from", key, hint=_hint(value))
@@ -44,9 +44,9 @@ def _check_key(slot: Slot, key: str, value: object) -> Iterator[Problem]:
     for path in value if isinstance(value, list) else [value]:
         if isinstance(path, str) and (declared or _looks_local(path)) and not _exists(path):
             yield slot.problem(f"there is no file {path!r}", key, hint=_hint(path), error=sure)
-        package = package_of_file(path) if isinstance(path, str) and reads else ""
+        package = package_of_file(str(path)) if reads else ""
         if package and not is_installed(package):
-            text, hint = explain(package, path)
+            text, hint = explain(package, str(path))
             yield slot.problem(text, key, hint=hint)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from alchemy.annotations import Schema, any_of, schema_of
 from alchemy.config.signature import Param, literal_value
 from alchemy.config.source import Part, parts
+from alchemy.config.splits import SPLITS
 from alchemy.config.tables import DEFAULT_TYPES, LATER, LISTS, NOT_PASSED, SECTIONS, SETTINGS
 from alchemy.rules import LOADER_OPTIONS
 
@@ -12,6 +13,15 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 # kinds that stand inside other tables
 _INNER = {"data pipe", "collate", "column", "tokenizer", "encoder", "head", "network", "search"}
+_FILES: Schema = {"type": ["string", "array", "object", "number"], "description": "a path, or a share to hold out"}
+_DATA: Schema = {
+    "type": "object",
+    "properties": {
+        **dict.fromkeys(SPLITS, _FILES),
+        "processor": {"type": "string"},
+        "batch_size": {"type": "integer"},
+    },
+}
 
 
 def schema() -> Schema:
@@ -46,6 +56,8 @@ def part_schema(part: Part, kind: str) -> Schema:
     properties |= {p.name: _param(p) for p in params}
     for name in NOT_PASSED.get(kind, ()):
         properties[name] = _own_list(kind, name)
+    if kind == "task":
+        properties["data"] = _DATA
     required = ["type", *(p.name for p in params if p.required and p.name != "datapipe")]
     found: Schema = {"type": "object", "properties": properties, "required": required}
     if part.doc:
@@ -112,7 +124,8 @@ def _list_of(kind: str) -> Schema:
 
 def _dataset() -> Schema:
     properties = {key: schema_of(text) for key, text in LOADER_OPTIONS.items()}
-    properties["pipes"] = _list_of("data pipe")
+    properties["pipes"] = any_of(_list_of("data pipe"), {"type": "object"})  # or changes to those of another split
+    properties["like"] = {"type": "string"}
     return {"type": "object", "properties": properties}
 
 

@@ -93,7 +93,9 @@ class _Writer:
         """Whether a value is written under a `[header]`, as it was before, or as new tables are."""
         if isinstance(value, dict):
             return not is_spelling(value) and at not in self.layout.spans
-        if not isinstance(value, list) or not value or at not in self.old or at in self.layout.spans:
+        if not isinstance(value, list) or not value or at in self.layout.spans:
+            return False
+        if not isinstance(self.old.get(at), list):  # it is new, or a table of changes has become a list
             return False
         return all(isinstance(item, dict) and not is_spelling(item) for item in value)
 

@@ -32,9 +32,9 @@ def blamed(error: BaseException, dataset: object = None, *, verb: str = "failed"
     An error of ours keeps its text and gets the pipe's place in the config. `verb` is what befell a pipe without one:
     it has yet to be built.
     """
-    told = _WORKER.match(str(error))
-    if told:
-        return None if isinstance(error, AlchemyError) else _from_text(str(error), told[1], dataset)
+    of_worker = _WORKER.match(str(error))
+    if of_worker:
+        return None if isinstance(error, AlchemyError) else _from_text(str(error), of_worker[1], dataset)
     pipe, frame = _pipe_of(error.__traceback__)
     where, section = _place_of(pipe)
     if isinstance(error, AlchemyError):

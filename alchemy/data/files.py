@@ -77,6 +77,16 @@ def read_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[i
             yield number, line.removesuffix("\n")
 
 
+def lines_of(path: Path, encoding: str) -> list[str]:
+    """All lines of a file at once, many times faster than one by one; the text after the last line end counts.
+
+    A carriage return ends no line by itself: where one is inside a text, the lines of two sides would part company.
+    """
+    with readable(path, 1, encoding), open_text(path, encoding=encoding, newline="\n") as file:
+        lines = file.read().replace("\r\n", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
 def _good_lines(path: str | Path, encoding: str, done: int) -> Iterator[tuple[int, str]]:
     """The lines behind the first `done` that can be decoded, up to the first that cannot."""
     bad, _ = _undecodable(path, encoding) or (0, "")

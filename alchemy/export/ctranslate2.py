@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from alchemy.data.files import read_lines
+from alchemy.data.tables import is_blank
 from alchemy.errors import AlchemyError
 from alchemy.export.engine import Engine, tokens_of, widest
 from alchemy.export.exporter import Agreement, Exporter, Watch
@@ -22,7 +23,6 @@ from alchemy.metrics.scores import bleu
 from alchemy.models.translator import real
 from alchemy.nn.rows import Rows
 from alchemy.pipeline import build_datapipes
-from alchemy.pipeline.processors.samples import is_blank
 from alchemy.text import Tokenizer
 
 LINES = 200  # sentences that are looked at

@@ -131,7 +131,7 @@ class SpanF1(_Score):
         name: str = "span_f1",
         enabled: bool = True,
     ) -> None:
-        from alchemy.pipeline.processors.schemes import Scheme  # with all processors, which other scores do without
+        from alchemy.data.schemes import Scheme  # with all processors, which other scores do without
 
         super().__init__(varname, pred=pred, label=label, name=name, enabled=enabled)
         self.scheme = Scheme(scheme, begins=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from alchemy.data.schemes import Scheme
 from alchemy.metrics.scores import ClassScores, LabelScores, SpanScores
 from alchemy.pipeline.pictures import draw_confusion, draw_numbers
-from alchemy.pipeline.processors.schemes import Scheme
 
 NONE = "O"  # where there is no span, as in tags
 

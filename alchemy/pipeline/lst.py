@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 from loguru import logger
 
-from alchemy.constraints import Gt, Lt, NonNegativeInt, NotEmpty, PositiveInt
+from alchemy.constraints import Ge, Gt, Lt, NonNegativeInt, NotEmpty, PositiveInt
 from alchemy.data.chain import has_index, title
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before, where_in
@@ -126,7 +126,9 @@ class Take(LstDataPipeline):
 class HoldOut(LstDataPipeline):
     """All samples but a `share` that is drawn by `seed`; with `held` those of that share, in the order of the data.
 
-    So that one file serves for training and for development: two chains of the same share and seed, one with `held`.
+    One file then serves for training and for development: two chains of the same share and seed, one with `held`.
+    `skip` begins the share after another one, so that a third chain can hold out what the second does not:
+    `share = 0.3` to train, `share = 0.1, held = true` for development, `share = 0.2, skip = 0.1, held = true` to test.
     """
 
     keeps = True
@@ -138,16 +140,18 @@ class HoldOut(LstDataPipeline):
         share: Annotated[float, Gt(0), Lt(1)] = 0.1,
         held: bool = False,
         seed: NonNegativeInt = 0,
+        skip: Annotated[float, Ge(0), Lt(1)] = 0.0,
     ) -> None:
         super().__init__(check_list(datapipe, "HoldOut"))
-        self.share, self.held, self.seed = share, held, seed
+        self.share, self.held, self.seed, self.skip = share, held, seed, skip
         count = len(self.datapipe)
-        size = round(count * share)
-        if not 0 < size < count:
+        begin, end = round(count * skip), round(count * round(skip + share, 9))
+        if not begin < end <= count or end - begin == count:
             hint = "choose a share that leaves some on both sides"
-            raise AlchemyError(f"HoldOut: a share of {share} of {count} samples is {size}", hint=hint)
-        drawn = np.random.Generator(np.random.PCG64(seed)).permutation(count) < size
-        self.kept = np.flatnonzero(drawn == held)
+            after = f" after {begin}" if skip else ""
+            raise AlchemyError(f"HoldOut: a share of {share} of {count} samples{after} is {end - begin}", hint=hint)
+        places = np.random.Generator(np.random.PCG64(seed)).permutation(count)
+        self.kept = np.flatnonzero(((begin <= places) & (places < end)) == held)
 
     def __getitem__(self, index: int) -> Any:
         return self.datapipe[int(self.kept[index])]

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import io
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from loguru import logger
 
 from alchemy.constraints import FileNames, OneCharacter, Sign
 from alchemy.data.chain import worker_share
-from alchemy.data.files import COMPRESSED, expand, open_bytes, open_text, read_lines, readable
+from alchemy.data.files import COMPRESSED, expand, open_bytes, read_lines
+from alchemy.data.tables import BadRow, OnBad, Rows, csv_rows, json_rows
 from alchemy.errors import AlchemyError
 from alchemy.packages import import_package
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline
-
-OnBad = Literal["error", "skip"]  # what becomes of a bad row
-Rows = Iterable[tuple[int, Any]]  # each with its line; a BadRow stands for one that is not well formed
-LONGEST = 2**31 - 1  # characters of a csv cell: Python's own limit is 131,072, less than a long document has
-
-
-class BadRow(Exception):
-    """A row that is not what its format promises; `below` counts the lines from its first to the one that is wrong."""
-
-    def __init__(self, text: str, below: int = 0) -> None:
-        super().__init__(text)
-        self.below = below
 
 
 @DataPipeline.register("TxtOpener")
@@ -198,52 +185,6 @@ def _check_names(names: list[str], where: str) -> list[str]:
         hint = "rename one, or give `fields` with names for all columns"
         raise AlchemyError(f"there are two columns {twice!r}", where=where, hint=hint)
     return names
-
-
-def json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
-    """`(line, value)` of a file with one JSON value a line; what is no JSON is a BadRow."""
-    for number, line in read_lines(path, encoding=encoding):
-        if line.strip():
-            try:
-                yield number, json.loads(line)
-            except ValueError as error:
-                yield number, BadRow(f"is not JSON: {error}")
-            except RecursionError:
-                yield number, BadRow("is JSON that is nested too deep to be read")
-
-
-def csv_rows(path: Path, delimiter: str, quote: str, encoding: str) -> Iterator[tuple[int, Any]]:
-    """`(line, cells)` of a csv file, header included; empty lines are passed over.
-
-    In a file of one column an empty line is an empty cell, unless nothing comes behind it.
-    """
-    csv.field_size_limit(LONGEST)  # Python keeps one for all readers, and others may have set it
-    quoting = {"quotechar": quote, "quoting": csv.QUOTE_MINIMAL} if quote else {"quoting": csv.QUOTE_NONE}
-    with open_text(path, encoding=encoding, newline="") as file:
-        reader = csv.reader(file, delimiter=delimiter, strict=True, **quoting)
-        columns, empty = 0, []
-        while True:
-            line = reader.line_num + 1  # a quoted cell may run over several lines: the first one is named
-            try:
-                with readable(path, line, encoding):
-                    row = next(reader, None)
-            except csv.Error as error:
-                if "unexpected end" in str(error):  # all that follows is in that cell: no single row
-                    hint = f"close it, or set quote = '' where {quote} is text"
-                    raise AlchemyError(
-                        "a quote is opened and never closed", where=f"{path}:{line}", hint=hint
-                    ) from error
-                yield line, BadRow(f"is not csv: {error}")
-                continue
-            if row is None:
-                return
-            if not row:
-                empty += [line] if columns == 1 else []
-                continue
-            columns = columns or len(row)
-            yield from ((number, [""]) for number in empty)
-            empty.clear()
-            yield line, row
 
 
 @contextlib.contextmanager

@@ -10,11 +10,11 @@ from torch.utils.data import IterableDataset
 
 from alchemy.data.chain import title
 from alchemy.data.lengths import lengths_of
+from alchemy.data.messages import in_short, shorten
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.models.base import TextModel
 from alchemy.pipeline import where_in
 from alchemy.pipeline.encode import Encode, EncodeWords
-from alchemy.pipeline.processors.samples import in_short, shorten
 from alchemy.progress import Bar
 from alchemy.seeds import at_sample, unchanged_generators
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from alchemy.constraints import Fraction, NonNegativeInt
+from alchemy.data.messages import in_short, shorten
+from alchemy.data.tables import BadRow
 from alchemy.errors import AlchemyError
 from alchemy.metrics.scores import ClassScores, LabelScores, number_scores
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.itr import field_of
-from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.labels import target_of
-from alchemy.pipeline.processors.samples import in_short, shorten
 from alchemy.pipeline.rows import rows_of
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
@@ -33,6 +33,7 @@ class Classification(TextTask):
     to each answer. `left` pads in front, `segment` is that of padding: XLNet wants `left = true` and 4.
     """
 
+    processor: ClassVar[str] = "alchemy.pipeline.processors.TextClassification"
     needs = ("text",)
     packages = ("sklearn",)
     produces = {

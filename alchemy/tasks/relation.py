@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from alchemy.constraints import Distinct, NonNegativeInt, NotEmpty
+from alchemy.data.tables import BadRow
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.metrics.scores import ClassScores
 from alchemy.pipeline import DataPipeline, processors
 from alchemy.pipeline.encode import EncodeWords
-from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors.relation import Marks
 from alchemy.pipeline.rows import rows_of
 from alchemy.pipeline.targets import LabelIds
@@ -30,6 +30,7 @@ class Relation(TextTask):
 
     packages = ("sklearn",)
     produces = ("loss", "f1", "accuracy", "macro_f1", "weighted_f1", "micro_f1", "mcc")
+    processor: ClassVar[str] = "alchemy.pipeline.processors.Relation"
 
     def __init__(
         self,

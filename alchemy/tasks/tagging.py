@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal
 from loguru import logger
 
 from alchemy.constraints import NonNegativeInt
+from alchemy.data.schemes import Scheme
+from alchemy.data.tables import BadRow
 from alchemy.errors import AlchemyError
 from alchemy.metrics.scores import SpanScores, accuracy
 from alchemy.pipeline import where_in
 from alchemy.pipeline.encode import EncodeWords
-from alchemy.pipeline.openers import BadRow
-from alchemy.pipeline.processors.schemes import Scheme
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
 from alchemy.tasks.checks import Samples, samples_of
@@ -31,6 +31,7 @@ class Tagging(TextTask):
     default where the tokenizer is one of characters.
     """
 
+    processor: ClassVar[str] = "alchemy.pipeline.processors.Tagging"
     target: ClassVar[str] = "tags"
     needs = ("tokens",)
     packages = ("seqeval",)

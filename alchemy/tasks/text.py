@@ -9,14 +9,16 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from loguru import logger
 from torch import Tensor
 
+from alchemy.data.messages import in_short
+from alchemy.data.tables import is_blank
 from alchemy.errors import AlchemyError, Refused, did_you_mean
 from alchemy.models.reading import InWindows, Whole
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.encode import Encode, EncodeWords
 from alchemy.pipeline.itr import field_of
+from alchemy.pipeline.lst import HoldOut
 from alchemy.pipeline.processors.labels import keep_labels, read_labels
-from alchemy.pipeline.processors.samples import in_short, is_blank
 from alchemy.pipeline.report import Report
 from alchemy.pipeline.rows import OrderedRows
 from alchemy.pipeline.template import Template
@@ -52,6 +54,7 @@ class TextTask(AlchemyTask):
     A subclass tells how a source is encoded, what the answers to a batch are, and how good they were.
     """
 
+    batches: ClassVar[dict[str, int]] = {"max_sentences": 32}  # of like length, so that little is padded
     target: ClassVar[str] = "label"  # the field of a sample that is to be predicted
     pair: bool = False  # whether samples have two texts
     needs: tuple[str, ...] = ()  # the fields that each sample has, whether it is labelled or not
@@ -261,6 +264,8 @@ class TextTask(AlchemyTask):
 
     def _seen_labels(self) -> list[str]:
         source = self.source("train")
+        if isinstance(source, HoldOut):  # a label that only the held-out share has is known too
+            source = source.datapipe
         listed = self._listed(source)
         if listed:
             return listed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 from alchemy.constraints import NonNegativeInt, NotAClass
 from alchemy.data.chain import link_of
@@ -37,6 +37,8 @@ class Translation(AlchemyTask):
     Texts of more than `max_length` tokens are refused: by default as many as the network takes, or else 1024.
     """
 
+    processor: ClassVar[str] = "alchemy.pipeline.processors.ParallelText"
+    batches: ClassVar[dict[str, int]] = {"max_tokens": 4096}
     writes_texts = True
     reads = "source"
     packages = {"search": ("sacrebleu",)}

@@ -128,10 +128,18 @@ def shared() -> list[bool]:
     return answer
 
 
-def work(out: Path) -> None:
+def work(out: Path, ports: list[int]) -> None:
+    """Three groups, one after the other, each on a port of its own: rank 0 hosts the store, and on one port a rank that
+    comes early would join the store of the group before, which is about to close."""
+    answers: dict[str, Any] = {}
+    os.environ["MASTER_PORT"] = str(ports[0])
     with open_group() as group:
-        answers: dict[str, Any] = {"claims": claims(group)}
-    answers |= {"closed": not torch.distributed.is_initialized(), "fails": fails(out), "shared": shared()}
+        answers["claims"] = claims(group)
+    answers["closed"] = not torch.distributed.is_initialized()
+    os.environ["MASTER_PORT"] = str(ports[1])
+    answers["fails"] = fails(out)
+    os.environ["MASTER_PORT"] = str(ports[2])
+    answers["shared"] = shared()
     (out / f"rank{os.environ['RANK']}.json").write_text(json.dumps(answers))
 
 
@@ -161,9 +169,10 @@ def free_port() -> int:
 
 
 def start(size: int, out: Path) -> tuple[Path, list[subprocess.Popen[str]]]:
-    port = free_port()
-    shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-c", f"from pathlib import Path; from {__name__} import work; work(Path({str(out)!r}))"]
+    ports = [free_port() for _ in range(3)]
+    shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    code = f"from pathlib import Path; from {__name__} import work; work(Path({str(out)!r}), {ports})"
+    words = [sys.executable, "-c", code]
     return out, [
         subprocess.Popen(
             words,

@@ -14,6 +14,7 @@ from seqeval import metrics as seqeval
 from seqeval.scheme import IOBES
 from sklearn import metrics as sklearn
 
+from alchemy.data.schemes import Scheme
 from alchemy.errors import AlchemyError
 from alchemy.metrics.scores import (
     ClassScores,
@@ -23,7 +24,6 @@ from alchemy.metrics.scores import (
     number_scores,
     text_scores,
 )
-from alchemy.pipeline.processors.schemes import Scheme
 from alchemy.tasks import Tagging
 
 LABELS = ["体育", "b", "c", "never"]

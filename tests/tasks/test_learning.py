@@ -11,6 +11,7 @@ import alchemy
 from alchemy.cli import main
 from alchemy.config.write import dumps
 from alchemy.errors import AlchemyError, Refused
+from alchemy.pipeline import build_datapipes
 from alchemy.runner import run_task
 from alchemy.text import Words
 from tests.tasks.texts import TEXTS, config, refused
@@ -106,3 +107,19 @@ def test_a_record_is_not_gone_on_with_by_other_numbers_of_labels(tmp_path: Path)
         alchemy.resume(
             first.record_dir, overrides=["sched.epochs=13"], allow=["sched.epochs", "data"], raise_errors=True
         )
+
+
+def test_a_label_that_only_the_held_out_share_has_is_known(tmp_path: Path) -> None:
+    rows = [f"{label},{text}\n" for label, text in TEXTS] + ["rare,a storm\n"]
+    (tmp_path / "t.csv").write_text("label,text\n" + "".join(rows), "utf-8")
+    for seed in range(50):  # one by which the last row is held out
+        share = {"type": "alchemy.pipeline.lst.HoldOut", "share": 0.3, "seed": seed}
+        pipes = [{"type": "alchemy.pipeline.processors.TextClassification", "path": str(tmp_path / "t.csv")}, share]
+        train = build_datapipes(pipes)
+        if all(train[index]["label"] != "rare" for index in range(len(train))):
+            break
+    cfg = config(tmp_path, "classification")
+    splits = {"train": {"pipes": pipes}, "dev": {"pipes": [pipes[0], {**share, "held": True}]}}
+    cfg["task"]["datasets"] = {name: {**table, "batch_size": 4} for name, table in splits.items()}
+    cfg["sched"]["epochs"] = 1
+    assert run_task(cfg, raise_errors=True).ret["accuracy"] >= 0

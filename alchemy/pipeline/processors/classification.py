@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 from loguru import logger
 
 from alchemy.constraints import NotEmpty, Sign
+from alchemy.data.messages import shorten
+from alchemy.data.tables import BadRow, FormatName, OnBad, OpenTable, Rows, TableFormat, is_blank, open_table
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow, OnBad, Rows
 from alchemy.pipeline.processors.labels import keep_labels, read_labels, target_of
-from alchemy.pipeline.processors.samples import FromFiles, is_blank, shorten, tried
-from alchemy.pipeline.processors.tables import FormatName, OpenTable, TableFormat, open_table
+from alchemy.pipeline.processors.samples import FromFiles, tried
 
 Fields = Callable[[Any], dict[str, Any]]
 LABELS = ("label", "labels")  # the columns in which labels are looked for

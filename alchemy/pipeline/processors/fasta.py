@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from alchemy.constraints import NotEmpty, Sign
+from alchemy.data.files import lines_of
+from alchemy.data.tables import BadRow, OnBad, Rows
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow, OnBad, Rows
 from alchemy.pipeline.processors.labels import target_of
-from alchemy.pipeline.processors.samples import FromFiles, lines_of, tried
+from alchemy.pipeline.processors.samples import FromFiles, tried
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 

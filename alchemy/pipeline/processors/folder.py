@@ -9,13 +9,14 @@ import numpy as np
 from loguru import logger
 
 from alchemy.constraints import PositiveInt
+from alchemy.data.messages import in_short
+from alchemy.data.tables import OnBad
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.packages import import_package
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import OnBad
 from alchemy.pipeline.processors.idx import scaled
 from alchemy.pipeline.processors.labels import LabelNames, keep_labels, read_labels
-from alchemy.pipeline.processors.samples import Sample, checked_samples, fields_of, in_short
+from alchemy.pipeline.processors.samples import Sample, checked_samples, fields_of
 
 
 @DataPipeline.register()

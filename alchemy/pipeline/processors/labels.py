@@ -13,10 +13,10 @@ from loguru import logger
 
 from alchemy.context import sym_tbl
 from alchemy.data.files import check_file, read_lines
+from alchemy.data.messages import in_short, shorten
+from alchemy.data.tables import BadRow
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.files import write_atomic
-from alchemy.pipeline.openers import BadRow
-from alchemy.pipeline.processors.samples import in_short, shorten
 from alchemy.records.labels import labels_file, read_names
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.constraints import Sign
-from alchemy.data.files import check_file
+from alchemy.data.files import check_file, lines_of
+from alchemy.data.messages import shorten
+from alchemy.data.tables import BadRow, FormatName, OnBad, OpenTable, Rows, TableFormat, is_blank, open_table
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow, OnBad, Rows
-from alchemy.pipeline.processors.samples import FromFiles, is_blank, lines_of, shorten, tried
-from alchemy.pipeline.processors.tables import FormatName, OpenTable, TableFormat, open_table
+from alchemy.pipeline.processors.samples import FromFiles, tried
 
 
 @DataPipeline.register()
@@ -21,13 +21,16 @@ class ParallelText(FromFiles, LstDataPipeline):
     """Files that belong together line by line, `path = ["train.en", "train.de"]`, or one table with a column a side.
 
     A sample has a text for each of `names`. The sides must have equally many lines. An empty side makes a row bad
-    unless `empty = true`. Without `columns` the sides are the columns of these `names`, or else the first ones.
+    unless `empty = true`. `source` and `target` are the columns of a table, by name or number; `columns` says the same
+    for other `names`. Without them the sides are the columns of these `names`, or else the first ones.
     """
 
     def __init__(
         self,
         path: str | list[str],
         *,
+        source: str | int | None = None,
+        target: str | int | None = None,
         names: list[str] = ["source", "target"],
         columns: list[str | int] | None = None,
         empty: bool = False,
@@ -38,6 +41,7 @@ class ParallelText(FromFiles, LstDataPipeline):
         bad: OnBad = "error",
     ) -> None:
         super().__init__()
+        columns = [source, target] if source is not None and target is not None else columns
         self.path, self.names, self.columns, self.empty, self.encoding = path, names, columns, empty, encoding
         if isinstance(path, list):
             files = [check_file(file) for file in path]

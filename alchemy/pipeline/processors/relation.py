@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from alchemy.constraints import Distinct, NotEmpty, Sign
+from alchemy.data.tables import BadRow, FormatName, OnBad, Rows, TableFormat, open_table
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow, OnBad, Rows
 from alchemy.pipeline.processors.classification import label_fields, text_field
 from alchemy.pipeline.processors.labels import keep_labels, read_labels
 from alchemy.pipeline.processors.samples import FromFiles, tried
-from alchemy.pipeline.processors.tables import FormatName, TableFormat, open_table
 
 
 @DataPipeline.register()

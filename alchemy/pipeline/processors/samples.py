@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
-import unicodedata
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -11,12 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from alchemy.data.files import expand, open_text, readable
+from alchemy.data.files import expand
+from alchemy.data.messages import in_short
+from alchemy.data.tables import BadRow, Rows
 from alchemy.errors import AlchemyError
-from alchemy.pipeline.openers import BadRow, Rows, good_rows
+from alchemy.pipeline.openers import good_rows
 
-_repr = reprlib.Repr()
-_repr.maxstring = _repr.maxlong = _repr.maxother = 80
 Sample = dict[str, Any]
 
 
@@ -84,33 +82,3 @@ def tried(rows: Rows, convert: Callable[[Any], Sample]) -> Iterator[tuple[int, A
             yield line, row if isinstance(row, BadRow) else convert(row)
         except BadRow as error:
             yield line + error.below, error
-
-
-def lines_of(path: Path, encoding: str) -> list[str]:
-    """All lines of a file at once, many times faster than one by one; the text after the last line end counts.
-
-    A carriage return ends no line by itself: where one is inside a text, the lines of two sides would part company.
-    """
-    with readable(path, 1, encoding), open_text(path, encoding=encoding, newline="\n") as file:
-        lines = file.read().replace("\r\n", "\n").split("\n")
-    return lines if lines[-1] else lines[:-1]
-
-
-def is_blank(text: str) -> bool:
-    """Whether there is nothing to see in a text: blanks alone, or signs without width, as a byte order mark is.
-
-    >>> is_blank(" \\u200b\\ufeff"), is_blank("a")
-    (True, False)
-    """
-    return all(sign.isspace() or unicodedata.category(sign) in ("Cf", "Cc") for sign in text)
-
-
-def shorten(value: object) -> str:
-    """A cell in a message, cut in the middle: it may be a whole book that stands in the wrong column."""
-    return _repr.repr(value)
-
-
-def in_short(names: Iterable[str], most: int = 12) -> str:
-    """`a, b, c`, cut where a message would get too long."""
-    names = list(names)
-    return ", ".join(names[:most]) + (f", .. ({len(names)} in all)" if len(names) > most else "")

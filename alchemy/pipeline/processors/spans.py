@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from alchemy.data.messages import shorten
+from alchemy.data.schemes import Scheme, SchemeName
+from alchemy.data.tables import BadRow, OnBad, Rows, TableFormat, open_table
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow, OnBad, Rows
 from alchemy.pipeline.processors.classification import text_field
 from alchemy.pipeline.processors.labels import keep_labels, name_of, read_labels
-from alchemy.pipeline.processors.samples import FromFiles, shorten, tried
-from alchemy.pipeline.processors.schemes import Scheme, SchemeName
-from alchemy.pipeline.processors.tables import TableFormat, open_table
+from alchemy.pipeline.processors.samples import FromFiles, tried
 
 
 @DataPipeline.register()

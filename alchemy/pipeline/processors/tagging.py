@@ -9,12 +9,14 @@ from typing import Any, Literal
 
 from loguru import logger
 
+from alchemy.data.files import lines_of
+from alchemy.data.messages import in_short
+from alchemy.data.schemes import Scheme, SchemeName
+from alchemy.data.tables import BadRow, OnBad, Rows
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.openers import BadRow, OnBad, Rows
 from alchemy.pipeline.processors.labels import keep_labels, read_labels
-from alchemy.pipeline.processors.samples import FromFiles, in_short, lines_of, tried
-from alchemy.pipeline.processors.schemes import Scheme, SchemeName
+from alchemy.pipeline.processors.samples import FromFiles, tried
 
 
 @DataPipeline.register()

@@ -17,6 +17,30 @@ def test_sides_are_files_or_columns(write):
     assert len(ParallelText([*sides, table], names=["en", "de", "all"])) == 2
 
 
+def test_source_and_target_name_the_columns_of_a_table(write):
+    pairs = [{"source": "a", "target": "A"}]
+    assert list(ParallelText(write("a.tsv", "x\tA\ta\n"), source=2, target=1)) == pairs
+    assert list(ParallelText(write("b.tsv", "de\tid\ten\nA\t1\ta\n"), source="en", target="de")) == pairs
+    assert list(ParallelText(write("c.jsonl", '{"de": "A", "en": "a"}\n'), source="en", target="de")) == pairs
+    with pytest.raises(AlchemyError, match=r"b\.tsv:1 there is no column 'eng'; did you mean 'en'\?"):
+        ParallelText(write("b.tsv", "de\ten\nA\ta\n"), source="eng", target="de")
+    with pytest.raises(AlchemyError, match=r"a\.tsv:1 has no column 7"):
+        ParallelText(write("a.tsv", "x\tA\ta\n"), source=7, target=1)
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "message"),
+    [
+        (["a", "b"], {"source": "en", "target": "de"}, "files side by side have none; leave out source and target"),
+        ("a.tsv", {"source": 0}, "nothing names that of the target; set target, too"),
+        ("a.tsv", {"source": 0, "target": 1, "columns": [0, 1]}, "'columns' stands beside 'source' and 'target'"),
+    ],
+)
+def test_columns_that_contradict_each_other_are_refused(path, options, message):
+    with pytest.raises(AlchemyError, match=message):
+        ParallelText(path, **options)
+
+
 NAMED = [{"en": "a", "de": "A"}]
 
 

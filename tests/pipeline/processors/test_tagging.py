@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alchemy.data.schemes import LETTERS, Scheme
+from alchemy.data.tables import BadRow
 from alchemy.errors import AlchemyError
-from alchemy.pipeline.openers import BadRow
 from alchemy.pipeline.processors import Spans, Tagging
-from alchemy.pipeline.processors.schemes import LETTERS, Scheme
 
 schemes = st.sampled_from(sorted(LETTERS))
 

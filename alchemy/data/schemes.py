@@ -10,9 +10,9 @@ from functools import cache
 from itertools import pairwise
 from typing import Literal
 
+from alchemy.data.messages import shorten
+from alchemy.data.tables import BadRow
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.pipeline.openers import BadRow
-from alchemy.pipeline.processors.samples import shorten
 
 SchemeName = Literal["", "BIO", "IOB1", "BIOES", "BMES", "BILOU"]  # "": none
 

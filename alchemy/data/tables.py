@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
-from collections.abc import Callable, Iterator
+import json
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from alchemy.data.files import COMPRESSED
+from alchemy.data.files import COMPRESSED, lines_of, open_text, read_lines, readable
+from alchemy.data.messages import in_short
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.pipeline.openers import BadRow, Rows, csv_rows, json_rows
-from alchemy.pipeline.processors.samples import in_short, lines_of
 
+OnBad = Literal["error", "skip"]  # what becomes of a bad row
+Rows = Iterable[tuple[int, Any]]  # each with its line; a BadRow stands for one that is not well formed
+LONGEST = 2**31 - 1  # characters of a csv cell: Python's own limit is 131,072, less than a long document has
 FormatName = Literal["", "csv", "tsv", "jsonl", "label text"]  # "": as the ending says
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+
+class BadRow(Exception):
+    """A row that is not what its format promises; `below` counts the lines from its first to the one that is wrong."""
+
+    def __init__(self, text: str, below: int = 0) -> None:
+        super().__init__(text)
+        self.below = below
 
 
 @dataclass(frozen=True)
@@ -93,6 +106,61 @@ def open_table(path: Path, layout: TableFormat) -> OpenTable:
         text = "the first row is blank, expected the names of the columns"
         raise AlchemyError(text, where=str(path), hint="is the file empty?")
     return OpenTable(path, _even(rows, len(first), layout.header), first if layout.header else None)
+
+
+def json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
+    """`(line, value)` of a file with one JSON value a line; what is no JSON is a BadRow."""
+    for number, line in read_lines(path, encoding=encoding):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except ValueError as error:
+                yield number, BadRow(f"is not JSON: {error}")
+            except RecursionError:
+                yield number, BadRow("is JSON that is nested too deep to be read")
+
+
+def csv_rows(path: Path, delimiter: str, quote: str, encoding: str) -> Iterator[tuple[int, Any]]:
+    """`(line, cells)` of a csv file, header included; empty lines are passed over.
+
+    In a file of one column an empty line is an empty cell, unless nothing comes behind it.
+    """
+    csv.field_size_limit(LONGEST)  # Python keeps one for all readers, and others may have set it
+    quoting = {"quotechar": quote, "quoting": csv.QUOTE_MINIMAL} if quote else {"quoting": csv.QUOTE_NONE}
+    with open_text(path, encoding=encoding, newline="") as file:
+        reader = csv.reader(file, delimiter=delimiter, strict=True, **quoting)
+        columns, empty = 0, []
+        while True:
+            line = reader.line_num + 1  # a quoted cell may run over several lines: the first one is named
+            try:
+                with readable(path, line, encoding):
+                    row = next(reader, None)
+            except csv.Error as error:
+                if "unexpected end" in str(error):  # all that follows is in that cell: no single row
+                    hint = f"close it, or set quote = '' where {quote} is text"
+                    raise AlchemyError(
+                        "a quote is opened and never closed", where=f"{path}:{line}", hint=hint
+                    ) from error
+                yield line, BadRow(f"is not csv: {error}")
+                continue
+            if row is None:
+                return
+            if not row:
+                empty += [line] if columns == 1 else []
+                continue
+            columns = columns or len(row)
+            yield from ((number, [""]) for number in empty)
+            empty.clear()
+            yield line, row
+
+
+def is_blank(text: str) -> bool:
+    """Whether there is nothing to see in a text: blanks alone, or signs without width, as a byte order mark is.
+
+    >>> is_blank(" \\u200b\\ufeff"), is_blank("a")
+    (True, False)
+    """
+    return all(sign.isspace() or unicodedata.category(sign) in ("Cf", "Cc") for sign in text)
 
 
 def _peeked(rows: Iterator[tuple[int, Any]], kind: type = object) -> tuple[Any, Iterator[tuple[int, Any]]]:

@@ -1,0 +1,61 @@
+"""Splits that extend another one: `[task.datasets.dev] like = "train"`, and below it what differs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from alchemy.config.merge import LIKE, SPLITS, merge
+from alchemy.config.tree import Array, Document, Table, twin
+from alchemy.config.values import dotted_key
+from alchemy.errors import Problem, did_you_mean
+
+# what is right for training alone: evaluation sees every sample once, in the order of the data
+NOT_INHERITED = ("shuffle", "drop_last", "sampler", "batch_sampler")
+NOT_INHERITED_BY_PIPES = ("shuffle", "drop_last")
+
+
+def extend(doc: Document, problems: list[Problem]) -> None:
+    """Replaces each split that is `like` another one by what it comes out as."""
+    splits = doc.table("task").table("datasets")
+    for name, split in list(splits.items()):
+        if isinstance(split, Table) and LIKE in split:
+            chain = _chain(name, splits, problems)
+            for parent, child in pairwise(reversed(chain)):
+                _extend(splits, parent, child, problems)
+
+
+def _chain(name: str, splits: Table, problems: list[Problem]) -> list[str]:
+    """A split, the one that it is like, the one that that one is like, and so on; only it where one is missing."""
+    chain = [name]
+    while LIKE in splits.table(chain[-1]):
+        last = splits.table(chain[-1])
+        like = last[LIKE]
+        where, section = last.where(LIKE), dotted_key((*SPLITS, chain[-1]))
+        if like in chain:
+            circle = " -> ".join([*chain, like])
+            problems.append(Problem(f"like goes round in a circle: {circle}", where, section, "break the circle"))
+        elif not isinstance(like, str) or not isinstance(splits.get(like), Table):
+            others = [split for split in splits if split != chain[-1]]
+            hint = did_you_mean(str(like), others) or f"there are {', '.join(others) or 'no other splits'}"
+            problems.append(Problem(f"like = {like!r}: there is no such split", where, section, hint))
+        else:
+            chain.append(like)
+            continue
+        del last[LIKE]  # which is told once
+        return [name]
+    return chain
+
+
+def _extend(splits: Table, parent: str, child: str, problems: list[Problem]) -> None:
+    lower, upper = splits[parent], splits[child]
+    table = Table(origin=upper.origin)
+    for key, value in lower.items():
+        if key not in NOT_INHERITED:
+            table.put(key, twin(value), lower.origin_of(key))
+    pipes = table.get("pipes")
+    for pipe in pipes if isinstance(pipes, Array) else ():
+        for key in NOT_INHERITED_BY_PIPES if isinstance(pipe, Table) else ():
+            pipe.pop(key, None)
+    del upper[LIKE]
+    merge(table, upper, problems, (*SPLITS, child))
+    splits.put(child, table, splits.origin_of(child))

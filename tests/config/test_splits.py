@@ -1,0 +1,133 @@
+"""`[task.data]`: what it expands to, what is laid over it, and where its mistakes are reported."""
+
+import textwrap
+
+import pytest
+
+from alchemy.config.check import check
+from alchemy.config.load import explain, prepare_cfg
+from alchemy.pipeline import build_datapipes
+
+HEAD = """\
+tag = "t"
+runner = "alchemy.runner.Trainer"
+plugins = []
+[task]
+type = "{task}"
+tokenizer = "alchemy.text.Words"
+[model]
+type = "alchemy.models.TextClassifier"
+encoder = {{ type = "alchemy.models.encoders.Embedding", dim = 4 }}
+[optim]
+type = "alchemy.optim.AdamW"
+lr = 0.1
+[sched]
+type = "alchemy.sched.Constant"
+epochs = 1
+[task.data]
+"""
+FIRST = HEAD.count("\n") + 1  # the line of the first key of [task.data]
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("train", "dev", "test"):
+        (tmp_path / f"{name}.csv").write_text("title,label\n" + "".join(f"text {i},a\n" for i in range(50)), "utf-8")
+
+    def write(body, task="alchemy.tasks.Classification", **options):
+        (tmp_path / "f.toml").write_text(HEAD.format(task=task) + textwrap.dedent(body), "utf-8")
+        return prepare_cfg("f.toml", **options)
+
+    return write
+
+
+def test_settings_said_once_reach_every_split(load):
+    doc = load(
+        'train = "train.csv"\ndev = "dev.csv"\ntext = "title"\nbatch_size = 8\nnum_workers = 1\nshuffle = false\n'
+    )
+    kind = "alchemy.pipeline.processors.TextClassification"
+    assert doc["task"]["datasets"] == {
+        "train": {
+            "max_sentences": 8,
+            "num_workers": 1,
+            "shuffle": False,
+            "pipes": [{"type": kind, "path": "train.csv", "text": "title"}],
+        },
+        "dev": {"max_sentences": 16, "num_workers": 1, "pipes": [{"type": kind, "path": "dev.csv", "text": "title"}]},
+    }
+    assert "data" not in doc["task"]
+    assert doc["sched"]["pipes"] == [{"type": "alchemy.pipeline.sched.EvalEEPipeline", "period": 1}]
+    assert check(doc) == []
+    assert f"from f.toml:{FIRST + 2}" in explain(doc, "task.datasets.dev.pipes.0.text")
+
+
+def test_shares_partition_the_training_data(load):
+    doc = load('train = "train.csv"\ndev = 0.1\ntest = 0.2\ntext = "title"\n')
+    splits = {name: build_datapipes(table["pipes"]) for name, table in doc["task"]["datasets"].items()}
+    texts = {name: [pipe[i]["text"] for i in range(len(pipe))] for name, pipe in splits.items()}
+    assert {name: len(found) for name, found in texts.items()} == {"train": 35, "dev": 5, "test": 10}
+    assert len({text for found in texts.values() for text in found}) == 50
+
+
+def test_a_split_may_differ(load):
+    doc = load("""
+        train = "train.csv"
+        dev = "dev.csv"
+        test = { path = "test.csv", label = "" }
+        text = "title"
+        [task.datasets.dev]
+        batch_size = 4
+        [task.datasets.train.pipes.TextClassification]
+        bad = "skip"
+        [task.datasets.more]
+        pipes = []
+        """)
+    train, dev, test, more = doc["task"]["datasets"].values()
+    assert train["pipes"][0]["bad"] == "skip"
+    assert dev["batch_size"] == 4
+    assert "max_sentences" not in dev
+    assert test["pipes"][0]["label"] == ""
+    assert more == {"pipes": []}
+
+
+def test_the_command_line_and_a_schedule_with_pipes_have_the_last_word(load):
+    body = 'train = "train.csv"\ndev = "dev.csv"\ntext = "title"\n'
+    doc = load(body, overrides=["task.data.dev=0.2", "sched.pipes=[]", "task.data.batch_size=4"])
+    assert doc["task"]["datasets"]["dev"]["pipes"][1]["share"] == 0.2
+    assert doc["task"]["datasets"]["train"]["max_sentences"] == 4
+    assert doc["sched"]["pipes"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "message"),
+    [
+        ('train = "train.csv"\ntexd = "title"', 1, "takes 'texd'; did you mean 'text'?"),
+        ('trian = "train.csv"', -1, "it names no file: train, dev, test, inference do; did you mean 'train'?"),
+        ('train = "train.csv"\ndve = 0.1', 1, "takes 'dve'; did you mean 'dev'?"),
+        ('train = "train.csv"\ndev = 10', 1, "dev = 10 is neither a path nor a share; write a path, or a share of"),
+        ('train = "train.csv"\ndev = 0.5\ntest = 0.5', 2, "dev and test hold out 1 of the training data"),
+        ("dev = 0.1", 0, "is a share of the training data, which no file is named for"),
+        ('train = "train.csv"\ndev = true', 1, "dev is true, expected a path"),
+        ('train = "train.cvs"\ndev = 0.1', 0, "there is no file 'train.cvs'; did you mean 'train.csv'?"),
+        ('train = "train.csv"\ndev = 0.1\nkind = "one"', 2, "TextClassification: kind must be"),
+        ('train = "train.csv"\nbatch_size = 0', 1, "batch_size must be at least 1, not 0"),
+        ('train = "train.csv"\nprocessor = "alchemy.pipeline.processors.Text"', 1, "unknown type"),
+    ],
+)
+def test_a_mistake_is_reported_once_at_its_line(load, body, line, message):
+    problems = [problem for problem in check(load(body)) if message in str(problem)]
+    assert [(p.where, p.section) for p in problems] == [(f"f.toml:{FIRST + line}", "task.data")]
+
+
+def test_a_task_without_a_processor(load, tmp_path):
+    problems = check(load('train = "train.csv"\n', task="alchemy.task.DefaultTask"))
+    assert any("DefaultTask does not know how to read the files; add processor" in str(p) for p in problems)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "__init__.py").write_text("")
+    source = "from alchemy.{0} import {1}\nclass Mine({1}):\n    pass\n"
+    (tmp_path / "src" / "own.py").write_text(source.format("task", "DefaultTask"))
+    assert load('train = "train.csv"\n', task="src.own.Mine")["task"]["data"] == {"train": "train.csv"}
+    (tmp_path / "src" / "ready.py").write_text(source.format("tasks", "Tagging"))
+    table = load('train = "train.csv"\n', task="src.ready.Mine")["task"]["datasets"]["train"]
+    assert table["pipes"][0]["type"] == "alchemy.pipeline.processors.Tagging"
