@@ -29,7 +29,7 @@ def check_tokenizers(layout: Layout) -> Iterator[Problem]:
                 yield from _learnt(layout, slot, key, value) if _is_dotted(value) else _no_tokenizer(slot, key, value)
         path, labels = slot.table.get("path"), slot.table.get("labels")
         if slot.is_a("Pretrained") and isinstance(path, str) and not os.path.isdir(os.path.expanduser(path)):
-            hint = NO_DOWNLOAD if is_hub_name(path) else _beside(path) or "it holds config.json and the weights"
+            hint = _beside(path, folders=True) or (NO_DOWNLOAD if is_hub_name(path) else "")
             yield slot.problem(f"there is no folder {path!r} with a pretrained model", "path", hint=hint)
         if isinstance(labels, str) and not os.path.isfile(os.path.expanduser(labels)):
             hint = _beside(labels) or "a file of labels has one name a line; a list of names is one, too"
@@ -54,10 +54,10 @@ def _no_tokenizer(slot: Slot, key: str, value: str) -> Iterator[Problem]:
     ours = locate("alchemy.text", ())
     module = read_module("alchemy.text", ours) if ours else None
     near = did_you_mean(value, module.public()) if learns and module and value.isidentifier() else ""
-    hint = near or _beside(value) or (NO_DOWNLOAD if is_hub_name(value) else "")
-    if learns and not near:
-        either = f"{hint}, or" if hint else "give"
-        hint = f'{either} a class that learns from the training texts: {key} = "alchemy.text.Words"'
+    hint = near or _beside(value, folders=True)
+    if not hint:
+        hint = NO_DOWNLOAD if is_hub_name(value) else "pass the path of a folder"
+        hint += f', or a class that learns from the training texts: {key} = "alchemy.text.Words"' if learns else ""
     yield slot.problem(f"there is no folder {value!r} with a tokenizer", key, hint=hint)
 
 
@@ -100,10 +100,11 @@ def _learnt_with(slot: Slot, part: Part, key: str) -> Iterator[Problem]:
             yield slot.problem(f"{part.name} does not learn with {name!r}", "learn", hint=hint)
 
 
-def _beside(path: str) -> str:
+def _beside(path: str, *, folders: bool = False) -> str:
     """The neighbour that was meant."""
     folder, name = os.path.split(os.path.expanduser(path).rstrip("/"))
     try:
-        return did_you_mean(name, os.listdir(folder or "."))
+        beside = [entry.name for entry in os.scandir(folder or ".") if entry.is_dir() == folders]
     except OSError:
         return ""
+    return did_you_mean(name, beside)
