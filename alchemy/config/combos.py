@@ -102,6 +102,7 @@ def _batch_of_one(split: _Split) -> Iterator[Problem]:
     task = split.layout.at("task")
     ours = split.pipes and all(slot is not None and slot.ours for slot in (task, *split.pipes))
     named = any("Batch" in pipe.name for pipe in split.pipes) or "batch_size" in split.table
+    named = named or (task is not None and task.is_a("Translation"))  # which has a budget of its own
     if ours and not named and not any(map(split.table.get, ("batch_sampler", *BATCH_BUDGETS))):
         text = f"nothing makes batches of the split {split.name!r}: the model gets single samples"
         hint = "end with alchemy.pipeline.itr.Batch, or give batch_size or max_tokens"

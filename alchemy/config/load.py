@@ -13,6 +13,7 @@ from alchemy.config.layers import Files, Source, split_variant
 from alchemy.config.override import override
 from alchemy.config.secrets import note_secrets, settle_secrets
 from alchemy.config.seed import settle_seed
+from alchemy.config.short import expand_names
 from alchemy.config.spelling import modern, settle
 from alchemy.config.splits import expand_splits
 from alchemy.config.tree import Document
@@ -56,6 +57,7 @@ def _prepare(
     settle(doc, problems)
     settle_secrets(doc)  # before anything that may fail and show a value
     notes: list[Problem] = []  # errors too, which the check tells together with its own
+    expand_names(doc, [])
     expand_splits(doc, notes, files.roots)
     extend(doc, problems)
     if not doc.vetted and not files.compare:
@@ -69,6 +71,7 @@ def _prepare(
     resolve(doc, problems, drawn=True)
     if doc.dynamic:
         settle_secrets(doc)
+    expand_names(doc, notes)  # again: splits that were extended, and choices, may have brought short ones
     _raise(problems)
     doc.notes = problems + notes
     return doc

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from alchemy.config.short import explain_name
 from alchemy.config.signature import literal_value
 from alchemy.config.source import KINDS, Gap, Part, Sources, parts
 from alchemy.config.tables import (
@@ -215,6 +216,9 @@ def _add(layout: Layout, slot: Slot) -> None:
     elif not isinstance(dotted, str):
         hint = "write it like 'package.module.Class'"
         layout.problems.append(slot.problem(f"'type' must be a text, not {dotted!r}", "type", hint=hint))
+    elif "." not in dotted:
+        message, hint = explain_name(dotted, slot.kind)
+        layout.problems.append(slot.problem(message, "type", hint=hint))
     else:
         found = layout.sources.look(dotted, base=KINDS[slot.kind][0].rpartition(".")[2])
         if isinstance(found, Gap):
