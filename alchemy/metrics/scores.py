@@ -1,4 +1,4 @@
-"""How good predictions are, as scikit-learn, scipy, seqeval and sacrebleu count it: the one home of scores.
+"""How good labels, numbers and tags are, as scikit-learn, scipy and seqeval count it; texts are scored in `texts`.
 
 The libraries are imported when a score needs them.
 """
@@ -28,7 +28,7 @@ class ClassScores:
     """
 
     def __init__(self, gold: Sequence[Hashable], said: Sequence[Hashable], labels: Iterable[Hashable] = ()) -> None:
-        _check(gold, said)
+        check_pairs(gold, said)
         found = {*gold, *said}
         self.names: list[Any] = [label for label in dict.fromkeys(labels) if label in found]
         self.names += sorted(found.difference(self.names), key=str)
@@ -82,7 +82,7 @@ class LabelScores:
     def __init__(
         self, gold: Sequence[Iterable[Hashable]], said: Sequence[Iterable[Hashable]], labels: Iterable[Hashable] = ()
     ) -> None:
-        _check(gold, said)
+        check_pairs(gold, said)
         found = {name for row in [*gold, *said] for name in row}
         self.names: list[Any] = list(dict.fromkeys([*labels, *sorted(found, key=str)]))
         self.gold, self.said = self._hot(gold), self._hot(said)
@@ -118,7 +118,7 @@ class SpanScores:
     """Rows of BIOES tags: the numbers of each type of span. The micro mean is over all spans."""
 
     def __init__(self, gold: Sequence[Sequence[str]], said: Sequence[Sequence[str]]) -> None:
-        _check(gold, said)
+        check_pairs(gold, said)
         # well-formed BIOES is read alike in both modes of seqeval, and the other one takes three times as long
         counted = import_package("seqeval.metrics.sequence_labeling", "this score").precision_recall_fscore_support
         one, two = [list(row) for row in gold], [list(row) for row in said]
@@ -141,7 +141,7 @@ def accuracy(gold: Sequence[Any], said: Sequence[Any]) -> float:
     >>> accuracy([1, 0, 1], [1, 1, 1])
     0.6666666666666666
     """
-    _check(gold, said)
+    check_pairs(gold, said)
     return sum(bool(one == two) for one, two in zip(gold, said)) / len(gold)
 
 
@@ -153,7 +153,7 @@ def number_scores(gold: Sequence[float], said: Sequence[float]) -> dict[str, flo
     >>> number_scores([1.0, 2.0], [2.0, 4.0])["mse"]
     2.5
     """
-    _check(gold, said)
+    check_pairs(gold, said)
     if not all(map(math.isfinite, [*gold, *said])):
         return dict.fromkeys(("mse", "mae", "pearson", "spearman"), math.nan)
     metrics, stats = import_package("sklearn.metrics", "this score"), import_package("scipy.stats", "this score")
@@ -165,30 +165,9 @@ def number_scores(gold: Sequence[float], said: Sequence[float]) -> dict[str, flo
     return {name: 0.0 if math.isnan(value) else float(value) for name, value in found.items()}
 
 
-def bleu(gold: Sequence[str], said: Sequence[str], **options: Any) -> float:
-    """BLEU of a corpus, as sacrebleu counts it with these options.
-
-    >>> bleu(["a small dog runs here"], ["a small dog runs here"]) > 99.9
-    True
-    """
-    _check(gold, said)
-    return float(import_package("sacrebleu", "this score").corpus_bleu(said, [gold], **options).score)
-
-
-def chrf(gold: Sequence[str], said: Sequence[str]) -> float:
-    """chrF of a corpus, as sacrebleu counts it."""
-    _check(gold, said)
-    return float(import_package("sacrebleu", "this score").corpus_chrf(said, [gold]).score)
-
-
-def text_scores(gold: Sequence[str], said: Sequence[str]) -> dict[str, float]:
-    """Texts: BLEU and chrF, and BLEU over words as they stand, as papers on tokenised text give it."""
-    words = bleu(gold, said, tokenize="none", force=True)
-    return {"bleu": bleu(gold, said), "bleu_words": words, "chrf": chrf(gold, said)}
-
-
 # -- what they share
-def _check(gold: Sequence[Any], said: Sequence[Any]) -> None:
+def check_pairs(gold: Sequence[Any], said: Sequence[Any]) -> None:
+    """An error where answers cannot be compared with what is true, one by one."""
     if len(gold) != len(said):
         raise AlchemyError(f"{len(said)} answers cannot be compared with {len(gold)} gold labels")
     if not gold:

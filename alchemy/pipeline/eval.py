@@ -14,7 +14,7 @@ from alchemy.checkpoint.policy import Watch
 from alchemy.constraints import FileName, Inside, NonNegativeFloat, NonNegativeInt
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
-from alchemy.metrics import scores
+from alchemy.metrics import scores, texts
 from alchemy.metrics.numbers import numbers_in
 from alchemy.pipeline import EvalPipeline
 from alchemy.pipeline.rows import record_file, to_json, written_if_possible
@@ -26,8 +26,7 @@ SCORES: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
     "mae": lambda gold, said: scores.number_scores(gold, said)["mae"],
     "pearson": lambda gold, said: scores.number_scores(gold, said)["pearson"],
     "spearman": lambda gold, said: scores.number_scores(gold, said)["spearman"],
-    "bleu": scores.bleu,
-    "chrf": scores.chrf,
+    "chrf": texts.chrf,
 }
 
 
@@ -183,15 +182,41 @@ class Spearman(_Score):
 
 @EvalPipeline.register()
 class BLEU(_Score):
-    """BLEU of the corpus, for rows of one text."""
+    """BLEU of the corpus, for rows of one text.
+
+    `tokenize` is a tokenizer of sacrebleu, such as "zh" or "13a"; by default that which suits the script of the
+    references. It goes on to later pipes as `<name>_tokenizer`.
+    """
 
     packages = ("sacrebleu",)
     produces = ("bleu",)
 
+    def __init__(
+        self,
+        varname: str = "preds",
+        *,
+        tokenize: texts.Tokenize = "",
+        pred: str = "pred",
+        label: str = "label",
+        name: str = "",
+        enabled: bool = True,
+    ) -> None:
+        super().__init__(varname, pred=pred, label=label, name=name, enabled=enabled)
+        self.count, self.taken = texts.BleuScorer(tokenize), ""
+
+    def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
+        found = self.count(gold, said)
+        self.taken = found.tokenize
+        return found.score
+
+    def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
+        found = super().__call__(split, **kwargs)
+        return {**found, f"{self.name}_tokenizer": self.taken} if self.enabled else found
+
 
 @EvalPipeline.register()
 class ChrF(_Score):
-    """chrF of the corpus, for rows of one text."""
+    """chrF of the corpus, for rows of one text; it compares characters, and needs no tokenizer."""
 
     packages = ("sacrebleu",)
     produces = ("chrf",)

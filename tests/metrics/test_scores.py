@@ -22,8 +22,8 @@ from alchemy.metrics.scores import (
     SpanScores,
     import_package,
     number_scores,
-    text_scores,
 )
+from alchemy.metrics.texts import text_scores
 from alchemy.tasks import Tagging
 
 LABELS = ["体育", "b", "c", "never"]
