@@ -13,6 +13,7 @@ from types import TracebackType
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
+LINES = 12  # of an error message where it is shown in short
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -120,6 +121,17 @@ def in_words(error: BaseException, between: str = "; ") -> str:
     return between.join([f"{type(error).__name__}: {error}", *vars(error).get("__notes__", [])])
 
 
+def explain(error: BaseException) -> str:
+    """A failure in a few lines, cause first: the error, the line of the project that raised it, and the notes."""
+    ours = isinstance(error, AlchemyError)  # says where to look in its message
+    lines = f"{'' if ours else f'{type(error).__name__}: '}{error}".splitlines() or [type(error).__name__]
+    lines = lines if len(lines) <= LINES else [*lines[:LINES], f"  .. and {len(lines) - LINES} more lines"]
+    frames = [] if ours else [row for row in traceback.extract_tb(error.__traceback__) if not is_library(row.filename)]
+    for frame in frames[-1:]:
+        lines.append(f"  at {innermost([(frame.filename, frame.lineno or 0)])} in {frame.name}: {frame.line}")
+    return "\n".join([*lines, *(f"  {note}" for note in vars(error).get("__notes__", []))])
+
+
 def origin_of(error: BaseException) -> str:
     """`file:line` of the innermost frame that is neither ours nor a library's: where the project's code failed."""
     return innermost([(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)])
@@ -128,7 +140,7 @@ def origin_of(error: BaseException) -> str:
 _TARGET = re.compile(r"Target (-?\d+) is out of bounds")
 
 
-def explain(error: BaseException) -> AlchemyError | None:
+def recognize(error: BaseException) -> AlchemyError | None:
     """An error of Python or torch that a common mistake in a project causes, in words; None for any other."""
     where, text = origin_of(error), str(error)
     if type(error) is KeyError and error.args and isinstance(error.args[0], str):

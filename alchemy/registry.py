@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, ClassVar, ForwardRef, Protocol, TypeVar, get_origin, runtime_checkable
 
 from alchemy.annotations import is_constrained, misfits, spell_out
-from alchemy.errors import AlchemyError, did_you_mean, explain, origin_of
+from alchemy.errors import AlchemyError, did_you_mean, origin_of, recognize
 from alchemy.rules import RULES, broken
 
 C = TypeVar("C", bound=type)
@@ -157,7 +157,7 @@ def construct(
             raise
         raise placed(error, where_of(table), section) from error
     except Exception as error:
-        told = explain(error)
+        told = recognize(error)
         if told is not None:
             text = f"{_name(cls)} could not be built at {told.problem.where}: {told.problem.message}"
             raise AlchemyError(text, where=where_of(table), section=section, hint=told.problem.hint) from error

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 from alchemy.data.chain import Link, link_of, members, title, walk
 from alchemy.data.rows import value_text
-from alchemy.errors import AlchemyError, BadSample, explain, innermost, origin_of
+from alchemy.errors import AlchemyError, BadSample, innermost, origin_of, recognize
 
 WIDTH = 120
 _places: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()  # `(file:line, section)` of pipes in a config
@@ -47,7 +47,7 @@ def blamed(error: BaseException, dataset: object = None, *, verb: str = "failed"
         return None
     verb = "failed" if section else verb
     hint = _sample(frame) if frame is not None and verb == "failed" else ""
-    told = explain(error)
+    told = recognize(error)
     if told is not None:
         what = "loading a batch" if pipe is None else title(pipe)
         text = f"{what} {verb} at {told.problem.where}: {told.problem.message}"

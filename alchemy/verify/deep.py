@@ -20,7 +20,7 @@ from alchemy.data.blame import unpicklable
 from alchemy.data.chain import Link, title, walk
 from alchemy.data.loader import get_dataloader
 from alchemy.data.peek import peek
-from alchemy.errors import AlchemyError, Problem, explain, origin_of
+from alchemy.errors import AlchemyError, Problem, origin_of, recognize
 from alchemy.files import readable_size
 from alchemy.launch.device import alloc1
 from alchemy.launch.project import reach
@@ -164,7 +164,7 @@ class _Deep:
             place = problem.where or _place_of(self.doc, problem.section or section)
             self.findings.append(replace(problem, where=place, section=problem.section or section))
         except (Exception, SystemExit) as error:  # anything may be wrong in a project's code
-            told = explain(error)
+            told = recognize(error)
             text = f"{what} failed: {told.problem.message if told else f'{type(error).__name__}: {error}'}"
             hint = told.problem.hint if told else ""
             self.findings.append(Problem(text.strip(), origin_of(error) or self.doc.path, section, hint))
