@@ -10,16 +10,14 @@ from typing import Any
 
 from alchemy.data.files import COMPRESSED, open_bytes
 from alchemy.errors import AlchemyError
+from alchemy.packages import import_package
 
 
 @contextlib.contextmanager
 def open_parquet(path: Path) -> Iterator[Any]:
     """A parquet file; what is damaged may be noticed only while it is read."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise AlchemyError(f"{path} needs the package pyarrow", hint="pip install pyarrow") from error
+    pyarrow = import_package("pyarrow", str(path))
+    import_package("pyarrow.parquet", str(path))
     try:
         source: Any = path
         if path.suffix.lower() in COMPRESSED:

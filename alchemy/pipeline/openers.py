@@ -102,6 +102,8 @@ class TsvOpener(ItrDataPipeline):
 class ParquetOpener(ItrDataPipeline):
     """The rows of parquet files as dicts; `columns` reads only some of them."""
 
+    packages = ("pyarrow",)
+
     def __init__(self, datapipe: FileNames, *, columns: list[str] | None = None) -> None:
         super().__init__(_checked(datapipe))
         self.columns = columns
