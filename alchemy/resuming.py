@@ -22,7 +22,7 @@ from alchemy.records.kept import config_of, use_own_tokenizers
 from alchemy.registry import plain
 from alchemy.result import RunResult, expect_a_look
 from alchemy.runner import run
-from alchemy.tasks.text import is_class
+from alchemy.tasks.learning import is_class
 
 NO_TRAINING = (*RUNNER_NAMES["Tester"], *RUNNER_NAMES["InferenceRunner"])
 

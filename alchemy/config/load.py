@@ -15,6 +15,7 @@ from alchemy.config.override import override
 from alchemy.config.references import References
 from alchemy.config.secrets import note_secrets, settle_secrets
 from alchemy.config.seed import settle_seed
+from alchemy.config.short import expand_names
 from alchemy.config.spelling import modern, settle
 from alchemy.config.splits import expand_splits
 from alchemy.config.tree import COMMAND_LINE, Document
@@ -62,6 +63,7 @@ def _prepare(
     notes: list[Problem] = []  # errors too, which the check tells together with its own
     references = References(doc, problems)
     references.settle_early()
+    expand_names(doc, [])
     expand_splits(doc, notes, files.roots)
     extend(doc, problems)
     references.settle()
@@ -80,6 +82,7 @@ def _prepare(
         problems += vet(doc, files.user_dir)
     if doc.dynamic or doc.references:
         settle_secrets(doc)
+    expand_names(doc, notes)  # again: splits that were extended, and choices, may have brought short ones
     _raise(problems)
     doc.notes = problems + notes
     return doc

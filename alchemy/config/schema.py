@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from alchemy.annotations import Schema, any_of, schema_of
+from alchemy.config.short import resolve_name
 from alchemy.config.signature import Param, literal_value
 from alchemy.config.source import Part, parts
 from alchemy.config.splits import SPLITS
@@ -52,7 +53,7 @@ def schema() -> Schema:
 def part_schema(part: Part, kind: str) -> Schema:
     """The table of one part: its keys, their types and defaults, and which are required."""
     params = [p for p in part.keys if p.name != "type"]
-    properties: Schema = {"type": {"const": part.path}}
+    properties: Schema = {"type": _type(part, kind)}
     properties |= {p.name: _param(p) for p in params}
     for name in NOT_PASSED.get(kind, ()):
         properties[name] = _own_list(kind, name)
@@ -67,10 +68,16 @@ def part_schema(part: Part, kind: str) -> Schema:
     return found
 
 
+def _type(part: Part, kind: str) -> Schema:
+    """The names of a part in a config: its import path, and a short one if no other part of the kind has it."""
+    short = part.path.rpartition(".")[2]
+    return {"enum": [part.path, short] if resolve_name(short, kind) == part.path else [part.path]}
+
+
 def _kind(kind: str, known: list[Part]) -> Schema:
     """A table whose `type` names one of our parts must fit that part; any other type may hold any key."""
     rules = [
-        {"if": {"properties": {"type": {"const": p.path}}, "required": ["type"]}, "then": part_schema(p, kind)}
+        {"if": {"properties": {"type": _type(p, kind)}, "required": ["type"]}, "then": part_schema(p, kind)}
         for p in known
     ]
     table: Schema = {

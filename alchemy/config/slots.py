@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from alchemy.config.short import explain_name
 from alchemy.config.signature import literal_value
-from alchemy.config.source import KINDS, Gap, Part, Sources
+from alchemy.config.source import KINDS, Gap, Part, Sources, parts
 from alchemy.config.tables import (
     BUILT_BY_LOADER,
     DEFAULT_TYPES,
@@ -215,6 +216,9 @@ def _add(layout: Layout, slot: Slot) -> None:
     elif not isinstance(dotted, str):
         hint = "write it like 'package.module.Class'"
         layout.problems.append(slot.problem(f"'type' must be a text, not {dotted!r}", "type", hint=hint))
+    elif "." not in dotted:
+        message, hint = explain_name(dotted, slot.kind)
+        layout.problems.append(slot.problem(message, "type", hint=hint))
     else:
         found = layout.sources.look(dotted, base=KINDS[slot.kind][0].rpartition(".")[2])
         if isinstance(found, Gap):
@@ -301,4 +305,11 @@ def _gap_problem(gap: Gap, dotted: str, slot: Slot, *, error: bool = True) -> li
     if gap.reason == "syntax":
         return [Problem(gap.message, gap.where, slot.section, f"type = {dotted!r} at {place} needs it", error)]
     message = gap.message if gap.reason == "form" else f"unknown type {dotted!r}: {gap.message}"
-    return [Problem(message, place, slot.section, gap.hint, error)]
+    return [Problem(message, place, slot.section, _elsewhere(dotted) or gap.hint, error)]
+
+
+def _elsewhere(dotted: str) -> str:
+    """The part of alchemy that has the same name, in another module than the one that is named."""
+    head, _, name = dotted.rpartition(".")
+    found = [part.path for part in parts() if part.name == name] if head.partition(".")[0] == "alchemy" else []
+    return f"did you mean {found[0]!r}?" if len(found) == 1 else ""

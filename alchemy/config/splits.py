@@ -8,6 +8,7 @@ from typing import Any
 
 from alchemy.annotations import misfits
 from alchemy.config.merge import brief, merge
+from alchemy.config.short import explain_name
 from alchemy.config.source import Part, find
 from alchemy.config.tree import Array, Document, Table, twin
 from alchemy.errors import Problem, did_you_mean
@@ -49,6 +50,10 @@ def expand_splits(doc: Document, notes: list[Problem], roots: Sequence[str]) -> 
 
 
 def _unreadable(data: Table, part: Part) -> Problem:
+    word = data.get("processor")
+    if isinstance(word, str) and word:
+        message, hint = explain_name(word, "data pipe")
+        return Problem(message, data.where("processor"), SECTION, hint)
     if not any(split in data for split in SPLITS):
         hint = did_you_mean(next(iter(data), ""), SPLITS) or _FORMS[0]
         return Problem(f"it names no file: {', '.join(SPLITS)} do", data.where(), SECTION, hint)

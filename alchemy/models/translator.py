@@ -21,6 +21,19 @@ from alchemy.nn.seq2seq import Network
 from alchemy.registry import build
 from alchemy.text import Tokenizer
 
+# the network by default: one that a processor learns on some ten thousand pairs in minutes
+SMALL = {
+    "type": "alchemy.nn.transformer.Transformer",
+    "dim": 128,
+    "heads": 4,
+    "inner": 256,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "dropout": 0.1,
+    "norm_first": True,
+}
+SMOOTHING = 0.1  # of labels, with that network
+
 
 @runtime_checkable
 class _Translating(Protocol):
@@ -47,15 +60,16 @@ class Walk:
 class Translator(AlchemyModel):
     """A `network` that learns to write the `target` of a batch when it has read its `source`.
 
+    Without one it is a small Transformer, trained with a label smoothing of 0.1 unless there is a `[criterion]`; the
+    loss of other networks is then plain cross entropy. It counts the tokens of the target.
     The batch is one of corpora.Parallel: `before` is the target moved by one, which the decoder is given. Vocabularies
-    are those of the task, unless `source_size` and `target_size` tell their sizes. The loss is cross entropy, unless
-    there is a table `[criterion]`; it counts the tokens of the target.
+    are those of the task, unless `source_size` and `target_size` tell their sizes.
     """
 
     def __init__(
         self,
         *,
-        network: dict[str, Any],
+        network: dict[str, Any] = {},
         source: str = "source",
         target: str = "target",
         before: str = "prev_output_tokens",
@@ -74,8 +88,13 @@ class Translator(AlchemyModel):
             hint = "give source_size and target_size, or a task that knows them, as alchemy.tasks.Translation does"
             raise AlchemyError("the model does not know how many tokens there are", section="model", hint=hint)
         sizes = {"source_size": source_size, "target_size": target_size}
-        self.model = build(Network, network, given=sizes, section="model.network")
-        self.criterion = build_loss(self.criterion_cfg) if self.criterion_cfg else CrossEntropy()
+        shared = isinstance(task, _Translating) and task.source_tokenizer is task.target_tokenizer
+        table = network or SMALL | {"share": "all" if shared else "decoder"}
+        self.model = build(Network, table, given=sizes, section="model.network")
+        smoothing = 0.0 if network else SMOOTHING
+        self.criterion = (
+            build_loss(self.criterion_cfg) if self.criterion_cfg else CrossEntropy(label_smoothing=smoothing)
+        )
 
     def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         """The scores of each token of the target, given those before it; texts are written by `walk`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -13,6 +13,7 @@ from alchemy.constraints import NotEmpty, PositiveInt
 from alchemy.data.budget import Cuts
 from alchemy.data.chain import Link
 from alchemy.data.corpus.mapped import Corpus
+from alchemy.data.corpus.sentences import Sentences
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text
 from alchemy.pipeline import DataPipeline, LstDataPipeline
@@ -21,25 +22,12 @@ from alchemy.pipeline.tokenizers import keep_tokenizer
 __all__ = ["Mapped", "Parallel"]
 
 
-class _Source(Cuts, Link):
-    """Corpora side by side, sentence by sentence; a loader that asks for a batch of them gets padded rows at once."""
+class Sides(Cuts, Link):
+    """Sentences side by side; a loader that asks for a batch of them gets padded rows at once."""
 
-    begins: ClassVar[bool] = True
-
-    def open(self, corpora: dict[str, Corpus], *, left: Sequence[str], multiple: int, pad: int | None) -> None:
-        """What a constructor does with its arguments."""
-        self.corpora, self.left, self.multiple = corpora, left, multiple
-        own = {name: corpus.manifest.pad if pad is None else pad for name, corpus in corpora.items()}
-        lacking = [str(corpora[name].path) for name, value in own.items() if value is None]
-        if lacking:
-            hint = "say what rows are filled up with: pad = 0, if the model looks at the lengths"
-            raise AlchemyError(f"the tokenizer of {lacking[0]} has no token for padding", hint=hint)
-        self.pads: dict[str, Any] = own
-        self.digest = hash_text(" ".join(corpus.manifest.digest for corpus in corpora.values()))
-        for name, corpus in corpora.items():
-            tokenizer = corpus.tokenizer
-            if tokenizer is not None:
-                keep_tokenizer(tokenizer, name, str(corpus.path))
+    corpora: Mapping[str, Sentences]
+    left: Sequence[str] = ()  # of which the padding stands in front
+    pads: Mapping[str, int]
 
     def __len__(self) -> int:
         return len(next(iter(self.corpora.values())))
@@ -57,12 +45,8 @@ class _Source(Cuts, Link):
     def lengths(self) -> dict[str, np.ndarray]:
         return {name: corpus.lengths for name, corpus in self.corpora.items()}
 
-    def where(self, index: int) -> str:
-        """File and line that a sample was made of."""
-        return next(iter(self.corpora.values())).where(index)
-
-    def collate(self, indices: Sequence[int]) -> dict[str, Tensor]:
-        batch: dict[str, Tensor] = {}
+    def collate(self, indices: Sequence[int]) -> dict[str, Any]:
+        batch: dict[str, Any] = {}
         for name, corpus in self.corpora.items():
             rows, lengths = corpus.padded(
                 indices,
@@ -75,6 +59,40 @@ class _Source(Cuts, Link):
             if name in self.left:  # else the lengths tell where the tokens are
                 batch[f"{name}_mask"] = torch.from_numpy(np.arange(rows.shape[1]) >= rows.shape[1] - lengths[:, None])
         return batch
+
+    def shifted(self, batch: Mapping[str, Tensor], eos: int) -> Tensor:
+        """What a decoder is given to predict the target: the target moved by one, the end of a sentence in front."""
+        before = batch["target"].roll(1, dims=1)
+        before[:, :1] = eos
+        # behind the last token that is predicted there is nothing to give
+        before[torch.arange(before.shape[1]) >= batch["target_lengths"][:, None]] = self.pads["target"]
+        return before
+
+
+class _Source(Sides):
+    """Sides that are corpora."""
+
+    begins: ClassVar[bool] = True
+    corpora: Mapping[str, Corpus]
+
+    def open(self, corpora: dict[str, Corpus], *, left: Sequence[str], multiple: int, pad: int | None) -> None:
+        """What a constructor does with its arguments."""
+        self.corpora, self.left, self.multiple = corpora, left, multiple
+        own = {name: corpus.manifest.pad if pad is None else pad for name, corpus in corpora.items()}
+        lacking = [str(corpora[name].path) for name, value in own.items() if value is None]
+        if lacking:
+            hint = "say what rows are filled up with: pad = 0, if the model looks at the lengths"
+            raise AlchemyError(f"the tokenizer of {lacking[0]} has no token for padding", hint=hint)
+        self.pads = {name: int(value) for name, value in own.items() if value is not None}
+        self.digest = hash_text(" ".join(corpus.manifest.digest for corpus in corpora.values()))
+        for name, corpus in corpora.items():
+            tokenizer = corpus.tokenizer
+            if tokenizer is not None:
+                keep_tokenizer(tokenizer, name, str(corpus.path))
+
+    def where(self, index: int) -> str:
+        """File and line that a sample was made of."""
+        return next(iter(self.corpora.values())).where(index)
 
 
 @DataPipeline.register()
@@ -118,11 +136,7 @@ class Parallel(_Source, LstDataPipeline):
             raise AlchemyError(f"the sentences of {target} have no token for their end", hint=hint)
         self.eos = eos
 
-    def collate(self, indices: Sequence[int]) -> dict[str, Tensor]:
+    def collate(self, indices: Sequence[int]) -> dict[str, Any]:
         batch = super().collate(indices)
-        before = batch["target"].roll(1, dims=1)
-        before[:, :1] = self.eos
-        # behind the last token that is predicted there is nothing to give
-        before[torch.arange(before.shape[1]) >= batch["target_lengths"][:, None]] = self.pads["target"]
-        batch["prev_output_tokens"] = before
+        batch["prev_output_tokens"] = self.shifted(batch, self.eos)
         return batch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from loguru import logger
@@ -35,7 +34,8 @@ from alchemy.tasks.checks import (
     checked_samples,
     encode_long,
 )
-from alchemy.text import Folder, Tokenizer
+from alchemy.tasks.learning import check_vocabulary, is_class, learn_tokenizer
+from alchemy.text import Tokenizer
 
 DEFAULT_LENGTH = 1024  # tokens of a text, if neither the config nor the model sets a limit
 
@@ -79,7 +79,7 @@ class TextTask(AlchemyTask):
         self._warned_of_cuts: set[str] = set()
         self._answers = OrderedRows()  # of the evaluation that is under way
         self._report = Report()  # unless the evalpipes have one
-        self.tokenizer = self._learnt(tokenizer, learn) if is_class(tokenizer) else tokenizer_of(tokenizer)
+        self.tokenizer = self._tokenizer(tokenizer, learn)
         self.template = template or self.tokenizer.template(self.pair)
         self.reading = self._in_windows() if long == "windows" else Whole()  # as the encoder of the model does it
         self.labels: list[str] = self._find_labels(labels)
@@ -230,18 +230,8 @@ class TextTask(AlchemyTask):
         return found
 
     # -- learning from the training data
-    def _learnt(self, name: str, options: Mapping[str, Any]) -> Tokenizer:
-        kind = Tokenizer.resolve_registered_module(name)
-        if not isinstance(kind, _Learner):
-            hint = "give a folder, or a table with its files"
-            raise AlchemyError(f"{name} cannot learn from texts", section="task.tokenizer", hint=hint)
-        try:
-            learnt = kind.train(self._training_texts(), **options)
-        except TypeError as error:
-            text = f"{name.rpartition('.')[2]} does not learn with {', '.join(options)}: {error}"
-            raise AlchemyError(text, section="task.learn", hint="docs/text.md tells what it takes") from error
-        logger.info("{} was learnt from the training texts", learnt)
-        return learnt
+    def _tokenizer(self, told: Any, learn: Mapping[str, Any]) -> Tokenizer:
+        return learn_tokenizer(told, self._training_texts(), learn) if is_class(told) else tokenizer_of(told)
 
     def _training_texts(self) -> Iterator[str]:
         source = self.source("train")
@@ -286,36 +276,6 @@ class _Labelled(Protocol):
     """Data that list their labels, as those of the processors do."""
 
     labels: Sequence[str]
-
-
-@runtime_checkable
-class _Learner(Protocol):
-    """A kind of tokenizer that can learn from texts."""
-
-    def train(self, lines: Iterable[str], **options: Any) -> Tokenizer: ...
-
-
-def check_vocabulary(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
-    """An error where most of the texts is unknown to a tokenizer: nothing could be learnt of them."""
-    ids = [token for text in texts for token in tokenizer.encode(text)]
-    unknown = ids.count(tokenizer.unk) if tokenizer.unk is not None else 0
-    if 2 * unknown > len(ids):
-        raise AlchemyError(
-            f"{unknown} of {len(ids)} tokens of the first texts are not in the vocabulary",
-            where=str(tokenizer.path if isinstance(tokenizer, Folder) else tokenizer),
-            hint="is it of another language, or lower-case where the texts are not?",
-        )
-
-
-def is_class(spec: object) -> bool:
-    """Whether a tokenizer is told by the class that is to learn it; a folder of that name comes first.
-
-    >>> is_class("alchemy.text.Words"), is_class("bert-base"), is_class("models/bert.v1")
-    (True, False, False)
-    """
-    if not isinstance(spec, str) or "." not in spec:
-        return False
-    return all(map(str.isidentifier, spec.split("."))) and not Path(spec).is_dir()
 
 
 def texts_of(item: object, *names: str) -> dict[str, str]:

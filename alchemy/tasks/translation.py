@@ -4,59 +4,77 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
-from alchemy.constraints import NonNegativeInt, NotAClass
+from alchemy.constraints import NonNegativeInt
 from alchemy.data.chain import link_of
-from alchemy.data.corpus.mapped import Corpus
 from alchemy.errors import AlchemyError
+from alchemy.files import write_atomic
 from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, Writer
-from alchemy.metrics.scores import text_scores
+from alchemy.metrics.texts import BleuScorer, Tokenize, text_scores
 from alchemy.pipeline.encode import Encode
-from alchemy.pipeline.rows import OrderedRows
-from alchemy.pipeline.tokenizers import keep_tokenizer, tokenizer_of
+from alchemy.pipeline.rows import OrderedRows, record_file, written_if_possible
 from alchemy.registry import build, construct
 from alchemy.seeds import derive
 from alchemy.task import AlchemyTask
 from alchemy.tasks.alignment import Pair, Unit, between_words, looked_at, words_of
 from alchemy.tasks.checks import Samples
+from alchemy.tasks.pairs import Pairs
 from alchemy.tasks.text import DEFAULT_LENGTH, shuffle_training, texts_of
 from alchemy.text import Tokenizer
 
 END = "</s>"  # how the end of a text is told among its tokens
+DEFAULT_SEARCH = {"type": "alchemy.generate.BeamSearch", "beam": 4}
 
 
 @AlchemyTask.register()
 class Translation(AlchemyTask):
-    """Targets for sources, of pairs as corpora.Parallel gives them.
+    """Targets for sources: of raw text, as processors.ParallelText reads it, or of corpora, as corpora.Parallel does.
 
-    The tokenizers are those of the corpora, unless they are named. With a table `search`, such as
-    `{ type = "alchemy.generate.BeamSearch", beam = 5 }`, an evaluation also writes texts, and scores them by BLEU and
-    chrF; `limits` has the keys of alchemy.generate.Limits. With `tokens` answers also tell the tokens of each text with
-    their log-probabilities, with `alignments` pairs of numbers of "words" or "tokens", of the source and of the text.
-    Texts of more than `max_length` tokens are refused: by default as many as the network takes, or else 1024.
+    A tokenizer is a folder, a table, or a class such as "alchemy.text.BPE" that learns from the training texts of its
+    side, or with `shared` from those of both, with what its `train` takes as `learn`; `tokenizer` names both.
+    By default corpora have theirs, and raw text learns BPE. `cache` keeps raw text that was encoded.
+    With a table `search`, such as `{ type = "alchemy.generate.BeamSearch", beam = 5 }`, an evaluation also writes
+    texts, and scores them by BLEU and chrF: of raw text by default, with a beam of 4. `limits` has the keys of
+    alchemy.generate.Limits. With `tokens` answers also tell the tokens of each text with their log-probabilities, with
+    `alignments` pairs of numbers of "words" or "tokens", of the source and of the text. `tokenize` is the tokenizer of
+    sacrebleu for BLEU, such as "zh"; by default that which suits the script of the targets. Texts of more than
+    `max_length` tokens are refused: by default as many as the network takes, or else 1024.
     """
 
     processor: ClassVar[str] = "alchemy.pipeline.processors.ParallelText"
-    batches: ClassVar[dict[str, int]] = {"max_tokens": 4096}
+    batches: ClassVar[dict[str, int]] = {"max_tokens": 1024}
     writes_texts = True
     reads = "source"
+    packages = {"search": ("sacrebleu",)}
+    produces = {"": ("loss", "ppl"), "search": ("bleu", "bleu_words", "chrf")}
 
     def __init__(
         self,
         *,
-        source_tokenizer: Annotated[Any, NotAClass()] = None,
-        target_tokenizer: Annotated[Any, NotAClass()] = None,
-        search: dict[str, Any] = {},
+        tokenizer: Any = None,
+        source_tokenizer: Any = None,
+        target_tokenizer: Any = None,
+        learn: dict[str, Any] = {},
+        shared: bool = False,
+        search: dict[str, Any] | None = None,
         limits: dict[str, Any] = {},
         max_length: NonNegativeInt = 0,
         tokens: bool = False,
         alignments: Unit = "",
+        tokenize: Tokenize = "",
+        cache: bool = False,
+        overwrite_cache: bool = False,
     ) -> None:
         super().__init__()
         self.max_length, self.tokens, self.alignments = max_length, tokens, alignments
-        self.source_tokenizer = self._tokenizer(source_tokenizer, "source")
-        self.target_tokenizer = self._tokenizer(target_tokenizer, "target")
+        told = {"source": source_tokenizer, "target": target_tokenizer}
+        told = {side: tokenizer if own is None else own for side, own in told.items()}
+        kept = {"cache": cache, "overwrite_cache": overwrite_cache}
+        self._pairs = Pairs(self.cfg.get("datasets") or {}, told, learn, shared=shared, **kept)
+        self.source_tokenizer, self.target_tokenizer = self._pairs.tokenizers.values()
+        if search is None:  # corpora are also for models that are only to be scored by their loss
+            search = {} if self._pairs.corpora else DEFAULT_SEARCH
         eos = self.target_tokenizer.eos
         if eos is None:
             raise AlchemyError("the tokenizer of the target has no token for the end of a sentence", section="task")
@@ -67,6 +85,7 @@ class Translation(AlchemyTask):
         self.engine: Callable[[Mapping[str, Any]], list[list[Hypothesis]]] = self.searched  # another may take its place
         self.others: list[Any] = []  # models that write together with that of the run
         self._answers = OrderedRows()
+        self._bleu = BleuScorer(tokenize)
 
     @property
     def longest(self) -> int | None:
@@ -89,22 +108,14 @@ class Translation(AlchemyTask):
             return f"at most {most} are read", "set a larger max_length in [task]"
         return f"{who} takes {most}", "increase the maximum length of the network"
 
-    def _tokenizer(self, told: Any, side: str) -> Tokenizer:
-        if told is not None:
-            tokenizer = tokenizer_of(told)
-            keep_tokenizer(tokenizer, side, str(told))  # an error where a corpus was built with another
-            return tokenizer
-        splits = (self.cfg.get("datasets") or {}).values()
-        paths = [pipe[side] for split in splits for pipe in split.get("pipes") or () if side in pipe]
-        own = Corpus(paths[0]).tokenizer if paths else None
-        if own is None:
-            hint = f"give {side}_tokenizer, or splits that begin with alchemy.pipeline.corpora.Parallel"
-            raise AlchemyError(f"nothing tells the tokenizer of the {side}", section="task", hint=hint)
-        return own
-
     def load_dataset(self, split: str, **kwargs: Any) -> None:
-        super().load_dataset(split, **kwargs)
-        data, options = self._datasets[split]
+        pipes = kwargs.pop("pipes", None)
+        if not pipes:
+            super().load_dataset(split, **kwargs)
+        data, options = self._pairs.load(split, pipes), kwargs
+        self._datasets[split] = data, options
+        if not options.keys() & {"batch_size", "max_tokens", "max_sentences", "batch_sampler"}:
+            options |= self.batches
         shuffle_training(options, split)
         link = link_of(data)
         if self.run.model is None or not link.lengths():
@@ -183,14 +194,19 @@ class Translation(AlchemyTask):
         if self.writer is None:
             return []
         found = self.engine(batch)
-        sources = [self.source_tokenizer.decode(row) for row in batch["source"].tolist()]
+        sources = self._texts(batch, "source", self.source_tokenizer)
         rows = [{"source": source, **self._said(texts)} for source, texts in zip(sources, found, strict=True)]
         for row, pairs in zip(rows, self._aligned(batch, found)):
             row["alignments"] = pairs
         if "target" in batch:
-            for row, target in zip(rows, batch["target"].tolist(), strict=True):
-                row["target"] = self.target_tokenizer.decode(target)
+            for row, target in zip(rows, self._texts(batch, "target", self.target_tokenizer), strict=True):
+                row["target"] = target
         return rows
+
+    def _texts(self, batch: Mapping[str, Any], side: str, tokenizer: Tokenizer) -> list[str]:
+        """The texts of a side as they were read; those of corpora as their ids decode."""
+        own: list[str] | None = batch.get(f"{side}_text")
+        return [tokenizer.decode(row) for row in batch[side].tolist()] if own is None else own
 
     def searched(self, batch: Mapping[str, Any]) -> list[list[Hypothesis]]:
         """The texts of each source of a batch, best first, by the search of the config."""
@@ -252,10 +268,20 @@ class Translation(AlchemyTask):
     def end_eval(self, split: str, **kwargs: Any) -> dict[str, Any]:
         rows = self._answers.end()
         scored = bool(rows) and "target" in rows[0]
-        found = text_scores([row["target"] for row in rows], [row["pred"] for row in rows]) if scored else {}
+        found = {}
+        if scored:
+            found = text_scores([row["target"] for row in rows], [row["pred"] for row in rows], self._bleu)
+            self._write_signature(split, found)
         log_prob = self.run.metrics.current.mean("log_prob")
         ppl = {} if log_prob is None else {"ppl": perplexity(log_prob)}
         return super().end_eval(split, **({"preds": rows} if rows else {}), **ppl, **found, **kwargs)
+
+    def _write_signature(self, split: str, found: Mapping[str, Any]) -> None:
+        """Puts into the record how BLEU was counted, so that others can compare."""
+        with written_if_possible(self.run, "the signature of BLEU"):
+            path = record_file(self.run, f"results/{split}_bleu.txt", step_tag=False)
+            if path is not None:
+                write_atomic(path, f"BLEU {found['bleu']:.2f} {found['bleu_signature']}\n")
 
 
 def perplexity(log_prob: float) -> float:

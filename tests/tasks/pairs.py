@@ -24,15 +24,21 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 
 
+def write_pairs(root: Path, split: str, count: int, draw: random.Random | None = None) -> list[tuple[str, str]]:
+    """Files side by side."""
+    draw = draw or random.Random(split)
+    words = [draw.sample(list(WORDS), draw.randint(1, 4)) for _ in range(count)]
+    rows = [(" ".join(row), " ".join(WORDS[word] for word in row)) for row in words]
+    for side, texts in zip(("en", "de"), zip(*rows)):
+        (root / f"{split}.{side}").write_text("".join(f"{text}\n" for text in texts), "utf-8")
+    return rows
+
+
 def build_corpora(root: Path) -> None:
     """Pairs in which each word has its own translation."""
     draw = random.Random(1)
     for split, count in (("train", 160), ("dev", 20)):
-        rows = [draw.sample(list(WORDS), draw.randint(1, 4)) for _ in range(count)]
-        (root / f"{split}.en").write_text("".join(" ".join(row) + "\n" for row in rows), "utf-8")
-        (root / f"{split}.de").write_text(
-            "".join(" ".join(WORDS[word] for word in row) + "\n" for row in rows), "utf-8"
-        )
+        write_pairs(root, split, count, draw)
         sides = [arg for side in ("en", "de") for arg in ("--side", f"{side}={root / f'{split}.{side}'}")]
         like = ["--joined"] if split == "train" else ["--like", str(root / "train")]
         assert main(["data", "build", str(root / split), *sides, *like, "--workers", "1"]) == 0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from alchemy.data.corpus.layout import IDS, OFFSETS, beside, mapped, read_manifest
+from alchemy.data.corpus.sentences import Sentences
 from alchemy.data.corpus.sources import has_lines
 from alchemy.errors import AlchemyError
 from alchemy.text.base import Tokenizer, load_tokenizer
@@ -17,8 +17,8 @@ from alchemy.text.base import Tokenizer, load_tokenizer
 CHUNK = 2**20
 
 
-class Corpus(Sequence[np.ndarray]):
-    """Sentences as arrays of ids. Opening it costs the same for ten sentences and for a hundred million.
+class Corpus(Sentences):
+    """Sentences in files. Opening it costs the same for ten sentences and for a hundred million.
 
     A sentence, and a slice of them, is a view of the file: nothing is copied. Workers, forked or spawned, map the file
     themselves.
@@ -50,6 +50,10 @@ class Corpus(Sequence[np.ndarray]):
         """Where each sentence begins; one more number says where the last one ends."""
         return self._files[1]
 
+    @property
+    def end(self) -> int | None:
+        return self.manifest.eos if self.has_ends else None
+
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """How many tokens each sentence has."""
@@ -79,19 +83,6 @@ class Corpus(Sequence[np.ndarray]):
     def __len__(self) -> int:
         return self.manifest.sentences
 
-    @overload
-    def __getitem__(self, index: int) -> np.ndarray: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[np.ndarray]: ...
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        number = index + len(self) if index < 0 else index
-        if not 0 <= number < len(self):
-            raise IndexError(f"sentence {index} of {len(self)}")
-        begin, end = self.offsets[number : number + 2].tolist()
-        return self.ids[begin:end]
-
     def where(self, index: int) -> str:
         """File and line that a sentence was made of; of files with fields the number of the sentence there."""
         line = index
@@ -101,45 +92,6 @@ class Corpus(Sequence[np.ndarray]):
                 return f"{source['path']}:{line + 1}" if lines else f"{source['path']}, sentence {line + 1}"
             line -= source["lines"]
         return f"{self.path}, sentence {index}"
-
-    def padded(
-        self,
-        indices: Sequence[int] | np.ndarray,
-        *,
-        pad: int = 0,
-        left: bool = False,
-        multiple: int = 1,
-        limit: int | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The sentences as rows `[sentences, longest]` of int64, filled up with `pad`, and their lengths.
-
-        `limit` cuts off what is longer but for its end, `multiple` rounds the width up.
-        """
-        rows = np.asarray(indices)
-        if rows.dtype.kind not in "iu" and rows.size:
-            raise TypeError(f"sentences are numbered by whole numbers, not {rows.dtype}")
-        if rows.size and not -len(self) <= rows.min() <= rows.max() < len(self):
-            raise IndexError(f"sentences {rows.min()} to {rows.max()} of {len(self)}")
-        rows = rows.astype(np.int64) % max(len(self), 1)
-        begins, ends = self.offsets.take(rows), self.offsets.take(rows + 1)
-        lengths = ends - begins
-        cut = np.flatnonzero(lengths > limit) if limit is not None else ()
-        if limit is not None:
-            lengths = np.minimum(lengths, limit)
-        width = int(lengths.max(initial=0))
-        width += -width % multiple
-        columns = np.arange(width)
-        if left:
-            begins = begins + lengths - width
-        # one read for all rows; what lies outside of a sentence is read too, and painted over
-        found = self.ids.take(begins[:, None] + columns, mode="clip").astype(np.int64)
-        if int(lengths.min(initial=width)) < width:  # else there is nothing to fill up, as in most sorted batches
-            empty = columns < (width - lengths)[:, None] if left else columns >= lengths[:, None]
-            np.putmask(found, empty, pad)
-        eos = self.manifest.eos if self.has_ends else None
-        if eos is not None and len(cut):
-            found[cut, -1 if left else lengths[cut] - 1] = eos
-        return found, lengths
 
     @property
     def has_ends(self) -> bool:

@@ -1,0 +1,83 @@
+"""Pairs of texts become rows of ids, as those of a corpus are: what a translation from raw text trains on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from alchemy.data.chain import read_all, title
+from alchemy.data.corpus.sentences import InMemory
+from alchemy.errors import AlchemyError
+from alchemy.files import hash_text
+from alchemy.pipeline import LstDataPipeline, where_before, where_in
+from alchemy.pipeline.corpora import Sides
+from alchemy.pipeline.processors.samples import in_short
+from alchemy.pipeline.tokenizers import tokenizer_digest
+from alchemy.text import Tokenizer
+
+SIDES = ("source", "target")
+
+
+class EncodePairs(LstDataPipeline):
+    """The texts `source` and `target` of samples as ids, each with the end of a sentence; the target may be missing."""
+
+    where = where_before
+
+    def __init__(self, datapipe: object, *, source: Tokenizer, target: Tokenizer) -> None:
+        super().__init__(datapipe)
+        self.tokenizers = dict(zip(SIDES, (source, target)))
+        self.digest = hash_text(" ".join(map(tokenizer_digest, self.tokenizers.values())))
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        sample = self.datapipe[index]
+        texts = {side: text_of(sample, side, self.datapipe, index) for side in SIDES if side in sample}
+        return {side: self._ids(self.tokenizers[side], text) for side, text in texts.items()}
+
+    def __len__(self) -> int:
+        return len(self.datapipe)
+
+    @staticmethod
+    def _ids(tokenizer: Tokenizer, text: str) -> np.ndarray:
+        end = [] if tokenizer.eos is None else [tokenizer.eos]
+        return np.array([*tokenizer.encode(text), *end], np.int32)
+
+
+class EncodedPairs(Sides, LstDataPipeline):
+    """The rows of EncodePairs, or of a cache of them, held in memory: batches are those of corpora.Parallel.
+
+    With `texts` a batch also has the texts themselves, as `source_text` and `target_text`.
+    """
+
+    where = where_before
+
+    def __init__(self, datapipe: Any, *, tokenizers: Mapping[str, Tokenizer], texts: Sequence[Any] | None) -> None:
+        super().__init__(datapipe)
+        rows = list(read_all(datapipe))
+        self.ends = {side: tokenizers[side].eos for side in rows[0]}
+        sides = {side: InMemory([row[side] for row in rows], end) for side, end in self.ends.items()}
+        self.corpora = sides
+        self.pads = {side: tokenizers[side].pad or 0 for side in rows[0]}
+        self.texts = texts
+        self.digest = hash_text(" ".join(corpus.digest for corpus in sides.values()))
+
+    def collate(self, indices: Sequence[int]) -> dict[str, Any]:
+        batch = super().collate(indices)
+        if (eos := self.ends.get("target")) is not None:
+            batch["prev_output_tokens"] = self.shifted(batch, eos)
+        if self.texts is not None:
+            samples = [self.texts[index] for index in indices]
+            batch |= {f"{side}_text": [sample[side] for sample in samples] for side in self.corpora}
+        return batch
+
+
+def text_of(sample: object, side: str, data: object, index: int) -> str:
+    """The text of one side of a sample; raises where it has none, with file and line."""
+    text = sample.get(side) if isinstance(sample, Mapping) else None
+    if isinstance(text, str):
+        return text
+    there = in_short(map(str, sample)) if isinstance(sample, Mapping) else f"a {type(sample).__name__}"
+    told = f"the {side} is {repr(text)[:60]}" if text is not None else f"has no text {side!r}, only {there}"
+    hint = "samples need the texts 'source' and 'target', as alchemy.pipeline.processors.ParallelText gives them"
+    raise AlchemyError(f"{title(data)}: {told}", where=where_in(data, index), hint=hint)
