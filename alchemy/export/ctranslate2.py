@@ -19,7 +19,7 @@ from alchemy.export.engine import Engine, tokens_of, widest
 from alchemy.export.exporter import Agreement, Exporter, Watch
 from alchemy.export.spec import digest, held, import_ctranslate2, places_of, spec_of
 from alchemy.generate import BeamSearch, Hypothesis, Limits, Special, Writer
-from alchemy.metrics.scores import bleu
+from alchemy.metrics.texts import bleu
 from alchemy.models.translator import real
 from alchemy.nn.rows import Rows
 from alchemy.pipeline import build_datapipes

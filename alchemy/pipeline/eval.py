@@ -14,7 +14,7 @@ from alchemy.checkpoint.policy import Watch
 from alchemy.constraints import FileName, Inside, NonNegativeFloat, NonNegativeInt
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
-from alchemy.metrics import scores
+from alchemy.metrics import scores, texts
 from alchemy.metrics.numbers import numbers_in
 from alchemy.pipeline import EvalPipeline
 from alchemy.pipeline.rows import record_file, to_json, written_if_possible
@@ -26,8 +26,7 @@ SCORES: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
     "mae": lambda gold, said: scores.number_scores(gold, said)["mae"],
     "pearson": lambda gold, said: scores.number_scores(gold, said)["pearson"],
     "spearman": lambda gold, said: scores.number_scores(gold, said)["spearman"],
-    "bleu": scores.bleu,
-    "chrf": scores.chrf,
+    "chrf": texts.chrf,
 }
 
 
@@ -38,7 +37,7 @@ class _Score(EvalPipeline):
     pipe before it hands on under that name. They go on to later pipes as `preds`.
     """
 
-    key: ClassVar[str]  # of SCORES, and its name unless another is told
+    produces: ClassVar[tuple[str, ...]]  # the key in SCORES, and its name unless another is told
 
     def __init__(
         self,
@@ -51,10 +50,10 @@ class _Score(EvalPipeline):
     ) -> None:
         super().__init__()
         self.varname, self.pred, self.label, self.enabled = varname, pred, label, enabled
-        self.name = name or self.key
+        self.name = name or self.produces[0]
 
     def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
-        return SCORES[self.key](gold, said)
+        return SCORES[self.produces[0]](gold, said)
 
     def begin_eval(self, split: str, **kwargs: object) -> None:
         self.run.symbols.try_pop_global(self.varname)  # an evaluation that failed may have left its rows
@@ -85,12 +84,15 @@ class _Score(EvalPipeline):
 class Accuracy(_Score):
     """The share of collected rows whose `pred` equals their `label`; the rows go on to later pipes as `preds`."""
 
-    key = "accuracy"
+    produces = ("accuracy",)
 
 
 @EvalPipeline.register()
 class F1(_Score):
     """The mean F1 of the labels that occur, as `<average>_f1`; a row has one label, or a list of several."""
+
+    packages = ("sklearn",)
+    produces = ("{average}_f1",)
 
     def __init__(
         self,
@@ -114,6 +116,9 @@ class F1(_Score):
 @EvalPipeline.register()
 class SpanF1(_Score):
     """F1 of whole spans, for rows of tags in a `scheme`, as `span_f1`."""
+
+    packages = ("seqeval",)
+    produces = ("span_f1",)
 
     def __init__(
         self,
@@ -139,53 +144,88 @@ class SpanF1(_Score):
 class MCC(_Score):
     """Matthews' correlation, for rows of one label."""
 
-    key = "mcc"
+    packages = ("sklearn",)
+    produces = ("mcc",)
 
 
 @EvalPipeline.register()
 class MSE(_Score):
     """The mean squared error, for rows of one number."""
 
-    key = "mse"
+    packages = ("sklearn",)
+    produces = ("mse",)
 
 
 @EvalPipeline.register()
 class MAE(_Score):
     """The mean absolute error, for rows of one number."""
 
-    key = "mae"
+    packages = ("sklearn",)
+    produces = ("mae",)
 
 
 @EvalPipeline.register()
 class Pearson(_Score):
     """The linear correlation, for rows of one number."""
 
-    key = "pearson"
+    packages = ("sklearn",)
+    produces = ("pearson",)
 
 
 @EvalPipeline.register()
 class Spearman(_Score):
     """The correlation of ranks, for rows of one number."""
 
-    key = "spearman"
+    packages = ("sklearn",)
+    produces = ("spearman",)
 
 
 @EvalPipeline.register()
 class BLEU(_Score):
-    """BLEU of the corpus, for rows of one text."""
+    """BLEU of the corpus, for rows of one text.
 
-    key = "bleu"
+    `tokenize` is a tokenizer of sacrebleu, such as "zh" or "13a"; by default that which suits the script of the
+    references. It goes on to later pipes as `<name>_tokenizer`.
+    """
+
+    packages = ("sacrebleu",)
+    produces = ("bleu",)
+
+    def __init__(
+        self,
+        varname: str = "preds",
+        *,
+        tokenize: texts.Tokenize = "",
+        pred: str = "pred",
+        label: str = "label",
+        name: str = "",
+        enabled: bool = True,
+    ) -> None:
+        super().__init__(varname, pred=pred, label=label, name=name, enabled=enabled)
+        self.count, self.taken = texts.BleuScorer(tokenize), ""
+
+    def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
+        found = self.count(gold, said)
+        self.taken = found.tokenize
+        return found.score
+
+    def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
+        found = super().__call__(split, **kwargs)
+        return {**found, f"{self.name}_tokenizer": self.taken} if self.enabled else found
 
 
 @EvalPipeline.register()
 class ChrF(_Score):
-    """chrF of the corpus, for rows of one text."""
+    """chrF of the corpus, for rows of one text; it compares characters, and needs no tokenizer."""
 
-    key = "chrf"
+    packages = ("sacrebleu",)
+    produces = ("chrf",)
 
 
 class _Monitoring(EvalPipeline):
     """A pipe about one score of a split; whatever it adds to the run is done there, and the scores pass through."""
+
+    produces = ()
 
     def __init__(self, monitor: str, mode: str, min_delta: float, split: str, enabled: bool) -> None:
         super().__init__()
@@ -265,6 +305,8 @@ class SaveExamples(EvalPipeline):
     `limit` bounds their number (0: no bound), `step_tag` keeps one file for each evaluation.
     """
 
+    produces = ()
+
     def __init__(
         self,
         *,
@@ -300,6 +342,8 @@ class LogTensorboard(EvalPipeline):
 
     The plugin TensorboardLogger writes them too, over updates: this pipe is for projects that want steps.
     """
+
+    produces = ()
 
     def __init__(self, *, varname: str = "summary_writer", prefix: str = "eval", enabled: bool = True) -> None:
         super().__init__()

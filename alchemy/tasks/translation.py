@@ -9,10 +9,11 @@ from typing import Any, ClassVar, cast
 from alchemy.constraints import NonNegativeInt
 from alchemy.data.chain import link_of
 from alchemy.errors import AlchemyError
+from alchemy.files import write_atomic
 from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, Writer
-from alchemy.metrics.scores import text_scores
+from alchemy.metrics.texts import BleuScorer, Tokenize, text_scores
 from alchemy.pipeline.encode import Encode
-from alchemy.pipeline.rows import OrderedRows
+from alchemy.pipeline.rows import OrderedRows, record_file, written_if_possible
 from alchemy.registry import build, construct
 from alchemy.seeds import derive
 from alchemy.task import AlchemyTask
@@ -36,14 +37,17 @@ class Translation(AlchemyTask):
     With a table `search`, such as `{ type = "alchemy.generate.BeamSearch", beam = 5 }`, an evaluation also writes
     texts, and scores them by BLEU and chrF: of raw text by default, with a beam of 4. `limits` has the keys of
     alchemy.generate.Limits. With `tokens` answers also tell the tokens of each text with their log-probabilities, with
-    `alignments` pairs of numbers of "words" or "tokens", of the source and of the text. Texts of more than `max_length`
-    tokens are refused: by default as many as the network takes, or else 1024.
+    `alignments` pairs of numbers of "words" or "tokens", of the source and of the text. `tokenize` is the tokenizer of
+    sacrebleu for BLEU, such as "zh"; by default that which suits the script of the targets. Texts of more than
+    `max_length` tokens are refused: by default as many as the network takes, or else 1024.
     """
 
     processor: ClassVar[str] = "alchemy.pipeline.processors.ParallelText"
     batches: ClassVar[dict[str, int]] = {"max_tokens": 1024}
     writes_texts = True
     reads = "source"
+    packages = {"search": ("sacrebleu",)}
+    produces = {"": ("loss", "ppl"), "search": ("bleu", "bleu_words", "chrf")}
 
     def __init__(
         self,
@@ -58,6 +62,7 @@ class Translation(AlchemyTask):
         max_length: NonNegativeInt = 0,
         tokens: bool = False,
         alignments: Unit = "",
+        tokenize: Tokenize = "",
         cache: bool = False,
         overwrite_cache: bool = False,
     ) -> None:
@@ -80,6 +85,7 @@ class Translation(AlchemyTask):
         self.engine: Callable[[Mapping[str, Any]], list[list[Hypothesis]]] = self.searched  # another may take its place
         self.others: list[Any] = []  # models that write together with that of the run
         self._answers = OrderedRows()
+        self._bleu = BleuScorer(tokenize)
 
     @property
     def longest(self) -> int | None:
@@ -262,10 +268,20 @@ class Translation(AlchemyTask):
     def end_eval(self, split: str, **kwargs: Any) -> dict[str, Any]:
         rows = self._answers.end()
         scored = bool(rows) and "target" in rows[0]
-        found = text_scores([row["target"] for row in rows], [row["pred"] for row in rows]) if scored else {}
+        found = {}
+        if scored:
+            found = text_scores([row["target"] for row in rows], [row["pred"] for row in rows], self._bleu)
+            self._write_signature(split, found)
         log_prob = self.run.metrics.current.mean("log_prob")
         ppl = {} if log_prob is None else {"ppl": perplexity(log_prob)}
         return super().end_eval(split, **({"preds": rows} if rows else {}), **ppl, **found, **kwargs)
+
+    def _write_signature(self, split: str, found: Mapping[str, Any]) -> None:
+        """Puts into the record how BLEU was counted, so that others can compare."""
+        with written_if_possible(self.run, "the signature of BLEU"):
+            path = record_file(self.run, f"results/{split}_bleu.txt", step_tag=False)
+            if path is not None:
+                write_atomic(path, f"BLEU {found['bleu']:.2f} {found['bleu_signature']}\n")
 
 
 def perplexity(log_prob: float) -> float:

@@ -50,6 +50,13 @@ SCORES: list[tuple[str, dict[str, Any], list[tuple[Any, Any]], str, Callable[[An
     ("Pearson", {}, NUMBERS, "pearson", lambda gold, said: stats.pearsonr(gold, said)[0]),
     ("Spearman", {}, NUMBERS, "spearman", lambda gold, said: stats.spearmanr(gold, said)[0]),
     ("BLEU", {}, TEXTS, "bleu", lambda gold, said: sacrebleu.corpus_bleu(said, [gold]).score),
+    (
+        "BLEU",
+        {"tokenize": "char"},
+        TEXTS,
+        "bleu",
+        lambda gold, said: sacrebleu.corpus_bleu(said, [gold], tokenize="char").score,
+    ),
     ("ChrF", {}, TEXTS, "chrf", lambda gold, said: sacrebleu.corpus_chrf(said, [gold]).score),
     ("SpanF1", {"label": "label"}, TAGS, "span_f1", seqeval.f1_score),
 ]
@@ -64,7 +71,8 @@ def test_a_score_is_that_of_its_library(
     pipe = build(EvalPipeline, {"type": f"alchemy.pipeline.eval.{part}", **options})
     Collect("preds")(rows[:2], {})
     Collect("preds")(rows[2:], {})
-    assert pipe("dev", loss=1.0) == {"loss": 1.0, name: expected, "preds": rows}
+    more = {"bleu_tokenizer": options.get("tokenize", "13a")} if part == "BLEU" else {}
+    assert pipe("dev", loss=1.0) == {"loss": 1.0, name: expected, "preds": rows, **more}
     found = pipe("dev", preds=rows)  # as a task hands them on
     assert type(found[name]) is float and found[name] == expected
     renamed = build(
