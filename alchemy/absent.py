@@ -12,7 +12,7 @@ from alchemy.errors import AlchemyError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from alchemy.checkpoint.manifest import Where
+    from alchemy.checkpoint.manifest import Best, Where
     from alchemy.context import Run
     from alchemy.launch.group import Sharing
     from alchemy.model import AlchemyModel
@@ -105,11 +105,11 @@ class CheckpointsLike(Stateful, Protocol):
 
     @property
     def cost(self) -> Mapping[str, float]: ...
+    @property
+    def best(self) -> Best | None: ...
     def after_update(self, where: Where) -> None: ...
     def after_epoch(self, where: Where) -> None: ...
-    def scored(
-        self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False
-    ) -> dict[str, str]: ...
+    def scored(self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False) -> list[str]: ...
     def save(self, where: Where, why: str) -> Path | None: ...
 
 
@@ -118,6 +118,7 @@ class NoCheckpoints(_Stateless):
 
     cost: Mapping[str, float] = {"calling": 0.0, "writing": 0.0}
     unsaved = ""
+    best: Best | None = None
 
     def __init__(self) -> None:
         self.parts: dict[str, Any] = {}
@@ -128,10 +129,8 @@ class NoCheckpoints(_Stateless):
     def after_epoch(self, where: Where) -> None:
         pass
 
-    def scored(
-        self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False
-    ) -> dict[str, str]:
-        return {}
+    def scored(self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False) -> list[str]:
+        return []
 
     def save(self, where: Where, why: str) -> Path | None:
         return None

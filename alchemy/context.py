@@ -32,13 +32,13 @@ from alchemy.absent import (
     Updater,
     WeightAverage,
 )
-from alchemy.checkpoint.manifest import Where
+from alchemy.checkpoint.manifest import Best, Where
 from alchemy.config.load import prepare_cfg
 from alchemy.config.secrets import hide, missing_secrets, remember
 from alchemy.config.seed import seed_of
 from alchemy.config.tree import Document
 from alchemy.errors import ConfigError, MissingKey, in_words
-from alchemy.metrics.numbers import numbers_in, show
+from alchemy.metrics.numbers import numbers_in, show_epoch, show_scores
 from alchemy.metrics.stack import Stack
 from alchemy.records import NoRecord, RecordLike
 from alchemy.symbols import Members, SymbolTbl
@@ -88,6 +88,8 @@ class Progress:
     evaluated_samples: list[int] | None = None  # of the batch of an evaluation; None where they are unknown
     eval_seconds: float = 0.0  # spent in evaluations, which are no part of a training step
     tracking_seconds: float = 0.0  # spent on handing numbers to the record and to loggers
+    best: Best | None = None  # of the number that is monitored; known when the run has ended
+    epoch: str = ""  # of the best evaluation, or else the last, as people count: "7/12"
 
 
 class Run(Members):
@@ -116,6 +118,7 @@ class Run(Members):
         self._agreed: float | None = None  # seconds at the last update, as the first process has them
         self.resume_from: Path | None = None  # the record that the run goes on with
         self.allowed: frozenset[str] = frozenset()  # changes that it may go on with though it is no longer the same run
+        self.failure: BaseException | None = None  # the one that the log has told
         self._began = time.monotonic()
         self.in_loop = False  # a loop is running that looks at the stop request after each step
         self.watches: list[Watch] = []  # numbers that parts keep the best of, beside that of [checkpoint]
@@ -141,6 +144,7 @@ class Run(Members):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._note_best()
         try:
             self.exits.__exit__(kind, error, trace)
         finally:
@@ -151,6 +155,13 @@ class Run(Members):
             self._do_without()
             self.symbols.clear()
             self.loggers = []
+
+    def _note_best(self) -> None:
+        """Keeps what the result of the run tells after its parts are gone."""
+        best, sched = self.checkpoints.best, self.train_sched
+        if sched is not None:
+            epoch = sched.cur_epoch if best is None else best.where.epoch
+            self.progress.best, self.progress.epoch = best, show_epoch(epoch, sched.epochs)
 
     @property
     def record_dir(self) -> Path | None:
@@ -242,14 +253,14 @@ class Run(Members):
         """Logs and remembers the scores of an evaluation; schedules, stop rules and checkpoints get them."""
         self.progress.scores.pop(split, None)
         self.progress.scores[split], self.progress.scored_at[split] = scores, self.update
-        remarks: Mapping[str, str] = {}
+        best: Sequence[str] = ()
         if self.train_sched is not None:
             self.train_sched.after_eval(scores)
             # before a step or an epoch: no boundary of an update comes before the weights change
             begins = self.train_sched.is_pending("begin_epoch") or self.train_sched.is_pending("begin_step")
-            remarks = self.checkpoints.scored(split, scores, self.where, mid_window=self.mid_window or begins)
-        shown = [f"{name} {show(value)}{_in_brackets(remarks.get(name))}" for name, value in numbers_in(scores).items()]
-        logger.info("{}: {}", split, ", ".join(shown) or "no scores")
+            best = self.checkpoints.scored(split, scores, self.where, mid_window=self.mid_window or begins)
+        shown = show_scores(numbers_in(scores), best) or "no scores"
+        logger.info("{}", "  ".join(part for part in (self.moment, f"{split}: {shown}") if part))
         if self.train_sched is not None:
             self.rules.after_eval(self, split, scores)
             self.listen()  # to a pipe that has seen the scores
@@ -259,6 +270,22 @@ class Run(Members):
         """Where the training stands."""
         sched = self.train_sched
         return Where(self.update, sched.cur_epoch, sched.cur_step) if sched is not None else Where(0, 0, 0)
+
+    @property
+    def epoch_name(self) -> str:
+        """`epoch 3/12`, as people count; where the number of epochs is not set, `epoch 3`."""
+        return f"epoch {show_epoch(self.train_sched.cur_epoch, self.train_sched.epochs)}"
+
+    @property
+    def moment(self) -> str:
+        """When an evaluation is made: `epoch 3/12`, within an epoch with the update; nothing outside training."""
+        sched = self.train_sched
+        if sched is None:
+            return ""
+        if sched.cur_step < 0:
+            return "start"
+        within = sched.is_pending("begin_step") or sched.is_pending("end_step")
+        return f"{self.epoch_name}, update {self.update}" if within else str(self.epoch_name)
 
     @property
     def mid_window(self) -> bool:
@@ -308,10 +335,6 @@ class Run(Members):
         """The config table of a section as it is, or an empty one; nobody gets a bare KeyError."""
         table = self.cfg.get(section)
         return table if isinstance(table, Mapping) else {}
-
-
-def _in_brackets(remark: str | None) -> str:
-    return f" ({remark})" if remark else ""
 
 
 _current: contextvars.ContextVar[Run | None] = contextvars.ContextVar("alchemy_run", default=None)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import linecache
 import os
 import re
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import TracebackType
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
+LINES = 12  # of an error message where it is shown in short
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -85,6 +88,10 @@ class MissingKey(AlchemyError, KeyError):
     """A symbol was asked for that nobody has set."""
 
 
+class MissingField(AlchemyError, KeyError):
+    """Code asked a batch, a sample or the outputs of a model for a field that is not there."""
+
+
 class KeyExists(AlchemyError, KeyError):
     """A symbol was set that exists already."""
 
@@ -114,9 +121,55 @@ def in_words(error: BaseException, between: str = "; ") -> str:
     return between.join([f"{type(error).__name__}: {error}", *vars(error).get("__notes__", [])])
 
 
+def explain(error: BaseException) -> str:
+    """A failure in a few lines, cause first: the error, the line of the project that raised it, and the notes."""
+    ours = isinstance(error, AlchemyError)  # says where to look in its message
+    lines = f"{'' if ours else f'{type(error).__name__}: '}{error}".splitlines() or [type(error).__name__]
+    lines = lines if len(lines) <= LINES else [*lines[:LINES], f"  .. and {len(lines) - LINES} more lines"]
+    frames = [] if ours else [row for row in traceback.extract_tb(error.__traceback__) if not is_library(row.filename)]
+    for frame in frames[-1:]:
+        lines.append(f"  at {innermost([(frame.filename, frame.lineno or 0)])} in {frame.name}: {frame.line}")
+    return "\n".join([*lines, *(f"  {note}" for note in vars(error).get("__notes__", []))])
+
+
 def origin_of(error: BaseException) -> str:
     """`file:line` of the innermost frame that is neither ours nor a library's: where the project's code failed."""
     return innermost([(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)])
+
+
+_TARGET = re.compile(r"Target (-?\d+) is out of bounds")
+
+
+def recognize(error: BaseException) -> AlchemyError | None:
+    """An error of Python or torch that a common mistake in a project causes, in words; None for any other."""
+    where, text = origin_of(error), str(error)
+    if type(error) is KeyError and error.args and isinstance(error.args[0], str):
+        return _explain_key(error.args[0], error.__traceback__, where)
+    if isinstance(error, AttributeError) and "before Module.__init__() call" in text:
+        return AlchemyError("the constructor sets a layer before super().__init__()", where=where, hint="call it first")
+    target = _TARGET.search(text) if isinstance(error, IndexError) else None
+    if target is not None:
+        hint = "classes are counted from 0: check the labels, and the number of classes that the model is given"
+        return AlchemyError(f"the target {target[1]} is out of range for the logits", where=where, hint=hint)
+    return None
+
+
+def _explain_key(key: str, trace: TracebackType | None, where: str) -> MissingField | None:
+    """What `batch["labls"]` could have asked for; the line that failed says which variable was asked."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return None
+    line, local = linecache.getline(trace.tb_frame.f_code.co_filename, trace.tb_lineno), trace.tb_frame.f_locals
+    for name in re.findall(rf"(\w+)\[[\"']{re.escape(key)}[\"']\]", line):
+        fields = local.get(name)
+        if isinstance(fields, Mapping) and key not in fields:
+            names = [str(field) for field in fields]
+            hint = did_you_mean(key, names)
+            return MissingField(
+                f"{name} has no {key!r}, only {', '.join(names[:20]) or 'nothing'}", where=where, hint=hint
+            )
+    return None
 
 
 def is_library(file: str) -> bool:

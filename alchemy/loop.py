@@ -82,7 +82,7 @@ def _train_epoch(run: Run, pace: Pace, feed: Feed) -> bool:
     sched, epoch = run.train_sched, run.train_sched.cur_epoch
     stream = derive(run.seed, "step", run.group.rank)
     with (
-        progress_bar(run, f"epoch {epoch + 1}", feed.total, feed.done) as bar,
+        progress_bar(run, run.epoch_name, feed.total, feed.done) as bar,
         run.metrics.scope("epoch") as whole,
         run.metrics.scope("recent"),
         _saved_when_left(run),  # inside the scopes: the sums of an epoch are part of the state
@@ -94,7 +94,7 @@ def _train_epoch(run: Run, pace: Pace, feed: Feed) -> bool:
             reseed(mix(stream, sched.num_updates, sched.cur_step + 1))
             sched.begin_train_step(batch)
             if sched.cur_step == 0:
-                logger.info("the first batch: {}\n{}", describe(batch), shortened(batch))
+                logger.debug("the first batch: {}\n{}", describe(batch), shortened(batch))
             run.model.train()
             text, outputs = _step(run, feed, batch)
             _after_step(run, pace, bar, text, outputs)
@@ -135,7 +135,7 @@ def _step(run: Run, feed: Feed, batch: object) -> tuple[str, Any]:
     except Exception as error:
         sched, samples = run.train_sched, name_samples(error, loader.dataset, loader.own)
         rank = f", rank {run.group.rank}" if run.group.size > 1 else ""
-        place = f"in update {sched.num_updates + 1}, step {sched.cur_step}, epoch {sched.cur_epoch}"
+        place = f"in {run.epoch_name}, update {sched.num_updates + 1}, step {sched.cur_step}"
         error.add_note(f"{place}{rank}{samples}")
         raise
     if loader.real:
@@ -174,9 +174,7 @@ def _log_epoch(run: Run, whole: Scope) -> None:
 def _end_epoch(run: Run) -> None:
     sched = run.train_sched
     if not sched.num_updates:
-        logger.warning(
-            "no update was counted in epoch {}: does step_lr() of the schedule call super()?", sched.cur_epoch + 1
-        )
+        logger.warning("no update was counted in {}: does step_lr() of the schedule call super()?", run.epoch_name)
     run.rules.after_update(run)
     run.progress.window.clear()
     run.ledger.flush()
@@ -378,17 +376,15 @@ def announce(run: Run) -> None:
         hint = "`alchemy data peek` shows what flows between its pipes"
         raise AlchemyError("the data is empty", section="task.datasets.dev", hint=hint)
     steps = run.progress.epoch_steps if run.progress.epoch_steps is not None else open_feed(run, 0).total
-    period = run.updater.period
-    size = kwargs.get("batch_size")
+    period, size = run.updater.period, kwargs.get("batch_size")
+    together = (size or 0) * period * (run.group.size if kwargs.get("per_device") else 1)
     rows = {
         "examples": _length(dataset, 0) if size or "max_tokens" in kwargs or "max_sentences" in kwargs else None,
         "batch size": _batch_size(kwargs),
-        "processes": run.group.size,
-        "batch size of an update": size * period * (run.group.size if kwargs.get("per_device") else 1)
-        if size
-        else None,
+        "processes": run.group.size if run.group.size > 1 else None,
+        "batch size of an update": together if together != (size or 0) else None,
         "steps an epoch": steps,
-        "accumulation": period,
+        "accumulation": period if period > 1 else None,
         "updates in all": run.train_sched.total_updates,
         "trainable parameters": sum(p.numel() for p in run.model.model.parameters() if p.requires_grad),
     }

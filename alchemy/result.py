@@ -11,10 +11,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from loguru import logger
+
+from alchemy.checkpoint.manifest import Best
 from alchemy.config.secrets import hide
 from alchemy.config.tree import Document
 from alchemy.context import Run
-from alchemy.errors import RunFailed, is_library
+from alchemy.errors import RunFailed, explain, is_library
 from alchemy.launch.signals import signal_of
 from alchemy.launch.workers import Lost
 
@@ -29,15 +32,25 @@ class RunResult:
     status = "finished"
     reason = ""
     signal: int | None = None
+    best: Best | None = None  # the best evaluation, of the number that is monitored
+    epoch = ""  # of the best evaluation, or else the last, as people count: "7/12"
+    split = ""  # that `ret` holds the scores of
     trace = ""  # the traceback of a failed run, as text
+    is_logged = False  # whether the log has told the failure
 
     @classmethod
     def of(cls, run: Run) -> RunResult:
         result = cls()
-        result.record_dir, result.cfg, result.ret = run.record_dir, run.cfg, run.ret
+        result._take(run)
         result.signal, result.reason = run.stop_request.signal, run.stop_request.text
         result.status = "stopped" if run.stop_request.signal else "finished"
         return result
+
+    def _take(self, run: Run) -> None:
+        scored = list(run.progress.scores)
+        self.record_dir, self.cfg, self.ret = run.record_dir, run.cfg, run.ret
+        self.best, self.epoch = run.progress.best, run.progress.epoch
+        self.split = "dev" if "dev" in scored else "".join(scored[-1:])
 
     def portable(self) -> RunResult:
         """The same, fit to be sent to another process: errors that cannot travel are told in words."""
@@ -88,7 +101,8 @@ class FailedRun(RunResult, Exception):
     def during(cls, error: BaseException, run: Run) -> FailedRun:
         """A run that failed, or was interrupted, after it had started."""
         result = cls.caused_by(error, run.cfg)
-        result.record_dir, result.ret = run.record_dir, run.ret
+        result._take(run)
+        result.is_logged = run.failure is error
         if isinstance(error, KeyboardInterrupt):
             result.status, result.signal = "stopped", signal_of(error)
         return result
@@ -158,9 +172,22 @@ def _fail_if_unseen() -> None:
         return
     for result in list(_unseen.values()):
         where = "" if result.record_dir is None else f" ({result.record_dir})"
-        text = f"error: a run failed{where} and the script did not look at its result: {result}"
+        why = "" if result.is_logged else f": {result}"
+        text = f"error: a run failed{where} and the script did not look at its result{why}"
         sys.stderr.write(text.partition("\n")[0] + "\n")
     _exit_code = _ExitCode(1)
+
+
+def log_failure(run: Run, error: BaseException, text: str = "") -> None:
+    """Logs why a run fails, once and cause first; the traceback goes to `run.log` or, without one, to the console.
+
+    `text` is what another process says of it.
+    """
+    log = None if run.record_dir is None else run.record_dir / "run.log"
+    name, where = run.cfg.label or "the run", f"\n  log: {log}" if log is not None else ""
+    brief = log is not None and not run.debug
+    logger.bind(brief=brief).opt(exception=error).error("{} failed: {}{}", name, text or explain(error), where)
+    run.failure = error
 
 
 def add_notes(error: BaseException) -> None:

@@ -19,7 +19,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.context import Run, find_run
 from alchemy.data import loader
-from alchemy.errors import AlchemyError, Refused, RunFailed
+from alchemy.errors import AlchemyError, Refused, RunFailed, recognize
 from alchemy.launch.device import alloc
 from alchemy.launch.group import Sharing, first_failure, local_device, open_group, place
 from alchemy.launch.heap import keep_memory
@@ -37,7 +37,7 @@ from alchemy.plugins.logs import plain_console, stdlib_logging
 from alchemy.precision import build_precision
 from alchemy.progress import Terminal
 from alchemy.registry import Registrable, adapt_with, construct
-from alchemy.result import FailedRun, RunResult, add_notes, expect_a_look
+from alchemy.result import FailedRun, RunResult, add_notes, expect_a_look, log_failure
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, seed_everything, seed_worker, unchanged_generators
 from alchemy.state import keep_bad_update, keep_state
@@ -92,6 +92,7 @@ class AlchemyRunner(Registrable):
         context.device = torch.device(context.device_info["device"])
         context.ctime = datetime.datetime.now()
         context.console = Terminal(quiet=not context.group.is_main)  # the other processes would say the same
+        context.exits.callback(context.console.close)
         context.symbols.trained_at = context.cfg.trained_at
         context.symbols.globals |= {"user_dir": user_dir, "desc": desc, "debug": debug, "no_file": no_file}
         seed_everything(context.seed)
@@ -222,6 +223,8 @@ def prepare(context: Run) -> None:
     adapt(context, context.task, context.model)
     context.model.to(context.device)
     load_datasets(context)
+    if context.cfg.weights:
+        logger.info("weights: {}", context.cfg.weights)
 
 
 def get_dataloader(dataset: object, seed: int = 0, **kwargs: Any) -> loader.Loader:
@@ -272,10 +275,18 @@ def run_task(
             except Exception as error:
                 other = first_failure(context.group, error)
                 if other:  # what broke here is only that the other is gone
-                    logger.error("the run ends: {}\n{}", other.reason, other.trace)
-                    raise RunFailed(other.reason) from error
+                    failure = RunFailed(other.reason)
+                    log_failure(context, failure, other.text)
+                    logger.debug("the other process failed with\n{}", other.trace)
+                    raise failure from error
                 add_notes(error)
-                logger.opt(exception=error).error("the run failed: {}", error)
+                told = recognize(error)
+                if told is not None:
+                    for note in vars(error).get("__notes__", []):
+                        told.add_note(note)
+                    log_failure(context, told)
+                    raise told from error
+                log_failure(context, error)
                 raise
     except (Exception, KeyboardInterrupt) as error:
         if raise_errors or context is None:

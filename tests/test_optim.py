@@ -142,6 +142,26 @@ def test_sparse_gradients_are_divided_and_clipped_as_dense_ones() -> None:
     torch.testing.assert_close(norms[0], norms[1])
 
 
+@pytest.mark.parametrize(
+    ("table", "sparse"),
+    [
+        ({"type": "alchemy.optim.Adagrad"}, True),
+        ({"type": "alchemy.optim.SGD", "momentum": 0.9}, True),
+        ({"type": "alchemy.optim.SGD", "weight_decay": 0.1}, False),
+        ({"type": "alchemy.optim.Adagrad", "fused": True}, False),
+        ({"type": "alchemy.optim.AdamW"}, False),
+        ({"type": "torch.optim.RMSprop"}, False),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_an_optimiser_that_takes_no_sparse_gradients_gets_dense_ones(table: dict[str, Any], sparse: bool) -> None:
+    module = nn.Sequential(nn.EmbeddingBag(10, 4, sparse=True), nn.Linear(4, 1))
+    with optimising({**table, "lr": 0.1}, module) as run:
+        module(torch.tensor([[1, 2]])).sum().backward()
+        assert [param.grad.is_sparse for param in run.optim.params] == [sparse, False, False]
+        run.optim.step()
+
+
 def test_multiply_and_zero_gradients() -> None:
     with optimising(ADAMW, net().double()) as run:
         give_gradients(run.model.model)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from alchemy import progress
@@ -77,3 +79,61 @@ def test_a_rate_of_what_is_not_counted_is_not_logged(tmp_path: Path) -> None:
     assert record is not None
     rows = [json.loads(row)["values"] for row in (record / "metrics.jsonl").read_text().splitlines()]
     assert any("time/step" in row for row in rows) and not any("time/targets_per_s" in row for row in rows)
+
+
+def filled(columns: int) -> str:
+    line, _ = bar(terminal=False, total=500)
+    line.what, line.done, line.before = "epoch 10/12", 120, 20
+    line.take({"train/loss": 0.51234, "train/lr": 0.001, "time/tokens_per_s": 123456.0}, update=4000)
+    line.first -= 10
+    return line.fit(columns)
+
+
+@pytest.mark.parametrize("columns", range(30, 131, 5))
+def test_rate_and_time_left_are_never_cut(columns: int) -> None:
+    text = filled(columns)
+    assert cell_len(text) <= columns
+    assert text.endswith("eta 0:38") and "epoch 10/12  120/500" in text
+    assert ("10.0 it/s" in text) == (columns >= 41)
+
+
+def test_the_least_important_fields_are_dropped_first() -> None:
+    assert filled(130).startswith("━━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  epoch 10/12  120/500  loss 0.5123  lr 1.00e-03  tokens/s")
+    assert filled(80) == "━━━╌╌╌╌╌╌╌╌  epoch 10/12  120/500  loss 0.5123  lr 1.00e-03  10.0 it/s  eta 0:38"
+    assert filled(60) == "epoch 10/12  120/500  loss 0.5123  10.0 it/s  eta 0:38"
+
+
+def test_a_long_text_of_a_project_is_cut_and_nothing_else() -> None:
+    line, _ = bar(terminal=False)
+    line.step("标签" * 100)
+    text = line.fit(80)
+    assert cell_len(text) <= 80 and text.startswith("epoch 1  1/10  标签") and "eta" in text
+
+
+@pytest.mark.slow
+def test_a_notebook_has_one_bar_that_is_updated_in_place_and_goes_away(tmp_path: Path) -> None:
+    nbclient: Any = pytest.importorskip("nbclient", reason="nbclient and ipykernel run the notebook")
+    nbformat = pytest.importorskip("nbformat", reason="nbclient and ipykernel run the notebook")
+    pytest.importorskip("ipykernel", reason="nbclient and ipykernel run the notebook")
+    code = """from alchemy import run
+from alchemy import progress
+from tests.labelled import config
+progress.REFRESH_SECONDS = 0
+cfg = config() | {"plugins": [{"type": "alchemy.plugins.BasicSetup"}], "log_every": 1}
+[result] = run([cfg], device=[-1], raise_errors=True)"""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    seen: list[str] = []
+    base: Any = nbclient.NotebookClient
+
+    class Client(base):
+        def process_message(self, message, cell, index):
+            if message["msg_type"] in ("display_data", "update_display_data"):
+                seen.append(message["content"]["data"]["text/plain"])
+            return super().process_message(message, cell, index)
+
+    Client(notebook, timeout=120, kernel_name="python3").execute(cwd=str(Path.cwd()))
+    assert seen[-1] == "" and any("epoch 1/" in line and "eta" in line for line in seen)
+    displays = [output for output in notebook.cells[0].outputs if output.output_type == "display_data"]
+    assert [output.data["text/plain"] for output in displays] == [""]
+    text = "".join(output.text for output in notebook.cells[0].outputs if output.output_type == "stream")
+    assert "dev: " in text and "━" not in text

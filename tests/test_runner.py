@@ -178,7 +178,11 @@ def test_a_plugin_that_fails_at_the_end_makes_the_run_a_failed_one(tmp_path: Pat
     cfg["plugins"].append({"type": "tests.toy.BadExit"})
     result = go(cfg)
     info = read_info(result.record_dir)
-    assert (result.status, info["status"], info["reason"]) == ("failed", "failed", "OSError: cannot leave")
+    assert (result.status, info["status"], info["reason"]) == (
+        "failed",
+        "failed",
+        "OSError: cannot leave; in BadExit.exit, at the end of the run",
+    )
 
 
 def test_no_device_named_means_that_alchemy_chooses() -> None:

@@ -20,6 +20,7 @@ from alchemy.checkpoint.manifest import (
     MANIFEST,
     WEIGHTS,
     WHOLE,
+    Best,
     Manifest,
     Where,
     checkpoints,
@@ -119,26 +120,25 @@ class Checkpoints(Registrable):
         self._events += 1
         self._save(where, ["every"] if self.every.is_due_at_epoch(where.epoch) else [])
 
-    def scored(
-        self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False
-    ) -> dict[str, str]:
-        """Takes the scores of an evaluation; returns remarks on those that are watched: "best", or the best so far.
+    def scored(self, split: str, scores: Mapping[str, object], where: Where, mid_window: bool = False) -> list[str]:
+        """Takes the scores of an evaluation; returns the names of those that are the best so far.
 
         A best one is saved whole at the next update or end of an epoch. `mid_window`: the weights will have changed by
         then, so only they are saved, at once.
         """
         self._events += 1
         self._settle()
-        numbers, remarks = numbers_in(scores), {}
+        numbers, best = numbers_in(scores), []
         for watch in self.watches:
             if watch.monitor.split == split:
                 watch.latest = score = Score(self._read(watch.monitor, numbers), where, numbers)
-                remarks[watch.monitor.score] = watch.remark(score.value)
+                if watch.leads(score.value):
+                    best.append(watch.monitor.score)
                 if self.group.broadcast(watch.admits(score.value) and self._save_own(watch, score)):
                     self._take(watch, score)
         if mid_window and any(watch.due for watch in self.watches):
             self._save(where, [], kind=WEIGHTS)
-        return remarks
+        return best
 
     def save(self, where: Where, why: str) -> Path | None:
         """Saves now, and returns when it is on the disk: the folder, or None when that failed or is not wanted."""
@@ -156,6 +156,12 @@ class Checkpoints(Registrable):
         self.saver.close()
 
     # -- the best
+    @property
+    def best(self) -> Best | None:
+        """The best evaluation so far, of the number that is monitored."""
+        monitor, leader = self._main.monitor, self._main.leader
+        return None if leader is None else Best(monitor.name, leader.value, leader.where, leader.numbers)
+
     def _read(self, monitor: Monitor, numbers: Mapping[str, float]) -> float:
         try:
             value = monitor.read(numbers)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,15 @@ class Where(NamedTuple):
     update: int
     epoch: int
     step: int
+
+
+class Best(NamedTuple):
+    """The evaluation with the best value of the number that a training monitors, with all its scores."""
+
+    metric: str
+    value: float
+    where: Where
+    scores: Mapping[str, float]
 
 
 class File(NamedTuple):

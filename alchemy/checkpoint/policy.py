@@ -79,12 +79,6 @@ class Watch:
         """Whether a score is the best of all."""
         return self.monitor.is_better(value, self.rows[0].value if self.rows else None)
 
-    def remark(self, value: float) -> str:
-        """What the log says of a score."""
-        if self.leads(value):
-            return "best"
-        return f"best {self.rows[0].value:.4g} at update {self.rows[0].update}" if self.rows else ""
-
     def add(self, score: Score, name: str = "") -> None:
         """Ranks a score that was admitted, with the name of its checkpoint."""
         if self.leads(score.value):

@@ -62,7 +62,7 @@ def _examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Pr
 
 
 def _deep(document: Document, args: argparse.Namespace, notes: list[str]) -> list[Problem]:
-    from alchemy.cli.launch import labels
+    from alchemy.cli.summary import labels
     from alchemy.verify.deep import deep_check
 
     found = deep_check(document, args.device, user_dir=args.user_dir)

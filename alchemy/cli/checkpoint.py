@@ -24,6 +24,7 @@ from alchemy.checkpoint.manifest import (
 from alchemy.cli.options import Command, Parser, add_user_dir, print_json, record_name, table
 from alchemy.errors import AlchemyError, printable
 from alchemy.files import readable_size
+from alchemy.metrics.numbers import show_epoch
 from alchemy.records.folder import find, newest, now
 from alchemy.records.links import refuse_links
 
@@ -143,7 +144,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
     if "update" not in row:
         return [row["name"], *[""] * 7, links]
     metric = f"{row['metric']} {row['value']:.5g}" if row["value"] is not None else ""
-    counts = [str(row["update"]), str(row["epoch"]), row["kind"], " ".join(row["why"]), metric]
+    counts = [str(row["update"]), show_epoch(row["epoch"]), row["kind"], " ".join(row["why"]), metric]
     return [row["name"], *counts, readable_size(row["bytes"]), _age(row["time"]), links]
 
 
@@ -170,7 +171,8 @@ def _show(args: argparse.Namespace) -> int:
         return 0
     score = f", {row['metric']} {row['value']:.5g}" if row["value"] is not None else ""
     print(
-        f"{folder}: update {row['update']}, epoch {row['epoch']}, {row['kind']}, {readable_size(row['bytes'])}{score}"
+        f"{folder}: update {row['update']}, epoch {show_epoch(row['epoch'])}, {row['kind']}, "
+        f"{readable_size(row['bytes'])}{score}"
     )
     broken = f"; broken: {row['broken']}" if row["broken"] else ""
     print(f"saved {row['time']} because of {', '.join(row['why'])}{broken}")

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from alchemy.checkpoint.manifest import read_manifest
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.metrics.numbers import show_epoch
+from alchemy.records.folder import INFO
 from alchemy.records.kept import best_checkpoint, has_best, use_own_tokenizers
 from alchemy.symbols import TrainedAt
 
@@ -61,6 +63,8 @@ def _derive(source: Document, runner: str, split: str, known_as: str, model_path
     if model_path is not None:
         _section(document, "model")["model_path"] = str(model_path)
         document.trained_at = _trained_at(model_path)
+    if weights := _section(document, "model").get("model_path"):
+        document.weights, document.parent = _describe(Path(weights), source), _parent(Path(weights))
     _move_log_dir(document, known_as)
     return Derived(document, left_out)
 
@@ -72,6 +76,21 @@ def _trained_at(weights: Path) -> TrainedAt | None:
             manifest = read_manifest(folder)
             return TrainedAt(manifest.update, manifest.epoch, manifest.step)
     return None
+
+
+def _describe(weights: Path, trained: Document) -> str:
+    """`records/train/ID/state/best, epoch 7/12, update 203`; weights without a manifest have only a path."""
+    with contextlib.suppress(ValueError):
+        manifest, epochs = read_manifest(weights), trained.table("sched").get("epochs")
+        epoch = show_epoch(manifest.epoch, epochs if isinstance(epochs, int | float) else None)
+        return f"{weights}, epoch {epoch}, update {manifest.update}"
+    return str(weights)
+
+
+def _parent(weights: Path) -> str:
+    """The id of the record that holds the weights, in `state/` or `checkpt/`; nothing where none does."""
+    record = weights.parent.parent
+    return record.name if (record / INFO).is_file() else ""
 
 
 def _keep_split(document: Document, split: str, known_as: str) -> list[str]:

@@ -24,16 +24,18 @@ def refuse_if_impossible(verbs: Sequence[str], documents: Sequence[Document]) ->
             DERIVE[verb](document)
 
 
-def follow(verb: str, results: Sequence[RunResult], args: argparse.Namespace, **more: Any) -> int:
-    """Derives a config from each record that has finished, and runs it; returns the exit code."""
-    finished = [(result.cfg, _record(result)) for result in results if result.status == "finished"]
-    found = [(cfg, record) for cfg, record in finished if record is not None]
-    documents = [DERIVE[verb](_config(cfg, record, args.user_dir), _weights(record)).document for cfg, record in found]
+def follow(verb: str, results: Sequence[RunResult], args: argparse.Namespace, **more: Any) -> dict[int, RunResult]:
+    """Derives a config from each record that has finished, and runs it; the results, by the place of the training."""
+    finished = {i: _record(result) for i, result in enumerate(results) if result.status == "finished"}
+    found = {i: record for i, record in finished.items() if record is not None}
+    documents = [
+        DERIVE[verb](_config(results[i].cfg, record, args.user_dir), _weights(record)).document
+        for i, record in found.items()
+    ]
     if not documents:
-        return 0
-    purposes = {str(record) for _, record in found}
-    told = argparse.Namespace(**{**vars(args), "desc": f"{verb} of {', '.join(sorted(purposes))}"})
-    return start(documents, told, **more)[1]
+        return {}
+    told = argparse.Namespace(**{**vars(args), "desc": f"{verb} of {', '.join(sorted(map(str, found.values())))}"})
+    return dict(zip(found, start(documents, told, **more)))
 
 
 def _record(result: RunResult) -> Path | None:

@@ -1,4 +1,4 @@
-"""What `run`, `test` and `predict` share: configs are checked, runs are started, results are told."""
+"""What `run`, `test` and `predict` share: configs are checked and runs are started."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import table
 from alchemy.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -29,12 +28,12 @@ def refuse_if_wrong(problems: Sequence[Problem]) -> None:
         raise ConfigError(list(problems))
 
 
-def start(documents: Sequence[Document], args: argparse.Namespace, **more: Any) -> tuple[list[RunResult], int]:
-    """Runs the documents; returns their results and the exit code."""
+def start(documents: Sequence[Document], args: argparse.Namespace, **more: Any) -> list[RunResult]:
+    """Runs the documents and returns their results; none if one has failed and its traceback was asked for."""
     from alchemy.runner import run
 
     try:
-        results = run(
+        return run(
             list(documents),
             device=args.device,
             user_dir=args.user_dir,
@@ -49,57 +48,7 @@ def start(documents: Sequence[Document], args: argparse.Namespace, **more: Any) 
         if not (args.raise_errors or args.pdb):
             raise
         _show(error, debugger=args.pdb)
-        return [], 1
-    return results, summarize(documents, results)
-
-
-def summarize(documents: Sequence[Document], results: Sequence[RunResult]) -> int:
-    """Prints what came out, as a table where there are several, and gives the exit code."""
-    from alchemy.launch.group import place
-
-    names = labels(documents)
-    rows = [[name, *_outcome(result)] for name, result in zip(names, results, strict=True)]
-    if place().rank:  # one of several processes: the first says it for all
-        pass
-    elif len(rows) > 1:
-        print("\n" + table([["experiment", "status", "record", "result"], *rows]))
-    else:
-        print("\n" + "  ".join(cell for cell in rows[0] if cell))
-    return max((code(result) for result in results), default=0)
-
-
-def code(result: RunResult) -> int:
-    """128 + the signal that ended a run, as shells count; 1 when it failed."""
-    if result.signal:
-        return 128 + int(result.signal)
-    return 1 if isinstance(result, BaseException) else 0
-
-
-def labels(documents: Sequence[Document]) -> list[str]:
-    """A name for each run that tells it from the others: file and variant, and the seed where that is not enough."""
-    names = [f"{row.path}#{row.variant}" if row.variant else row.path or "config" for row in documents]
-    seeds = [f" seed {row.get('seed')}" for row in documents]
-    return [name + seed if names.count(name) > 1 else name for name, seed in zip(names, seeds, strict=True)]
-
-
-def _numbers(values: object) -> str:
-    """
-    >>> _numbers({"dev/f1": 0.912345, "confusion": [[1, 2]], "predictions": 10000})
-    'dev/f1 0.9123  predictions 10000'
-    """
-    from alchemy.metrics.numbers import show
-
-    if not isinstance(values, dict):
-        return ""
-    # bool is an int to Python, but no number to a reader
-    plain = [row for row in values.items() if isinstance(row[1], int | float) and not isinstance(row[1], bool)]
-    return "  ".join(f"{name} {show(value)}" for name, value in plain)
-
-
-def _outcome(result: RunResult) -> list[str]:
-    record = "" if result.record_dir is None else str(result.record_dir)
-    failed = isinstance(result, BaseException)
-    return [result.status, record, result.reason.partition("\n")[0] if failed else _numbers(result.ret)]
+        return []
 
 
 def _show(error: BaseException, *, debugger: bool) -> None:

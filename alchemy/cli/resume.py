@@ -33,7 +33,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.cli.launch import summarize
+    from alchemy.cli.summary import summarize
     from alchemy.resuming import resume
 
     result = resume(

@@ -45,6 +45,7 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.follow import follow, refuse_if_impossible
     from alchemy.cli.launch import refuse_if_wrong, start, vet
     from alchemy.cli.problems import report
+    from alchemy.cli.summary import exit_code, summarize
     from alchemy.config.load import expand
     from alchemy.launch.project import reach
     from alchemy.launch.ranks import start_ranks
@@ -70,20 +71,19 @@ def _main(args: argparse.Namespace) -> int:
         return _detach(args)
     start_ranks(args.processes, "-m", "alchemy", "run", *args.words)
     more = {"force_mp": args.force_mp, "task_per_device": args.task_per_device}
-    taken_up = _go_on(documents[0], args) if args.resume else None
-    if taken_up is None:
-        results, code = start(documents, args, fast_dev_run=args.fast_dev_run, overfit=args.overfit, **more)
-    else:
-        results, code = taken_up
+    results = _go_on(documents[0], args) if args.resume else None
+    if results is None:
+        results = start(documents, args, fast_dev_run=args.fast_dev_run, overfit=args.overfit, **more)
     if verbs and any(result.signal for result in results):
         print(f"not started, since a signal ended the training: {', '.join(verbs)}", file=sys.stderr)
-        return code
-    return max([code, *(follow(verb, results, args, **more) for verb in verbs)])
+        verbs = []
+    followed = {verb: follow(verb, results, args, **more) for verb in verbs}
+    code = summarize(documents if results else [], results, followed.get("test", {}))
+    return max([code, *(exit_code(result) for result in followed.get("predict", {}).values())])
 
 
-def _go_on(document: Document, args: argparse.Namespace) -> tuple[list[RunResult], int] | None:
-    """The result of the run that was taken up, and its exit code; None where none is unfinished: a new one begins."""
-    from alchemy.cli.launch import summarize
+def _go_on(document: Document, args: argparse.Namespace) -> list[RunResult] | None:
+    """The result of the run that was taken up; None where none is unfinished: a new one begins."""
     from alchemy.launch.group import place
     from alchemy.resuming import resume, unfinished
 
@@ -95,7 +95,7 @@ def _go_on(document: Document, args: argparse.Namespace) -> tuple[list[RunResult
         return None
     options = {"device": args.device, "user_dir": args.user_dir, "debug": args.debug}
     result = resume(record, raise_errors=args.raise_errors, strict=args.strict, **options)
-    return [result], summarize([result.cfg], [result])
+    return [result]
 
 
 def _refuse_nonsense(args: argparse.Namespace) -> None:

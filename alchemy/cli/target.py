@@ -51,12 +51,13 @@ def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
 def start_derived(target: Trained, derived: Derived, args: argparse.Namespace, verb: str, **more: Any) -> int:
     """Checks and runs the config that was derived for a test or for predictions; returns the exit code."""
     from alchemy.cli.launch import refuse_if_wrong, start, vet
+    from alchemy.cli.summary import summarize
 
     if derived.left_out:
         print(f"not needed here: {', '.join(derived.left_out)}", file=sys.stderr)
     refuse_if_wrong(vet([derived.document], args))
     args.desc = args.desc or (f"{verb} of {target.record}" if target.record else "")
-    return start([derived.document], args, **more)[1]
+    return summarize([derived.document], start([derived.document], args, **more))
 
 
 def _weights(record: Path, name: str | None) -> Path:

@@ -158,7 +158,14 @@ class Document(Table):
         self.vetted = True  # False: it holds values of foreign configs that nobody has vetted
         self.warnings: list[Problem] = []  # those and the ones of the check, to be told by the run
         self.trained_at: Any = None  # `symbols.TrainedAt` of the weights that it tests, where a record tells
+        self.weights = ""  # which weights of a record it tests, for people: the folder, epoch and update
+        self.parent = ""  # the id of the record that they come from
         super().__init__(data, origin=origin)
+
+    @property
+    def label(self) -> str:
+        """File and variant: `train.toml#small`; nothing for a config that came from no file."""
+        return f"{self.path}#{self.variant}" if self.variant else self.path
 
 
 def grow(data: Mapping[str, Any], origin: Origin, *, kind: type[Table] = Table) -> Table:

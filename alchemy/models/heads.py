@@ -58,6 +58,24 @@ class Pool(Head):
 
 
 @Head.register()
+class SumMax(Head):
+    """The sum of the vectors over the square root of their number, and beside it the maximum of each feature.
+
+    Over `NGrams` the sum weighs all that a text says, and the maximum finds the one run of tokens that decides.
+    """
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.width = 2 * inputs
+
+    def forward(self, encoded: States) -> Tensor:
+        states_BTD, real_BT, _ = encoded
+        mean_BD = mean_of(states_BTD, real_BT)
+        sum_BD = mean_BD * real_BT.sum(1, keepdim=True).to(mean_BD.dtype).sqrt()
+        return torch.cat((sum_BD, max_of(states_BTD, real_BT)), dim=-1)
+
+
+@Head.register()
 class CNN(Head):
     """TextCNN (Kim 2014): filters of several sizes over the tokens, and the maximum of each."""
 

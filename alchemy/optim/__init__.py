@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from alchemy.optim.base import AlchemyOptimizer
 from alchemy.optim.build import build_optimizer
-from alchemy.optim.parts import SGD, Adafactor, Adam, AdamW, HFAdamW, Wrapped
+from alchemy.optim.parts import SGD, Adafactor, Adagrad, Adam, AdamW, HFAdamW, Wrapped
 from alchemy.optim.several import Optimizers
 
 __all__ = [
     "SGD",
     "Adafactor",
+    "Adagrad",
     "Adam",
     "AdamW",
     "AlchemyOptimizer",

@@ -18,6 +18,7 @@ from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.nn.clip import clip_factor, norm_of, scalar_like, scale_grads
 from alchemy.nn.groups import Group, as_groups, hidden, matches, plain_values, split_decay, undecayed, unwrapped
+from alchemy.nn.sparse import make_dense, takes_sparse
 from alchemy.registry import Registrable, parameters, where_of
 
 # keys of [optim] that are ours, whatever class of torch does the work
@@ -154,6 +155,9 @@ class AlchemyOptimizer(Registrable):
     def make(self, kind: type[Optimizer], **options: Any) -> None:
         """Sets `self.optimizer` to a `kind` over the parameters that the model wants optimised."""
         self.optimizer = kind(self.groups(dict(self.cfg)), **options)
+        if not takes_sparse(self.optimizer):
+            for name in make_dense(self.run.model.module, self.optimizer):
+                logger.info("{} gives dense gradients: {} takes no sparse ones as it is set", name, kind.__name__)
         self.report_missing()
 
     def groups(self, table: Mapping[str, Any]) -> list[Group]:

@@ -107,6 +107,24 @@ class SGD(AlchemyOptimizer):
 
 @AlchemyOptimizer.register()
 @dataclass(kw_only=True, eq=False)
+class Adagrad(AlchemyOptimizer):
+    """Adagrad: the more a weight has moved, the smaller its steps, so that rare features learn as fast as common ones.
+
+    Takes the sparse gradients of large tables of embeddings, without weight decay.
+    """
+
+    torch_class = torch.optim.Adagrad
+
+    lr: NonNegativeFloat = 1e-2
+    lr_decay: NonNegativeFloat = 0.0
+    weight_decay: NonNegativeFloat = 0.0
+    initial_accumulator_value: NonNegativeFloat = 0.0
+    eps: NonNegativeFloat = 1e-10
+    fused: bool | None = None
+
+
+@AlchemyOptimizer.register()
+@dataclass(kw_only=True, eq=False)
 class Adafactor(AlchemyOptimizer):
     """Adafactor, which keeps factors of the second moments in place of the moments."""
 

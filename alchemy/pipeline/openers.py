@@ -15,6 +15,7 @@ from alchemy.data.chain import worker_share
 from alchemy.data.files import COMPRESSED, expand, open_bytes, read_lines
 from alchemy.data.tables import BadRow, OnBad, Rows, csv_rows, json_rows
 from alchemy.errors import AlchemyError
+from alchemy.packages import import_package
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline
 
 
@@ -103,6 +104,8 @@ class TsvOpener(ItrDataPipeline):
 class ParquetOpener(ItrDataPipeline):
     """The rows of parquet files as dicts; `columns` reads only some of them."""
 
+    packages = ("pyarrow",)
+
     def __init__(self, datapipe: FileNames, *, columns: list[str] | None = None) -> None:
         super().__init__(_checked(datapipe))
         self.columns = columns
@@ -190,11 +193,8 @@ def _check_names(names: list[str], where: str) -> list[str]:
 @contextlib.contextmanager
 def _parquet(path: Path) -> Iterator[Any]:
     """A parquet file; what is damaged may be noticed only while it is read."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise AlchemyError(f"{path} needs the package pyarrow", hint="pip install pyarrow") from error
+    pyarrow = import_package("pyarrow", str(path))
+    import_package("pyarrow.parquet", str(path))
     try:
         source: Any = path
         if path.suffix.lower() in COMPRESSED:

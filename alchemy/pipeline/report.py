@@ -32,7 +32,10 @@ LINES = 12  # of a table in the log
 
 @EvalPipeline.register()
 class Report(EvalPipeline):
-    """Writes what an evaluation has shown to `results/<split>_..` of the record, and logs a short table.
+    """Writes what an evaluation has shown to `results/<split>_..` of the record.
+
+    A short table is logged at the end of a run that only evaluates, or that has no record; after each evaluation it is
+    logged as a DEBUG message.
 
     The tasks of alchemy.tasks have one unless `evalpipes` names another: `enabled = false` there leaves it out.
     `pieces` are those to be written, `splits` the splits (none: all), `limit` bounds the hardest examples (0: no
@@ -40,6 +43,8 @@ class Report(EvalPipeline):
     are, and `names`, `scheme` and `other` what they mean, where neither the rows nor the task tell.
     It never ends a training: what cannot be written is told in a warning, once. Pictures are drawn when the run ends.
     """
+
+    produces = ()
 
     def __init__(
         self,
@@ -63,6 +68,7 @@ class Report(EvalPipeline):
         self.names, self.scheme, self.other, self.enabled = names, scheme, other, enabled
         self._warned: set[str] = set()
         self._drawings: dict[Path, Callable[[], bytes]] = {}
+        self._tables: dict[str, str] = {}  # of each split, to be logged at the end
 
     def __call__(self, split: str, **kwargs: Any) -> dict[str, Any]:
         if self.enabled and self.run.group.is_main and (not self.splits or split in self.splits):
@@ -93,7 +99,10 @@ class Report(EvalPipeline):
         sched = run.train_sched
         place = {} if sched is None else {"epoch": sched.cur_epoch, "step": sched.cur_step, "update": run.update}
         told = {"split": split, "rows": len(rows), **place, "scores": scores, **found.tables}
-        logger.info("{}", _in_words(told, LINES))
+        logger.debug("{}", table := _in_words(told, LINES))
+        if sched is None or run.record_dir is None:
+            self._at_end()
+            self._tables[split] = table
         if "report" in self.pieces:
             self._write(f"{split}_report.json", json.dumps(_finite(told), indent=1, ensure_ascii=False) + "\n")
             self._write(f"{split}_report.txt", _in_words(told) + "\n")
@@ -114,11 +123,16 @@ class Report(EvalPipeline):
         """To draw takes longer than many an evaluation: only the picture of the last one is drawn, as the run ends."""
         path = record_file(self.run, f"results/{name}")
         if path is not None:
-            if not self._drawings:
-                self.run.exits.callback(self._draw)
+            self._at_end()
             self._drawings[path] = draw
 
-    def _draw(self) -> None:
+    def _at_end(self) -> None:
+        if not self._drawings and not self._tables:
+            self.run.exits.callback(self._finish)
+
+    def _finish(self) -> None:
+        for table in self._tables.values():
+            logger.info("{}", table)
         for path, draw in self._drawings.items():
             with self._tell_failure(path.name):
                 write_atomic(path, draw())

@@ -33,7 +33,7 @@ class _Evaluating(SchedPipeline):
 
     def evaluate(self, when: str) -> None:
         sched = self.run.train_sched
-        logger.info("evaluation of {} {}, epoch {}, step {}", self.split, when, sched.cur_epoch, sched.cur_step)
+        logger.debug("evaluation of {} {}, {}, step {}", self.split, when, self.run.epoch_name, sched.cur_step)
         evaluate(self.split, needs_loss=self.needs_loss)
 
 

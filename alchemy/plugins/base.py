@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Self
 
-from loguru import logger
-
 from alchemy.context import Run, current_run
 from alchemy.registry import Registrable, build
+from alchemy.result import log_failure
 
 
 class AlchemyPlugin(Registrable):
@@ -54,5 +53,6 @@ def _exit(plugin: AlchemyPlugin) -> None:
     try:
         plugin.exit()
     except Exception as error:
-        logger.opt(exception=error).error("{} failed at the end of the run: {}", type(plugin).__name__, error)
+        error.add_note(f"in {type(plugin).__name__}.exit, at the end of the run")
+        log_failure(plugin.run, error)
         raise

@@ -49,5 +49,5 @@ class DisplayRunningInfo(AlchemyPlugin):
         logger.info("device: {}{}", device or "cpu", f", driver {info['driver']}" if "driver" in info else "")
         logger.info("alchemy {}, torch {}, python {}", version("alchemy"), torch.__version__, platform.python_version())
         logger.info("seed: {}, threads: {}", run.seed, torch.get_num_threads())
-        logger.info("config:\n{}", dumps(mask_secrets(run.cfg)).rstrip())
-        logger.info("defaults in effect:\n{}", rendered(run.cfg, sys.path))
+        logger.debug("config:\n{}", dumps(mask_secrets(run.cfg)).rstrip())
+        logger.debug("defaults in effect:\n{}", rendered(run.cfg, sys.path))

@@ -51,7 +51,7 @@ class FileLogger(AlchemyPlugin):
         subdirs: list[Annotated[str, Inside()]] = [],
         create_readme: bool = True,
         backup_cfg: bool = True,
-        level: Level = "INFO",
+        level: Level = "DEBUG",
         format: Annotated[str, LogFormat()] = FILE_FORMAT,
         date_format: Annotated[str, DateFormat()] = DATE_FORMAT,
     ) -> None:
@@ -97,6 +97,7 @@ class FileLogger(AlchemyPlugin):
                 purpose=run.symbols.try_get_global("desc") or "",
                 files=sources.files,
                 seed=run.seed,
+                parent=run.cfg.parent or None,
                 variant=run.cfg.variant,
                 delta=mask_secrets(Table(run.cfg.delta)).plain(),
                 **sources.fields,
@@ -145,7 +146,7 @@ class FileLogger(AlchemyPlugin):
         writing = series.cost["writing"] + run.ledger.cost["writing"] + saving["writing"]
         parts = [f"{name} {_share(cost, seconds)}" for name, cost in calling.items()]
         parts.append(f"in threads beside it {_share(writing, seconds)}")
-        logger.info("kept from its work, of {:.1f} s: {}", seconds, "; ".join(parts))
+        logger.debug("kept from its work, of {:.1f} s: {}", seconds, "; ".join(parts))
 
     def _close(self, kind: object, error: BaseException | None, trace: object) -> None:
         assert self.record is not None
@@ -165,7 +166,9 @@ class FileLogger(AlchemyPlugin):
         for name, rows in (("metrics.jsonl", self.record.series), ("ledger.jsonl", self.run.ledger)):
             if rows.dropped:
                 logger.warning("{} rows of {} could not be written: {}", rows.dropped, name, rows.error)
-        logger.info("{}{}: {}", status, f" ({reason})" if reason else "", self.record.path)
+        # a failure has been logged
+        level = "DEBUG" if status == "failed" else "INFO"
+        logger.log(level, "{}{}: {}", status, f" ({reason})" if reason else "", self.record.path)
 
 
 def _share(part: float, whole: float) -> str:

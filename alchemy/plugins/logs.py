@@ -152,12 +152,12 @@ class _Intercept(logging.Handler):
 
 
 def _formatter(format: str, date_format: str, *, brief: bool) -> Callable[[Record], str]:
-    """A formatter whose exceptions are brief where a user looks: an AlchemyError says all in its message."""
+    """A formatter; `brief` leaves out tracebacks of an AlchemyError, and of what is logged with `brief` set."""
     template = format.replace("{time:DATE}", f"{{time:{date_format}}}")
 
     def formatter(record: Record) -> str:
         error = record["exception"]
-        if error is None or (brief and isinstance(error.value, AlchemyError)):
+        if error is None or (brief and (record["extra"].get("brief") or isinstance(error.value, AlchemyError))):
             return template + "\n"
         return template + "\n{exception}\n"
 

@@ -34,7 +34,8 @@ def compare_with_last(cfg: Document, info: dict[str, Any], folder: Path) -> None
         if changes is not None:
             code = "the same" if last["code_hash"] == info["code_hash"] else "changed"
             text = "since the last run of this tag, {} ({}):\n{}\ncode: {}"
-            logger.info(text, other.name, last["status"], changes, code)
+            # what a test differs in is the training that it tests
+            logger.log("DEBUG" if cfg.parent else "INFO", text, other.name, last["status"], changes, code)
             return
 
 

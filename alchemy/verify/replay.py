@@ -26,6 +26,7 @@ from alchemy.errors import AlchemyError, in_words
 from alchemy.launch.device import alloc
 from alchemy.launch.project import reach
 from alchemy.loop import train
+from alchemy.metrics.numbers import show_epoch
 from alchemy.observe import Loss, Observer
 from alchemy.optim import AlchemyOptimizer
 from alchemy.plugins.changes import changes
@@ -82,7 +83,7 @@ class _StepReport:
 
     def __str__(self) -> str:
         ids = "" if self.ids is None else f", samples {_shown(self.ids)}"
-        head = f"step {self.step}, epoch {self.epoch}{ids}\n  {self.batch}"
+        head = f"step {self.step}, epoch {show_epoch(self.epoch)}{ids}\n  {self.batch}"
         stained = [f"  the batch itself is not finite: {self.stained}"] if self.stains else []
         losses = [f"  loss_{name} {total}" for name, total in self.named.items()]
         return "\n".join([head, *stained, *(losses or [f"  loss {Total(self.loss_sum, self.count)}"])])

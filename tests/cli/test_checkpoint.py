@@ -45,10 +45,10 @@ def test_ls(record: Path, capsys: Any) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["checkpoint", "update", "epoch", "kind", "why", "metric", "size", "age", "links"]
     assert [line.split()[:5] for line in lines[1:]] == [
-        ["u2", "2", "0", "whole", "every"],
-        ["u3", "3", "0", "whole", "best"],
-        ["u6", "6", "0", "whole", "every"],
-        ["u7", "7", "0", "whole", "end"],
+        ["u2", "2", "1", "whole", "every"],
+        ["u3", "3", "1", "whole", "best"],
+        ["u6", "6", "1", "whole", "every"],
+        ["u7", "7", "1", "whole", "end"],
     ]
     assert [line.split()[-1] for line in lines[1:] if "KiB" in line][1::2] == ["best", "last"]
 
@@ -74,18 +74,18 @@ def test_what_a_bad_update_left_is_read_like_any_other(record: Path, capsys: Any
     write(record / "bad" / "u8", files, Manifest(**at, kind="bad"))
     assert call("ls", "r1") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].split()[:5] == ["u8", "8", "1", "whole", "nonfinite"]
+    assert lines[-1].split()[:5] == ["u8", "8", "2", "whole", "nonfinite"]
     assert len(lines) == 6  # what is in `bad` is no checkpoint
     assert call("verify", str(record / "bad" / "u8")) == 0
     assert "bad/u8 is whole" in capsys.readouterr().out
     assert call("show", str(record / "bad" / "u8")) == 0
-    assert "update 8, epoch 1, bad" in capsys.readouterr().out
+    assert "update 8, epoch 2, bad" in capsys.readouterr().out
 
 
 def test_show(record: Path, capsys: Any) -> None:
     assert call("show", "r1") == 0
     out = capsys.readouterr().out
-    assert out.startswith("r1/state/u7: update 7, epoch 0, whole,")
+    assert out.startswith("r1/state/u7: update 7, epoch 1, whole,")
     assert "model  1.num_batches_tracked  int64    []      7\n" in out
     assert call("show", "r1/state/best", "--json") == 0
     shown = json.loads(capsys.readouterr().out)

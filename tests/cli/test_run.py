@@ -47,12 +47,18 @@ def records(project, kind="train"):
 def test_train_then_test_then_predict(project, capsys):
     assert main(["run", "train.toml", "--device", "-1", "--desc", "first"]) == 0
     (record,) = records(project)
-    assert f"finished  {record.relative_to(project)}  loss" in capsys.readouterr().out
+    head, row = capsys.readouterr().out.splitlines()[-2:]
+    assert head.split() == ["experiment", "status", "best", "epoch", "dev", "record"]
+    assert re.match(rf"train.toml +finished +\d+/12 +accuracy [\d.]+ .*{record.relative_to(project)}$", row)
     assert json.loads((record / "record.json").read_text())["purpose"] == "first"
 
     assert main(["test", str(record), "--device", "-1"]) == 0
     streams = capsys.readouterr()
     assert float(re.search(r"accuracy ([\d.]+)", streams.out)[1]) > 0.9
+    weights = rf"weights: {record}/state/best, epoch \d+/12, update \d+\n"
+    assert re.search(weights, streams.out)
+    (tested,) = records(project, "test")
+    assert json.loads((tested / "record.json").read_text())["parent"] == record.name
     left_out = "[sched], [optim], [checkpoint], [task.datasets.train], [task.datasets.dev]"
     assert f"not needed here: {left_out}\n" in streams.err
 
@@ -84,9 +90,26 @@ def test_the_newest_record_with_weights_is_the_latest(project, capsys):
 def test_several_runs_end_in_a_table_and_any_failure_in_exit_code_1(project, capsys):
     bad = add_pipe(project, "Boom")
     assert main(["run", "train.toml", bad, *QUICK, "--device", "-1"]) == 1
-    table = capsys.readouterr().out.partition("experiment ")[2].splitlines()
-    assert re.match(r"train.toml +finished +records/train/\S+ +loss", table[1])
-    assert re.match(r"Boom.toml +failed +records/train/\S+ +ValueError: boom \[x\] {y}", table[2])
+    _, good, failed = capsys.readouterr().out.partition("experiment ")[2].splitlines()
+    assert re.match(r"train.toml +finished +1/1 +accuracy [\d.]+ .* records/train/\S+$", good)
+    assert re.match(r"Boom.toml +failed +1/1 +records/train/\S+$", failed)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["record", "no record"])
+def test_a_failure_is_printed_once_and_its_cause_first(project, capsys, kept):
+    assert main(["run", add_pipe(project, "Boom"), *QUICK, *([] if kept else ["--no-file"])]) == 1
+    out = capsys.readouterr().out
+    _, lines = out.split("Boom.toml failed: ")
+    assert lines.startswith(
+        'ValueError: boom [x] {y}\n  at src/steps.py:15 in __call__: raise ValueError("boom [x] {y}")\n'
+    )
+    if kept:
+        (record,) = records(project)
+        log = record.relative_to(project) / "run.log"
+        assert f"  log: {log}\n" in lines and "Traceback" not in out and out.count("ValueError: boom") == 1
+        assert log.read_text().count("Traceback (most recent call last)") == 1
+    else:  # nothing else has it
+        assert out.count("Traceback (most recent call last)") == 1
 
 
 def test_raise_shows_the_traceback(project, capsys):

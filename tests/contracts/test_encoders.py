@@ -14,7 +14,7 @@ from alchemy.config.source import parts
 from alchemy.errors import AlchemyError
 from alchemy.models.encoders import Embedding, Encoder, Recurrent, Transformer
 from alchemy.models.fasttext import NGrams
-from alchemy.models.heads import CNN, DPCNN, GRU, LSTM, RCNN, Attention, Head, Pool
+from alchemy.models.heads import CNN, DPCNN, GRU, LSTM, RCNN, Attention, Head, Pool, SumMax
 from alchemy.models.pretrained import Pretrained
 from alchemy.nn.rows import in_front
 from tests.logs import warned
@@ -27,6 +27,7 @@ HEADS: dict[str, Any] = {
     "rcnn": lambda n: RCNN(n, hidden=6),
     "attention": lambda n: Attention(n, hidden=6),
     "dpcnn": lambda n: DPCNN(n, filter_num=7),
+    "summax": SumMax,
     **{how: lambda n, how=how: Pool(n, how=how) for how in ("encoder", "first", "last", "mean", "max")},
 }
 FRESH: dict[str, Any] = {
@@ -36,7 +37,10 @@ FRESH: dict[str, Any] = {
     "bigrams": lambda: Embedding(words(), dim=8, bigrams=50),
     "transformer": lambda: Transformer(words(), dim=8, heads=2, inner=16, max_length=24),
 }
-RUNS = {"ngrams": lambda: NGrams(words(), dim=8, ngrams=[1, 2, 4], buckets=30)}  # gives runs of tokens, not tokens
+RUNS = {  # give runs of tokens, not tokens
+    "ngrams": lambda: NGrams(words(), dim=8, ngrams=[1, 2, 4], buckets=30),
+    "ends": lambda: NGrams(words(), dim=8, ngrams=[1, 2], buckets=30, ends=True, sparse=True),
+}
 
 
 def test_every_encoder_and_head_that_is_listed_is_held_to_the_contract() -> None:
@@ -72,7 +76,7 @@ def test_tokens_do_not_see_padding(encoder: Encoder) -> None:
 
 
 @pytest.mark.parametrize("name", HEADS)
-@pytest.mark.parametrize("below", ["lstm", "ngrams"])
+@pytest.mark.parametrize("below", ["lstm", "ngrams", "ends"])
 @settings(max_examples=20, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 13), min_size=1, max_size=5),

@@ -33,7 +33,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "lstm": {"type": "alchemy.models.encoders.Recurrent", "dim": 8, "hidden": 6, "layers": 2},
     "gru": {"type": "alchemy.models.encoders.Recurrent", "kind": "gru", "dim": 8, "hidden": 6},
     "transformer": {"type": "alchemy.models.encoders.Transformer", "dim": 8, "heads": 2, "inner": 16},
-    "ngrams": {"type": "alchemy.models.fasttext.NGrams", "dim": 8, "buckets": 50},
+    "ngrams": {"type": "alchemy.models.fasttext.NGrams", "dim": 8, "buckets": 50, "ends": True, "sparse": True},
     **{kind: {"type": "alchemy.models.pretrained.Pretrained", "path": kind} for kind in KINDS},
 }
 HEADS: dict[str, dict[str, Any]] = {
@@ -142,7 +142,8 @@ def config(encoder: str, head: str, task: str, root: Path, dropout: float) -> di
             "dropout": dropout,
             **more,
         },
-        "optim": {"type": "alchemy.optim.AdamW", "lr": 0.01},
+        # Adagrad updates the rows of a sparse gradient only
+        "optim": {"type": "alchemy.optim.Adagrad" if encoder == "ngrams" else "alchemy.optim.AdamW", "lr": 0.01},
         "sched": {"type": "alchemy.sched.Constant", "epochs": 8, "pipes": [{"type": "tests.toy.Interrupt"}]},
         "checkpoint": {"asynchronous": False},
     }

@@ -21,6 +21,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "AdamW": {"type": "alchemy.optim.AdamW", "betas": [0.8, 0.9], "weight_decay": 0.1, "amsgrad": True},
     "Adam": {"type": "alchemy.optim.Adam", "eps": 1e-6},
     "SGD": {"type": "alchemy.optim.SGD", "momentum": 0.9, "nesterov": True},
+    "Adagrad": {"type": "alchemy.optim.Adagrad", "initial_accumulator_value": 0.1},
     "Adafactor": {"type": "alchemy.optim.Adafactor", "beta2_decay": -0.7},
     "HFAdamW": {"type": "alchemy.optim.HFAdamW", "weight_decay": 0.1},
     "RAdam": {"type": "torch.optim.RAdam", "betas": [0.8, 0.9]},

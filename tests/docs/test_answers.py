@@ -74,7 +74,7 @@ def test_the_bar_counts_the_steps_of_an_epoch_and_shows_the_update(diary: Any) -
     rows = diary(log_every=1, backward=ACCUMULATING, sched__epochs=2)
     assert [row["done"] + 1 for row in rows] == [1, 2, 3, 4] * 2  # written before the bar counts the step
     assert {row["total"] for row in rows} == {4}
-    assert all(word in rows[-1]["line"] for word in ("epoch 2  3/4", "loss", "lr", "update 3", "it/s", "eta"))
+    assert all(word in rows[-1]["line"] for word in ("epoch 2/2  3/4", "loss", "lr", "update 3", "it/s", "eta"))
 
 
 def test_gradients_come_with_every_step_and_updates_with_every_window(diary: Any) -> None:

@@ -146,9 +146,9 @@ def test_every_evaluation_is_one_line_that_marks_the_best(training, capture_log,
     show(training, 0.5, 0.25, loss=2.0, preds=[1, 2])
     show(training, 0.125, split="test")
     assert [line for line in capture_log.text.splitlines() if "accuracy" in line] == [
-        "INFO dev: accuracy 0.5 (best), loss 2",
-        "INFO dev: accuracy 0.25 (best 0.5 at update 0), loss 2",
-        "INFO test: accuracy 0.125",
+        "INFO epoch 1/3  dev: accuracy 0.5 (best)  loss 2",
+        "INFO epoch 2/3  dev: accuracy 0.25  loss 2",
+        "INFO epoch 3/3  test: accuracy 0.125",
     ]
 
 

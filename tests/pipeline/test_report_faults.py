@@ -54,11 +54,17 @@ def test_answers_without_the_truth_have_no_report(run: Run, tmp_path: Path, capt
     assert list(tmp_path.iterdir()) == [] and capture_log.text == ""
 
 
-def test_without_a_record_only_the_table_is_logged(run: Run, tmp_path: Path, capture_log: Any) -> None:
+def test_without_a_record_only_the_table_of_the_last_evaluation_is_logged(
+    run: Run, tmp_path: Path, capture_log: Any
+) -> None:
     run.record_dir = None
-    Report()("dev", preds=ROWS)
+    pipe = Report()
+    pipe("dev", preds=ROWS)
+    pipe("dev", preds=ROWS * 2)
+    assert "INFO" not in capture_log.text
+    run.exits.close()
     assert list(tmp_path.iterdir()) == []
-    assert "INFO dev: 2 rows" in capture_log.text
+    assert "INFO dev: 4 rows" in capture_log.text and "INFO dev: 2 rows" not in capture_log.text
 
 
 def test_only_the_last_picture_is_drawn(run: Run, tmp_path: Path, monkeypatch: Any) -> None:

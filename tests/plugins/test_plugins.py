@@ -204,8 +204,11 @@ def test_seeding_reaches_every_generator_and_ends_with_the_run() -> None:
 def test_running_info_shows_what_runs(capfd: pytest.CaptureFixture[str]) -> None:
     go([plugin("BasicSetup"), plugin("DisplayRunningInfo")])
     out = capfd.readouterr().out
-    for text in ("plugins [x] {y} 中文", "cpu", torch.__version__, 'type = "alchemy.plugins.BasicSetup"'):
+    for text in ("plugins [x] {y} 中文", "cpu", torch.__version__):
         assert text in out
+    assert 'type = "alchemy' not in out
+    go([plugin("BasicSetup", level="DEBUG"), plugin("DisplayRunningInfo")])
+    assert 'type = "alchemy.plugins.BasicSetup"' in capfd.readouterr().out
 
 
 @AlchemyPlugin.register()

@@ -1,0 +1,119 @@
+"""The table that ends a command: each run with its best evaluation, its test and its record."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from alchemy.cli.options import table
+
+if TYPE_CHECKING:
+    from alchemy.config.tree import Document
+    from alchemy.result import RunResult
+
+MOST = 4  # scores in a cell
+COLUMNS = 120  # of the table where no terminal shows it
+
+
+def summarize(documents: Sequence[Document], results: Sequence[RunResult], tests: Mapping[int, RunResult] = {}) -> int:
+    """Prints what came out, and returns the exit code. `tests` has the tests of the runs, by their place."""
+    from alchemy.launch.group import place
+
+    if place().rank == 0 and results:  # of several processes the first says it for all
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else COLUMNS
+        print("\n" + render(documents, results, tests, columns=columns))
+    return max(map(exit_code, (*results, *tests.values())), default=1)
+
+
+def exit_code(result: RunResult) -> int:
+    """128 + the signal that ended a run, as shells count; 1 when it failed."""
+    if result.signal:
+        return 128 + int(result.signal)
+    return 1 if isinstance(result, BaseException) else 0
+
+
+def labels(documents: Sequence[Document]) -> list[str]:
+    """A name for each run: file and variant, and in a table of several the seed where that tells them apart."""
+    names = [row.label or "config" for row in documents]
+    seeds = [f" seed {row.get('seed')}" for row in documents]
+    return [name + seed if names.count(name) > 1 else name for name, seed in zip(names, seeds, strict=True)]
+
+
+def render(
+    documents: Sequence[Document],
+    results: Sequence[RunResult],
+    tests: Mapping[int, RunResult] = {},
+    columns: int = COLUMNS,
+) -> str:
+    """The table as text, with as many scores as fit; the monitored one is always there."""
+    for most in range(MOST, 0, -1):
+        text = table(_rows(documents, results, tests, most))
+        if max(map(len, text.splitlines())) <= columns:
+            break
+    return text
+
+
+def _rows(
+    documents: Sequence[Document], results: Sequence[RunResult], tests: Mapping[int, RunResult], most: int
+) -> list[list[str]]:
+    """The cells of the table; columns that no run fills are left out."""
+    splits = dict.fromkeys(_split(result) for result in results if _split(result))
+    epoch = "best epoch" if any(result.best for result in results) else "epoch"
+    rows = [["experiment", "status", epoch, ", ".join(splits) or "result", "test", "record"]]
+    for i, (name, result) in enumerate(zip(labels(documents), results, strict=True)):
+        record = "" if result.record_dir is None else str(result.record_dir)
+        test = _cell(tests[i], most, result) if i in tests else ""
+        rows.append([name, result.status, result.epoch, _cell(result, most), test, record])
+    for label in dict.fromkeys(document.label for document in documents):
+        own = [i for i, row in enumerate(documents) if row.label == label and results[i].status == "finished"]
+        if len({documents[i].get("seed") for i in own}) > 1:
+            tested = [_scores(tests[i], results[i]) for i in own if i in tests and tests[i].status == "finished"]
+            means = [_mean([_scores(results[i]) for i in own], most), _mean(tested, most)]
+            rows.append([f"{label} mean ± sd".strip(), "", "", *means, ""])
+    filled = [any(column) for column in zip(*rows[1:], strict=True)]
+    return [[cell for cell, keep in zip(row, filled, strict=True) if keep] for row in rows]
+
+
+def _mean(scores: Sequence[Mapping[str, float]], most: int) -> str:
+    """
+    >>> _mean([{"f1": 0.5}, {"f1": 0.7, "loss": 1.0}], most=2)
+    'f1 0.6 ± 0.1414'
+    """
+    from alchemy.metrics.numbers import show
+
+    if len(scores) < 2:
+        return ""
+    shared = [name for name in scores[0] if all(math.isfinite(row.get(name, math.nan)) for row in scores)]
+    values = {name: [row[name] for row in scores] for name in shared[:most]}
+    parts = [f"{name} {show(statistics.mean(row))} ± {show(statistics.stdev(row))}" for name, row in values.items()]
+    return "  ".join(parts)
+
+
+def _split(result: RunResult) -> str:
+    return result.best.metric.partition("/")[0] if result.best else result.split
+
+
+def _scores(result: RunResult, trained: RunResult | None = None) -> dict[str, float]:
+    """The numbers of the best evaluation, or else the last one; the number that is monitored comes first."""
+    from alchemy.metrics.numbers import numbers_in
+
+    values: Any = result.best.scores if result.best else result.ret
+    numbers = numbers_in(values) if isinstance(values, Mapping) else {}
+    best = (trained or result).best
+    first = best.metric.partition("/")[2] if best else ""
+    return {name: numbers[name] for name in sorted(numbers, key=lambda name: name != first)}
+
+
+def _cell(result: RunResult, most: int, trained: RunResult | None = None) -> str:
+    """The scores of a run, or why it has none; what the log has told is not repeated."""
+    from alchemy.metrics.numbers import show_scores
+
+    if isinstance(result, BaseException):
+        status = "" if trained is None else f"{result.status}: "
+        return (status + ("" if result.is_logged else result.reason.partition("\n")[0])).removesuffix(": ")
+    scores = _scores(result, trained)
+    return show_scores({name: scores[name] for name in list(scores)[:most]})
