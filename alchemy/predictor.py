@@ -27,11 +27,11 @@ from alchemy.legacy.adapt import adapt
 from alchemy.pipeline import OutputPipeline
 from alchemy.plain import build_model
 from alchemy.precision import build_precision
-from alchemy.questions import asks_itself, questions_of
+from alchemy.questions import questions_of, takes_rows
 from alchemy.records import find
 from alchemy.records.kept import best_checkpoint, config_of, has_best, use_own
 from alchemy.seeds import unchanged_generators
-from alchemy.task import AlchemyTask, build_task
+from alchemy.task import build_task
 
 WINDOW = 32  # batches that are sorted by length together: enough that those of a batch are of like length
 
@@ -161,11 +161,9 @@ def _for_questions(document: Document) -> Document:
         document.pop(name, None)
     if isinstance(task, Table):
         task.pop("evalpipes", None)
-        own = asks_itself(AlchemyTask.resolve_registered_module(str(task.get("type"))))
-        outputpipes = [] if own else [row for row in task.get("outputpipes") or [] if not _keeps(row)]
-        task.pop("outputpipes", None)
-        if outputpipes:
-            task["outputpipes"] = outputpipes
+        outputpipes = task.pop("outputpipes", None) or []
+        if takes_rows(document):  # the output pipes make the answers
+            task["outputpipes"] = [row for row in outputpipes if not _keeps(row)]
     return document
 
 

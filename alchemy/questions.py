@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alchemy.config.tree import Table
+from alchemy.config.tree import Document, Table
 from alchemy.context import Run
 from alchemy.data.blame import blamed
 from alchemy.data.chain import read_all
@@ -69,6 +69,11 @@ class _Questioned(Protocol):
 def asks_itself(kind: type) -> bool:
     """Whether a class of tasks turns questions into samples itself; others are asked through the pipes of a split."""
     return {"question", "encoded", "collate_options"} <= set(dir(kind))
+
+
+def takes_rows(document: Document) -> bool:
+    """Whether the task of a config is asked with rows that go through its pipes."""
+    return not asks_itself(AlchemyTask.resolve_registered_module(str(document.table("task").get("type"))))
 
 
 def questions_of(run: Run, *, pipes: bool = True) -> Questions:
