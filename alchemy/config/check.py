@@ -123,9 +123,6 @@ def _settings(layout: Layout) -> Iterator[Problem]:
 def _needs(layout: Layout) -> Iterator[Problem]:
     doc = layout.doc
     place = _whole(doc)
-    if "runner" not in doc:
-        hint = 'write runner = "alchemy.runner.Trainer" to say so'
-        yield Problem("the config names no 'runner': it will be trained", place, hint=hint, error=False)
     role = _role(layout.at("runner")) if "runner" in doc else "Trainer"
     if role is None:
         return
