@@ -164,7 +164,7 @@ def note_balance(labels: Counter[str]) -> list[str]:
     notes = []
     if most > UNBALANCED * fewest:
         text = f"unbalanced: {shorten(first)} is {most / total:.0%} of all, {shorten(last)} has {fewest}"
-        notes.append(f"{text}; look at f1_macro beside accuracy")
+        notes.append(f"{text}; look at macro_f1 beside accuracy")
     single = [label for label, count in labels.items() if count == 1]
     if single:
         notes.append(f"labels that occur once: {in_short(single, 5)}")
