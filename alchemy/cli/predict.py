@@ -32,7 +32,7 @@ EXAMPLES = """examples:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     add = parser.add_argument
-    add("stdin", nargs="?", choices=["-"], metavar="-", help="answer each line that comes in, at once")
+    add("stdin", nargs="?", metavar="-", help="answer each line that comes in, at once")
     add("--out", default="", metavar="FILE", help="where to write (default: results/ of the new record)")
     add("--format", choices=FORMATS, default=None, help="default: by the ending of FILE, else jsonl")
     add("--split", default=None, metavar="NAME", help="the split to predict (default: inference, else test)")
@@ -51,6 +51,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
+    if args.stdin not in (None, "-"):
+        raise AlchemyError(f"{args.stdin!r} has no option in front of it", hint="write --text before each text")
     suffix = _choose_format(args.out, args.format)
     if args.source == "-":
         args.source, args.stdin = None, "-"
