@@ -36,6 +36,7 @@ class Classification(TextTask):
 
     processor: ClassVar[str] = "alchemy.pipeline.processors.TextClassification"
     needs = ("text",)
+    batches: ClassVar[dict[str, int]] = {"max_sentences": 64}
     packages = ("sklearn",)
     produces = {
         "": ("loss",),
