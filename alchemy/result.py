@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +21,7 @@ from alchemy.context import Run
 from alchemy.errors import RunFailed, explain, is_library
 from alchemy.launch.signals import signal_of
 from alchemy.launch.workers import Lost
+from alchemy.metrics.numbers import numbers_in
 
 
 class RunResult:
@@ -65,7 +67,9 @@ class RunResult:
         return self
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.status}, record_dir={self.record_dir}, ret={self.ret})"
+        # the rows that a task returns beside its scores would fill many screens
+        ret = numbers_in(self.ret) if isinstance(self.ret, Mapping) else self.ret
+        return f"{type(self).__name__}({self.status}, record_dir={self.record_dir}, ret={ret})"
 
 
 # who reads one of these of a failed result knows that it failed

@@ -169,7 +169,7 @@ class AlchemyTrainer(AlchemyRunner):
                 if not left.saved:
                     context.checkpoints.save(context.where, "signal")
             except NotFinite as error:
-                keep_bad_update(context, str(error))
+                keep_bad_update(context, error)
                 raise
         return context.progress.scores.get("dev") or next(reversed(context.progress.scores.values()), {})
 

@@ -115,7 +115,10 @@ def test_a_notebook_has_one_bar_that_is_updated_in_place_and_goes_away(tmp_path:
     nbclient: Any = pytest.importorskip("nbclient", reason="nbclient and ipykernel run the notebook")
     nbformat = pytest.importorskip("nbformat", reason="nbclient and ipykernel run the notebook")
     pytest.importorskip("ipykernel", reason="nbclient and ipykernel run the notebook")
-    code = """from alchemy import run
+    code = """import os
+for name in ("TTY_COMPATIBLE", "NO_COLOR", "TERM"):  # of the shell that runs the test
+    os.environ.pop(name, None)
+from alchemy import run
 from alchemy import progress
 from tests.labelled import config
 progress.REFRESH_SECONDS = 0
@@ -136,4 +139,4 @@ cfg = config() | {"plugins": [{"type": "alchemy.plugins.BasicSetup"}], "log_ever
     displays = [output for output in notebook.cells[0].outputs if output.output_type == "display_data"]
     assert [output.data["text/plain"] for output in displays] == [""]
     text = "".join(output.text for output in notebook.cells[0].outputs if output.output_type == "stream")
-    assert "dev: " in text and "━" not in text
+    assert "dev: " in text and "━" not in text and "\x1b" not in text
