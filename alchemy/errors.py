@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import linecache
 import os
 import re
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import TracebackType
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
@@ -86,6 +88,10 @@ class MissingKey(AlchemyError, KeyError):
     """A symbol was asked for that nobody has set."""
 
 
+class MissingField(AlchemyError, KeyError):
+    """Code asked a batch, a sample or the outputs of a model for a field that is not there."""
+
+
 class KeyExists(AlchemyError, KeyError):
     """A symbol was set that exists already."""
 
@@ -129,6 +135,41 @@ def explain(error: BaseException) -> str:
 def origin_of(error: BaseException) -> str:
     """`file:line` of the innermost frame that is neither ours nor a library's: where the project's code failed."""
     return innermost([(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)])
+
+
+_TARGET = re.compile(r"Target (-?\d+) is out of bounds")
+
+
+def recognize(error: BaseException) -> AlchemyError | None:
+    """An error of Python or torch that a common mistake in a project causes, in words; None for any other."""
+    where, text = origin_of(error), str(error)
+    if type(error) is KeyError and error.args and isinstance(error.args[0], str):
+        return _explain_key(error.args[0], error.__traceback__, where)
+    if isinstance(error, AttributeError) and "before Module.__init__() call" in text:
+        return AlchemyError("the constructor sets a layer before super().__init__()", where=where, hint="call it first")
+    target = _TARGET.search(text) if isinstance(error, IndexError) else None
+    if target is not None:
+        hint = "classes are counted from 0: check the labels, and the number of classes that the model is given"
+        return AlchemyError(f"the target {target[1]} is out of range for the logits", where=where, hint=hint)
+    return None
+
+
+def _explain_key(key: str, trace: TracebackType | None, where: str) -> MissingField | None:
+    """What `batch["labls"]` could have asked for; the line that failed says which variable was asked."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return None
+    line, local = linecache.getline(trace.tb_frame.f_code.co_filename, trace.tb_lineno), trace.tb_frame.f_locals
+    for name in re.findall(rf"(\w+)\[[\"']{re.escape(key)}[\"']\]", line):
+        fields = local.get(name)
+        if isinstance(fields, Mapping) and key not in fields:
+            names = [str(field) for field in fields]
+            hint = did_you_mean(key, names)
+            return MissingField(
+                f"{name} has no {key!r}, only {', '.join(names[:20]) or 'nothing'}", where=where, hint=hint
+            )
+    return None
 
 
 def is_library(file: str) -> bool:

@@ -127,6 +127,9 @@ class PlainModel(AlchemyModel):
     def _named(self, found: object) -> Mapping[str, Any]:
         if isinstance(found, Mapping):
             return found
+        if found is None:
+            text = f"{type(self.module).__name__}.forward returned None"
+            raise AlchemyError(text, section="model", hint="return the logits: does it lack a `return`?")
         values = (found,) if isinstance(found, Tensor) else found
         if not isinstance(values, tuple | list) or len(values) != len(self.names):
             got = f"{len(values)} values" if isinstance(values, tuple | list) else f"a {type(found).__name__}"
@@ -161,7 +164,8 @@ class PlainModel(AlchemyModel):
     def _output(self, outputs: Mapping[str, Any]) -> Any:
         name = self.scored or (self.names[0] if self.names[0] in outputs else "logits")
         if name not in outputs:
-            hint = did_you_mean(name, map(str, outputs)) or 'name it, as output = "logits" in [criterion]'
+            named = next(iter(map(str, outputs)), name)
+            hint = did_you_mean(name, map(str, outputs)) or f'name it: output = "{named}" in [criterion]'
             text = f"the loss is of the output {name!r}, and there are {', '.join(map(str, outputs)) or 'none'}"
             raise AlchemyError(text, section="criterion", hint=hint)
         return outputs[name]

@@ -8,10 +8,10 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import ModuleType
-from typing import Any, ForwardRef, Protocol, TypeVar, get_origin, runtime_checkable
+from typing import Any, ClassVar, ForwardRef, Protocol, TypeVar, get_origin, runtime_checkable
 
 from alchemy.annotations import is_constrained, misfits, spell_out
-from alchemy.errors import AlchemyError, did_you_mean, origin_of
+from alchemy.errors import AlchemyError, did_you_mean, origin_of, recognize
 from alchemy.rules import RULES, broken
 
 C = TypeVar("C", bound=type)
@@ -31,6 +31,9 @@ ENTRY_MODULES = ("__main__", "__mp_main__")
 
 class Registrable:
     """Base of every part. `@Base.register("Alias")` lets a config name a class by alias beside its own name."""
+
+    # optional packages that it imports, for `alchemy check`; `{"key": (..)}` where a key of its table brings the need
+    packages: ClassVar[tuple[str, ...] | Mapping[str, tuple[str, ...]]]
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -154,6 +157,10 @@ def construct(
             raise
         raise placed(error, where_of(table), section) from error
     except Exception as error:
+        told = recognize(error)
+        if told is not None:
+            text = f"{_name(cls)} could not be built at {told.problem.where}: {told.problem.message}"
+            raise AlchemyError(text, where=where_of(table), section=section, hint=told.problem.hint) from error
         place = origin_of(error)
         text = f"{_name(cls)} could not be built{f' at {place}' if place else ''}: {type(error).__name__}: {error}"
         raise AlchemyError(text, where=where_of(table), section=section) from error

@@ -19,7 +19,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.context import Run, find_run
 from alchemy.data import loader
-from alchemy.errors import AlchemyError, Refused, RunFailed
+from alchemy.errors import AlchemyError, Refused, RunFailed, recognize
 from alchemy.launch.device import alloc
 from alchemy.launch.group import Sharing, first_failure, local_device, open_group, place
 from alchemy.launch.heap import keep_memory
@@ -280,6 +280,12 @@ def run_task(
                     logger.debug("the other process failed with\n{}", other.trace)
                     raise failure from error
                 add_notes(error)
+                told = recognize(error)
+                if told is not None:
+                    for note in vars(error).get("__notes__", []):
+                        told.add_note(note)
+                    log_failure(context, told)
+                    raise told from error
                 log_failure(context, error)
                 raise
     except (Exception, KeyboardInterrupt) as error:

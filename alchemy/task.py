@@ -31,6 +31,8 @@ class AlchemyTask(Registrable):
 
     writes_texts: ClassVar[bool] = False  # whether it takes `search`, `limits`, `tokens` and `alignments`
     labels: Sequence[str] = ()  # what the numbers of classes stand for, if the task knows it
+    # the scores that it gives without pipes, for `alchemy check` of monitors; `{"key=value": (..)}` under a condition
+    produces: ClassVar[tuple[str, ...] | Mapping[str, tuple[str, ...]]]
     reads: ClassVar[str] = "input_ids"  # the field by whose length questions are put together
     # what `[task.data]` stands for: the pipe that reads its files, and the loader's option that limits a batch
     processor: ClassVar[str] = ""
@@ -186,6 +188,8 @@ class AlchemyTask(Registrable):
 @AlchemyTask.register("Default")
 class DefaultTask(AlchemyTask):
     """A task with nothing of its own: data from the pipes, scores from the evaluation pipes."""
+
+    produces = ("loss",)
 
 
 def loss_of(model: AlchemyModel, outputs: object, batch: object) -> Loss:

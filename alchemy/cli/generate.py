@@ -248,11 +248,11 @@ class _Shape(NamedTuple):
 
 def detokenizer(language: str) -> Callable[[str], str]:
     """Undoes the tokens of Moses; without a language texts stay as they are."""
-    from alchemy.text.base import package
+    from alchemy.packages import import_package
 
     if not language:
         return str
-    moses = package("sacremoses", "--detokenize").MosesDetokenizer(lang=language)
+    moses = import_package("sacremoses", "--detokenize").MosesDetokenizer(lang=language)
     return lambda text: str(moses.detokenize(text.split()))
 
 

@@ -18,9 +18,11 @@ from alchemy.config.secrets import missing_secrets
 from alchemy.config.slots import MOST_PROBLEMS, Layout, Slot, collect_slots
 from alchemy.config.source import Sources
 from alchemy.config.tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUNNER_NAMES, SECTIONS, SETTINGS, TOP_LEVEL
+from alchemy.config.tokenizers import check_tokenizers
 from alchemy.config.tree import Document, Table
 from alchemy.config.values import line_of
 from alchemy.errors import ConfigError, Problem, did_you_mean
+from alchemy.registry import ENTRY_MODULES
 
 
 def check(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] = (".",)) -> list[Problem]:
@@ -47,8 +49,10 @@ def _check(doc: Document, sources: Sources, strict: bool) -> list[Problem]:
         layout.problems,
         _top_level(layout, strict),
         _needs(layout),
+        _of_script(layout),
         check_keys(layout, strict),
         check_paths(layout),
+        check_tokenizers(layout),
         check_combos(layout),
         _variants(doc),
     )
@@ -58,7 +62,9 @@ def _check(doc: Document, sources: Sources, strict: bool) -> list[Problem]:
         found[-1] = Problem(text, _whole(doc), hint="fix these first")
     # what is expanded, mostly into several tables, is reported once, in the table where it was written
     found = [replace(row, section=doc.written[row.where]) if row.where in doc.written else row for row in found]
-    return sorted(dict.fromkeys(found), key=_line)
+    # a mistake in a split is one in all that are like it, and is told once
+    once = {(row.where or row.section, row.message, row.hint): row for row in reversed(found)}
+    return sorted(once.values(), key=_line)
 
 
 def raise_if_wrong(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] = (".",)) -> list[Problem]:
@@ -141,6 +147,17 @@ def _needs_split(layout: Layout, role: str, split: str) -> Iterator[Problem]:
     place = task.table.where() if task else _whole(layout.doc)
     hint = near or f"add [task.datasets.{split}]"
     yield Problem(f"{role} needs the data set [task.datasets.{split}]", place, "task", hint, error=not itself)
+
+
+def _of_script(layout: Layout) -> Iterator[Problem]:
+    """Parts that only the running script or notebook can build again."""
+    here = [slot for slot in layout.slots if str(slot.table.get("type")).partition(".")[0] in ENTRY_MODULES]
+    if here and any(plugin.is_a("FileLogger") for plugin in layout.inside("plugins")):
+        names = ", ".join(dict.fromkeys(slot.name for slot in here))
+        are = "is" if len({slot.name for slot in here}) == 1 else "are"
+        text = f"{names} {are} defined in this script or notebook: commands such as resume and predict cannot find it"
+        hint = "move it into a module, such as src/model.py, and name it by its path"
+        yield here[0].problem(text, "type", hint=hint, error=False)
 
 
 def _role(slot: Slot | None) -> str | None:

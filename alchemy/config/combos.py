@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeGuard
 
+from alchemy.config.declared import check_packages
 from alchemy.config.fields import fits
+from alchemy.config.monitors import brings_data, check_monitors, evaluated_splits
 from alchemy.config.slots import Layout, Slot
 from alchemy.config.tree import Table
 from alchemy.errors import Problem, did_you_mean
@@ -182,7 +184,7 @@ def _evaluated_splits(layout: Layout) -> Iterator[Problem]:
         if isinstance(split, str) and takes and split not in layout.splits and "task" in layout.doc:
             text = f"{pipe.name} evaluates the split {split!r}, which has no data set"
             hint = did_you_mean(split, layout.splits) or f"add [task.datasets.{split}], or name another split"
-            yield pipe.problem(text, "split", hint=hint, error=not _brings_data(layout))
+            yield pipe.problem(text, "split", hint=hint, error=not brings_data(layout))
 
 
 def _never_evaluated(layout: Layout) -> Iterator[Problem]:
@@ -190,7 +192,7 @@ def _never_evaluated(layout: Layout) -> Iterator[Problem]:
     pipes, runner = layout.inside("task.evalpipes"), layout.at("runner")
     trains = runner is not None and runner.is_a("Trainer", "AlchemyTrainer")
     known = all(pipe.ours for pipe in layout.inside("sched.pipes"))
-    if pipes and trains and known and not _evaluated(layout) and layout.at("sched"):
+    if pipes and trains and known and not evaluated_splits(layout) and layout.at("sched"):
         hint = 'add { type = "alchemy.pipeline.sched.EvalEEPipeline", period = 1 } to the pipes of [sched]'
         yield pipes[0].problem(
             "there are evaluation pipes, but nothing evaluates during training", hint=hint, error=False
@@ -203,36 +205,6 @@ def _untrained_test(layout: Layout) -> Iterator[Problem]:
     if tests and runner and model and not any("path" in str(k) or "checkp" in str(k) for k in model.table):
         text = f"{runner.name} runs a model that names no 'model_path' to load"
         yield model.problem(text, hint="without one the weights are those of a new model", error=False)
-
-
-def _watched_splits(layout: Layout) -> Iterator[Problem]:
-    """A number of a split that is never scored: it would be waited for in vain."""
-    for slot in [*layout.of_kind("stop rule"), *layout.of_kind("checkpoint")] if layout.at("sched") else ():
-        monitor = str(slot.value("monitor") or "") if slot.ours or slot.part is None else ""
-        split, _, name = monitor.partition("/")
-        if not split or not name or split == "train":  # whose numbers come from the log of the training
-            continue
-        if split not in layout.splits:
-            hint = did_you_mean(split, layout.splits) or f"add [task.datasets.{split}], or name another split"
-            text = f"{slot.name} watches {monitor!r}, but the split {split!r} has no data set"
-            yield slot.problem(text, "monitor", hint=hint, error=not _brings_data(layout))
-        elif split not in _evaluated(layout):
-            text = f"{slot.name} watches {monitor!r}, but nothing evaluates {split!r} during training"
-            known = all(pipe.ours for pipe in layout.inside("sched.pipes"))
-            at_end = slot.kind == "checkpoint" and split == "dev"  # which is scored once when training ends
-            pipe = f'{{ type = "alchemy.pipeline.sched.EvalEEPipeline", split = "{split}" }}'
-            yield slot.problem(text, "monitor", hint=f"add {pipe} to the pipes of [sched]", error=known and not at_end)
-
-
-def _brings_data(layout: Layout) -> bool:
-    """Whether the task may have splits that the config does not show."""
-    task = layout.at("task")
-    return task is not None and (task.part is None or (not task.ours and "_datasets" in task.part.words))
-
-
-def _evaluated(layout: Layout) -> set[str]:
-    pipes = [pipe for pipe in layout.inside("sched.pipes") if "eval" in pipe.name.lower()]
-    return {str(pipe.value("split") or "dev") for pipe in pipes}
 
 
 def _homeless_checkpoints(layout: Layout) -> Iterator[Problem]:
@@ -292,6 +264,6 @@ _OF_SPLITS = (
     _shuffled_stream, _workers_without_split, _split_twice, _batched_twice, _batch_of_one, _chain_starts, _fields_flow,
 )  # fmt: skip
 _RULES = (
-    _no_end, _nothing_learnt, _long_warmup, _evaluated_splits, _never_evaluated, _untrained_test, _watched_splits,
-    _homeless_checkpoints, _repeated_plugins, _plugin_order, _two_seeds,
+    _no_end, _nothing_learnt, _long_warmup, _evaluated_splits, _never_evaluated, _untrained_test, check_monitors,
+    check_packages, _homeless_checkpoints, _repeated_plugins, _plugin_order, _two_seeds,
 )  # fmt: skip

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from alchemy.config.modules import LARGEST_SOURCE, Import, Module, Place, locate, read_module, siblings
 from alchemy.errors import did_you_mean
+from alchemy.packages import EXTRAS, how_to_install
 
 # bases that are never opened: they are large, and add nothing to a constructor
 PLAIN_BASES = {
@@ -119,7 +120,9 @@ def _no_module(name: str, roots: tuple[str, ...]) -> Gap:
         prefix = ".".join(pieces[:i])
         if locate(prefix, roots) is None:
             beside = siblings(prefix, roots)
-            hint = did_you_mean(prefix, beside) or "check the spelling, the installation and the folder you run from"
+            install = how_to_install(prefix) if prefix in EXTRAS else ""
+            spelling = "check the spelling, the installation and the folder you run from"
+            hint = install or did_you_mean(prefix, beside) or spelling
             return Gap("module", f"there is no module {prefix!r}", hint)
     return Gap("unreadable")
 
@@ -128,8 +131,9 @@ def _no_name(module_name: str, name: str, place: Place, module: Module | None, r
     below = siblings(f"{module_name}.x", roots) if place.package else []
     if f"{module_name}.{name}" in below:
         return Gap("form", f"'{module_name}.{name}' is a module, not a part", f"write '{module_name}.{name}.Class'")
-    names = module.public() if module else []
-    offered = module.own() if module else []
+    names, offered = (module.public(), module.own()) if module else ([], [])
+    if name[:1].isupper():  # a class is meant, not a function that is spelt alike
+        names = [known for known in names if known[:1].isupper()]
     more = ", ..." if len(offered) > 8 else ""
     hint = did_you_mean(name, names) or (f"it has {', '.join(offered[:8])}{more}" if offered else "it defines no part")
     return Gap("name", f"module {module_name!r} has no {name!r}", hint)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from alchemy.annotations import names_path
 from alchemy.config.slots import Layout, Slot
 from alchemy.errors import Problem, did_you_mean
+from alchemy.packages import explain, is_installed, package_of_file
 
 _NAMES = ("path", "paths", "file", "files", "datapipe")
 _ENDINGS = ("_path", "_paths", "_file", "_files")
@@ -43,6 +44,10 @@ def _check_key(slot: Slot, key: str, value: object) -> Iterator[Problem]:
     for path in value if isinstance(value, list) else [value]:
         if isinstance(path, str) and (declared or _looks_local(path)) and not _exists(path):
             yield slot.problem(f"there is no file {path!r}", key, hint=_hint(path), error=sure)
+        package = package_of_file(str(path)) if reads else ""
+        if package and not is_installed(package):
+            text, hint = explain(package, str(path))
+            yield slot.problem(text, key, hint=hint)
 
 
 def _backup(slot: Slot) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from typing import Any
 from alchemy.annotations import printed, spell_out
 from alchemy.config.modules import Import, Module, locate, read_module
 
-_MISSING = "<required>"
+MISSING = "<required>"
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,11 @@ class Param:
 
     name: str
     annotation: str = ""
-    default: str = _MISSING
+    default: str = MISSING
 
     @property
     def required(self) -> bool:
-        return self.default == _MISSING
+        return self.default == MISSING
 
     def __str__(self) -> str:
         text = f"{self.name}: {printed(self.annotation)}" if self.annotation else self.name
@@ -163,7 +163,7 @@ def _field_default(value: ast.expr | None) -> ast.expr | None:
 
 def _param(name: str, annotation: ast.expr | None, default: ast.expr | None, module: Module) -> Param:
     text = spell_out(ast.unparse(annotation), lambda word: _meaning(word, module)) if annotation is not None else ""
-    return Param(name, text, _MISSING if default is None else ast.unparse(default))
+    return Param(name, text, MISSING if default is None else ast.unparse(default))
 
 
 def _meaning(name: str, module: Module | None, depth: int = 0) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from alchemy.config.short import explain_name
 from alchemy.config.signature import literal_value
-from alchemy.config.source import KINDS, Gap, Part, Sources
+from alchemy.config.source import KINDS, Gap, Part, Sources, parts
 from alchemy.config.tables import (
     BUILT_BY_LOADER,
     DEFAULT_TYPES,
@@ -305,4 +305,11 @@ def _gap_problem(gap: Gap, dotted: str, slot: Slot, *, error: bool = True) -> li
     if gap.reason == "syntax":
         return [Problem(gap.message, gap.where, slot.section, f"type = {dotted!r} at {place} needs it", error)]
     message = gap.message if gap.reason == "form" else f"unknown type {dotted!r}: {gap.message}"
-    return [Problem(message, place, slot.section, gap.hint, error)]
+    return [Problem(message, place, slot.section, _elsewhere(dotted) or gap.hint, error)]
+
+
+def _elsewhere(dotted: str) -> str:
+    """The part of alchemy that has the same name, in another module than the one that is named."""
+    head, _, name = dotted.rpartition(".")
+    found = [part.path for part in parts() if part.name == name] if head.partition(".")[0] == "alchemy" else []
+    return f"did you mean {found[0]!r}?" if len(found) == 1 else ""

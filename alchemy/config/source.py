@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,9 +12,10 @@ from typing import Any
 
 from alchemy.config.modules import Module, absolute, locate, read_module
 from alchemy.config.names import PLAIN_BASES, Class, Gap, ancestors, lookup
-from alchemy.config.signature import Param, fields_of, is_dataclass, literal_value, parameters_of, words_in
+from alchemy.config.signature import MISSING, Param, fields_of, is_dataclass, literal_value, parameters_of, words_in
 from alchemy.config.tables import DEFAULT_TYPES, GIVEN, MODULES
-from alchemy.registry import is_registered
+from alchemy.errors import did_you_mean
+from alchemy.registry import ENTRY_MODULES, annotations_of, is_registered, parameters
 
 # the base classes of parts, as dotted text: config/ knows them by name only
 KINDS = {
@@ -134,9 +136,14 @@ class Part:
                         return klass, item
         return None
 
-    def attribute(self, name: str) -> Any:
-        """A class attribute that is written as a literal, its own or an inherited one; None for any other."""
+    def attribute(self, name: str, *, inherited: bool = True) -> Any:
+        """A class attribute that is written as a literal; None for any other.
+
+        Without `inherited`, a part of a project has only those that its own classes write.
+        """
         for klass in self.line:
+            if not (inherited or self.ours) and klass.dotted.startswith(_FOREIGN):
+                return None
             for item in klass.node.body if isinstance(klass.node, ast.ClassDef) else ():
                 match item:
                     case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
@@ -172,13 +179,34 @@ def look(dotted: str, roots: Sequence[str] = (".",), *, base: str = "") -> Part 
     if len(pieces) < 2 or not all(piece.isidentifier() for piece in pieces):
         return Gap("form", f"type = {dotted!r} is not an import path", "write it like 'package.module.Class'")
     module_name, name = ".".join(pieces[:-1]), pieces[-1]
-    if module_name in ("__main__", "__mp_main__"):
-        return Gap("unreadable")
+    if module_name in ENTRY_MODULES:
+        return _live_part(dotted, name)
     found = lookup(MODULES.get(module_name, module_name), name, tuple(roots), base=base)
     if isinstance(found, Gap):
         # made by code that runs, in a notebook or a loop: no source shows it, but the registry knows it by now
         return Gap("unreadable") if is_registered(dotted) else found
     return _part(found, dotted, tuple(roots))
+
+
+def _live_part(dotted: str, name: str) -> Part | Gap:
+    """A part of the script or notebook that is running: its class is there, and maybe no file that could be read."""
+    running = [sys.modules[module] for module in ENTRY_MODULES if module in sys.modules]
+    there = {key: value for module in running for key, value in vars(module).items()}
+    if is_registered(dotted):
+        there.setdefault(name, None)
+    if name not in there:
+        classes = [key for key, value in there.items() if isinstance(value, type) and value.__module__ in ENTRY_MODULES]
+        hint = did_you_mean(name, classes) or "it is a class of a script or notebook: run it from there"
+        return Gap("name", f"the script that is running has no {name!r}", hint)
+    part = there[name]
+    names, takes_any = parameters(part) if callable(part) else ({}, True)
+    if takes_any or not names or not isinstance(part, type):  # it reads its table itself, or is no class
+        return Gap("unreadable")
+    rows = annotations_of(part)
+    params = [Param(key, rows[key][0], MISSING if required else rows[key][1]) for key, required in names.items()]
+    above = [f"{base.__module__}.{base.__qualname__}" for base in part.__mro__[1:]]
+    line = [Class(path) for path in (dotted, *above)]
+    return Part(name, "__main__", tuple(params), path=dotted, bases=tuple(above), line=line)
 
 
 class Sources:

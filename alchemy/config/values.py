@@ -116,8 +116,18 @@ def decode(
         return _text(value, where)
     if isinstance(value, _SCALARS):
         return value
+    if isinstance(value, type) and path[-1:] == ("type",):
+        return _import_path(value, where)
     plain = "use text, numbers, true/false, dates, lists and tables"
     return fail(f"{dotted_key(path)} is a {type(value).__name__}, which no config can hold", where=where, hint=plain)
+
+
+def _import_path(part: type, where: str) -> str:
+    """The text for a class that code gives as a `type`: a record must be able to name it."""
+    if "<locals>" in part.__qualname__:
+        text = f"{part.__qualname__} is defined inside a function, where no config can name it"
+        fail(text, where=where, hint="define it at the top level of a module")
+    return f"{part.__module__}.{part.__qualname__}"
 
 
 def _is_plain(value: object) -> bool:

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 from alchemy.data.chain import Link, link_of, members, title, walk
 from alchemy.data.rows import value_text
-from alchemy.errors import AlchemyError, BadSample, innermost, origin_of
+from alchemy.errors import AlchemyError, BadSample, innermost, origin_of, recognize
 
 WIDTH = 120
 _places: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()  # `(file:line, section)` of pipes in a config
@@ -32,9 +32,9 @@ def blamed(error: BaseException, dataset: object = None, *, verb: str = "failed"
     An error of ours keeps its text and gets the pipe's place in the config. `verb` is what befell a pipe without one:
     it has yet to be built.
     """
-    told = _WORKER.match(str(error))
-    if told:
-        return None if isinstance(error, AlchemyError) else _from_text(str(error), told[1], dataset)
+    of_worker = _WORKER.match(str(error))
+    if of_worker:
+        return None if isinstance(error, AlchemyError) else _from_text(str(error), of_worker[1], dataset)
     pipe, frame = _pipe_of(error.__traceback__)
     where, section = _place_of(pipe)
     if isinstance(error, AlchemyError):
@@ -47,6 +47,11 @@ def blamed(error: BaseException, dataset: object = None, *, verb: str = "failed"
         return None
     verb = "failed" if section else verb
     hint = _sample(frame) if frame is not None and verb == "failed" else ""
+    told = recognize(error)
+    if told is not None:
+        what = "loading a batch" if pipe is None else title(pipe)
+        text = f"{what} {verb} at {told.problem.where}: {told.problem.message}"
+        return AlchemyError(text, where=where, section=section, hint=told.problem.hint)
     text = _text(pipe, verb, origin, f"{type(error).__name__}: {error}")
     return AlchemyError(text, where=where, section=section, hint=hint)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.packages import import_package
 
 COMPRESSED = (".gz", ".xz", ".lzma", ".bz2", ".zst")
 # what reading a damaged file raises, beside the errors of zstandard, which may not be installed
@@ -36,7 +37,7 @@ def open_bytes(path: str | Path) -> IO[bytes]:
             case ".bz2":
                 return cast(IO[bytes], bz2.open(path, "rb"))
             case ".zst":
-                return io.BufferedReader(_Zstd(_zstandard(path), open(path, "rb")))
+                return io.BufferedReader(_Zstd(import_package("zstandard", str(path)), open(path, "rb")))
             case _:
                 return open(path, "rb")
     except OSError as error:
@@ -195,14 +196,6 @@ def expand(paths: object) -> list[Path]:
         found = sorted(glob.glob(str(path), recursive=True)) if pattern else []
         files += [check_file(name) for name in found if not os.path.isdir(name)] or [check_file(path)]
     return files
-
-
-def _zstandard(path: Path) -> Any:
-    try:
-        import zstandard
-    except ImportError as error:
-        raise AlchemyError(f"{path} needs the package zstandard", hint="pip install zstandard") from error
-    return zstandard
 
 
 def _near(path: Path) -> str:

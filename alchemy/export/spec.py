@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from alchemy.errors import AlchemyError
 from alchemy.generate import Special
 from alchemy.nn.positions import Learned, NoPlaces, Sinusoidal, waves
 from alchemy.nn.transformer import DecoderLayer, FeedForward, Transformer
+from alchemy.packages import import_package
 
 FORMAT = 1  # of what a network becomes
 PLACES = 2048  # tokens of a row that sines and cosines are written out for
@@ -34,11 +34,7 @@ class _Layout(NamedTuple):
 
 def import_ctranslate2() -> Any:
     """The package, imported when it is used."""
-    try:
-        return importlib.import_module("ctranslate2")
-    except ImportError as error:
-        hint = "install it with `pip install 'alchemy[export]'`"
-        raise AlchemyError("the engine ctranslate2 needs the package ctranslate2", hint=hint) from error
+    return import_package("ctranslate2", "the engine ctranslate2")
 
 
 def held(network: nn.Module) -> Transformer:
@@ -79,7 +75,7 @@ def digest(network: Transformer, special: Special) -> str:
 
 def spec_of(network: Transformer, special: Special) -> Any:
     """The network with tokens that are called by their numbers, since words may be spelt alike."""
-    specs, layout = importlib.import_module(f"{import_ctranslate2().__name__}.specs"), _layout_of(network)
+    specs, layout = import_package("ctranslate2.specs", "the engine ctranslate2"), _layout_of(network)
     spec = specs.TransformerSpec.from_config(
         (len(network.encoder), len(network.decoder)),
         layout.heads,

@@ -5,7 +5,6 @@ The libraries are imported when a score needs them.
 
 from __future__ import annotations
 
-import importlib
 import math
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from alchemy.errors import AlchemyError
+from alchemy.packages import import_package
 
 Row = dict[str, float]  # precision, recall, f1, support
 
@@ -35,7 +35,7 @@ class ClassScores:
         numbers = {name: number for number, name in enumerate(self.names)}
         # numbers are counted many times faster than texts
         self.gold, self.said = (np.fromiter(map(numbers.__getitem__, row), int, len(row)) for row in (gold, said))
-        counted = import_package("sklearn.metrics").precision_recall_fscore_support
+        counted = import_package("sklearn.metrics", "this score").precision_recall_fscore_support
         columns = counted(self.gold, self.said, labels=range(len(self.names)), average=None, zero_division=0)
         self.rows = _rows_of(self.names, columns)
         self.means = {"macro": _mean_of(columns), "weighted": _mean_of(columns, weights=columns[-1])}
@@ -44,13 +44,13 @@ class ClassScores:
         """Accuracy, which is the micro mean where each has one label, F1 in its means, and Matthews' correlation."""
         right = float((self.gold == self.said).mean())
         with warnings.catch_warnings(action="ignore"):  # a single class, which correlates with nothing
-            mcc = float(import_package("sklearn.metrics").matthews_corrcoef(self.gold, self.said))
+            mcc = float(import_package("sklearn.metrics", "this score").matthews_corrcoef(self.gold, self.said))
         return {"accuracy": right, **_f1_of(self.means), "micro_f1": right, "mcc": mcc}
 
     def matrix(self) -> Any:
         """How often each gold label (row) was given each answer (column)."""
         with warnings.catch_warnings(action="ignore"):  # of a single class
-            counted = import_package("sklearn.metrics").confusion_matrix
+            counted = import_package("sklearn.metrics", "this score").confusion_matrix
             return counted(self.gold, self.said, labels=range(len(self.names)))
 
     def relations(self, other: str) -> dict[str, Row]:
@@ -96,7 +96,9 @@ class LabelScores:
     def matrix(self) -> Any:
         """For each label [[rightly not given, wrongly given], [missed, rightly given]]."""
         columns = range(len(self.names))
-        return import_package("sklearn.metrics").multilabel_confusion_matrix(self.gold, self.said, labels=columns)
+        return import_package("sklearn.metrics", "this score").multilabel_confusion_matrix(
+            self.gold, self.said, labels=columns
+        )
 
     def _hot(self, rows: Sequence[Iterable[Hashable]]) -> np.ndarray:
         numbers = {name: number for number, name in enumerate(self.names)}
@@ -107,7 +109,7 @@ class LabelScores:
         return hot
 
     def _counted(self, mean: str | None) -> Sequence[Any]:
-        counted = import_package("sklearn.metrics").precision_recall_fscore_support
+        counted = import_package("sklearn.metrics", "this score").precision_recall_fscore_support
         columns = list(counted(self.gold, self.said, labels=range(len(self.names)), average=mean, zero_division=0))
         return columns if mean is None else [*columns[:3], self.gold.sum()]
 
@@ -118,7 +120,7 @@ class SpanScores:
     def __init__(self, gold: Sequence[Sequence[str]], said: Sequence[Sequence[str]]) -> None:
         check_pairs(gold, said)
         # well-formed BIOES is read alike in both modes of seqeval, and the other one takes three times as long
-        counted = import_package("seqeval.metrics.sequence_labeling").precision_recall_fscore_support
+        counted = import_package("seqeval.metrics.sequence_labeling", "this score").precision_recall_fscore_support
         one, two = [list(row) for row in gold], [list(row) for row in said]
         columns = counted(one, two, average=None, zero_division=0)
         types = sorted({tag[2:] for row in [*one, *two] for tag in row if tag != "O"})
@@ -154,7 +156,7 @@ def number_scores(gold: Sequence[float], said: Sequence[float]) -> dict[str, flo
     check_pairs(gold, said)
     if not all(map(math.isfinite, [*gold, *said])):
         return dict.fromkeys(("mse", "mae", "pearson", "spearman"), math.nan)
-    metrics, stats = import_package("sklearn.metrics"), import_package("scipy.stats")
+    metrics, stats = import_package("sklearn.metrics", "this score"), import_package("scipy.stats", "this score")
     found = {"mse": metrics.mean_squared_error(gold, said), "mae": metrics.mean_absolute_error(gold, said)}
     spread = len(set(gold)) > 1 and len(set(said)) > 1
     with warnings.catch_warnings(action="ignore"):  # numbers that hardly differ
@@ -164,17 +166,6 @@ def number_scores(gold: Sequence[float], said: Sequence[float]) -> dict[str, flo
 
 
 # -- what they share
-def import_package(name: str, what: str = "scores") -> Any:
-    """A module of a library that scores or draws; imported when it is used."""
-    try:
-        with warnings.catch_warnings(action="ignore"):  # what a library says of its own imports is nothing to a user
-            return importlib.import_module(name)
-    except ImportError as error:
-        package = name.partition(".")[0].replace("sklearn", "scikit-learn")
-        hint = "install it with `pip install 'alchemy[score]'`"
-        raise AlchemyError(f"{what} need the package {package}", hint=hint) from error
-
-
 def check_pairs(gold: Sequence[Any], said: Sequence[Any]) -> None:
     """An error where answers cannot be compared with what is true, one by one."""
     if len(gold) != len(said):

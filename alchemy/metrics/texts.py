@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple, get_args
 from loguru import logger
 
 from alchemy.errors import AlchemyError
-from alchemy.metrics.scores import check_pairs, import_package
+from alchemy.metrics.scores import check_pairs
+from alchemy.packages import import_package
 
 # "": by the script of the references
 Tokenize = Literal["", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none", "flores101", "flores200"]
@@ -56,7 +57,7 @@ class BleuScorer:
     def __call__(self, gold: Sequence[str], said: Sequence[str]) -> Bleu:
         check_pairs(gold, said)
         name = self.tokenize or self._suiting(gold)
-        metric = import_package("sacrebleu").BLEU(tokenize=name)
+        metric = import_package("sacrebleu", "BLEU").BLEU(tokenize=name)
         score = float(metric.corpus_score(said, [gold]).score)
         written = sum(bool(text.strip()) for text in said)
         if score == 0 and written:
@@ -115,13 +116,13 @@ def bleu(gold: Sequence[str], said: Sequence[str], tokenize: Tokenize = "") -> f
 def bleu_words(gold: Sequence[str], said: Sequence[str]) -> float:
     """BLEU over words as they stand, as papers on tokenised text give it."""
     check_pairs(gold, said)
-    return float(import_package("sacrebleu").corpus_bleu(said, [gold], tokenize="none", force=True).score)
+    return float(import_package("sacrebleu", "BLEU").corpus_bleu(said, [gold], tokenize="none", force=True).score)
 
 
 def chrf(gold: Sequence[str], said: Sequence[str]) -> float:
     """chrF of a corpus; it compares characters, and needs no tokenizer."""
     check_pairs(gold, said)
-    return float(import_package("sacrebleu").corpus_chrf(said, [gold]).score)
+    return float(import_package("sacrebleu", "chrF").corpus_chrf(said, [gold]).score)
 
 
 def text_scores(gold: Sequence[str], said: Sequence[str], count_bleu: BleuScorer | None = None) -> dict[str, Any]:

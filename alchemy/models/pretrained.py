@@ -16,9 +16,9 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.files import read_table, write_atomic
 from alchemy.models.encoders import Encoder
 from alchemy.nn.rows import Rows, States, at
+from alchemy.packages import import_package
 from alchemy.records.kept import encoder_folder
 from alchemy.text import Tokenizer
-from alchemy.text.base import package
 
 
 @Encoder.register()
@@ -30,6 +30,8 @@ class Pretrained(Encoder):
     `{ hidden_dropout_prob = 0.2 }`. A few architectures, as convbert, let padding into their vectors; a warning tells.
     """
 
+    packages = ("transformers",)
+
     def __init__(
         self,
         path: str,
@@ -40,7 +42,7 @@ class Pretrained(Encoder):
         options: dict[str, Any] = {},
     ) -> None:
         super().__init__()
-        transformers = package("transformers", "a pretrained encoder")
+        transformers = import_package("transformers", "a pretrained encoder")
         transformers.utils.logging.disable_progress_bar()  # for a second of reading, on a screen that has a bar of ours
         config = _configuration(transformers, Path(path).expanduser(), kind, options)
         if tokenizer is not None and tokenizer.size > config.vocab_size:

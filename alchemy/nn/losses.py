@@ -291,7 +291,7 @@ def check_target(error: Exception, target: object, logits: object = None) -> Non
         return
     classes = f": the model has {logits.shape[1]} classes" if isinstance(logits, Tensor) and logits.dim() > 1 else ""
     text = f"the target {beyond[1]} is out of range{classes}"
-    hint = "classes are counted from 0, and only targets equal to ignore_index are left out"
+    hint = "classes are counted from 0: check the labels, and the number of classes that the model is given"
     raise BadSample(text, row=int(places[0, 0]) if target.dim() else 0, section="criterion", hint=hint) from error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from loguru import logger
 from torch.utils.data import Dataset, IterableDataset
@@ -110,6 +110,8 @@ class OutputPipeline(Registrable, _InRun):
 
 class EvalPipeline(Registrable, _InRun):
     """A step at the end of an evaluation: a score, a log line, a checkpoint."""
+
+    produces: ClassVar[tuple[str, ...]]  # the scores that it adds; `alchemy check` compares monitors with them
 
     def begin_eval(self, split: str, **kwargs: Any) -> None:
         """Called before the first batch."""

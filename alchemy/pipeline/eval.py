@@ -37,7 +37,7 @@ class _Score(EvalPipeline):
     pipe before it hands on under that name. They go on to later pipes as `preds`.
     """
 
-    key: ClassVar[str]  # of SCORES, and its name unless another is told
+    produces: ClassVar[tuple[str, ...]]  # the key in SCORES, and its name unless another is told
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class _Score(EvalPipeline):
     ) -> None:
         super().__init__()
         self.varname, self.pred, self.label, self.enabled = varname, pred, label, enabled
-        self.name = name or self.key
+        self.name = name or self.produces[0]
 
     def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
-        return SCORES[self.key](gold, said)
+        return SCORES[self.produces[0]](gold, said)
 
     def begin_eval(self, split: str, **kwargs: object) -> None:
         self.run.symbols.try_pop_global(self.varname)  # an evaluation that failed may have left its rows
@@ -84,12 +84,15 @@ class _Score(EvalPipeline):
 class Accuracy(_Score):
     """The share of collected rows whose `pred` equals their `label`; the rows go on to later pipes as `preds`."""
 
-    key = "accuracy"
+    produces = ("accuracy",)
 
 
 @EvalPipeline.register()
 class F1(_Score):
     """The mean F1 of the labels that occur, as `<average>_f1`; a row has one label, or a list of several."""
+
+    packages = ("sklearn",)
+    produces = ("{average}_f1",)
 
     def __init__(
         self,
@@ -113,6 +116,9 @@ class F1(_Score):
 @EvalPipeline.register()
 class SpanF1(_Score):
     """F1 of whole spans, for rows of tags in a `scheme`, as `span_f1`."""
+
+    packages = ("seqeval",)
+    produces = ("span_f1",)
 
     def __init__(
         self,
@@ -138,35 +144,40 @@ class SpanF1(_Score):
 class MCC(_Score):
     """Matthews' correlation, for rows of one label."""
 
-    key = "mcc"
+    packages = ("sklearn",)
+    produces = ("mcc",)
 
 
 @EvalPipeline.register()
 class MSE(_Score):
     """The mean squared error, for rows of one number."""
 
-    key = "mse"
+    packages = ("sklearn",)
+    produces = ("mse",)
 
 
 @EvalPipeline.register()
 class MAE(_Score):
     """The mean absolute error, for rows of one number."""
 
-    key = "mae"
+    packages = ("sklearn",)
+    produces = ("mae",)
 
 
 @EvalPipeline.register()
 class Pearson(_Score):
     """The linear correlation, for rows of one number."""
 
-    key = "pearson"
+    packages = ("sklearn",)
+    produces = ("pearson",)
 
 
 @EvalPipeline.register()
 class Spearman(_Score):
     """The correlation of ranks, for rows of one number."""
 
-    key = "spearman"
+    packages = ("sklearn",)
+    produces = ("spearman",)
 
 
 @EvalPipeline.register()
@@ -177,7 +188,8 @@ class BLEU(_Score):
     references. It goes on to later pipes as `<name>_tokenizer`.
     """
 
-    key = "bleu"
+    packages = ("sacrebleu",)
+    produces = ("bleu",)
 
     def __init__(
         self,
@@ -206,11 +218,14 @@ class BLEU(_Score):
 class ChrF(_Score):
     """chrF of the corpus, for rows of one text; it compares characters, and needs no tokenizer."""
 
-    key = "chrf"
+    packages = ("sacrebleu",)
+    produces = ("chrf",)
 
 
 class _Monitoring(EvalPipeline):
     """A pipe about one score of a split; whatever it adds to the run is done there, and the scores pass through."""
+
+    produces = ()
 
     def __init__(self, monitor: str, mode: str, min_delta: float, split: str, enabled: bool) -> None:
         super().__init__()
@@ -290,6 +305,8 @@ class SaveExamples(EvalPipeline):
     `limit` bounds their number (0: no bound), `step_tag` keeps one file for each evaluation.
     """
 
+    produces = ()
+
     def __init__(
         self,
         *,
@@ -325,6 +342,8 @@ class LogTensorboard(EvalPipeline):
 
     The plugin TensorboardLogger writes them too, over updates: this pipe is for projects that want steps.
     """
+
+    produces = ()
 
     def __init__(self, *, varname: str = "summary_writer", prefix: str = "eval", enabled: bool = True) -> None:
         super().__init__()

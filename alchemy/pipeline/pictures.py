@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from alchemy.metrics.scores import import_package
+from alchemy.packages import import_package
 
 NAMED = 60  # classes whose names can be read in a picture
 COUNTED = 30  # classes whose counts can
@@ -68,7 +68,7 @@ def font_for(text: str) -> str:
 
 @functools.lru_cache
 def _font_for(characters: frozenset[str]) -> str:
-    wanted, fonts = set(map(ord, characters)), import_package("matplotlib.font_manager", "pictures")
+    wanted, fonts = set(map(ord, characters)), import_package("matplotlib.font_manager", "a picture")
     usual = fonts.findfont("DejaVu Sans")
     for path, name in ((usual, "DejaVu Sans"), *sorted((row.fname, row.name) for row in fonts.fontManager.ttflist)):
         # the one of last resort has a box for every character
@@ -79,14 +79,14 @@ def _font_for(characters: frozenset[str]) -> str:
 
 def _characters_of(path: str) -> set[int]:
     try:
-        return set(import_package("matplotlib.ft2font", "pictures").FT2Font(path).get_charmap())
+        return set(import_package("matplotlib.ft2font", "a picture").FT2Font(path).get_charmap())
     except (OSError, RuntimeError):  # a file that is no longer there, or no font
         return set()
 
 
 def _figure(size: tuple[float, float]) -> tuple[Any, Any]:
     # without pyplot: no window, no backend to be chosen, nothing kept between two pictures
-    figure = import_package("matplotlib.figure", "pictures").Figure(figsize=size, layout="constrained")
+    figure = import_package("matplotlib.figure", "a picture").Figure(figsize=size, layout="constrained")
     return figure, figure.subplots()
 
 

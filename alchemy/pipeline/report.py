@@ -44,6 +44,8 @@ class Report(EvalPipeline):
     It never ends a training: what cannot be written is told in a warning, once. Pictures are drawn when the run ends.
     """
 
+    produces = ()
+
     def __init__(
         self,
         *,

@@ -8,7 +8,7 @@ from typing import Any
 
 from loguru import logger
 
-from alchemy.errors import AlchemyError
+from alchemy.packages import import_package
 from alchemy.plugins.base import AlchemyPlugin
 
 
@@ -24,6 +24,8 @@ class _NoWriter:
 @AlchemyPlugin.register()
 class TensorboardLogger(AlchemyPlugin):
     """Opens a SummaryWriter on the record and keeps it as a global for parts that draw more than numbers."""
+
+    packages = ("tensorboard",)
 
     def __init__(self, *, varname: str = "summary_writer") -> None:
         super().__init__()
@@ -42,12 +44,7 @@ class TensorboardLogger(AlchemyPlugin):
 
 
 def _writer(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise AlchemyError(
-            "TensorboardLogger needs the package tensorboard",
-            section="plugins.TensorboardLogger",
-            hint="install it with `pip install alchemy[board]`, or take the plugin out of the config",
-        ) from error
+    import_package("tensorboard", "TensorboardLogger")  # torch's own error does not say how to install it
+    from torch.utils.tensorboard import SummaryWriter
+
     return SummaryWriter(str(folder))

@@ -35,6 +35,13 @@ class Classification(TextTask):
 
     processor: ClassVar[str] = "alchemy.pipeline.processors.TextClassification"
     needs = ("text",)
+    packages = ("sklearn",)
+    produces = {
+        "": ("loss",),
+        "kind=single": ("accuracy", "macro_f1", "weighted_f1", "micro_f1", "mcc"),
+        "kind=multi": ("accuracy", "micro_f1", "macro_f1", "weighted_f1", "samples_f1"),
+        "kind=regression": ("mse", "mae", "pearson", "spearman"),
+    }
 
     def __init__(
         self,

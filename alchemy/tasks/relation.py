@@ -28,6 +28,8 @@ class Relation(TextTask):
     stands for no relation, which the official `f1` leaves out. `blank` encodes words behind a blank, as RoBERTa wants.
     """
 
+    packages = ("sklearn",)
+    produces = ("loss", "f1", "accuracy", "macro_f1", "weighted_f1", "micro_f1", "mcc")
     processor: ClassVar[str] = "alchemy.pipeline.processors.Relation"
 
     def __init__(

@@ -34,6 +34,8 @@ class Tagging(TextTask):
     processor: ClassVar[str] = "alchemy.pipeline.processors.Tagging"
     target: ClassVar[str] = "tags"
     needs = ("tokens",)
+    packages = ("seqeval",)
+    produces = ("loss", "f1", "precision", "recall", "accuracy")
 
     def __init__(
         self,

@@ -46,6 +46,8 @@ class Translation(AlchemyTask):
     batches: ClassVar[dict[str, int]] = {"max_tokens": 1024}
     writes_texts = True
     reads = "source"
+    packages = {"search": ("sacrebleu",)}
+    produces = {"": ("loss", "ppl"), "search": ("bleu", "bleu_words", "chrf")}
 
     def __init__(
         self,

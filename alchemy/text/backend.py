@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from alchemy.errors import AlchemyError
-from alchemy.text.base import ROLES, Encoded, Located, Tokenizer, flatten, package
+from alchemy.packages import import_package
+from alchemy.text.base import ROLES, Encoded, Located, Tokenizer, flatten
 from alchemy.text.vocab import check_multiple
 
 # lines handed over at once: what they become on the other side is large, and small blocks stay in the cache
@@ -64,7 +65,7 @@ class Spm:
     """A model of sentencepiece; `tidy` is done to a text before."""
 
     def __init__(self, model: bytes, name: str, tidy: Tidy | None = None) -> None:
-        self.processor = package("sentencepiece", "SentencePiece").SentencePieceProcessor()
+        self.processor = import_package("sentencepiece", "SentencePiece").SentencePieceProcessor()
         try:
             self.processor.LoadFromSerializedProto(model)
         except RuntimeError as error:

@@ -164,15 +164,6 @@ def content_of(file: str | Path | bytes) -> bytes:
         raise AlchemyError(f"{str(file)!r} cannot be read: {error.strerror or error}") from error
 
 
-def package(name: str, needed_by: str) -> Any:
-    """A package that is optional, imported when it is used."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        hint = "install it with `pip install 'alchemy[text]'`"
-        raise AlchemyError(f"{needed_by} needs the package {name}", hint=hint) from error
-
-
 def _hashes(contents: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())}
 

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Self
 
 from alchemy.constraints import PositiveInt
 from alchemy.errors import AlchemyError
+from alchemy.packages import import_package
 from alchemy.text.backend import Backed, Rust, no_utf8
-from alchemy.text.base import Tokenizer, content_of, package
+from alchemy.text.base import Tokenizer, content_of
 from alchemy.text.vocab import SPECIALS
 
 
@@ -20,6 +21,7 @@ class BPE(Backed):
     `file` is what `train` has made.
     """
 
+    packages = ("tokenizers",)
     FILES: ClassVar[Mapping[str, str]] = {"file": "tokenizer.json"}
 
     def __init__(
@@ -51,7 +53,7 @@ class BPE(Backed):
         spelt = list(dict.fromkeys((SPECIALS if specials is None else specials).values()))
         if size < 256 + len(spelt):
             raise AlchemyError(f"size = {size} leaves no room for 256 bytes and {len(spelt)} special symbols")
-        tokenizers = package("tokenizers", cls.__name__)
+        tokenizers = import_package("tokenizers", cls.__name__)
         trainer = tokenizers.trainers.BpeTrainer(
             vocab_size=size,
             min_frequency=min_frequency,
@@ -68,7 +70,7 @@ class BPE(Backed):
 
 def read_inner(content: bytes, needed_by: str) -> Any:
     """What a tokenizer.json describes."""
-    tokenizers = package("tokenizers", needed_by)
+    tokenizers = import_package("tokenizers", needed_by)
     try:
         return tokenizers.Tokenizer.from_str(content.decode())
     except Exception as error:  # the package raises bare ones
@@ -76,7 +78,7 @@ def read_inner(content: bytes, needed_by: str) -> Any:
 
 
 def _learner(lower: bool) -> Any:
-    tokenizers = package("tokenizers", "BPE")
+    tokenizers = import_package("tokenizers", "BPE")
     inner = tokenizers.Tokenizer(tokenizers.models.BPE())
     inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = tokenizers.decoders.ByteLevel()

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Self
 from alchemy.constraints import PositiveInt
 from alchemy.errors import AlchemyError
 from alchemy.files import parse_json
+from alchemy.packages import import_package
 from alchemy.text.backend import Backed, Rust, Spm, Tidy, check_utf8
-from alchemy.text.base import ROLES, Tokenizer, content_of, package
+from alchemy.text.base import ROLES, Tokenizer, content_of
 from alchemy.text.bpe import read_inner
 
 # what is read of a folder, and no more
@@ -56,6 +57,7 @@ PLAIN = ("$A", "$A $B:1")
 class SentencePiece(Backed):
     """A model file of sentencepiece. What its normaliser changes does not come back."""
 
+    packages = ("sentencepiece",)
     FILES: ClassVar[Mapping[str, str]] = {"model": "spiece.model"}
 
     def __init__(self, *, model: str | Path | bytes, multiple: PositiveInt = 1) -> None:
@@ -83,7 +85,7 @@ class SentencePiece(Backed):
         """Learns at most `size` pieces by `kind`: unigram, bpe, char or word; in one thread, so always the same."""
         model = io.BytesIO()
         try:
-            package("sentencepiece", cls.__name__).SentencePieceTrainer.train(
+            import_package("sentencepiece", cls.__name__).SentencePieceTrainer.train(
                 sentence_iterator=(check_utf8(cls.__name__, line) for line in lines),
                 model_writer=model,
                 vocab_size=size,
@@ -271,7 +273,7 @@ class Folder(Backed):
 
 
 def _wordpiece(folder: Folder) -> Any:
-    tokenizers, settings = package("tokenizers", "Folder"), folder.settings
+    tokenizers, settings = import_package("tokenizers", "Folder"), folder.settings
     symbols = folder.text("vocab.txt").rstrip("\n").split("\n")
     vocab = {symbol.rstrip("\r"): place for place, symbol in enumerate(symbols)}
     unknown = _spelling(folder.said.get("unk_token") or "[UNK]")
@@ -290,7 +292,7 @@ def _wordpiece(folder: Folder) -> Any:
 
 
 def _merges(folder: Folder) -> Any:
-    tokenizers, vocab = package("tokenizers", "Folder"), folder._json("vocab.json")
+    tokenizers, vocab = import_package("tokenizers", "Folder"), folder._json("vocab.json")
     if any(symbol.endswith("</w>") for symbol in vocab):
         raise AlchemyError(f"{str(folder.path)!r} has merges of characters, not of bytes as GPT-2", hint=WRITE)
     lines = folder.text("merges.txt").split("\n")

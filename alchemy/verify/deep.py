@@ -20,7 +20,7 @@ from alchemy.data.blame import unpicklable
 from alchemy.data.chain import Link, title, walk
 from alchemy.data.loader import get_dataloader
 from alchemy.data.peek import peek
-from alchemy.errors import AlchemyError, Problem, origin_of
+from alchemy.errors import AlchemyError, Problem, origin_of, recognize
 from alchemy.files import readable_size
 from alchemy.launch.device import alloc1
 from alchemy.launch.project import reach
@@ -164,8 +164,10 @@ class _Deep:
             place = problem.where or _place_of(self.doc, problem.section or section)
             self.findings.append(replace(problem, where=place, section=problem.section or section))
         except (Exception, SystemExit) as error:  # anything may be wrong in a project's code
-            text = f"{what} failed: {type(error).__name__}: {error}"
-            self.findings.append(Problem(text.strip(), origin_of(error) or self.doc.path, section))
+            told = recognize(error)
+            text = f"{what} failed: {told.problem.message if told else f'{type(error).__name__}: {error}'}"
+            hint = told.problem.hint if told else ""
+            self.findings.append(Problem(text.strip(), origin_of(error) or self.doc.path, section, hint))
         else:
             return
         if not go_on:

@@ -202,18 +202,17 @@ IMPORTS = {"import_module", "resolve", "resolve_registered_module", "from_regist
 KNOWN = {
     "type": """cli/generate.py:texts_task data/named.py:_inner nn/losses.py:_outside optim/build.py:_class_of
         optim/parts.py:__init__ pipeline/__init__.py:_build_pipe pipeline/__init__.py:_kind_of plain.py:_maker
-        plain.py:build_model records/kept.py:_use_own_sides registry.py:build tasks/relation.py:_reads_marks
+        plain.py:build_model records/kept.py:_use_own_sides registry.py:build tasks/pairs.py:_reads_text tasks/relation.py:_reads_marks
         verify/trial.py:_class_of""",
     "runner": "runner.py:_runner_of verify/deep.py:check",
     "NAMES_CODE": "data/loader.py:get_dataloader pipeline/itr.py:function_of predictor.py:__init__",
-    "any key: importable text": "tasks/text.py:_learnt",
+    "any key: importable text": "tasks/learning.py:learn_tokenizer tasks/learning.py:learns_a_size",
     "a manifest, by is_known": "text/base.py:load_tokenizer",
     "the caller": """data/named.py:_find data/named.py:function_named model.py:from_registry registry.py:_import
         registry.py:from_registry task.py:from_registry""",
-    "constants": """cli/options.py:command export/exporter.py:exporter_of export/spec.py:import_ctranslate2
-        export/spec.py:spec_of lazy.py:fetch lazy.py:lazy metrics/scores.py:import_package model.py:backward
-        pipeline/__init__.py:__getattr__ pipeline/processors/folder.py:_pillow text/base.py:_dotted
-        text/base.py:package""",
+    "constants": """cli/options.py:command export/exporter.py:exporter_of packages.py:import_package
+        lazy.py:fetch lazy.py:lazy model.py:backward
+        pipeline/__init__.py:__getattr__ text/base.py:_dotted""",
     "no import": "config/load.py:_prepare",  # another function of that name
 }
 

@@ -147,7 +147,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
     parquet(path)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(AlchemyError, match="needs the package pyarrow; pip install pyarrow"):
+    with pytest.raises(AlchemyError, match=r"needs the package pyarrow; pip install 'alchemy\[data\]'"):
         list(itr.ParquetOpener([path]))
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from alchemy.data.files import COMPRESSED, check_file, open_bytes, open_text, readable
 from alchemy.errors import AlchemyError
+from alchemy.packages import import_package
 
 PIECE_BYTES = 2**20  # large enough that handing one over costs little, small enough for many of them in memory
 ROWS = 8192  # of a table, in a piece
@@ -203,11 +204,8 @@ def _rows(path: Path, field: str, strict: bool, tab: bool) -> Iterator[Piece]:
 
 
 def _columns(path: Path, field: str) -> Iterator[Piece]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise AlchemyError(f"{path} needs the package pyarrow", hint="pip install 'alchemy[data]'") from error
+    pyarrow = import_package("pyarrow", str(path))
+    import_package("pyarrow.parquet", str(path))
     check_file(path)
     try:
         with pyarrow.parquet.ParquetFile(path) as file:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from loguru import logger
@@ -14,6 +12,7 @@ from alchemy.constraints import PositiveInt
 from alchemy.data.messages import in_short
 from alchemy.data.tables import OnBad
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.packages import import_package
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.processors.idx import scaled
 from alchemy.pipeline.processors.labels import LabelNames, keep_labels, read_labels
@@ -31,6 +30,7 @@ class ImageFolder(LstDataPipeline):
     """
 
     begins = True
+    packages = ("PIL",)
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ImageFolder(LstDataPipeline):
         bad: OnBad = "error",
     ) -> None:
         super().__init__()
-        _pillow(path)
+        import_package("PIL.Image", "ImageFolder")
         self.path, self.mode, self.size, self.scale = path, mode, size, scale
         self.suffixes = [suffix.lower() for suffix in suffixes]
         folders = _folders_in(path)
@@ -78,7 +78,7 @@ class ImageFolder(LstDataPipeline):
         return sound
 
     def _image(self, file: str) -> np.ndarray:
-        pillow = _pillow(file)
+        pillow = import_package("PIL.Image", file)
         try:
             with pillow.open(file) as opened:
                 if opened.mode[0] in "IF" and self.mode and self.mode[0] not in "IF":
@@ -126,10 +126,3 @@ def _files_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator
             yield entry
         elif entry.resolve() not in above:
             yield from _files_below(entry, above)
-
-
-def _pillow(path: str) -> Any:
-    try:
-        return importlib.import_module("PIL.Image")
-    except ImportError as error:
-        raise AlchemyError(f"{path} needs the package pillow", hint="pip install pillow") from error

@@ -23,6 +23,7 @@ from alchemy.legacy.backward import BackwardHandler, DefaultBackwardHandler
 from alchemy.loop import evaluate
 from alchemy.optim import AlchemyOptimizer
 from alchemy.optim import HFAdamW as _HFAdamW
+from alchemy.packages import import_package
 from alchemy.pipeline import DataPipeline, EndStepPipeline, ItrDataPipeline, SchedPipeline
 from alchemy.plugins import AlchemyPlugin
 from alchemy.plugins import BasicSetup as _BasicSetup
@@ -46,6 +47,8 @@ def accelerator() -> Any:
 @AlchemyRunner.register("Trainer")
 class AccelerateTrainer(AlchemyTrainer):
     """Trains with model and optimiser prepared by accelerate; only the main process keeps a record."""
+
+    packages = ("accelerate",)
 
     def __init__(self, cfg: MutableMapping[str, Any], device_info: dict[str, Any] | None = None, **kwargs: Any) -> None:
         info = device_info or {"device": "cpu"}
@@ -161,12 +164,6 @@ BackwardHandle, AccelerateDDPBackwardHandle = AccelerateBackward, AccelerateBack
 
 
 def _make(cpu: bool) -> Any:
-    try:
-        from accelerate import Accelerator
-        from accelerate.utils import DistributedDataParallelKwargs
-    except ImportError as error:
-        raise AlchemyError(
-            "alchemy.util.ddp.accelerate needs the package accelerate",
-            hint="pip install accelerate, or use alchemy.runner.Trainer",
-        ) from error
-    return Accelerator(cpu=cpu, kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])
+    accelerate = import_package("accelerate", "alchemy.util.ddp.accelerate")
+    handler = import_package("accelerate.utils", "alchemy.util.ddp.accelerate").DistributedDataParallelKwargs
+    return accelerate.Accelerator(cpu=cpu, kwargs_handlers=[handler(find_unused_parameters=True)])

@@ -102,7 +102,7 @@ def test_folders_that_are_not_meant(images, tmp_path):
 
 def test_folders_without_pillow_say_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(AlchemyError, match="needs the package pillow; pip install pillow"):
+    with pytest.raises(AlchemyError, match=r"ImageFolder needs the package pillow; pip install 'alchemy\[image\]'"):
         ImageFolder(str(tmp_path))
 
 

@@ -1,0 +1,79 @@
+"""The scores that a config watches, compared with those that its evaluations give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from alchemy.config.declared import declared
+from alchemy.config.slots import Layout, Slot
+from alchemy.errors import Problem, did_you_mean
+
+
+def check_monitors(layout: Layout) -> Iterator[Problem]:
+    """Watched numbers that would be waited for in vain: of a split that is never scored, or that nothing gives."""
+    if layout.at("sched") is None:
+        return
+    for slot in [*layout.of_kind("stop rule"), *layout.of_kind("checkpoint"), *layout.of_kind("sched")]:
+        monitor = str(slot.value("monitor") or "") if slot.ours or slot.part is None else ""
+        split, _, name = monitor.partition("/")
+        if not split or not name or split == "train":  # whose numbers come from the log of the training
+            continue
+        yield from _watched_split(layout, slot, monitor) or _watched_score(slot, name, _scores(layout))
+    for pipe in layout.inside("task.evalpipes"):
+        if pipe.ours and pipe.is_a("_Monitoring") and pipe.value("enabled") is not False:
+            split, monitor = str(pipe.value("split")), str(pipe.value("monitor"))
+            yield from _watched_score(pipe, monitor.removeprefix(f"{split}/"), _scores(layout, before=pipe))
+
+
+def _watched_split(layout: Layout, slot: Slot, monitor: str) -> list[Problem]:
+    split = monitor.partition("/")[0]
+    if split not in layout.splits:
+        hint = did_you_mean(split, layout.splits) or f"add [task.datasets.{split}], or name another split"
+        text = f"{slot.name} watches {monitor!r}, but the split {split!r} has no data set"
+        return [slot.problem(text, "monitor", hint=hint, error=not brings_data(layout))]
+    if split not in evaluated_splits(layout):
+        text = f"{slot.name} watches {monitor!r}, but nothing evaluates {split!r} during training"
+        known = all(pipe.ours for pipe in layout.inside("sched.pipes"))
+        # a checkpoint of dev is scored once when training ends, and a plateau that is never seen changes nothing
+        harmless = slot.kind == "sched" or (slot.kind == "checkpoint" and split == "dev")
+        pipe = f'{{ type = "alchemy.pipeline.sched.EvalEEPipeline", split = "{split}" }}'
+        hint = f"add {pipe} to the pipes of [sched]"
+        return [slot.problem(text, "monitor", hint=hint, error=known and not harmless)]
+    return []
+
+
+def _watched_score(slot: Slot, name: str, given: list[str] | None) -> list[Problem]:
+    """An error where every part that gives scores is known, and none gives this one."""
+    if given is None or name in given:
+        return []
+    text = f"monitor = {slot.value('monitor')!r}: no evaluation gives {name!r}"
+    hint = did_you_mean(name, given) or f"there are {', '.join(given)}"
+    return [slot.problem(text, "monitor", hint=hint)]
+
+
+def _scores(layout: Layout, before: Slot | None = None) -> list[str] | None:
+    """The scores of an evaluation (those that a pipe is handed); None where a project's own part may give others."""
+    task, pipes = layout.at("task"), layout.inside("task.evalpipes")
+    if before is not None:
+        pipes = pipes[: before.order]
+    found: list[str] = []
+    for slot in [task, *pipes]:
+        names = declared(slot, "produces", inherited=False) if slot is not None else None
+        if slot is None or names is None:
+            return None
+        own = slot.value("name") if slot.kind == "eval pipe" and names else ""
+        enabled = slot.kind != "eval pipe" or slot.value("enabled") is not False
+        found += ([str(own)] if own else names) if enabled else []
+    return list(dict.fromkeys(found))
+
+
+def brings_data(layout: Layout) -> bool:
+    """Whether the task may have splits that the config does not show."""
+    task = layout.at("task")
+    return task is not None and (task.part is None or (not task.ours and "_datasets" in task.part.words))
+
+
+def evaluated_splits(layout: Layout) -> set[str]:
+    """The splits that pipes of the schedule evaluate during training."""
+    pipes = [pipe for pipe in layout.inside("sched.pipes") if "eval" in pipe.name.lower()]
+    return {str(pipe.value("split") or "dev") for pipe in pipes}
