@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,23 +82,29 @@ def test_a_rate_of_what_is_not_counted_is_not_logged(tmp_path: Path) -> None:
     assert any("time/step" in row for row in rows) and not any("time/targets_per_s" in row for row in rows)
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time stands still."""
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 100.0))
+
+
 def filled(columns: int) -> str:
     line, _ = bar(terminal=False, total=500)
     line.what, line.done, line.before = "epoch 10/12", 120, 20
     line.take({"train/loss": 0.51234, "train/lr": 0.001, "time/tokens_per_s": 123456.0}, update=4000)
-    line.first -= 10
+    line.first = 90.0
     return line.fit(columns)
 
 
 @pytest.mark.parametrize("columns", range(30, 131, 5))
-def test_rate_and_time_left_are_never_cut(columns: int) -> None:
+def test_rate_and_time_left_are_never_cut(columns: int, clock: None) -> None:
     text = filled(columns)
     assert cell_len(text) <= columns
     assert text.endswith("eta 0:38") and "epoch 10/12  120/500" in text
     assert ("10.0 it/s" in text) == (columns >= 41)
 
 
-def test_the_least_important_fields_are_dropped_first() -> None:
+def test_the_least_important_fields_are_dropped_first(clock: None) -> None:
     assert filled(130).startswith("━━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  epoch 10/12  120/500  loss 0.5123  lr 1.00e-03  tokens/s")
     assert filled(80) == "━━━╌╌╌╌╌╌╌╌  epoch 10/12  120/500  loss 0.5123  lr 1.00e-03  10.0 it/s  eta 0:38"
     assert filled(60) == "epoch 10/12  120/500  loss 0.5123  10.0 it/s  eta 0:38"
