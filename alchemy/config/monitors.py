@@ -61,10 +61,20 @@ def _scores(layout: Layout, before: Slot | None = None) -> list[str] | None:
         names = declared(slot, "produces", inherited=False) if slot is not None else None
         if slot is None or names is None:
             return None
+        if slot is task and _translates_text(layout):
+            names = [*names, "bleu", "bleu_words", "chrf"]
         own = slot.value("name") if slot.kind == "eval pipe" and names else ""
         enabled = slot.kind != "eval pipe" or slot.value("enabled") is not False
         found += ([str(own)] if own else names) if enabled else []
     return list(dict.fromkeys(found))
+
+
+def _translates_text(layout: Layout) -> bool:
+    """Whether the task is a translation of raw text, which is searched for by default; corpora need a `search`."""
+    task = layout.at("task")
+    pipes = [pipe for split in layout.splits for pipe in layout.inside(f"task.datasets.{split}.pipes")]
+    of_text = any(pipe.is_a("ParallelText") for pipe in pipes)
+    return task is not None and task.is_a("Translation") and of_text and "search" not in task.table
 
 
 def brings_data(layout: Layout) -> bool:

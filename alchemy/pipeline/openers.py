@@ -128,6 +128,9 @@ class ParquetOpener(ItrDataPipeline):
             raise AlchemyError(f"{path} has no column {missing[0]!r}", hint=f"it has {', '.join(names)}")
 
 
+OPENERS = (LineOpener, JsonlOpener, CsvOpener, TsvOpener, ParquetOpener)
+
+
 def paths(source: Any) -> Iterator[Path]:
     """The files that a source names, patterns expanded."""
     for name in [source] if isinstance(source, str | Path) else source:

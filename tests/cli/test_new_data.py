@@ -1,5 +1,7 @@
 """`alchemy new --kind --data`: what it tells, the config that it writes, and that it can be used at once."""
 
+import re
+import shlex
 import tomllib
 
 import pytest
@@ -35,6 +37,20 @@ def test_sample_data_have_no_row_in_two_splits(kind):
     assert [len(part) for part in rows] == [900, 150, 150]
     assert len(set.union(*rows)) == 1200
     assert data_files(kind) == data_files(kind)
+
+
+def test_the_text_template_trains_tests_and_answers(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert new("demo", "--kind", "text") == 0
+    asked = next(line for line in capsys.readouterr().out.splitlines() if "alchemy predict" in line)
+    monkeypatch.chdir(tmp_path / "demo")
+    assert main(["run", "train.toml", "--test", "--device", "-1", "--set", "sched.epochs=2"]) == 0
+    *_, row = capsys.readouterr().out.splitlines()
+    scores = [float(score) for score in re.findall(r"accuracy (\S+)", row)]  # dev and test
+    assert len(scores) == 2
+    assert min(scores) > 0.6  # a guess would be right one time in four
+    assert main([*shlex.split(asked)[1:], "--device", "-1"]) == 0
+    assert '"pred": "account"' in capsys.readouterr().out
 
 
 def test_data_are_named_by_their_path_and_never_copied(tmp_path, monkeypatch, capsys):

@@ -39,7 +39,6 @@ COMMENTS = {
     "bad": "rows that cannot be read are left out, and counted",
     "encoding": "of the files",
     "violations": "tags that break the rules of the scheme begin a span",
-    "labels": "also those that only other splits have",
 }
 
 

@@ -31,9 +31,10 @@ class Finding:
     other: str = ""
     sizes: dict[str, int] = field(default_factory=dict)  # of a large file the rows that were looked at
     large: set[str] = field(default_factory=set)  # splits that have more
+    unit: str = "rows"
 
     def tell_size(self, split: str) -> str:
-        return f"{'more than ' if split in self.large else ''}{self.sizes[split]:,} rows"
+        return f"{'more than ' if split in self.large else ''}{self.sizes[split]:,} {self.unit}"
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,8 @@ def relocate(finding: Finding, folder: Path) -> Finding:
 
 
 def _relative(path: Path, folder: Path) -> str:
+    if path.is_absolute():  # as the user gave it
+        return path.as_posix()
     try:
         return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
     except ValueError:  # on another drive
@@ -164,7 +167,7 @@ def note_balance(labels: Counter[str]) -> list[str]:
     notes = []
     if most > UNBALANCED * fewest:
         text = f"unbalanced: {shorten(first)} is {most / total:.0%} of all, {shorten(last)} has {fewest}"
-        notes.append(f"{text}; look at f1_macro beside accuracy")
+        notes.append(f"{text}; look at macro_f1 beside accuracy")
     single = [label for label, count in labels.items() if count == 1]
     if single:
         notes.append(f"labels that occur once: {in_short(single, 5)}")

@@ -48,7 +48,8 @@ def sniff_parallel(paths: Mapping[str, list[Path]], asked: Asked) -> Finding:
     task: dict[str, Any] = {"type": "Translation"}
     finding = Finding(task, dict(keys["train"]), merge_keys(paths, keys))
     finding.sizes = {split: len(side.pairs) for split, side in found.items()}
-    finding.question = shorten_text(train.pairs[0][0], 40)
+    finding.unit = "pairs"
+    finding.question = shorten_text(train.pairs[0][0], 80)
     finding.shown = [train.told]
     for role, name, texts in zip(("source", "target"), train.names, sides, strict=True):
         characters = uses_characters(texts[:20_000])

@@ -58,6 +58,7 @@ def sniff_tags(paths: Mapping[str, list[Path]], asked: Asked) -> Finding:
     task: dict[str, Any] = {"type": "Tagging", "scheme": scheme, "tokenizer": "Characters" if characters else "Words"}
     finding = Finding(task, dict(keys["train"]), merge_keys(paths, keys))
     finding.sizes = {split: len(tagged.sentences) for split, tagged in found.items()}
+    finding.unit = "sentences"
     finding.large = {split for split, tagged in found.items() if not tagged.whole}
     first = train.sentences[0][0]
     finding.question = shorten_text(("" if characters else " ").join(first), 40)

@@ -96,6 +96,8 @@ def sniff_texts(paths: Mapping[str, list[Path]], asked: Asked, *, pairs: bool = 
         finding.notes += [*note_balance(labels), *_add_labels(finding.task, found, labels)]
     elif kind == "regression":
         finding.notes.append(f"{train.label.name} is predicted as a number: write the labels as texts for classes")
+    if any("<e1>" in text for row in train.rows[:100] for text in row):
+        finding.notes.append("the texts have marks <e1>..</e1>: for relations between them see alchemy.tasks.Relation")
     for split in unlabelled:
         finding.notes.append(f"{paths[split][0]} has no labels and is left out: alchemy predict --file answers it")
     for split, texts in found.items():
