@@ -23,6 +23,7 @@ from alchemy.config.tree import Document, Table
 from alchemy.config.values import line_of
 from alchemy.errors import ConfigError, Problem, did_you_mean
 from alchemy.registry import ENTRY_MODULES
+from alchemy.synonyms import place_of
 
 
 def check(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] = (".",)) -> list[Problem]:
@@ -103,7 +104,7 @@ def _top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
 
 def _unclaimed(key: str, value: object, place: str, strict: bool) -> Problem:
     what = f"the table [{key}]" if isinstance(value, Table) else f"the key {key!r}"
-    hint = did_you_mean(key, [*TOP_LEVEL, *RUN_SETTINGS]) or UNREAD
+    hint = place_of(key) or did_you_mean(key, [*TOP_LEVEL, *RUN_SETTINGS]) or UNREAD
     return Problem(f"nobody reads {what}", place, hint=hint, error=strict)
 
 
