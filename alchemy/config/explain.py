@@ -26,6 +26,9 @@ def explain(doc: Document, key: str) -> str:
     """A key's value, where it was set, and what it overrode."""
     split = split_key(key)
     keys = split[0] if split and not split[1] else key.split(".")
+    if keys[:2] == ["task", "data"] and doc.written:
+        hint = "ask for task.datasets.train, or one of its keys such as task.datasets.train.pipes.0.path"
+        raise AlchemyError("[task.data] was expanded into the tables of [task.datasets]", hint=hint)
     node: Any = doc
     origin = doc.origin
     path: Path = ()
