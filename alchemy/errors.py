@@ -185,15 +185,20 @@ def innermost(frames: Sequence[tuple[str, int]]) -> str:
     return ""
 
 
+def closest(word: str, candidates: Iterable[str]) -> str:
+    """The candidate that a misspelt word is nearest to, or nothing."""
+    names = [name for name in dict.fromkeys(candidates) if name != word]
+    lowered = {name.lower(): name for name in names}
+    if word.lower() in lowered:
+        return lowered[word.lower()]
+    return next(iter(difflib.get_close_matches(word, names, n=1, cutoff=0.6)), "")
+
+
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """The hint that goes with a misspelt word, or nothing when no candidate is near.
 
     >>> did_you_mean("epoch", ["epochs", "pipes"])
     "did you mean 'epochs'?"
     """
-    names = [name for name in dict.fromkeys(candidates) if name != word]
-    lowered = {name.lower(): name for name in names}
-    if word.lower() in lowered:
-        return f"did you mean {lowered[word.lower()]!r}?"
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"did you mean {near[0]!r}?" if near else ""
+    near = closest(word, candidates)
+    return f"did you mean {near!r}?" if near else ""

@@ -21,7 +21,7 @@ from alchemy.config.tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUNNER_NA
 from alchemy.config.tokenizers import check_tokenizers
 from alchemy.config.tree import Document, Table
 from alchemy.config.values import line_of
-from alchemy.errors import ConfigError, Problem, did_you_mean
+from alchemy.errors import ConfigError, Problem, closest, did_you_mean
 from alchemy.registry import ENTRY_MODULES
 
 
@@ -101,7 +101,8 @@ def _top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
 
 def _unclaimed(key: str, value: object, place: str, strict: bool) -> Problem:
     what = f"the table [{key}]" if isinstance(value, Table) else f"the key {key!r}"
-    hint = did_you_mean(key, [*TOP_LEVEL, *RUN_SETTINGS]) or UNREAD
+    of_task = f"it belongs into [task]: [task.{key}]" if key in ("data", "datasets", "evalpipes", "outputpipes") else ""
+    hint = of_task or did_you_mean(key, [*TOP_LEVEL, *RUN_SETTINGS]) or UNREAD
     return Problem(f"nobody reads {what}", place, hint=hint, error=strict)
 
 
@@ -130,16 +131,17 @@ def _needs(layout: Layout) -> Iterator[Problem]:
     sections, split = NEEDS[role]
     for section in sections:
         if section not in doc:
-            near = did_you_mean(section, [k for k, _ in doc.items() if k not in TOP_LEVEL])
-            yield Problem(f"{role} needs a table [{section}]", place, hint=near or f"add [{section}] with a type")
+            near = closest(section, [k for k, _ in doc.items() if k not in TOP_LEVEL])
+            hint = f"rename [{near}] to [{section}]" if near else f"add [{section}] with a type"
+            yield Problem(f"{role} needs a table [{section}]", place, hint=hint)
     if isinstance(doc.get("task"), Table):
         yield from _needs_split(layout, role, split)
 
 
 def _needs_split(layout: Layout, role: str, split: str) -> Iterator[Problem]:
-    if split in layout.splits:
-        return
     task = layout.at("task")
+    if split in layout.splits or task is None or task.part is None:  # an unknown task may read [task.data]
+        return
     itself = task is not None and task.part is not None and not task.part.ours and "_datasets" in task.part.words
     near = did_you_mean(split, layout.splits)
     place = task.table.where() if task else _whole(layout.doc)

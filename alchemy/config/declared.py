@@ -20,6 +20,9 @@ def declared(slot: Slot, attribute: str, *, inherited: bool = True) -> list[str]
     if found is None:
         return None
     rows = found if isinstance(found, Mapping) else {"": found}
+    choices = [condition for condition in rows if "=" in condition]
+    if choices and not any(_holds(slot, condition) for condition in choices):
+        return None  # of a value that it does not take
     names = [name for condition, several in rows.items() if _holds(slot, condition) for name in several]
     return [_filled(slot, name) for name in names]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from alchemy.config.declared import declared
 from alchemy.config.slots import Layout, Slot
+from alchemy.config.tables import SPLIT_WORDS
 from alchemy.errors import Problem, did_you_mean
 
 
@@ -28,7 +29,9 @@ def check_monitors(layout: Layout) -> Iterator[Problem]:
 def _watched_split(layout: Layout, slot: Slot, monitor: str) -> list[Problem]:
     split = monitor.partition("/")[0]
     if split not in layout.splits:
-        hint = did_you_mean(split, layout.splits) or f"add [task.datasets.{split}], or name another split"
+        word = SPLIT_WORDS.get(split, "")
+        near = f"did you mean {word!r}?" if word in layout.splits else did_you_mean(split, layout.splits)
+        hint = near or f"add [task.datasets.{split}], or name another split"
         text = f"{slot.name} watches {monitor!r}, but the split {split!r} has no data set"
         return [slot.problem(text, "monitor", hint=hint, error=not brings_data(layout))]
     if split not in evaluated_splits(layout):

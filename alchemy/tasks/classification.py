@@ -107,7 +107,11 @@ class Classification(TextTask):
         return dict(texts_of(item, *(("text", "pair") if self.pair else ("text",))))
 
     def _find_labels(self, told: list[str] | str | None) -> list[str]:
-        return [] if self.kind == "regression" else super()._find_labels(told)
+        labels = [] if self.kind == "regression" else super()._find_labels(told)
+        if self.kind == "single" and len(labels) == 1:
+            hint = "is it the right column? a classifier needs two labels or more"
+            raise AlchemyError(f"there is only one label, {labels[0]!r}: nothing to learn", section="task", hint=hint)
+        return labels
 
     def encoded(self, source: Samples) -> Samples:
         if self.kind != "regression":
