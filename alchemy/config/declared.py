@@ -45,7 +45,15 @@ def check_packages(layout: Layout) -> Iterator[Problem]:
     for slot in layout.slots:
         if slot.kind == "task" and infers:  # tasks need theirs to score
             continue
-        for package in declared(slot, "packages") or ():
+        needed = declared(slot, "packages") or []
+        if slot.is_a("Translation") and slot.ours and "search" not in slot.table and not _of_corpora(layout):
+            needed = ["sacrebleu"]  # raw text is translated and scored without being told to
+        for package in needed:
             if not is_installed(package):
                 text, hint = explain(package, slot.name)
                 yield slot.problem(text, "type", hint=hint)
+
+
+def _of_corpora(layout: Layout) -> bool:
+    pipes = [pipe for split in layout.splits for pipe in layout.inside(f"task.datasets.{split}.pipes")]
+    return any(pipe.is_a("Parallel") for pipe in pipes)

@@ -199,7 +199,7 @@ def _check_lists(section: str, table: Table) -> Iterator[Problem]:
     for key in table:
         if key not in names:
             hint = did_you_mean(key, names) or f"it takes {' and '.join(names)}: lists of parts with a type each"
-            yield Problem(f"[{section}] takes no {key!r}", table.where(key), section, hint)
+            yield Problem(f"takes no {key!r}", table.where(key), section, hint)
 
 
 # -- data sets: `pipes` are parts, everything else goes to the loader

@@ -70,6 +70,22 @@ def _scores(layout: Layout, before: Slot | None = None) -> list[str] | None:
     return list(dict.fromkeys(found))
 
 
+def check_rows(layout: Layout) -> Iterator[Problem]:
+    """Scores that would find no rows: a task without answers of its own, and no pipe that collects any."""
+    task, outputs = layout.at("task"), layout.inside("task.outputpipes")
+    if task is None or not task.ours or not task.is_a("DefaultTask") or not all(pipe.ours for pipe in outputs):
+        return
+    collected = [str(pipe.value("varname")) for pipe in outputs if pipe.is_a("Collect")]
+    pipes = layout.inside("task.evalpipes")
+    for pipe in pipes if all(pipe.ours for pipe in pipes) else ():
+        wanted = str(pipe.value("varname"))
+        if pipe.is_a("_Score") and pipe.value("enabled") is not False and wanted not in collected:
+            text = f"{pipe.name} scores the rows {wanted!r}, which no output pipe collects"
+            collect = f'{{ type = "alchemy.pipeline.output.Collect", varname = "{wanted}" }}'
+            hint = did_you_mean(wanted, collected) or f"add {collect} to the outputpipes"
+            yield pipe.problem(text, "varname", hint=hint)
+
+
 def brings_data(layout: Layout) -> bool:
     """Whether the task may have splits that the config does not show."""
     task = layout.at("task")

@@ -18,7 +18,7 @@ from alchemy.pipeline.processors.labels import target_of
 from alchemy.pipeline.rows import rows_of
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
-from alchemy.tasks.checks import Samples
+from alchemy.tasks.checks import Samples, check_logits
 from alchemy.tasks.text import TextTask, batch_fields, texts_of
 
 TARGETS = {"single": "label", "multi": "labels", "regression": "label"}
@@ -128,6 +128,9 @@ class Classification(TextTask):
     def collate_options(self) -> dict[str, Any]:
         ids = {"mask": "mask", "value": self.tokenizer.pad or 0, "left": self.left}
         return {"fields": {"input_ids": ids, "segments": {"value": self.segment, "left": self.left}}}
+
+    def check_outputs(self, outputs: Any) -> None:
+        check_logits(self, outputs)
 
     def answers(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
         said = self._said(outputs["logits"].float().cpu())

@@ -202,8 +202,8 @@ IMPORTS = {"import_module", "resolve", "resolve_registered_module", "from_regist
 KNOWN = {
     "type": """cli/generate.py:texts_task data/named.py:_inner nn/losses.py:_outside optim/build.py:_class_of
         optim/parts.py:__init__ pipeline/__init__.py:_build_pipe pipeline/__init__.py:_kind_of plain.py:_maker
-        plain.py:build_model records/kept.py:_use_own_sides registry.py:build tasks/pairs.py:_reads_text tasks/relation.py:_reads_marks
-        verify/trial.py:_class_of""",
+        plain.py:build_model records/kept.py:_use_own_sides registry.py:build tasks/pairs.py:_reads_text
+        tasks/relation.py:_reads_marks verify/trial.py:_class_of""",
     "runner": "runner.py:_runner_of verify/deep.py:check",
     "NAMES_CODE": "data/loader.py:get_dataloader pipeline/itr.py:function_of predictor.py:__init__",
     "any key: importable text": "tasks/learning.py:learn_tokenizer tasks/learning.py:learns_a_size",
