@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 
+from alchemy.synonyms import meanings
+
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
 LINES = 12  # of an error message where it is shown in short
@@ -191,14 +193,17 @@ def closest(word: str, candidates: Iterable[str]) -> str:
     lowered = {name.lower(): name for name in names}
     if word.lower() in lowered:
         return lowered[word.lower()]
-    return next(iter(difflib.get_close_matches(word, names, n=1, cutoff=0.6)), "")
+    known = meanings(word)
+    near = [meaning.name for meaning in known if meaning.name in names]
+    near = near or difflib.get_close_matches(word, names, n=1, cutoff=0.8 if known else 0.6)  # a known word is no typo
+    return near[0] if near else ""
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """The hint that goes with a misspelt word, or nothing when no candidate is near.
 
-    >>> did_you_mean("epoch", ["epochs", "pipes"])
-    "did you mean 'epochs'?"
+    >>> did_you_mean("epoch", ["epochs", "pipes"]), did_you_mean("learning_rate", ["lr", "eps"])
+    ("did you mean 'epochs'?", "did you mean 'lr'?")
     """
     near = closest(word, candidates)
     return f"did you mean {near!r}?" if near else ""

@@ -12,6 +12,7 @@ from loguru import logger
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from alchemy.checkpoint.manifest import MANIFEST
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.model import AlchemyModel
@@ -22,24 +23,40 @@ from alchemy.registry import build, construct, parameters, resolve, where_of
 
 # keys of [model] that are ours and never reach the constructor of a plain module
 RESERVED = ("inputs", "outputs", "freeze", "load", "model_path")
+WEIGHTS = "model.safetensors"
 IGNORED = -100  # the label that modules with their own loss do not count
 
 
-def build_model(run: Run) -> AlchemyModel:
-    """The model that `[model]` names, with the weights of `model_path` where its constructor does not read them."""
+def build_model(run: Run, weights: Path | None = None) -> AlchemyModel:
+    """The model that `[model]` names, with the weights of `model_path` where its constructor does not read them.
+
+    `weights` is a checkpoint that goes before `model_path`: a model with a format of its own is given it as that.
+    """
     table = run.table("model")
     if "type" not in table:
         hint = 'such as type = "src.model.Model"'
         raise AlchemyError("a run needs a table [model] with a 'type'", section="model", hint=hint)
     maker = _maker(str(table["type"]))
     if maker is not None:
+        if weights is not None:
+            table["model_path"] = str(weights)
         return PlainModel(_module(maker, table), **{key: table[key] for key in RESERVED if key in table})
-    names, takes_any = parameters(AlchemyModel.resolve_registered_module(table["type"]))
+    kind = AlchemyModel.resolve_registered_module(table["type"])
+    names, takes_any = parameters(kind)
+    if weights is not None and ("model_path" in names or not _is_ours(weights, kind)):
+        table["model_path"], weights = str(weights), None
     loads = bool(names) and not takes_any and "model_path" not in names
     model: AlchemyModel = build(AlchemyModel, table, drop=("model_path",) if loads else (), section="model")
-    if loads and table.get("model_path"):
+    if weights is not None:
+        model.load(weights)
+    elif loads and table.get("model_path"):
         model.load(table["model_path"])
     return model
+
+
+def _is_ours(weights: Path, kind: type[AlchemyModel]) -> bool:
+    """Whether `AlchemyModel.load` reads weights: of a checkpoint, or of a model that saves no files of its own."""
+    return (weights / MANIFEST).is_file() or (kind.save is AlchemyModel.save and (weights / WEIGHTS).is_file())
 
 
 def _maker(name: str) -> Callable[..., Any] | None:

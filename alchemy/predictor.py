@@ -10,29 +10,28 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 import torch
 from loguru import logger
+from torch import nn
 
 from alchemy.config.load import prepare_cfg
 from alchemy.config.seed import seed_of
 from alchemy.config.tree import Document, Table
 from alchemy.context import Run
-from alchemy.data.blame import blamed
-from alchemy.data.named import named
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc_cuda
 from alchemy.launch.project import reach
-from alchemy.pipeline import over_questions
+from alchemy.legacy.adapt import adapt
+from alchemy.pipeline import OutputPipeline
 from alchemy.plain import build_model
 from alchemy.precision import build_precision
+from alchemy.questions import questions_of, takes_rows
 from alchemy.records import find
 from alchemy.records.kept import best_checkpoint, config_of, has_best, use_own
 from alchemy.seeds import unchanged_generators
 from alchemy.task import build_task
-from alchemy.tasks.checks import Samples
-from alchemy.tasks.text import TextTask
 
 WINDOW = 32  # batches that are sorted by length together: enough that those of a batch are of like length
 
@@ -45,11 +44,13 @@ def load(
     batch_size: int = 32,
     overrides: Sequence[str] = (),
     user_dir: str = "src",
+    pipes: bool = True,
 ) -> Predictor:
     """The model of a record, ready to answer; the record is enough, whatever became of the data it was trained on.
 
     `checkpoint` names its weights; where there are no `best`, the last are taken. `overrides` change its config:
-    `["task.threshold=0.3"]`; `user_dir` is the package of your own parts.
+    `["task.threshold=0.3"]`; `user_dir` is the package of your own parts. A DefaultTask is asked with rows that go
+    through the pipes of a split; with `pipes=False` questions are samples as these pipes make them.
 
         with alchemy.load("records/demo/2026-01-31_12-00-00.000000") as model:
             model.predict(["a fine day", "rain"])
@@ -61,21 +62,8 @@ def load(
     document = prepare_cfg(config_of(folder), overrides=overrides, user_dir=user_dir, record=True)
     reach(user_dir)
     use_own(document, folder, overrides)
-    return Predictor(document, weights=best_checkpoint(folder, checkpoint), device=device, batch_size=batch_size)
-
-
-@runtime_checkable
-class Askable(Protocol):
-    """A task that can be asked: a question becomes a sample, samples what the model reads, and these a batch."""
-
-    @property
-    def cfg(self) -> Table: ...
-    @property
-    def reads(self) -> str: ...
-    def question(self, item: object, /) -> dict[str, Any]: ...
-    def encoded(self, source: Samples, /) -> Samples: ...
-    def collate_options(self) -> dict[str, Any]: ...
-    def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]: ...
+    weights = best_checkpoint(folder, checkpoint)
+    return Predictor(document, weights=weights, device=device, batch_size=batch_size, pipes=pipes)
 
 
 class Predictor:
@@ -85,26 +73,35 @@ class Predictor:
     """
 
     def __init__(
-        self, document: Document, *, weights: Path | None = None, device: str = "cpu", batch_size: int = 32
+        self,
+        document: Document,
+        *,
+        weights: Path | None = None,
+        device: str = "cpu",
+        batch_size: int = 32,
+        pipes: bool = True,
     ) -> None:
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise AlchemyError(f"batch_size must be a whole number of at least 1, not {batch_size!r}")
         self.batch_size, self._lock = batch_size, threading.Lock()
-        self.run = Run(_for_questions(document, weights), {"device": device})
+        self.run = Run(_for_questions(document), {"device": device})
         # the run is the current one in a context of its own: several models may be open, and closed in any order
         self._context = contextvars.copy_context()
-        self._task = self._context.run(_open, self.run, _device(device))
+        self._context.run(_open, self.run, _device(device), weights)
         self._closed = weakref.finalize(self, self._context.run, self.run.__exit__, None, None, None)
-        self._collate = named(_collate_table(self._task), what="collate_fn")
-        self._longest = self.run.model.max_positions()
-        self._asked = _Questions()
-        self._source = self._context.run(_source, self._task, self._asked)
+        self._questions = self._context.run(questions_of, self.run, pipes=pipes)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *failure: object) -> None:
         self.close()
+
+    @property
+    def module(self) -> nn.Module:
+        """The trained network, in evaluation mode."""
+        module: nn.Module = self.run.model.module
+        return module
 
     def close(self) -> None:
         """Gives the memory of the model back, when what is being asked is answered; a second time does nothing."""
@@ -115,7 +112,8 @@ class Predictor:
         """The answer to each question, in the order of the questions.
 
         A question is a text, a pair of texts as a tuple, or a dict with the fields of a sample; what else a task takes,
-        its `question` tells.
+        its `question` tells. To a DefaultTask, and to tasks of a project that have no `question`, it is a row as the
+        pipes of a split read it behind the opener, and the answer is what the output pipes make of it.
         """
         return list(self.predict_stream(items))
 
@@ -136,65 +134,12 @@ class Predictor:
             with self._lock:
                 if not self._closed.alive:
                     raise AlchemyError("the predictor is closed", hint="ask inside its `with` block")
-                rows, wrong = self._context.run(self._answer, asked)
+                rows, wrong = self._context.run(self._questions.answer, asked, self.batch_size)
             yield from rows
             if (failure := wrong or broken) is not None:
                 raise failure
             if not asked:
                 return
-
-    def _answer(self, asked: list[tuple[str, Any]]) -> tuple[list[dict[str, Any]], AlchemyError | None]:
-        """What is said of the questions up to the first wrong one, and what is wrong with that."""
-        samples, failure = self._samples(asked)
-        rows: list[Any] = [None] * len(samples)
-        # texts of like length together: the less padding, the faster
-        order = sorted(range(len(samples)), key=lambda place: len(samples[place].get(self._task.reads, ())))
-        for start in range(0, len(order), self.batch_size):
-            places = order[start : start + self.batch_size]
-            for place, row in zip(places, self._said([samples[place] for place in places]), strict=True):
-                rows[place] = row
-        return rows, failure
-
-    def _said(self, samples: list[Any]) -> list[dict[str, Any]]:
-        with torch.no_grad():
-            rows: list[dict[str, Any]]
-            _, rows = self.run.precision.attempt(self._task.eval_step, self._collate(samples), needs_loss=False)
-        return rows
-
-    def _samples(self, asked: list[tuple[str, Any]]) -> tuple[list[dict[str, Any]], AlchemyError | None]:
-        raw: list[Any] = []
-        failure = None
-        for where, item in asked:
-            try:
-                raw.append(self._task.question(item))
-            except AlchemyError as error:
-                failure = AlchemyError(error.problem.message, where=where, hint=error.problem.hint)
-                break
-        self._asked.ask(raw, [where for where, _ in asked])
-        encoded: Samples = self._task.encoded(self._source) if raw else ()
-        made: list[dict[str, Any]] = []
-        try:
-            for place in range(len(raw)):
-                made.append(encoded[place])
-                self._check_length(made[-1], asked[place][0])
-            if isinstance(self._task, TextTask) and raw:
-                self._task.warn_of_cuts("questions", encoded)
-        except AlchemyError as error:
-            return made[:place], error
-        except Exception as error:  # of a function that a pipe calls
-            told = blamed(error)
-            if told is None:
-                raise
-            problem = told.problem
-            return made[:place], AlchemyError(problem.message, where=asked[place][0], section=problem.section)
-        return made, failure
-
-    def _check_length(self, sample: Mapping[str, Any], where: str) -> None:
-        length = len(sample.get(self._task.reads, ()))
-        if self._longest is not None and length > self._longest:
-            way = f', or set task.max_length={self._longest} and task.long="only_first", which cuts it, or "windows"'
-            text = f"a text has {length} tokens, and the model takes {self._longest}"
-            raise AlchemyError(text, where=where, hint=f"shorten it{way if isinstance(self._task, TextTask) else ''}")
 
 
 def _ahead(coming: Iterator[Any], count: int) -> tuple[list[Any], AlchemyError | None]:
@@ -207,69 +152,41 @@ def _ahead(coming: Iterator[Any], count: int) -> tuple[list[Any], AlchemyError |
     return found, None
 
 
-class _Questions(list[Any]):
-    """Samples that know where they come from, as those of a processor do; others take their place when they are asked.
-
-    So that pipes over them are built once.
-    """
-
-    places: Sequence[str] = ()
-
-    def ask(self, samples: list[Any], places: Sequence[str]) -> None:
-        self[:], self.places = samples, places
-
-    def where(self, index: int) -> str:
-        return self.places[index]
-
-
-def _source(task: Askable, questions: _Questions) -> Samples:
-    """The questions behind the pipes of a split: one that is evaluated, where there is one, as they are."""
-    tables = task.cfg.get("datasets") or {}
-    split = next((name for name in ("test", "dev", "train") if isinstance(tables.get(name), Mapping)), None)
-    pipes = tables[split].get("pipes") if split else None
-    return over_questions(pipes, questions, section=f"task.datasets.{split}") if pipes else questions
-
-
-def _for_questions(document: Document, weights: Path | None) -> Document:
-    """The config without plugins and the pipes that score, write or draw, and with the weights."""
+def _for_questions(document: Document) -> Document:
+    """The config without plugins and the pipes that score, write or draw."""
     document = copy.deepcopy(document)
-    task, model = document.get("task"), document.get("model")
+    task = document.get("task")
     document["seed"] = seed_of(document)  # which may stand in a plugin
     for name in ("plugins", "optim", "sched"):  # nobody builds them, so that their secrets are not needed
         document.pop(name, None)
     if isinstance(task, Table):
-        for name in ("evalpipes", "outputpipes"):
-            task.pop(name, None)
-    if weights is not None and isinstance(model, Table):
-        model["model_path"] = str(weights)
+        task.pop("evalpipes", None)
+        outputpipes = task.pop("outputpipes", None) or []
+        if takes_rows(document):  # the output pipes make the answers
+            task["outputpipes"] = [row for row in outputpipes if not _keeps(row)]
     return document
 
 
-def _open(run: Run, device: torch.device) -> Askable:
+def _keeps(table: Mapping[str, Any]) -> bool:
+    kind = OutputPipeline.resolve_registered_module(str(table.get("type")))
+    return isinstance(kind, type) and issubclass(kind, OutputPipeline) and kind.keeps
+
+
+def _open(run: Run, device: torch.device, weights: Path | None) -> None:
     """Makes the run current, and builds what answers."""
     run.__enter__()
     try:
         run.device = device
         with unchanged_generators():  # random numbers that the weights replace at once
             run.precision = build_precision(run)
-            run.task = task = build_task(run)
-            if not isinstance(task, Askable):
-                hint = "`alchemy predict RECORD --split test` answers the data of its config"
-                raise AlchemyError(f"{type(task).__name__} cannot be asked questions", section="task", hint=hint)
-            run.model = build_model(run)
+            run.task = build_task(run)
+            run.model = build_model(run, weights)
+            adapt(run, run.task, run.model)
         run.model.to(device)
         run.model.eval()
-        return task
     except BaseException:
         run.__exit__(*sys.exc_info())
         raise
-
-
-def _collate_table(task: Askable) -> Any:
-    """How batches were made in training, if a split says it, else as the task makes them."""
-    splits = (task.cfg.get("datasets") or {}).values()
-    told = [split["collate_fn"] for split in splits if isinstance(split, Mapping) and "collate_fn" in split]
-    return told[-1] if told else {"type": "alchemy.data.collate.Pad", **task.collate_options()}
 
 
 def _device(name: str) -> torch.device:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from alchemy.checkpoint.files import write
 from alchemy.checkpoint.keeper import OWN
 from alchemy.checkpoint.links import Named
 from alchemy.checkpoint.manifest import Manifest
+from alchemy.checkpoint.monitor import Monitor
 from alchemy.checkpoint.parts import Collected, collect_state
+from alchemy.checkpoint.policy import Watch
 from alchemy.config.secrets import without_secrets
 from alchemy.context import Run
 from alchemy.data.chain import link_of, walk
@@ -42,7 +44,7 @@ def keep_state(run: Run) -> None:
     folder = run.group.broadcast(None if run.record_dir is None else str(run.record_dir))
     given = {"state_dir": Path(folder or os.devnull) / "state"}
     checkpoints: Checkpoints = construct(Checkpoints, run.table("checkpoint"), given=given, section="checkpoint")
-    for watch in run.watches:
+    for watch in [*run.watches, *_main_watch(run, checkpoints)]:
         checkpoints.watch(watch)
     run.checkpoints, checkpoints.group = checkpoints, run.group
     if folder is None:
@@ -64,6 +66,13 @@ def keep_state(run: Run) -> None:
     if run.resume_from is not None:
         _take_up(run, checkpoints, ledger)
     code.note()
+
+
+def _main_watch(run: Run, checkpoints: Checkpoints) -> Iterator[Watch]:
+    """The main score of the task, if neither `[checkpoint]` nor a pipe says what is best and dev is evaluated."""
+    if run.task.main_score and "dev" in run.task.splits and not (run.watches or checkpoints.watches):
+        monitor = Monitor(f"dev/{run.task.main_score}", run.task.main_mode)
+        yield Watch(monitor, keep=run.table("checkpoint").get("best", 1))
 
 
 def _own_save(run: Run, has_states: bool) -> Callable[[Path], None] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from loguru import logger
 
@@ -34,6 +34,9 @@ class AlchemyTask(Registrable):
     # the scores that it gives without pipes, for `alchemy check` of monitors; `{"key=value": (..)}` under a condition
     produces: ClassVar[tuple[str, ...] | Mapping[str, tuple[str, ...]]]
     reads: ClassVar[str] = "input_ids"  # the field by whose length questions are put together
+    # the score of dev that `[checkpoint] monitor` means if nothing in the config says what is best, and its mode
+    main_score: str = ""
+    main_mode: Literal["max", "min"] = "max"
     # what `[task.data]` stands for: the pipe that reads its files, and the loader's option that limits a batch
     processor: ClassVar[str] = ""
     batches: ClassVar[dict[str, int]] = {"batch_size": 32}

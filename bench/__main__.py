@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import check, checkpoint, data, loop, project, start, texts, tracking, translation
+from bench import check, checkpoint, data, defaults, loop, project, start, texts, tracking, translation
 from bench.measure import save
 
 BENCHMARKS = {
@@ -18,6 +18,7 @@ BENCHMARKS = {
     "data": data.figures,
     "texts": texts.figures,
     "translation": translation.figures,
+    "defaults": defaults.figures,
 }
 
 

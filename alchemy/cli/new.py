@@ -1,30 +1,65 @@
-"""`alchemy new`: writes a small project that trains at once."""
+"""`alchemy new`: writes a small project that trains at once, on data of yours or on a small set of its own."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-import random
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from alchemy.cli.options import Command
-from alchemy.errors import AlchemyError
+from alchemy.cli.starter.samples import LABELS, data_files, points
+from alchemy.errors import AlchemyError, printable
+
+if TYPE_CHECKING:
+    from alchemy.data.sniff.finding import Asked, Finding
+
+__all__ = ["COMMAND", "LABELS", "points", "project"]
 
 EXAMPLES = """examples:
   alchemy new demo && cd demo && alchemy run train.toml
+  alchemy new news --kind text --data news.csv
+  alchemy new news --data data/ --text title --label topic
+  alchemy new names --kind ner --data train.txt dev.txt test.txt
+  alchemy new en-de --kind translation --data train.en train.de
   alchemy new . --force"""
 
 TEMPLATE = Path(__file__).with_name("template")
 # a name that starts with a dot would be left out of some packages
 RENAMED = {"gitignore": ".gitignore"}
-SPLITS = {"train": 900, "dev": 150, "test": 150}
-LABELS = ("red", "green", "blue")
+KINDS = {
+    "points": "points in a plane, with a network of its own in src/",
+    "text": "texts with a label",
+    "ner": "words or characters with tags",
+    "pairs": "pairs of texts with a label",
+    "translation": "sentences and their translations",
+}
+# the options that say what a column is, and the kinds that they are for
+COLUMNS = {
+    "text": ("text", "pairs"),
+    "pair": ("pairs",),
+    "label": ("text", "pairs"),
+    "source": ("translation",),
+    "target": ("translation",),
+}
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("project", metavar="PROJECT", help="the folder to write into; made where it is not there")
+    told = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
+    parser.add_argument("--kind", choices=list(KINDS), help=f"{told}. By default text with --data, else points")
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        metavar="FILE",
+        help="your files, or a folder with train, dev and test files; read where they are, never copied",
+    )
+    for name, kinds in COLUMNS.items():
+        told = f"the column of the {name}, by name or number ({', '.join(kinds)})"
+        parser.add_argument(f"--{name}", metavar="COLUMN", default="", help=told)
+    parser.add_argument("--encoding", default="", help="the encoding of the files, where it is not found out")
     parser.add_argument("--force", action="store_true", help="overwrite files of the same names; others are left alone")
 
 
@@ -33,25 +68,40 @@ def _main(args: argparse.Namespace) -> int:
         raise AlchemyError(
             "the project has no name", hint="write 'alchemy new demo', or 'alchemy new .' for this folder"
         )
-    folder = Path(args.project)
-    files = project(folder.resolve().name or "demo")
-    there = [name for name in files if (folder / name).exists()]
-    if there and not args.force:
-        hint = "choose another folder, or overwrite them with --force"
-        raise AlchemyError(f"{folder} already has {', '.join(there)}", hint=hint)
-    try:
-        for name, text in files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise AlchemyError(f"cannot write {folder / name}: {error.strerror or error}") from error
-    print("\n".join(f"wrote {folder / name}" for name in files))
-    print(f"next: {'' if args.project == '.' else f'cd {_quoted(args.project)} && '}alchemy run train.toml")
+    folder, kind = Path(args.project), args.kind or ("text" if args.data else "points")
+    _check_options(args, kind)
+    if kind == "points":
+        files = project(folder.resolve().name or "demo")
+        _write(folder, files, force=args.force)
+        _print_next(args.project, ["alchemy run train.toml"])
+        return 0
+    files = {".gitignore": (TEMPLATE / "gitignore").read_text("utf-8")} | ({} if args.data else data_files(kind))
+    _check_free(folder, ["train.toml", *files], force=args.force)
+    if not args.data:
+        _write(folder, files, force=True)
+        files = {}
+    finding = _look(kind, [Path(path) for path in args.data or [folder / "data"]], args, folder)
+    from alchemy.cli.starter.config import render
+
+    _write(folder, files | {"train.toml": render(kind, finding)}, force=True)
+    _print_next(args.project, _next_commands(kind, finding))
     return 0
 
 
+def _check_options(args: argparse.Namespace, kind: str) -> None:
+    told = [name for name in (*COLUMNS, "encoding") if getattr(args, name)]
+    if told and not args.data:
+        raise AlchemyError(f"--{told[0]} says something about the files of --data, and there are none")
+    if args.data and kind == "points":
+        others = ", ".join(name for name in KINDS if name != "points")
+        raise AlchemyError("--kind points makes its own data", hint=f"with --data the kind is one of {others}")
+    for name, kinds in COLUMNS.items():
+        if name in told and kind not in kinds:
+            raise AlchemyError(f"--{name} is for --kind {' and '.join(kinds)}, not for {kind}")
+
+
 def project(name: str) -> dict[str, str]:
-    """The files of a new project and their text."""
+    """The files of a project about points, and their text."""
     files = {}
     for path in sorted(path for path in TEMPLATE.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
         place = path.relative_to(TEMPLATE)
@@ -59,24 +109,73 @@ def project(name: str) -> dict[str, str]:
         # a JSON string is a TOML string too
         text = text.replace('"{{name}}"', json.dumps(name, ensure_ascii=False)).replace("{{name}}", name)
         files[place.with_name(RENAMED.get(place.name, place.name)).as_posix()] = text
-    for split, count in SPLITS.items():
-        files[f"data/{split}.csv"] = "x,y,label\n" + "".join(points(split, count))
-    return files
+    return files | data_files("points")
 
 
-def points(split: str, count: int) -> Iterator[str]:
-    """Rows of three spiral arms that wind into each other; the same every time."""
-    numbers = random.Random(split)
-    for _ in range(count):
-        arm, radius = numbers.randrange(len(LABELS)), math.sqrt(numbers.uniform(0.01, 1.0))
-        angle = 4 * radius + 2 * math.pi * arm / len(LABELS) + numbers.gauss(0, 0.25)
-        yield f"{radius * math.cos(angle):.4f},{radius * math.sin(angle):.4f},{LABELS[arm]}\n"
+def _look(kind: str, paths: list[Path], args: argparse.Namespace, folder: Path) -> Finding:
+    """What is found in the files, told and returned with paths as the config needs them."""
+    from alchemy.data.sniff.files import find_splits
+    from alchemy.data.sniff.finding import Asked, relocate
+
+    splits, left = find_splits(paths, sides=kind == "translation")
+    asked = Asked(args.text, args.pair, args.label, args.source, args.target, args.encoding)
+    finding = _sniffer(kind)(splits, asked)
+    if left:
+        finding.notes.append(f"not used: {', '.join(path.name for path in left)}")
+    several = [f"  {split}: {_told(split, finding)}" for split in finding.sizes] if len(finding.sizes) > 1 else []
+    for line in (*finding.shown, *several):
+        print(printable(line))
+    for note in finding.notes:
+        print(printable(f"  note: {note}"))
+    return relocate(finding, folder)
 
 
-def _quoted(path: str) -> str:
-    import shlex
+def _told(split: str, finding: Finding) -> str:
+    path = finding.splits[split]["path"]
+    return f"{path if isinstance(path, str) else ', '.join(path)}, {finding.tell_size(split)}"
 
-    return shlex.quote(path)
+
+def _sniffer(kind: str) -> Callable[[dict[str, list[Path]], Asked], Finding]:
+    from alchemy.data.sniff.parallel import sniff_parallel
+    from alchemy.data.sniff.tags import sniff_tags
+    from alchemy.data.sniff.texts import sniff_pairs, sniff_texts
+
+    return {"text": sniff_texts, "pairs": sniff_pairs, "ner": sniff_tags, "translation": sniff_parallel}[kind]
+
+
+def _check_free(folder: Path, names: list[str], *, force: bool) -> None:
+    there = [name for name in names if (folder / name).exists()]
+    if there and not force:
+        hint = "choose another folder, or overwrite them with --force"
+        raise AlchemyError(f"{folder} already has {', '.join(there)}", hint=hint)
+
+
+def _write(folder: Path, files: dict[str, str], *, force: bool) -> None:
+    _check_free(folder, list(files), force=force)
+    try:
+        for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise AlchemyError(f"cannot write {folder / name}: {error.strerror or error}") from error
+    print("\n".join(f"wrote {folder / name}" for name in files))
+
+
+def _next_commands(kind: str, finding: Finding) -> list[str]:
+    tested = "test" in finding.splits or "dev" not in finding.splits
+    asked = f"--text {shlex.quote(finding.question)}"
+    asked += f" --pair {shlex.quote(finding.other)}" if kind == "pairs" else ""
+    return [
+        "alchemy check train.toml",
+        f"alchemy run train.toml{' --test' if tested else ''}",
+        f"alchemy predict latest {asked}",
+    ]
+
+
+def _print_next(folder: str, commands: list[str]) -> None:
+    """What to type next, on one line where that is short."""
+    steps = [*([] if folder == "." else [f"cd {shlex.quote(folder)}"]), *commands]
+    print(printable(f"next: {' && '.join(steps)}" if len(steps) < 3 else "\n  ".join(["next:", *steps])))
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from alchemy.cli import COMMANDS
 from alchemy.errors import AlchemyError, did_you_mean, printable
+from alchemy.synonyms import option_for
 
 
 class Parser(argparse.ArgumentParser):
@@ -73,9 +74,21 @@ def parse_command(name: str, words: Sequence[str]) -> argparse.Namespace:
     if extra:
         inner = nested.get(words[0], parser)
         unknown = next((word for word in extra if word.startswith("-")), extra[0])
-        hint = did_you_mean(unknown.partition("=")[0], inner.options()) if unknown.startswith("-") else ""
+        hint = _meant_option(unknown, words, inner.options()) if unknown.startswith("-") else ""
         raise AlchemyError(f"{inner.prog} takes no {unknown!r}", hint=hint or f"see '{inner.prog} --help'")
     return args
+
+
+def _meant_option(unknown: str, words: Sequence[str], options: Sequence[str]) -> str:
+    """The option that was meant: a misspelt one, or what other programs call by this name."""
+    name, _, value = unknown.partition("=")
+    after = words[words.index(unknown) + 1 :] if not value and unknown in words else []
+    if after and not after[0].startswith("--"):
+        value = after[0]
+    meant = option_for(name, value)
+    # what is written in a config can be said here too, wherever configs can be changed
+    there = meant and (not meant.startswith("write '") or meant.split()[1].strip("'") in options)
+    return meant if there else did_you_mean(name, options)
 
 
 def add_configs(parser: argparse.ArgumentParser, *, many: bool = True) -> None:

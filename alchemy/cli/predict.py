@@ -32,7 +32,7 @@ EXAMPLES = """examples:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     add = parser.add_argument
-    add("stdin", nargs="?", choices=["-"], metavar="-", help="answer each line that comes in, at once")
+    add("stdin", nargs="?", metavar="-", help="answer each line that comes in, at once")
     add("--out", default="", metavar="FILE", help="where to write (default: results/ of the new record)")
     add("--format", choices=FORMATS, default=None, help="default: by the ending of FILE, else jsonl")
     add("--split", default=None, metavar="NAME", help="the split to predict (default: inference, else test)")
@@ -51,6 +51,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
+    if args.stdin not in (None, "-"):
+        raise AlchemyError(f"{args.stdin!r} has no option in front of it", hint="write --text before each text")
     suffix = _choose_format(args.out, args.format)
     if args.source == "-":
         args.source, args.stdin = None, "-"
@@ -95,16 +97,19 @@ def _answer(args: argparse.Namespace, suffix: str) -> int:
     """Prints or writes what the model says about texts."""
     from alchemy.cli.target import open_target
     from alchemy.pipeline.output import PredictionFile
+    from alchemy.questions import takes_rows
 
     _refuse_if_unclear(args, suffix)
     target = open_target(args, quiet=True)
-    asked = _of_lines() if args.stdin else [_of_file(args) if args.source else _of_texts(args.text, args.pair)]
+    whole = takes_rows(target.document)
+    asked = _of_lines() if args.stdin else [_of_file(args, whole) if args.source else _of_texts(args.text, args.pair)]
     # a bar would stand between the lines that are printed on a terminal
     seen = bool(args.source) and (bool(args.out) or not sys.stdout.isatty())
     file = PredictionFile(args.out) if args.out else None
     with opened(target, args) as predictor:
         for questions in asked:
-            rows = itertools.starmap(_with_answer, answered(predictor, questions))
+            told = map(_as_row, questions) if whole else questions
+            rows = itertools.starmap(_with_row if whole else _with_answer, answered(predictor, told))
             _write(counted(rows) if seen else rows, file)
     if file is not None:
         print(f"{file.rows} answers are in {file.path}", file=sys.stderr)
@@ -154,8 +159,11 @@ def _of_texts(texts: list[str], pairs: list[str]) -> Iterator[Question]:
     return (Question(f"--text {place}", dict(zip(TEXTS, two)), two) for place, two in both)
 
 
-def _of_file(args: argparse.Namespace) -> Iterator[Question]:
-    """The rows of a table, by the ending of its name, or the lines of a text; what is missing is told at once."""
+def _of_file(args: argparse.Namespace, whole: bool) -> Iterator[Question]:
+    """The rows of a table, by the ending of its name, or the lines of a text; what is missing is told at once.
+
+    Of `whole` rows no column is a text that must be there.
+    """
     from alchemy.data.files import COMPRESSED, check_file
 
     path = check_file(args.source)
@@ -163,7 +171,7 @@ def _of_file(args: argparse.Namespace) -> Iterator[Question]:
     if plain.suffix.lower() not in ENDINGS:
         hint = f"name it {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
         raise AlchemyError(f"the ending of {path.name!r} does not say how it is written", hint=hint)
-    rows = _lines(path, args) if plain.suffix.lower() == ".txt" else _rows(path, args)
+    rows = _lines(path, args) if plain.suffix.lower() == ".txt" else _rows(path, args, whole)
     return _asked_of(path, rows, args)
 
 
@@ -186,11 +194,11 @@ def _lines(path: Path, args: argparse.Namespace) -> Iterator[tuple[int, Any]]:
     return ((number, {"text": line}) for number, line in read_lines(path, encoding=args.encoding))
 
 
-def _rows(path: Path, args: argparse.Namespace) -> Iterator[tuple[int, Any]]:
+def _rows(path: Path, args: argparse.Namespace, whole: bool) -> Iterator[tuple[int, Any]]:
     from alchemy.data.tables import TableFormat, open_table
 
     table = open_table(path, TableFormat(encoding=args.encoding))
-    if not table.keyed:  # objects differ, each is told by its line
+    if not table.keyed and not whole:  # objects differ, each is told by its line
         for column in (args.column or "text", *args.pair):
             table.cell(column)
     names = table.names or ()
@@ -220,6 +228,19 @@ def _asked(where: str, text: str) -> Question:
     except ValueError:
         row = None
     return Question(where, {"text": text}, text) if row is None else Question(where, row)
+
+
+def _as_row(question: Question) -> Question:
+    """A text by itself is a row of one field."""
+    return question._replace(item=None) if isinstance(question.item, str | tuple) else question
+
+
+def _with_row(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
+    """A row and the answer to it; what the row has stays, as the label that the pipes make a number of."""
+    if "pred" in question.row and "pred" in answer:
+        hint = "give what is there another name, or take it out"
+        raise AlchemyError("the answer has 'pred', and so has the row", where=question.where, hint=hint)
+    return question.row | {key: value for key, value in answer.items() if key not in question.row}
 
 
 def _with_answer(question: Question, answer: dict[str, Any]) -> dict[str, Any]:

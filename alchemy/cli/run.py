@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -99,6 +100,10 @@ def _go_on(document: Document, args: argparse.Namespace) -> list[RunResult] | No
 
 
 def _refuse_nonsense(args: argparse.Namespace) -> None:
+    numbers = [word for word in args.cfgs if word.isdecimal() and not os.path.exists(word)]
+    if args.seeds and numbers:
+        seeds = ",".join([*map(str, args.seeds), *numbers])
+        raise AlchemyError("several seeds are written with commas", hint=f"write '--seeds {seeds}'")
     for name, count in (("--fast-dev-run", args.fast_dev_run), ("--overfit", args.overfit)):
         if count < 0:
             raise AlchemyError(f"{name} must not be negative", hint="0 is off")

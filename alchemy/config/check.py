@@ -23,6 +23,7 @@ from alchemy.config.tree import Document, Table
 from alchemy.config.values import line_of
 from alchemy.errors import ConfigError, Problem, closest, did_you_mean
 from alchemy.registry import ENTRY_MODULES
+from alchemy.synonyms import place_of
 
 
 def check(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] = (".",)) -> list[Problem]:
@@ -62,7 +63,9 @@ def _check(doc: Document, sources: Sources, strict: bool) -> list[Problem]:
         found[-1] = Problem(text, _whole(doc), hint="fix these first")
     # what is expanded, mostly into several tables, is reported once, in the table where it was written
     found = [replace(row, section=doc.written[row.where]) if row.where in doc.written else row for row in found]
-    return sorted(dict.fromkeys(found), key=_line)
+    # a mistake in a split is one in all that are like it, and is told once
+    once = {(row.where or row.section, row.message, row.hint): row for row in reversed(found)}
+    return sorted(once.values(), key=_line)
 
 
 def raise_if_wrong(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] = (".",)) -> list[Problem]:
@@ -101,8 +104,7 @@ def _top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
 
 def _unclaimed(key: str, value: object, place: str, strict: bool) -> Problem:
     what = f"the table [{key}]" if isinstance(value, Table) else f"the key {key!r}"
-    of_task = f"it belongs into [task]: [task.{key}]" if key in ("data", "datasets", "evalpipes", "outputpipes") else ""
-    hint = of_task or did_you_mean(key, [*TOP_LEVEL, *RUN_SETTINGS]) or UNREAD
+    hint = place_of(key) or did_you_mean(key, [*TOP_LEVEL, *RUN_SETTINGS]) or UNREAD
     return Problem(f"nobody reads {what}", place, hint=hint, error=strict)
 
 
@@ -122,9 +124,6 @@ def _settings(layout: Layout) -> Iterator[Problem]:
 def _needs(layout: Layout) -> Iterator[Problem]:
     doc = layout.doc
     place = _whole(doc)
-    if "runner" not in doc:
-        hint = 'write runner = "alchemy.runner.Trainer" to say so'
-        yield Problem("the config names no 'runner': it will be trained", place, hint=hint, error=False)
     role = _role(layout.at("runner")) if "runner" in doc else "Trainer"
     if role is None:
         return

@@ -46,14 +46,17 @@ def check_packages(layout: Layout) -> Iterator[Problem]:
         if slot.kind == "task" and infers:  # tasks need theirs to score
             continue
         needed = declared(slot, "packages") or []
-        if slot.is_a("Translation") and slot.ours and "search" not in slot.table and not _of_corpora(layout):
-            needed = ["sacrebleu"]  # raw text is translated and scored without being told to
+        if slot.kind == "task" and translates_text(layout):
+            needed = ["sacrebleu"]
         for package in needed:
             if not is_installed(package):
                 text, hint = explain(package, slot.name)
                 yield slot.problem(text, "type", hint=hint)
 
 
-def _of_corpora(layout: Layout) -> bool:
+def translates_text(layout: Layout) -> bool:
+    """Whether the task is a translation of raw text, which is searched for by default; corpora need a `search`."""
+    task = layout.at("task")
     pipes = [pipe for split in layout.splits for pipe in layout.inside(f"task.datasets.{split}.pipes")]
-    return any(pipe.is_a("Parallel") for pipe in pipes)
+    of_text = any(pipe.is_a("ParallelText") for pipe in pipes)
+    return task is not None and task.is_a("Translation") and of_text and "search" not in task.table

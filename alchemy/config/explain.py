@@ -116,6 +116,8 @@ def _source(doc: Document, key: str, origin: Origin) -> str:
         return f"made by {recipe['dyn']}({settings}) at {origin}{seed}"
     if origin.kind == "drawn":
         return "drawn for this run, since the config has no seed"
+    if origin.kind == "default":
+        return f"default, since the config has no {key.partition('.')[0]!r}"
     return f"from {origin}" if str(origin) else "from the program"
 
 

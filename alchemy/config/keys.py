@@ -23,6 +23,7 @@ from alchemy.config.tree import Table
 from alchemy.config.vocabularies import network_sizes
 from alchemy.errors import Problem, did_you_mean
 from alchemy.rules import LOADER_OPTIONS, broken, broken_options
+from alchemy.synonyms import place_of
 
 _PLAIN_MODEL = "alchemy.plain.PlainModel"
 UNREAD = "remove it, or let a part of the project read it"
@@ -163,7 +164,7 @@ def _elsewhere(key: str, slot: Slot, layout: Layout) -> str:
     for other in layout.slots:
         if other is not slot and "." not in other.section and other.part is not None and key in other.part.known:
             return f"it belongs into [{other.section}]"
-    return ""
+    return place_of(key, slot.section)
 
 
 def _missing(slot: Slot, part: Part, params: dict[str, Param], handed: dict[str, str]) -> list[Problem]:

@@ -92,6 +92,10 @@ class Files:
         doc.vetted = not any(row.foreign for row in self.layers.values())
         return doc
 
+    def is_record(self, name: str) -> bool:
+        """Whether the file that was asked for is the config of a record, which says all that its run was made of."""
+        return self.record or bool(record_of(name))
+
     def _read(self, parsed: Parsed, name: str, chain: tuple[str, ...]) -> Layer:
         record = bool(name) and ((self.record and len(chain) == 1) or bool(record_of(name)))
         foreign = record and not is_trusted(parsed.digest)

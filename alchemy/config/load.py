@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from alchemy.config.defaults import fill_in, is_experiment
 from alchemy.config.dynamic import resolve
 from alchemy.config.explain import diff, differences, explain
 from alchemy.config.extend import extend
@@ -51,6 +52,8 @@ def _prepare(
 ) -> Document:
     problems: list[Problem] = []
     doc = files.document(source, variant, problems)
+    if not isinstance(source, Mapping) and is_experiment(doc) and not files.is_record(doc.path):
+        fill_in(doc, files.user_dir, problems)
     note_secrets(doc)
     for text in overrides:
         problems += override(doc, modern(text))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from alchemy.config.declared import declared
+from alchemy.config.declared import declared, translates_text
 from alchemy.config.slots import Layout, Slot
-from alchemy.config.tables import SPLIT_WORDS
 from alchemy.errors import Problem, did_you_mean
 
 
@@ -29,9 +28,7 @@ def check_monitors(layout: Layout) -> Iterator[Problem]:
 def _watched_split(layout: Layout, slot: Slot, monitor: str) -> list[Problem]:
     split = monitor.partition("/")[0]
     if split not in layout.splits:
-        word = SPLIT_WORDS.get(split, "")
-        near = f"did you mean {word!r}?" if word in layout.splits else did_you_mean(split, layout.splits)
-        hint = near or f"add [task.datasets.{split}], or name another split"
+        hint = did_you_mean(split, layout.splits) or f"add [task.datasets.{split}], or name another split"
         text = f"{slot.name} watches {monitor!r}, but the split {split!r} has no data set"
         return [slot.problem(text, "monitor", hint=hint, error=not brings_data(layout))]
     if split not in evaluated_splits(layout):
@@ -64,6 +61,8 @@ def _scores(layout: Layout, before: Slot | None = None) -> list[str] | None:
         names = declared(slot, "produces", inherited=False) if slot is not None else None
         if slot is None or names is None:
             return None
+        if slot is task and translates_text(layout):
+            names = [*names, "bleu", "bleu_words", "chrf"]
         own = slot.value("name") if slot.kind == "eval pipe" and names else ""
         enabled = slot.kind != "eval pipe" or slot.value("enabled") is not False
         found += ([str(own)] if own else names) if enabled else []

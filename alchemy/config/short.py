@@ -14,7 +14,7 @@ from alchemy.config.tables import DEFAULT_TYPES, LISTS, SECTIONS
 from alchemy.config.tree import Array, Document, Table
 from alchemy.errors import Problem, did_you_mean
 
-_PIPES = ("processors", "openers", "itr", "lst", "encode", "targets", "windows", "cache", "corpora")
+_PIPES = ("processors", "openers", "itr", "lst", "encode", "pairs", "targets", "windows", "cache", "corpora")
 
 # the modules in which the parts of a kind are looked for, under the paths that `alchemy parts` prints
 HOMES = {

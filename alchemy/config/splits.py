@@ -10,10 +10,10 @@ from alchemy.annotations import misfits
 from alchemy.config.merge import brief, merge
 from alchemy.config.short import explain_name
 from alchemy.config.source import Part, find
-from alchemy.config.tables import SPLIT_WORDS
 from alchemy.config.tree import Array, Document, Table, twin
 from alchemy.errors import Problem, did_you_mean
 from alchemy.rules import LOADER_OPTIONS
+from alchemy.synonyms import place_of
 
 SPLITS = ("train", "dev", "test", "inference")
 SECTION = "task.data"
@@ -137,8 +137,7 @@ class _Plan:
     def _refuse(self, key: str) -> None:
         names = [param.name for param in self.part.params if param.name != "path"] if self.part else []
         known = [*SPLITS, *names, *_OWN, *LOADER_OPTIONS]
-        split = f"alchemy calls it {SPLIT_WORDS[key]!r}" if key in SPLIT_WORDS else ""
-        hint = split or did_you_mean(key, known) or f"it takes {', '.join([*SPLITS, *_OWN, *names])}"
+        hint = did_you_mean(key, known) or place_of(key, SECTION) or f"it takes {', '.join([*SPLITS, *_OWN, *names])}"
         short = self.processor.rpartition(".")[2]
         self._note(f"neither {short} nor the loader takes {key!r}", key, hint)
 

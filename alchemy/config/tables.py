@@ -73,13 +73,6 @@ RUNNER_NAMES = {
     "InferenceRunner": ("InferenceRunner", "AlchemyInferenceRunner"),
 }
 
-# what other programs call a split
-SPLIT_WORDS = {
-    **dict.fromkeys(("valid", "validation", "val", "eval", "development", "devel"), "dev"),
-    **dict.fromkeys(("training", "trainset"), "train"),
-    **dict.fromkeys(("testing", "testset"), "test"),
-}
-
 # keys of a part's table that are not handed to its constructor, and names that somebody else hands to it
 NOT_PASSED = {"task": ("datasets", "outputpipes", "evalpipes"), "sched": ("pipes",)}
 GIVEN = {

@@ -50,6 +50,7 @@ class Origin(NamedTuple):
 
 
 CODE = Origin(kind="code")
+DEFAULT = Origin(kind="default")
 COMMAND_LINE = Origin(kind="command line")
 
 

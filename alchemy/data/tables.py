@@ -13,13 +13,16 @@ from typing import Any, Literal
 
 from alchemy.data.files import COMPRESSED, lines_of, open_text, read_lines, readable
 from alchemy.data.messages import in_short
+from alchemy.data.parquet import open_parquet
 from alchemy.errors import AlchemyError, did_you_mean
 
 OnBad = Literal["error", "skip"]  # what becomes of a bad row
 Rows = Iterable[tuple[int, Any]]  # each with its line; a BadRow stands for one that is not well formed
 LONGEST = 2**31 - 1  # characters of a csv cell: Python's own limit is 131,072, less than a long document has
-FormatName = Literal["", "csv", "tsv", "jsonl", "label text"]  # "": as the ending says
-FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+FormatName = Literal["", "csv", "tsv", "jsonl", "json", "parquet", "label text"]  # "": as the ending says
+FORMATS = {
+    ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet",
+}  # fmt: skip
 
 
 class BadRow(Exception):
@@ -49,7 +52,7 @@ class TableFormat:
             found = "tsv" if self.delimiter == "\t" else "csv"
         if found is None:
             sheet = "save it as csv" if plain.suffix.lower() in (".xlsx", ".xls", ".ods") else ""
-            hint = sheet or "set format = 'csv', 'tsv', 'jsonl' or 'label text'"
+            hint = sheet or "set format = 'csv', 'tsv', 'jsonl', 'json' or 'label text'"
             raise AlchemyError(f"the ending of {path.name!r} does not say how it is written", hint=hint)
         return found
 
@@ -99,8 +102,9 @@ def _misread(names: list[str]) -> str:
 def open_table(path: Path, layout: TableFormat) -> OpenTable:
     """A file as a table; the rows are read while they are asked for."""
     match layout.format_of(path):
-        case "jsonl":
-            first, rows = _peeked(json_rows(path, layout.encoding), dict)
+        case "jsonl" | "json" | "parquet" as format:
+            objects = {"jsonl": json_rows, "json": json_items, "parquet": parquet_rows}[format]
+            first, rows = _peeked(objects(path, layout.encoding), dict)
             return OpenTable(path, _objects(rows), None if first is None else list(first), keyed=True)
         case "label text":
             return OpenTable(path, _label_text(path, layout.encoding), ["label", "text"])
@@ -130,6 +134,26 @@ def json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
                 yield number, BadRow(f"is not JSON: {error}")
             except RecursionError:
                 yield number, BadRow("is JSON that is nested too deep to be read")
+
+
+def json_items(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
+    """`(number, value)` of a file that is one JSON list, from 1."""
+    with readable(path, 1, encoding), open_text(path, encoding=encoding) as file:
+        try:
+            items = json.load(file)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise AlchemyError(f"is not JSON: {error}", where=str(path), hint="JSON on each line is jsonl") from error
+    if not isinstance(items, list):
+        text = f"is a JSON {type(items).__name__}, expected a list of objects"
+        raise AlchemyError(text, where=str(path), hint="or one object on each line: jsonl")
+    yield from enumerate(items, 1)
+
+
+def parquet_rows(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
+    """`(number, row)` of a parquet file, from 1; its texts are UTF-8."""
+    with open_parquet(path) as file:
+        batches = file.iter_batches(batch_size=1024)
+        yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
 
 
 def csv_rows(path: Path, delimiter: str, quote: str, encoding: str) -> Iterator[tuple[int, Any]]:

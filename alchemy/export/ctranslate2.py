@@ -88,6 +88,8 @@ class CTranslate2(Exporter[Pair]):
         if any("source" not in sample or "target" not in sample for sample in found):
             hint = "give some with --lines FILE and --references FILE"
             raise AlchemyError("its samples are no pairs of source and target", section=section, hint=hint)
+        if isinstance(found[0]["source"], str):  # raw text, which the task encodes
+            return self._encoded([(sample["source"], sample["target"]) for sample in found])
         decode = self.task.target_tokenizer.decode
         return [Pair(list(map(int, sample["source"])), decode(sample["target"])) for sample in found]
 
@@ -97,7 +99,10 @@ class CTranslate2(Exporter[Pair]):
         if len(gold) != len(sources):
             hint = "a translation stands in the line of its sentence"
             raise AlchemyError(f"{lines} has {len(sources)} lines, and {references} {len(gold)}", hint=hint)
-        asked = [(line, reference) for line, reference in zip(sources, gold) if not is_blank(line)]
+        return self._encoded([(line, reference) for line, reference in zip(sources, gold) if not is_blank(line)])
+
+    def _encoded(self, asked: Sequence[tuple[str, str | None]]) -> list[Pair]:
+        """Sentences as the task reads them, each with its translation, where there is one."""
         encoded = self.task.encoded([{"text": line} for line, _ in asked])
         return [Pair(list(map(int, encoded[place]["source"])), reference) for place, (_, reference) in enumerate(asked)]
 
@@ -135,7 +140,7 @@ class CTranslate2(Exporter[Pair]):
         found = Agreement(len(pairs), counts["same"], counts["tie"], counts["left"] + counts["unlike"])
         if self.precision == "int8":
             gold = [str(pair.reference) for pair in pairs]
-            return _close(found._replace(bleu=bleu(gold, said, force=True), own_bleu=bleu(gold, own, force=True)))
+            return _close(found._replace(bleu=bleu(gold, said), own_bleu=bleu(gold, own)))
         if counts["other"] or counts["unlike"]:
             raise _not_kept(f"CTranslate2 writes other texts than the model: {found}")
         return found

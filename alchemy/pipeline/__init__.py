@@ -32,6 +32,7 @@ __all__ = [
     "OutputPipeline",
     "SchedPipeline",
     "build_datapipes",
+    "kind_of",
     "over_questions",
     "where_before",
     "where_in",
@@ -101,7 +102,12 @@ class _InRun:
 
 
 class OutputPipeline(Registrable, _InRun):
-    """A step between what the model gave for a batch and what is scored or written; runs in evaluation only."""
+    """A step between what the model gave for a batch and what is scored or written; runs in evaluation only.
+
+    One that `keeps` collects or writes the outputs and hands them on as they are: single questions do without it.
+    """
+
+    keeps: bool = False
 
     def __call__(self, outputs: Any, inputs: Any) -> Any:
         """Takes the outputs and the batch they belong to; returns the outputs for the next pipe."""
@@ -183,7 +189,7 @@ def over_questions(pipes: Sequence[Mapping[str, Any]], questions: Any, *, sectio
     Pipes that only choose or order samples are left out. So is one that may change them in another way, or in a chain
     that reads rows of which nobody knows when they become samples; a warning names it.
     """
-    kinds = [_kind_of(table) for table in pipes]
+    kinds = [kind_of(table) for table in pipes]
     built, left = questions, []
     for number, (table, kind) in enumerate(zip(pipes, kinds)):
         name = f"{section}.pipes.{number}"
@@ -198,7 +204,7 @@ def over_questions(pipes: Sequence[Mapping[str, Any]], questions: Any, *, sectio
     return built
 
 
-def _kind_of(table: Mapping[str, Any]) -> Any:
+def kind_of(table: Mapping[str, Any]) -> Any:
     """The class of a pipe; of one whose code is not here nothing is known."""
     try:
         return DataPipeline.resolve_registered_module(table["type"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,10 +10,10 @@ from loguru import logger
 
 from alchemy.constraints import FileNames, OneCharacter, Sign
 from alchemy.data.chain import worker_share
-from alchemy.data.files import COMPRESSED, expand, open_bytes, read_lines
+from alchemy.data.files import expand, read_lines
+from alchemy.data.parquet import open_parquet
 from alchemy.data.tables import BadRow, OnBad, Rows, csv_rows, json_rows
 from alchemy.errors import AlchemyError
-from alchemy.packages import import_package
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline
 
 
@@ -112,7 +110,7 @@ class ParquetOpener(ItrDataPipeline):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for path in paths(self.datapipe):
-            with _parquet(path) as file:
+            with open_parquet(path) as file:
                 self._check_columns(path, file.schema_arrow.names)
                 for batch in file.iter_batches(batch_size=1024, columns=self.columns):
                     yield from batch.to_pylist()
@@ -120,7 +118,7 @@ class ParquetOpener(ItrDataPipeline):
     def __len__(self) -> int:
         total = 0
         for path in paths(self.datapipe):
-            with _parquet(path) as file:
+            with open_parquet(path) as file:
                 total += file.metadata.num_rows
         return total
 
@@ -128,6 +126,9 @@ class ParquetOpener(ItrDataPipeline):
         missing = [name for name in self.columns or () if name not in names]
         if missing:
             raise AlchemyError(f"{path} has no column {missing[0]!r}", hint=f"it has {', '.join(names)}")
+
+
+OPENERS = (LineOpener, JsonlOpener, CsvOpener, TsvOpener, ParquetOpener)
 
 
 def paths(source: Any) -> Iterator[Path]:
@@ -185,19 +186,3 @@ def _check_names(names: list[str], where: str) -> list[str]:
         hint = "rename one, or give `fields` with names for all columns"
         raise AlchemyError(f"there are two columns {twice!r}", where=where, hint=hint)
     return names
-
-
-@contextlib.contextmanager
-def _parquet(path: Path) -> Iterator[Any]:
-    """A parquet file; what is damaged may be noticed only while it is read."""
-    pyarrow = import_package("pyarrow", str(path))
-    import_package("pyarrow.parquet", str(path))
-    try:
-        source: Any = path
-        if path.suffix.lower() in COMPRESSED:
-            with open_bytes(path) as packed:
-                source = io.BytesIO(packed.read())
-        with pyarrow.parquet.ParquetFile(source) as file:
-            yield file
-    except (OSError, EOFError, pyarrow.ArrowException) as error:
-        raise AlchemyError(f"{str(path)!r} is not a readable parquet file: {error}") from error

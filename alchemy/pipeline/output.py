@@ -62,6 +62,8 @@ class Classify(OutputPipeline):
 class Collect(OutputPipeline):
     """Adds the rows of every batch to the global list `varname`, where an evaluation pipe finds them."""
 
+    keeps = True
+
     def __init__(self, varname: str) -> None:
         super().__init__()
         self.varname = varname
@@ -80,6 +82,8 @@ class SaveAppend(OutputPipeline):
 
     Without a record nothing is written; where nothing is trained, the file has no step in its name.
     """
+
+    keeps = True
 
     def __init__(self, filename: Annotated[str, Inside()], step_tag: bool = True) -> None:
         super().__init__()
@@ -100,6 +104,8 @@ class WritePredictions(OutputPipeline):
 
     A new pass over the data replaces the file. Without a record nothing is written, and a warning says so.
     """
+
+    keeps = True
 
     def __init__(self, *, filename: Annotated[str, Inside()] = "predictions.jsonl") -> None:
         super().__init__()

@@ -22,6 +22,7 @@ from alchemy.tasks.checks import Samples, check_logits
 from alchemy.tasks.text import TextTask, batch_fields, texts_of
 
 TARGETS = {"single": "label", "multi": "labels", "regression": "label"}
+MAIN_SCORES = {"single": "accuracy", "multi": "micro_f1", "regression": "mse"}
 
 
 @AlchemyTask.register()
@@ -35,6 +36,7 @@ class Classification(TextTask):
 
     processor: ClassVar[str] = "alchemy.pipeline.processors.TextClassification"
     needs = ("text",)
+    batches: ClassVar[dict[str, int]] = {"max_sentences": 64}
     packages = ("sklearn",)
     produces = {
         "": ("loss",),
@@ -65,6 +67,7 @@ class Classification(TextTask):
         self.kind, self.pair, self.left, self.segment = kind, pair, left, segment
         self.threshold, self.probabilities = threshold, probabilities
         self.target = TARGETS[kind]  # type: ignore[misc]
+        self.main_score, self.main_mode = MAIN_SCORES[kind], "min" if kind == "regression" else "max"
         super().__init__(
             tokenizer=tokenizer,
             learn=learn,

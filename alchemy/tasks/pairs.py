@@ -19,7 +19,7 @@ from alchemy.tasks.learning import check_vocabulary, is_class, learn_tokenizer, 
 from alchemy.text import Tokenizer
 
 LEARNT = "alchemy.text.BPE"
-MOST, FEWEST, SHARE = 8000, 1000, 4  # tokens that are learnt: at most, at least, and one for so many pairs in between
+MOST, FEWEST, SHARE = 8000, 1000, 7  # tokens that are learnt: at most, at least, and one for so many pairs in between
 
 
 class Pairs:
@@ -124,7 +124,7 @@ def fitting_size(pairs: int) -> int:
     """How many tokens a side learns by default: fewer of small data, which would see most of them a few times only.
 
     >>> fitting_size(100), fitting_size(20_000), fitting_size(1_000_000)
-    (1000, 5000, 8000)
+    (1000, 2857, 8000)
     """
     return min(MOST, max(FEWEST, pairs // SHARE))
 

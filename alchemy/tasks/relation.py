@@ -29,6 +29,7 @@ class Relation(TextTask):
     """
 
     packages = ("sklearn",)
+    main_score = "f1"
     produces = ("loss", "f1", "accuracy", "macro_f1", "weighted_f1", "micro_f1", "mcc")
     processor: ClassVar[str] = "alchemy.pipeline.processors.Relation"
 

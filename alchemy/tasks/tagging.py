@@ -35,6 +35,7 @@ class Tagging(TextTask):
     target: ClassVar[str] = "tags"
     needs = ("tokens",)
     packages = ("seqeval",)
+    main_score = "f1"
     produces = ("loss", "f1", "precision", "recall", "accuracy")
 
     def __init__(

@@ -49,7 +49,7 @@ class Translation(AlchemyTask):
     writes_texts = True
     reads = "source"
     packages = {"search": ("sacrebleu",)}
-    produces = ("loss", "ppl", "bleu", "bleu_words", "chrf")  # the last three where texts are written
+    produces = {"": ("loss", "ppl"), "search": ("bleu", "bleu_words", "chrf")}
 
     def __init__(
         self,
@@ -84,6 +84,7 @@ class Translation(AlchemyTask):
         # limits are checked although nothing may be written yet
         most: Limits = construct(Limits, limits, section="task.limits")
         self.writer = Writer(build(Search, search, section="task.search"), self.special, most) if search else None
+        self.main_score, self.main_mode = ("bleu", "max") if self.writer else ("loss", "min")
         self.engine: Callable[[Mapping[str, Any]], list[list[Hypothesis]]] = self.searched  # another may take its place
         self.others: list[Any] = []  # models that write together with that of the run
         self._answers = OrderedRows()

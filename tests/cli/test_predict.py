@@ -164,6 +164,7 @@ def test_what_is_wrong_with_a_file_is_told_in_one_line(
         (("--text", "a", "--column", "b"), "only a file has columns"),
         (("-", "--pair", "b"), "only a file has columns; lines that are JSON have fields"),
         (("--text", "a", "-"), "exclude each other"),
+        (("--text", "a", "b"), "'b' has no option in front of it; write --text before each text"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(

@@ -104,7 +104,7 @@ class Mistake:
         """The messages that a user sees: of the check, or else of the run."""
         monkeypatch.chdir(folder)
         for package in self.hidden:
-            monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
+            monkeypatch.setitem(sys.modules, package, None)
         assert self.old in self.config, self.old
         text = self.config.replace(self.old, self.new, 1)
         for name, content in {"train.toml": text, **FILES, **self.files}.items():

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 import alchemy
+from alchemy.cli import main
+from alchemy.config.check import check
+from alchemy.config.load import prepare_cfg
 from alchemy.errors import AlchemyError
 from alchemy.runner import run_task
 from alchemy.text import load_tokenizer
@@ -55,6 +58,25 @@ def test_a_table_of_pairs_is_learnt_and_the_record_answers_alone(texts: Path, tm
         assert answer["source"] == "a small dog" and set(answer["pred"].split()) <= set(WORDS.values())
 
 
+def test_all_commands_take_a_record_of_raw_text(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cfg = config(texts, tmp_path, limits={"max_length": 5})
+    cfg["task"]["data"]["test"] = cfg["task"]["data"]["dev"]
+    cfg["sched"]["epochs"] = 1
+    record = str(run_task(cfg, raise_errors=True).record_dir)
+    lines = texts / "dev.en"
+    capsys.readouterr()
+    assert main(["generate", record, "--input", str(lines), "--device", "-1"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 20
+    assert main(["score", record, "--source", str(lines), "--target", str(texts / "dev.de"), "--device", "-1"]) == 0
+    assert main(["export", record, "--format", "ctranslate2", "--device", "-1"]) == 0
+    assert main(["test", record, "--device", "-1"]) == 0
+    (signature,) = tmp_path.glob("**/results/test_bleu.txt")
+    assert "tok:13a|smooth:exp" in signature.read_text()
+
+
 def test_files_side_by_side_give_the_batches_of_corpora(texts: Path, tmp_path: Path) -> None:
     """Rows, lengths and what the decoder is given are those of corpora.Parallel with the same tokenizers."""
     from alchemy.pipeline.corpora import Parallel
@@ -93,6 +115,14 @@ def test_tokenizers_are_learnt_by_side_or_shared(texts: Path, tmp_path: Path, ta
     found = [load_tokenizer(folder / side) for side in ("source", "target")]
     assert [type(each).__name__ for each in found] == kinds
     assert (found[0].digest == found[1].digest) is bool(task.get("shared"))
+
+
+def test_the_check_knows_that_raw_text_is_scored_by_bleu(texts: Path, tmp_path: Path) -> None:
+    cfg = config(texts, tmp_path) | {"checkpoint": {"monitor": "dev/bleu"}}
+    del cfg["sched"]["pipes"]
+    assert [str(problem) for problem in check(prepare_cfg(cfg))] == []
+    cfg["task"]["search"] = {}
+    assert any("no evaluation gives 'bleu'" in str(problem) for problem in check(prepare_cfg(cfg)))
 
 
 def test_a_resume_and_a_cache_give_the_same_run(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

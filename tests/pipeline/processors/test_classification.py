@@ -154,7 +154,7 @@ WRONG_SETTINGS = {
         "there is no column 'class'; it has text, label, twice, twice; set label = \"\" for a file without",
     ),
     "kind": ({"kind": "many"}, "kind must be one of 'single', 'multi', 'regression', not the text 'many'"),
-    "format": ({"format": "json"}, "format must be one of .*, not the text 'json'; did you mean 'jsonl'"),
+    "format": ({"format": "jsnl"}, "format must be one of .*, not the text 'jsnl'; did you mean 'jsonl'"),
     "label_by": ({"label_by": "number"}, "label_by must be one of 'name', 'index', not the text 'number'"),
     "index": ({"label_by": "index"}, 'label_by = "index" needs the names of the labels'),
     "twice": ({"labels": ["a", "b", "a"]}, "labels has 'a' twice"),

@@ -8,7 +8,7 @@ from alchemy.pipeline import DataPipeline, ItrDataPipeline
 
 @DataPipeline.register()
 class ReadPoint(ItrDataPipeline):
-    """`{"x": "0.1", "y": "-0.2", "label": "red"}` -> `{"point": [0.1, -0.2], "label": 0}`"""
+    """`{"x": "0.1", "y": "-0.2", "label": "red"}` -> `{"point": [0.1, -0.2], "label": 0}`; new points have no label."""
 
     def __init__(self, datapipe: Any, *, labels: list[str]) -> None:
         super().__init__(datapipe)
@@ -16,4 +16,5 @@ class ReadPoint(ItrDataPipeline):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for row in self.datapipe:
-            yield {"point": [float(row["x"]), float(row["y"])], "label": self.index[row["label"]]}
+            label = {"label": self.index[row["label"]]} if "label" in row else {}
+            yield {"point": [float(row["x"]), float(row["y"])], **label}

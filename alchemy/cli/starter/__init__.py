@@ -1,0 +1,1 @@
+"""The projects that `alchemy new` writes."""

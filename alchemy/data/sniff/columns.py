@@ -1,0 +1,143 @@
+"""What the columns of a table are: texts, labels, ids."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from alchemy.data.messages import in_short, shorten
+from alchemy.data.sniff import names
+from alchemy.data.sniff.layout import Table
+from alchemy.data.tables import is_blank
+from alchemy.errors import AlchemyError, did_you_mean
+
+FEW = 0.5  # distinct values of a label column, as a share of the rows, at most
+MOST_LABELS = 500
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column in figures."""
+
+    place: int
+    name: str
+    kind: str  # "text", "number", "list" or "other"
+    blank: int
+    distinct: int
+    length: float  # median, in characters
+
+    @property
+    def is_text(self) -> bool:
+        return self.kind == "text"
+
+
+def describe(table: Table) -> list[Column]:
+    """The columns of a table, in their order."""
+    return [_column(place, name, table.column(place)) for place, name in enumerate(table.names)]
+
+
+def _column(place: int, name: str, cells: Sequence[Any]) -> Column:
+    filled = [cell for cell in cells if cell is not None and not (isinstance(cell, str) and is_blank(cell))]
+    kind = "other"
+    if filled and all(isinstance(cell, list) for cell in filled):
+        kind = "list"
+    elif filled and all(map(is_number, filled)):
+        kind = "number"
+    elif filled and all(isinstance(cell, str) for cell in filled):
+        kind = "text"
+    distinct = len(set(map(str, filled)))
+    length = median(len(str(cell)) for cell in filled) if filled else 0.0
+    return Column(place, name, kind, len(cells) - len(filled), distinct, length)
+
+
+def is_number(cell: object) -> bool:
+    if isinstance(cell, bool):
+        return False
+    try:
+        float(cell)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def named_column(columns: Sequence[Column], told: str, option: str, path: object) -> Column:
+    """The column that the user names, by its name or by its number."""
+    found = next((column for column in columns if column.name == told), None)
+    if found is None and told.lstrip("-").isdigit() and -len(columns) <= int(told) < len(columns):
+        found = columns[int(told)]
+    if found is None:
+        all_names = [column.name for column in columns]
+        hint = did_you_mean(told, all_names) or f"it has {in_short(all_names)}"
+        raise AlchemyError(f"{path} has no column {told!r} ({option})", hint=hint)
+    return found
+
+
+def find_texts(columns: Sequence[Column], rows: int, wanted: Sequence[str]) -> list[Column]:
+    """A column for each kind of text that is wanted: those with such names, else the longest ones, in their order."""
+    free = [column for column in columns if column.is_text]
+    found: list[Column] = []
+    for what in wanted:
+        if match := _by_name(free, what):
+            found.append(match)
+            free.remove(match)
+    if len(found) < len(wanted):
+        varied = [column for column in free if column.distinct > 1 and not _is_id(column)]
+        longest = sorted(varied, key=lambda column: (-_prose(column, rows), column.place))
+        found = sorted([*found, *longest[: len(wanted) - len(found)]], key=lambda column: column.place)
+    return found
+
+
+def _is_id(column: Column) -> bool:
+    return names.plain(column.name) in names.NAMES["id"]
+
+
+def _prose(column: Column, rows: int) -> float:
+    """How much a column looks like running text: long, and hardly ever the same twice."""
+    return column.length * column.distinct / max(rows, 1)
+
+
+def _by_name(columns: Iterable[Column], what: str) -> Column | None:
+    ranked = [(place, column) for column in columns if (place := names.rank(column.name, what)) is not None]
+    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+
+
+def find_label(columns: Sequence[Column], taken: Sequence[Column], rows: int) -> Column | None:
+    """The column of labels: by its name, else the last one that repeats its values; words come before numbers."""
+    free = [column for column in columns if column not in taken and column.kind != "other" and not _is_id(column)]
+    if (named := _by_name(free, "label")) and named.distinct > 0:
+        return named
+    fits = [column for column in free if 2 <= column.distinct <= min(MOST_LABELS, rows * FEW)]
+    return max(fits, key=lambda column: (column.kind == "text", column.place), default=None)
+
+
+def count_labels(cells: Iterable[Any]) -> Counter[str]:
+    """How often each label occurs; of a list, each of its labels."""
+    flat = (value for cell in cells for value in (cell if isinstance(cell, list) else [cell]))
+    return Counter(str(value).strip() for value in flat if value is not None and str(value).strip())
+
+
+def check_label(path: object, column: Column, labels: Counter[str], rows: int, *, told: bool) -> str:
+    """The kind of classification, `"single"`, `"multi"` or `"regression"`; labels that teach nothing are an error."""
+    if column.kind == "list":
+        return "multi"
+    if len(labels) == 1:
+        only = next(iter(labels))
+        hint = "name another column with --label"
+        raise AlchemyError(f"{path}: column {column.name!r} has one label only, {shorten(only)}", hint=hint)
+    if column.kind == "number" and (len(labels) > MOST_LABELS or len(labels) > rows * FEW) and rows > 10:
+        if told:
+            return "regression"
+        text = (
+            f"{path}: column {column.name!r} has {len(labels):,} values in {rows:,} rows: an id, or a number to predict"
+        )
+        hint = f"name another column with --label, or '--label {column.name}' to predict a number"
+        raise AlchemyError(text, hint=hint)
+    if len(labels) > rows * FEW and rows > 10:
+        text = (
+            f"{path}: column {column.name!r} has {len(labels):,} values in {rows:,} rows: it looks like an id or a text"
+        )
+        raise AlchemyError(text, hint="name the column of the labels with --label")
+    return "single"

@@ -1,0 +1,82 @@
+"""Which of a stranger's files is for training, which for development and test."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from alchemy.data.files import COMPRESSED, check_file
+from alchemy.data.messages import in_short
+from alchemy.data.sniff.names import SPLITS, split_of
+from alchemy.errors import AlchemyError
+
+NOT_DATA = (".md", ".py", ".ipynb", ".pdf", ".toml", ".yaml", ".yml", ".zip", ".tar", ".html")
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".txt")
+
+
+def find_splits(paths: Sequence[Path], *, sides: bool = False) -> tuple[dict[str, list[Path]], list[Path]]:
+    """The files of each split, and those that are left out.
+
+    A folder stands for the files in it. A single file is the training data, whatever its name. With `sides` a split may
+    have two files, one for each language.
+    """
+    files: list[Path] = []
+    for path in paths:
+        files += _files_in(path) if path.is_dir() else [check_file(path)]
+    named: dict[str, list[Path]] = {}
+    for file in files:
+        named.setdefault(split_of(file.name), []).append(file)
+    other = named.pop("", [])
+    if "train" not in named and not (len(named) == 0 and len(other) in ((1, 2) if sides else (1,))):
+        hint = "name them train.csv, dev.csv and test.csv, or give one file"
+        raise AlchemyError(f"cannot tell which of {in_short([file.name for file in files])} is for training", hint=hint)
+    if "train" not in named:
+        named["train"], other = other, []
+    chosen = {split: _choose(named[split], sides) for split in SPLITS if split in named}
+    used = {file for group in chosen.values() for file in group}
+    return chosen, [file for file in files if file not in used]
+
+
+def _files_in(folder: Path) -> list[Path]:
+    there = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+    there.sort(key=lambda path: (not _plain_name(path).endswith(".en"), path.name))  # most translate from English
+    data = [path for path in there if not _plain_name(path).lower().endswith(NOT_DATA)]
+    named = [path for path in data if split_of(path.name)]
+    found = named or [path for path in data if _plain_name(path).lower().endswith(TABLES)]
+    if not found:
+        listed = in_short([path.name for path in there]) or "no files"
+        hint = f"expected files such as train.csv, dev.csv and test.csv; it has {listed}"
+        raise AlchemyError(f"{folder} has no data files that are known by name", hint=hint)
+    return found
+
+
+def _plain_name(path: Path) -> str:
+    return path.stem if path.suffix.lower() in COMPRESSED else path.name
+
+
+def _choose(files: list[Path], sides: bool) -> list[Path]:
+    """One file, the parts of one, or the two sides; of others the one with the shortest name."""
+    if sides and len(files) > 1:
+        return _pair(files)
+    shortest = min(files, key=lambda file: len(_plain_name(file)))
+    parts = [file for file in files if _without_digits(file) == _without_digits(shortest)]
+    return sorted(parts) if len(parts) > 1 and _without_digits(shortest) != shortest.name else [shortest]
+
+
+def _without_digits(file: Path) -> str:
+    return re.sub(r"\d+", "", file.name)
+
+
+def _pair(files: list[Path]) -> list[Path]:
+    """The two files of a corpus that differ in the language at the end of their names."""
+    groups: dict[str, list[Path]] = {}
+    for file in files:
+        groups.setdefault(Path(_plain_name(file)).stem, []).append(file)
+    pairs = [group for group in groups.values() if len(group) == 2]
+    if pairs:
+        return min(pairs, key=lambda group: len(group[0].name))
+    tables = [file for file in files if _plain_name(file).lower().endswith(TABLES)]
+    if len(files) == 2 and not tables:
+        return files
+    return [min(tables or files, key=lambda file: len(_plain_name(file)))]

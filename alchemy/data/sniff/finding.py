@@ -1,0 +1,174 @@
+"""What was found in the files of a data set: the keys of a config that reads them, and lines that tell of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from alchemy.data.messages import in_short, shorten
+from alchemy.data.sniff.layout import Table
+
+SAMPLED = 20_000  # texts by which the script is told
+UNBALANCED = 20  # the most frequent label, in times of the rarest
+
+
+@dataclass
+class Finding:
+    """The keys of `[task]` and of `[task.data]`, where a split is a dict if it differs from the others."""
+
+    task: dict[str, Any]
+    shared: dict[str, Any]
+    splits: dict[str, dict[str, Any]]  # what each adds to the shared keys: `path`, and what differs
+    shown: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    question: str = ""  # a text to try the model with, and the other one of a pair
+    other: str = ""
+    sizes: dict[str, int] = field(default_factory=dict)  # of a large file the rows that were looked at
+    large: set[str] = field(default_factory=set)  # splits that have more
+    unit: str = "rows"
+
+    def tell_size(self, split: str) -> str:
+        return f"{'more than ' if split in self.large else ''}{self.sizes[split]:,} {self.unit}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user says of the data, which goes before any guess; "" where nothing is said."""
+
+    text: str = ""
+    pair: str = ""
+    label: str = ""
+    source: str = ""
+    target: str = ""
+    encoding: str = ""
+
+
+def layout_keys(table: Table) -> dict[str, Any]:
+    """The keys that tell a processor how a table is written, as far as it would not find out by itself."""
+    layout = table.layout
+    keys: dict[str, Any] = {"format": layout.format} if layout.format else {}
+    if layout.delimiter:
+        keys["delimiter"] = layout.delimiter
+    if layout.quote is not None:
+        keys["quote"] = layout.quote
+    if layout.encoding != "utf-8":
+        keys["encoding"] = layout.encoding
+    return keys
+
+
+DEFAULTS = {"format": "", "delimiter": "", "encoding": "utf-8", "header": None, "quote": None, "bad": "error"}
+
+
+def merge_keys(paths: Mapping[str, list[Path]], keys: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The splits with what each adds to the keys of the training data."""
+    shared = keys["train"]
+    merged: dict[str, dict[str, Any]] = {}
+    for split, own in keys.items():
+        differs = {name: value for name, value in own.items() if shared.get(name, DEFAULTS.get(name)) != value}
+        differs |= {name: DEFAULTS[name] for name in shared.keys() - own.keys() if DEFAULTS.get(name) is not None}
+        files = [path.as_posix() for path in paths[split]]
+        merged[split] = {"path": files[0] if len(files) == 1 else files, **differs}
+    return merged
+
+
+def uses_characters(texts: Iterable[str]) -> bool:
+    """Whether a script is one that has no blanks between words: Chinese, Japanese, Thai.
+
+    >>> uses_characters(["NBA总决赛 第六场"]), uses_characters(["the match"]), uses_characters(["오늘은 날씨가"])
+    (True, False, False)
+    """
+    signs = Counter(sign for text in texts for sign in text if sign.isalpha())
+    dense = sum(count for sign, count in signs.items() if _is_dense(sign))
+    return dense * 3 > sum(signs.values())
+
+
+def _is_dense(sign: str) -> bool:
+    return sign > "\u0e00" and unicodedata.name(sign, "").startswith(
+        ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER")
+    )
+
+
+def tokenizer_keys(texts: Sequence[str]) -> dict[str, Any]:
+    """The tokenizer that suits a script."""
+    if uses_characters(texts[:SAMPLED]):
+        return {"tokenizer": "Characters"}
+    return {"tokenizer": "Words", "learn": {"lower": True}}
+
+
+def measure(texts: Sequence[str], characters: bool) -> tuple[int, int, int]:
+    """Median, 95 % and maximum of the lengths, in characters or words."""
+    lengths = sorted(len(text) if characters else len(text.split()) for text in texts)
+    last = len(lengths) - 1
+    return lengths[last // 2], lengths[round(last * 0.95)], lengths[last]
+
+
+def tell_lengths(lengths: tuple[int, int, int], characters: bool) -> str:
+    median, most, longest = lengths
+    return f"{median:,} {'characters' if characters else 'words'} (median), {most:,} (95 %), {longest:,} at most"
+
+
+def tell_labels(labels: Counter[str], most: int = 10) -> str:
+    """`15 labels: sport 2,000, money 1,998, ..`"""
+    listed = ", ".join(f"{shorten_text(label, 20)} {count:,}" for label, count in labels.most_common(most))
+    return f"{len(labels):,} labels: {listed}{', ..' if len(labels) > most else ''}"
+
+
+def shorten_text(text: object, width: int = 40) -> str:
+    """A text on one line, cut at its end."""
+    line = re.sub(r"\s+", " ", str(text)).strip()
+    return line if len(line) <= width else line[: width - 2] + ".."
+
+
+def tell_format(table: Table) -> str:
+    """`csv, gb18030, with a header, 20,000 rows`"""
+    layout = table.layout
+    format = layout.format_of(table.path)
+    words = ["lines `label text`" if format == "label text" else format]
+    if layout.delimiter:
+        words[0] += f" with {'tabs' if layout.delimiter == chr(9) else repr(layout.delimiter)}"
+    if format != "parquet":
+        words.append(layout.encoding)
+    if not table.keyed and format != "label text":
+        words.append("with a header" if layout.header else "no header")
+    rows = f"{len(table.rows) + len(table.bad):,} rows"
+    words.append(rows if table.whole else f"more than {rows}, of which these were looked at")
+    return ", ".join(words)
+
+
+def relocate(finding: Finding, folder: Path) -> Finding:
+    """The same with paths as seen from the folder of the config."""
+
+    def moved(value: Any) -> Any:
+        return [moved(path) for path in value] if isinstance(value, list) else _relative(Path(value), folder)
+
+    splits = {split: {**own, "path": moved(own["path"])} for split, own in finding.splits.items()}
+    files = {"labels": moved(finding.shared["labels"])} if "labels" in finding.shared else {}
+    return replace(finding, splits=splits, shared={**finding.shared, **files})
+
+
+def _relative(path: Path, folder: Path) -> str:
+    if path.is_absolute():  # as the user gave it
+        return path.as_posix()
+    try:
+        return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+    except ValueError:  # on another drive
+        return path.resolve().as_posix()
+
+
+def note_balance(labels: Counter[str]) -> list[str]:
+    (first, most), *_, (last, fewest) = labels.most_common()
+    total = sum(labels.values())
+    notes = []
+    if most > UNBALANCED * fewest:
+        text = f"unbalanced: {shorten(first)} is {most / total:.0%} of all, {shorten(last)} has {fewest}"
+        notes.append(f"{text}; look at macro_f1 beside accuracy")
+    single = [label for label, count in labels.items() if count == 1]
+    if single:
+        notes.append(f"labels that occur once: {in_short(single, 5)}")
+    return notes

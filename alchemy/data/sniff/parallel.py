@@ -1,0 +1,116 @@
+"""Sentences and their translations: two files, or two columns of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from alchemy.data.files import lines_of
+from alchemy.data.messages import in_short
+from alchemy.data.sniff import names
+from alchemy.data.sniff.columns import Column, describe, named_column
+from alchemy.data.sniff.encoding import detect_encoding, read_head
+from alchemy.data.sniff.finding import (
+    Asked,
+    Finding,
+    layout_keys,
+    measure,
+    merge_keys,
+    shorten_text,
+    tell_format,
+    tell_lengths,
+    uses_characters,
+)
+from alchemy.data.sniff.layout import Table, sniff_table
+from alchemy.data.tables import is_blank
+from alchemy.errors import AlchemyError
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Pairs of sentences, and how they are written."""
+
+    names: tuple[str, str]
+    pairs: list[tuple[str, str]]
+    keys: dict[str, Any]
+    told: str
+    notes: list[str]
+
+
+def sniff_parallel(paths: Mapping[str, list[Path]], asked: Asked) -> Finding:
+    """What the files of each split are, for translation."""
+    found = {split: _open(files, asked) for split, files in paths.items()}
+    train = found["train"]
+    keys = {split: side.keys for split, side in found.items()}
+    sides = list(zip(*train.pairs, strict=True))
+    task: dict[str, Any] = {"type": "Translation"}
+    finding = Finding(task, dict(keys["train"]), merge_keys(paths, keys))
+    finding.sizes = {split: len(side.pairs) for split, side in found.items()}
+    finding.unit = "pairs"
+    finding.question = shorten_text(train.pairs[0][0], 80)
+    finding.shown = [train.told]
+    for role, name, texts in zip(("source", "target"), train.names, sides, strict=True):
+        characters = uses_characters(texts[:20_000])
+        lengths = tell_lengths(measure(texts, characters), characters)
+        finding.shown.append(f"  {role}  {name}: {lengths}; {shorten_text(texts[0])!r}")
+    finding.notes = [note for side in found.values() for note in side.notes]
+    return finding
+
+
+def _open(files: list[Path], asked: Asked) -> Parallel:
+    return _two_files(files, asked) if len(files) == 2 else _table(sniff_table(files[0], asked.encoding), asked)
+
+
+def _two_files(files: list[Path], asked: Asked) -> Parallel:
+    encodings = [asked.encoding or detect_encoding(file) for file in files]
+    plain = [read_head(file)[0].isascii() for file in files]
+    if any(plain):  # ASCII is part of what the other side is in
+        encodings = [encodings[plain[0]]] * 2
+    if encodings[0] != encodings[1]:
+        text = f"{files[0]} is {encodings[0]} and {files[1]} {encodings[1]}"
+        raise AlchemyError(text, hint="convert one of them: both sides are read in one encoding")
+    sides = [lines_of(file, encoding) for file, encoding in zip(files, encodings, strict=True)]
+    if len(sides[0]) != len(sides[1]):
+        text = f"{files[0]} has {len(sides[0]):,} lines and {files[1]} {len(sides[1]):,}"
+        raise AlchemyError(text, hint="the sides of a parallel text have a line for each other")
+    pairs = [(first, second) for first, second in zip(*sides, strict=True) if not (is_blank(first) or is_blank(second))]
+    empty = len(sides[0]) - len(pairs)
+    if not pairs:
+        raise AlchemyError(f"{files[0]} is empty", hint="name a file with at least one line")
+    keys = ({"encoding": encodings[0]} if encodings[0] != "utf-8" else {}) | ({"bad": "skip"} if empty else {})
+    told = f"{files[0]}, {files[1].name}: two files line by line, {encodings[0]}, {len(sides[0]):,} lines"
+    notes = [f"{files[0]}: {empty:,} lines with an empty side are skipped"] if empty else []
+    return Parallel((files[0].name, files[1].name), pairs, keys, told, notes)
+
+
+def _table(table: Table, asked: Asked) -> Parallel:
+    source, target = _sides(table, describe(table), asked)
+    rows = [(row[source.place], row[target.place]) for row in table.rows]
+    pairs = [row for row in rows if all(isinstance(text, str) and not is_blank(text) for text in row)]
+    if not pairs:
+        raise AlchemyError(f"{table.path} has no row with both texts")
+    keys = {"source": table.key(source.place), "target": table.key(target.place), **layout_keys(table)}
+    skipped = len(rows) - len(pairs) + len(table.bad)
+    keys |= {"bad": "skip"} if skipped else {}
+    notes = [f"{table.path}: {skipped:,} rows without both texts are skipped"] if skipped else []
+    return Parallel((source.name, target.name), pairs, keys, f"{table.path}: {tell_format(table)}", notes)
+
+
+def _sides(table: Table, columns: list[Column], asked: Asked) -> list[Column]:
+    """The two columns: those that the user names, those that are called so, else the first two of texts."""
+    found: list[Column | None] = []
+    for option, told, known in (
+        ("--source", asked.source, names.NAMES["source"]),
+        ("--target", asked.target, names.NAMES["target"]),
+    ):
+        by_name = next((column for column in columns if names.plain(column.name) in known and column.is_text), None)
+        found.append(named_column(columns, told, option, table.path) if told else by_name)
+    free = [column for column in columns if column.is_text and column not in found and column.distinct > 1]
+    free = [column for column in free if names.plain(column.name) not in names.NAMES["id"]]
+    chosen = [side or (free.pop(0) if free else None) for side in found]
+    if None in chosen or chosen[0] == chosen[1]:
+        hint = f"it has {in_short(table.names)}: name them with --source and --target"
+        raise AlchemyError(f"{table.path} does not have two columns of texts", hint=hint)
+    return [side for side in chosen if side]

@@ -1,0 +1,223 @@
+"""The text template against TF-IDF with logistic regression: errors on test splits, and CPU seconds of a training.
+
+Both see the same csv files. Ours is `alchemy run` of a config without any setting of the model, three seeds; the other
+is scikit-learn with its defaults, on character or word 1-2-grams. Its second figure has the best C on dev.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib
+import json
+import lzma
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from alchemy.errors import AlchemyError
+from bench.data import ALCHEMY, ROOT, SETS
+from bench.measure import Figure, measured
+
+SECONDS = 300  # of CPU time for a seed
+LIMITS = (1, 3, 10, 30)  # values of C
+Pairs = list[tuple[str, str]]  # text and label
+
+CONFIG = """
+tag = "text"
+runner = "Trainer"
+plugins = [{ type = "FileLogger", log_dir = "records/train" }]
+checkpoint = { monitor = "dev/accuracy" }
+
+[task]
+type = "Classification"
+tokenizer = {tokenizer}
+
+[task.data]
+train = "train.csv"
+dev = "dev.csv"
+test = "test.csv"
+
+[model]
+type = "TextClassifier"
+
+[optim]
+type = "Adagrad"
+lr = 0.05
+
+[sched]
+type = "LineWarmup"
+epochs = 8
+num_warmup_steps = 0.1
+"""
+WORDS, CHARACTERS = '"Words"\nlearn = {{ lower = true }}', '"Characters"'
+
+
+class Splits(NamedTuple):
+    """A data set; `words` says that it is read by words, not by characters."""
+
+    words: bool
+    train: Pairs
+    dev: Pairs
+    test: Pairs
+
+
+def figures(quick: bool = False) -> list[Figure]:
+    found = []
+    for name, read in READERS.items():
+        try:
+            splits = read()
+        except (OSError, ImportError, AlchemyError) as error:
+            print(f"{name} is not measured: {error} (ALCHEMY_DATA names the folder of the data)")
+            continue
+        if quick:
+            splits = splits._replace(train=splits.train[:500], dev=splits.dev[:200], test=splits.test[:200])
+        found += compare(name, splits, seeds=1 if quick else 3)
+    return found
+
+
+def compare(name: str, splits: Splits, seeds: int) -> list[Figure]:
+    plain, (limit, best) = tfidf(splits)
+    runs = [train(splits, seed) for seed in range(1, seeds + 1)]
+    wrong = [round(100 * (1 - accuracy), 2) for accuracy, _ in runs]
+    print(f"{name}: accuracy {', '.join(f'{accuracy:.4f}' for accuracy, _ in runs)}; TF-IDF {plain:.4f}", end="")
+    print(f", with C = {limit} {best:.4f}")
+    told = f"{name}, errors of the template against those of TF-IDF (with C = {limit}: {100 * (1 - best):.2f})"
+    return [
+        measured(told, wrong, round(100 * (1 - plain), 2), "%"),
+        measured(f"{name}, CPU seconds of a seed", [seconds for _, seconds in runs], SECONDS, "s"),
+    ]
+
+
+# -- both sides
+def train(splits: Splits, seed: int) -> tuple[float, float]:
+    """Accuracy on test of the weights that were best on dev, and the CPU seconds of training and test together."""
+    with tempfile.TemporaryDirectory() as folder:
+        for split in ("train", "dev", "test"):
+            with open(Path(folder, f"{split}.csv"), "w", encoding="utf-8", newline="") as file:
+                csv.writer(file).writerows([("text", "label"), *splits._asdict()[split]])
+        text = CONFIG.replace("{tokenizer}", WORDS.format() if splits.words else CHARACTERS)
+        Path(folder, "text.toml").write_text(text, "utf-8")
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [ALCHEMY, "run", "text.toml", "--test", "--seeds", str(seed), "--device", "-1"]
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if done.returncode:
+            sys.exit(done.stdout + done.stderr)
+        (report,) = Path(folder).glob("records/test/*/results/test_report.json")
+        seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return json.loads(report.read_text("utf-8"))["scores"]["accuracy"], seconds
+
+
+def tfidf(splits: Splits) -> tuple[float, tuple[int, float]]:
+    """Accuracy on test with C = 1, and the value of C that is best on dev with the accuracy that it has on test."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    grams = TfidfVectorizer(analyzer="word" if splits.words else "char", ngram_range=(1, 2))
+    rows = grams.fit_transform(text for text, _ in splits.train)
+    sides = [(grams.transform(text for text, _ in side), [label for _, label in side]) for side in splits[2:]]
+    scores = {}
+    for limit in LIMITS:
+        model = LogisticRegression(max_iter=1000, C=limit).fit(rows, [label for _, label in splits.train])
+        scores[limit] = [model.score(*side) for side in sides]
+    best = max(LIMITS, key=lambda limit: scores[limit][0])
+    return scores[1][1], (best, scores[best][1])
+
+
+# -- the data
+UNPACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
+
+
+def lines_of(path: Path, encoding: str = "utf-8") -> list[str]:
+    data = path.read_bytes()
+    if path.suffix in UNPACK:
+        data = UNPACK[path.suffix](data)
+    return data.decode(encoding).removesuffix("\n").split("\n")
+
+
+def titles() -> Splits:
+    def read(name: str) -> Pairs:
+        return [(text, label) for text, label in (line.split("\t") for line in lines_of(folder / name))]
+
+    folder = SETS / "thucnews_title10"
+    return Splits(False, read("train_first45k.txt.gz"), read("dev.txt"), read("test.txt"))
+
+
+def labelled(path: Path, encoding: str = "utf-8") -> Pairs:
+    return [(text, label) for label, text in (line.split(" ", 1) for line in lines_of(path, encoding))]
+
+
+def hold_out(rows: Pairs, share: float = 0.1) -> tuple[Pairs, Pairs]:
+    """The rows, shuffled, without a share of them, and that share."""
+    rows = random.Random(0).sample(rows, len(rows))
+    cut = int(share * len(rows))
+    return rows[cut:], rows[:cut]
+
+
+def questions() -> Splits:
+    folder = SETS / "trec"
+    return Splits(
+        True, *hold_out(labelled(folder / "TREC.train.all", "latin-1")), labelled(folder / "TREC.test.all", "latin-1")
+    )
+
+
+def sentences() -> Splits:
+    folder = SETS / "sst2_sentences"
+    return Splits(True, *(labelled(folder / f"stsa.binary.{name}") for name in ("train.gz", "dev", "test")))
+
+
+def reviews() -> Splits:
+    folder = str(ROOT / "examples" / "reviews")
+    sys.path.insert(0, folder)
+    try:
+        pipe = importlib.import_module("src.data").Reviews
+    finally:
+        sys.path.remove(folder)
+    sides = [[(row["text"], str(row["label"])) for row in pipe(split=name)] for name in ("train", "dev", "test")]
+    return Splits(False, *sides)
+
+
+def relations() -> Splits:
+    """SemEval-2010 task 8 as plain texts, marks and all; the defaults were not chosen on it."""
+    train, test = (
+        [(text, label) for label, text in (line.split("\t") for line in lines_of(SETS / "semeval2010_task8" / name))]
+        for name in ("train.tsv.gz", "test.tsv")
+    )
+    return Splits(True, *hold_out(train), test)
+
+
+def names() -> Splits:
+    """Which kinds of names a sentence of the People's Daily has; the defaults were not chosen on it."""
+
+    def read(name: str) -> Pairs:
+        rows: Pairs = []
+        text, kinds = "", set[str]()
+        for line in [*lines_of(SETS / "ner_zh_peopledaily" / name), ""]:
+            sign, _, tag = line.partition(" ")
+            if sign:
+                text, kinds = text + sign, kinds | {tag[2:]}
+            elif text:
+                rows.append((text, "+".join(sorted(kinds - {""})) or "none"))
+                text, kinds = "", set[str]()
+        return rows
+
+    train, dev = hold_out(read("train.txt.xz"))
+    return Splits(False, train[:10_000], dev[:2_000], read("dev.txt.gz"))
+
+
+READERS: dict[str, Callable[[], Splits]] = {
+    "THUCNews titles": titles,
+    "TREC questions": questions,
+    "SST-2 sentences": sentences,
+    "reviews": reviews,
+    "SemEval relations as texts": relations,
+    "names in People's Daily": names,
+}

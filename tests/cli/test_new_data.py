@@ -1,0 +1,111 @@
+"""`alchemy new --kind --data`: what it tells, the config that it writes, and that it can be used at once."""
+
+import re
+import shlex
+import tomllib
+
+import pytest
+
+from alchemy.cli import main
+from alchemy.cli.starter.samples import data_files
+
+KINDS = ["text", "ner", "pairs", "translation"]
+
+
+def new(*words):
+    return main(["new", *map(str, words)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_writes_a_config_that_passes_the_check(kind, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert new("demo", "--kind", kind) == 0
+    printed = capsys.readouterr().out
+    assert "  alchemy run train.toml --test\n" in printed
+    monkeypatch.chdir(tmp_path / "demo")
+    assert main(["check", "train.toml", "--strict"]) == 0
+    text = (tmp_path / "demo" / "train.toml").read_text()
+    assert len([line for line in text.splitlines() if line]) <= 25
+    assert kind != "text" or len(text.splitlines()) <= 25
+    assert sorted(path.suffix for path in (tmp_path / "demo").rglob("*.py")) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sample_data_have_no_row_in_two_splits(kind):
+    splits = data_files(kind).values()
+    rows = [set(text.split("\n\n") if kind == "ner" else text.splitlines()[1:]) for text in splits]
+    assert [len(part) for part in rows] == [900, 150, 150]
+    assert len(set.union(*rows)) == 1200
+    assert data_files(kind) == data_files(kind)
+
+
+def test_the_text_template_trains_tests_and_answers(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert new("demo", "--kind", "text") == 0
+    asked = next(line for line in capsys.readouterr().out.splitlines() if "alchemy predict" in line)
+    monkeypatch.chdir(tmp_path / "demo")
+    assert main(["run", "train.toml", "--test", "--device", "-1", "--set", "sched.epochs=2"]) == 0
+    *_, row = capsys.readouterr().out.splitlines()
+    scores = [float(score) for score in re.findall(r"accuracy (\S+)", row)]  # dev and test
+    assert len(scores) == 2
+    assert min(scores) > 0.6  # a guess would be right one time in four
+    assert main([*shlex.split(asked)[1:], "--device", "-1"]) == 0
+    assert '"pred": "account"' in capsys.readouterr().out
+
+
+def test_data_are_named_by_their_path_and_never_copied(tmp_path, monkeypatch, capsys):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "新闻.csv").write_text("标题,栏目\n" + "锌价难续去年辉煌,财经\n国足公布名单,体育\n" * 3, "gbk")
+    monkeypatch.chdir(tmp_path)
+    assert new("a b/news", "--data", "data/新闻.csv") == 0
+    told = capsys.readouterr().out
+    assert told.startswith("data/新闻.csv: csv, gb18030, with a header, 6 rows\n  标题  text   ")
+    assert "  cd 'a b/news'\n" in told
+    data = tomllib.loads((tmp_path / "a b/news/train.toml").read_text("utf-8"))["task"]["data"]
+    assert data == {
+        "train": "../../data/新闻.csv", "dev": 0.2, "test": 0.2, "text": "标题", "label": "栏目", "encoding": "gb18030",
+    }  # fmt: skip
+    assert sorted(path.name for path in (tmp_path / "a b/news").iterdir()) == [".gitignore", "train.toml"]
+    monkeypatch.chdir(tmp_path / "a b/news")
+    assert main(["check", "train.toml", "--strict"]) == 0
+
+
+def test_a_folder_stands_for_its_splits(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, count in (("train.csv", 4), ("valid.csv", 2), ("notes.csv", 1)):
+        (tmp_path / name).write_text("text,label\n" + "good one,a\nbad one,b\n" * count)
+    assert new("out", "--data", ".", "--text", "0", "--label", "1") == 0
+    assert "  dev: valid.csv, 4 rows\n" in capsys.readouterr().out
+    data = tomllib.loads((tmp_path / "out/train.toml").read_text())["task"]["data"]
+    assert (data["dev"], "test" in data) == ("../valid.csv", False)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["x", "--data", "none.csv"], "there is no file 'none.csv'"),
+        (["x", "--data", "empty.csv"], "empty.csv is empty"),
+        (["x", "--data", "binary.csv"], "binary.csv is not a text file"),
+        (["x", "--data", "empty"], "empty has no data files that are known by name"),
+        (["x", "--data", "ids.csv"], "'label' has 20 values in 20 rows"),
+        (["x", "--kind", "points", "--data", "ids.csv"], "--kind points makes its own data"),
+        (["x", "--kind", "ner", "--data", "ids.csv", "--label", "label"], "--label is for --kind text and pairs"),
+        (["x", "--label", "label"], "--label says something about the files of --data, and there are none"),
+        (["x", "--kind", "txt"], "'txt' is not a valid --kind; did you mean 'text'?"),
+        (["x", "--data", "ids.csv", "--encoding", "utf8x"], "there is no encoding 'utf8x'"),
+        (["there", "--data", "good.csv"], "there already has train.toml"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_and_nothing_is_written(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
+    (tmp_path / "good.csv").write_text("text,label\n" + "good one,a\nbad one,b\n")
+    (tmp_path / "ids.csv").write_text("text,label\n" + "".join(f"text {number},{number}\n" for number in range(20)))
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "train.toml").write_text("mine")
+    assert main(["new", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+    assert (tmp_path / "there" / "train.toml").read_text() == "mine"
