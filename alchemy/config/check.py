@@ -150,7 +150,9 @@ def _needs_split(layout: Layout, role: str, split: str) -> Iterator[Problem]:
 
 def _of_script(layout: Layout) -> Iterator[Problem]:
     """Parts that only the running script or notebook can build again."""
-    here = [slot for slot in layout.slots if str(slot.table.get("type")).partition(".")[0] in ENTRY_MODULES]
+    wrong = {problem.section for problem in layout.problems}
+    named = [slot for slot in layout.slots if slot.section not in wrong]
+    here = [slot for slot in named if str(slot.table.get("type")).partition(".")[0] in ENTRY_MODULES]
     if here and any(plugin.is_a("FileLogger") for plugin in layout.inside("plugins")):
         names = ", ".join(dict.fromkeys(slot.name for slot in here))
         are = "is" if len({slot.name for slot in here}) == 1 else "are"
