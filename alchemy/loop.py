@@ -362,11 +362,12 @@ def tell_left_out(run: Run) -> None:
         logger.warning("{} of {} updates were left out", skipped, updates)
 
 
-def _batch_size(kwargs: Mapping[str, Any]) -> str:
+def _batch_size(kwargs: Mapping[str, Any]) -> str | None:
+    """What a batch holds; None where the pipes make it."""
     if kwargs.get("batch_size"):
         return f"{kwargs['batch_size']}{' for each process' if kwargs.get('per_device') else ''}"
     budget = [f"{kwargs[key]:,} {what}" for key, what in BUDGETS.items() if kwargs.get(key)]
-    return f"at most {' and '.join(budget)} for each process" if budget else "made by the pipes"
+    return f"at most {' and '.join(budget)} for each process" if budget else None
 
 
 def announce(run: Run) -> None:

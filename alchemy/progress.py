@@ -16,7 +16,7 @@ from rich.progress import Progress
 from rich.text import Text
 
 REFRESH_SECONDS = 0.25
-PLAIN_SECONDS = 5.0
+PLAIN_SECONDS = 10.0
 BAR = (8, 24)  # columns of the bar, at least and at most
 NOTEBOOK_COLUMNS = 100
 GAP = "  "
@@ -29,8 +29,10 @@ class Terminal(Console):
     """
 
     def __init__(self, *, stderr: bool = False, quiet: bool = False) -> None:
-        super().__init__(stderr=stderr, quiet=quiet, force_jupyter=False)
-        self.cell = NotebookOutput() if Console().is_jupyter and not quiet else None
+        in_notebook = Console().is_jupyter
+        # a kernel says that its output is a terminal, but it has one line after the other
+        super().__init__(stderr=stderr, quiet=quiet, force_jupyter=False, force_terminal=False if in_notebook else None)
+        self.cell = NotebookOutput() if in_notebook and not quiet else None
 
     def on_broken_pipe(self) -> None:
         # rich would end the program here, and with it a training of hours

@@ -7,9 +7,10 @@ import os
 import pickle
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
@@ -17,9 +18,13 @@ from alchemy.checkpoint.manifest import Best
 from alchemy.config.secrets import hide
 from alchemy.config.tree import Document
 from alchemy.context import Run
-from alchemy.errors import RunFailed, explain, is_library
+from alchemy.errors import RunFailed, explain, is_library, recognize
 from alchemy.launch.signals import signal_of
 from alchemy.launch.workers import Lost
+from alchemy.metrics.numbers import numbers_in
+
+if TYPE_CHECKING:
+    from alchemy.launch.group import Failure
 
 
 class RunResult:
@@ -65,7 +70,9 @@ class RunResult:
         return self
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.status}, record_dir={self.record_dir}, ret={self.ret})"
+        # the rows that a task returns beside its scores would fill many screens
+        ret = numbers_in(self.ret) if isinstance(self.ret, Mapping) else self.ret
+        return f"{type(self).__name__}({self.status}, record_dir={self.record_dir}, ret={ret})"
 
 
 # who reads one of these of a failed result knows that it failed
@@ -178,19 +185,33 @@ def _fail_if_unseen() -> None:
     _exit_code = _ExitCode(1)
 
 
-def log_failure(run: Run, error: BaseException, text: str = "") -> None:
+def log_failure(run: Run, error: BaseException, other: Failure | None = None) -> None:
     """Logs why a run fails, once and cause first; the traceback goes to `run.log` or, without one, to the console.
 
-    `text` is what another process says of it.
+    `other` is what another process has told, where that is the cause.
     """
     log = None if run.record_dir is None else run.record_dir / "run.log"
     name, where = run.cfg.label or "the run", f"\n  log: {log}" if log is not None else ""
     brief = log is not None and not run.debug
-    logger.bind(brief=brief).opt(exception=error).error("{} failed: {}{}", name, text or explain(error), where)
+    text = other.text if other is not None and other.text else explain(error)
+    logger.bind(brief=brief).opt(exception=error).error("{} failed: {}{}", name, text, where)
+    if other is not None and other.trace:
+        logger.log("DEBUG" if brief else "ERROR", "the traceback of the other process:\n{}", other.trace)
     run.failure = error
 
 
-def add_notes(error: BaseException) -> None:
+def put_in_words(error: Exception) -> Exception:
+    """The error that a user is told: one of ours where a common mistake caused it, with the notes of the other."""
+    _add_notes(error)
+    told = recognize(error)
+    if told is None:
+        return error
+    for note in vars(error).get("__notes__", []):
+        told.add_note(note)
+    return told
+
+
+def _add_notes(error: BaseException) -> None:
     """Adds what a bare error does not say: which of our settings it is about, or what is not there yet."""
     if isinstance(error, RuntimeError) and "Expected to have finished reduction" in str(error):
         error.add_note("not every parameter was used in a step: write find_unused_parameters = true in [ddp]")

@@ -19,7 +19,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.config.tree import Document
 from alchemy.context import Run, find_run
 from alchemy.data import loader
-from alchemy.errors import AlchemyError, Refused, RunFailed, recognize
+from alchemy.errors import AlchemyError, Refused, RunFailed
 from alchemy.launch.device import alloc
 from alchemy.launch.group import Sharing, first_failure, local_device, open_group, place
 from alchemy.launch.heap import keep_memory
@@ -37,7 +37,7 @@ from alchemy.plugins.logs import plain_console, stdlib_logging
 from alchemy.precision import build_precision
 from alchemy.progress import Terminal
 from alchemy.registry import Registrable, adapt_with, construct
-from alchemy.result import FailedRun, RunResult, add_notes, expect_a_look, log_failure
+from alchemy.result import FailedRun, RunResult, expect_a_look, log_failure, put_in_words
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, seed_everything, seed_worker, unchanged_generators
 from alchemy.state import keep_bad_update, keep_state
@@ -169,7 +169,7 @@ class AlchemyTrainer(AlchemyRunner):
                 if not left.saved:
                     context.checkpoints.save(context.where, "signal")
             except NotFinite as error:
-                keep_bad_update(context, str(error))
+                keep_bad_update(context, error)
                 raise
         return context.progress.scores.get("dev") or next(reversed(context.progress.scores.values()), {})
 
@@ -274,19 +274,11 @@ def run_task(
                 raise
             except Exception as error:
                 other = first_failure(context.group, error)
-                if other:  # what broke here is only that the other is gone
-                    failure = RunFailed(other.reason)
-                    log_failure(context, failure, other.text)
-                    logger.debug("the other process failed with\n{}", other.trace)
+                # where another process failed first, what broke here is only that it is gone
+                failure = RunFailed(other.reason) if other else put_in_words(error)
+                log_failure(context, failure, other)
+                if failure is not error:
                     raise failure from error
-                add_notes(error)
-                told = recognize(error)
-                if told is not None:
-                    for note in vars(error).get("__notes__", []):
-                        told.add_note(note)
-                    log_failure(context, told)
-                    raise told from error
-                log_failure(context, error)
                 raise
     except (Exception, KeyboardInterrupt) as error:
         if raise_errors or context is None:

@@ -308,7 +308,7 @@ def _numbered(parts: Iterable[object]) -> dict[str, object]:
     return {f"{place}.{type(part).__name__}": part for place, part in enumerate(parts)}
 
 
-def keep_bad_update(run: Run, reason: str) -> None:
+def keep_bad_update(run: Run, error: Exception) -> None:
     """Writes down the state before an update that was not finite, with all that is needed to look at it again.
 
     The weights are untouched by it; the counters go back to the boundary, and the random numbers of a step are a
@@ -334,7 +334,7 @@ def keep_bad_update(run: Run, reason: str) -> None:
         "ids": ids,
         "seed": run.seed,
         "lr": [rate if math.isfinite(rate) else str(rate) for rate in run.optim.get_lr()],
-        "reason": reason,
+        "reason": str(error),
     }
     try:
         folder.mkdir(exist_ok=True)
@@ -342,6 +342,6 @@ def keep_bad_update(run: Run, reason: str) -> None:
         target = folder / f"u{update - 1}"
         if not moved and not target.exists():  # else one of several optimisers is a step ahead
             write(target, state.files(), Manifest(*run.where, time=now(), kind="bad", why=["nonfinite"]))
-    except OSError as error:
-        logger.warning("what a replay of update {} needs could not be written: {}", update, error)
-    logger.error("look at it again with: alchemy replay {} --update {}", run.record_dir, update)
+    except OSError as trouble:
+        logger.warning("what a replay of update {} needs could not be written: {}", update, trouble)
+    error.add_note(f"look at it again with: alchemy replay {run.record_dir} --update {update}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,23 +82,29 @@ def test_a_rate_of_what_is_not_counted_is_not_logged(tmp_path: Path) -> None:
     assert any("time/step" in row for row in rows) and not any("time/targets_per_s" in row for row in rows)
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time stands still."""
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 100.0))
+
+
 def filled(columns: int) -> str:
     line, _ = bar(terminal=False, total=500)
     line.what, line.done, line.before = "epoch 10/12", 120, 20
     line.take({"train/loss": 0.51234, "train/lr": 0.001, "time/tokens_per_s": 123456.0}, update=4000)
-    line.first -= 10
+    line.first = 90.0
     return line.fit(columns)
 
 
 @pytest.mark.parametrize("columns", range(30, 131, 5))
-def test_rate_and_time_left_are_never_cut(columns: int) -> None:
+def test_rate_and_time_left_are_never_cut(columns: int, clock: None) -> None:
     text = filled(columns)
     assert cell_len(text) <= columns
     assert text.endswith("eta 0:38") and "epoch 10/12  120/500" in text
     assert ("10.0 it/s" in text) == (columns >= 41)
 
 
-def test_the_least_important_fields_are_dropped_first() -> None:
+def test_the_least_important_fields_are_dropped_first(clock: None) -> None:
     assert filled(130).startswith("━━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  epoch 10/12  120/500  loss 0.5123  lr 1.00e-03  tokens/s")
     assert filled(80) == "━━━╌╌╌╌╌╌╌╌  epoch 10/12  120/500  loss 0.5123  lr 1.00e-03  10.0 it/s  eta 0:38"
     assert filled(60) == "epoch 10/12  120/500  loss 0.5123  10.0 it/s  eta 0:38"
@@ -115,7 +122,10 @@ def test_a_notebook_has_one_bar_that_is_updated_in_place_and_goes_away(tmp_path:
     nbclient: Any = pytest.importorskip("nbclient", reason="nbclient and ipykernel run the notebook")
     nbformat = pytest.importorskip("nbformat", reason="nbclient and ipykernel run the notebook")
     pytest.importorskip("ipykernel", reason="nbclient and ipykernel run the notebook")
-    code = """from alchemy import run
+    code = """import os
+for name in ("TTY_COMPATIBLE", "NO_COLOR", "TERM"):  # of the shell that runs the test
+    os.environ.pop(name, None)
+from alchemy import run
 from alchemy import progress
 from tests.labelled import config
 progress.REFRESH_SECONDS = 0
@@ -136,4 +146,4 @@ cfg = config() | {"plugins": [{"type": "alchemy.plugins.BasicSetup"}], "log_ever
     displays = [output for output in notebook.cells[0].outputs if output.output_type == "display_data"]
     assert [output.data["text/plain"] for output in displays] == [""]
     text = "".join(output.text for output in notebook.cells[0].outputs if output.output_type == "stream")
-    assert "dev: " in text and "━" not in text
+    assert "dev: " in text and "━" not in text and "\x1b" not in text

@@ -46,16 +46,19 @@ def _read(source: str, args: argparse.Namespace) -> Document:
 
 def _show(args: argparse.Namespace) -> int:
     from alchemy.cli.problems import report
+    from alchemy.config.references import escape
     from alchemy.config.secrets import hide, mask_secrets
 
     document = _read(args.cfg, args)
     report(document.notes, sys.stderr)
+    shown = mask_secrets(document)
+    escape(shown)  # so that what is printed is a config with these values
     if args.json:
-        print_json(mask_secrets(document).plain())
+        print_json(shown.plain())
     else:
         from alchemy.config.write import dumps
 
-        print(hide(dumps(mask_secrets(document)).rstrip("\n")))
+        print(hide(dumps(shown).rstrip("\n")))
     if args.defaults:
         from alchemy.config.defaults import rendered
 

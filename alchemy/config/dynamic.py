@@ -149,7 +149,9 @@ def resolve(doc: Document, problems: list[Problem], *, drawn: bool) -> None:
             remember(doc.secrets)
         doc.dynamic[dotted_key(path)] = plain(recipe)
         known = table.origin_of(key) if isinstance(table, Table) else recipe.origin
-        origin = known._replace(kind="dynamic")
+        # a recipe of the user's may refer to values of a config that is not trusted
+        foreign = known.foreign or any(origin.foreign for origin in recipe.origins.values())
+        origin = known._replace(kind="dynamic", foreign=foreign)
         if isinstance(table, Table):
             table.put(key, value, origin)
         else:

@@ -7,7 +7,8 @@ import sys
 from typing import Any
 
 from alchemy.config.dynamic import SEEDLESS, part_names
-from alchemy.config.merge import brief, find_element
+from alchemy.config.merge import brief, find_element, find_key
+from alchemy.config.references import keys_in
 from alchemy.config.scan import Path, split_key
 from alchemy.config.secrets import conceal, shown, without_secrets
 from alchemy.config.seed import seed_of
@@ -25,6 +26,9 @@ def explain(doc: Document, key: str) -> str:
     """A key's value, where it was set, and what it overrode."""
     split = split_key(key)
     keys = split[0] if split and not split[1] else key.split(".")
+    if keys[:2] == ["task", "data"] and doc.written:
+        hint = "ask for task.datasets.train, or one of its keys such as task.datasets.train.pipes.0.path"
+        raise AlchemyError("[task.data] was expanded into the tables of [task.datasets]", hint=hint)
     node: Any = doc
     origin = doc.origin
     path: Path = ()
@@ -41,13 +45,29 @@ def explain(doc: Document, key: str) -> str:
         else:
             return _default(node, name, path, last=name == keys[-1] and len(path) == len(keys) - 1)
     name = str(path[-1])
-    value = without_secrets(node) if isinstance(node, Table) else shown(name, plain(node))
+    inner = isinstance(node, Table | Array)
+    value = without_secrets(Table({name: node}))[name] if inner else shown(name, plain(node))
     lines = [f"{dotted_key(path)} = {brief(value, 200)}", f"  {_source(doc, dotted_key(path), origin)}"]
     before = origin.overrode
     while before is not None:
         lines.append(f"  overrode {shown(name, before.value_text) or 'another value'}{_from(before)}")
         before = before.overrode
     return "\n".join(lines)
+
+
+def _place(doc: Document, keys: list[str]) -> str:
+    """A key that is referred to, and where its value stands."""
+    node: Any = doc
+    path: Path = ()
+    origin = Origin()
+    for name in keys:
+        key = find_key(node, name, path, "")
+        if isinstance(key, Problem):  # a step after the reference has taken it away
+            return dotted_key(tuple(keys))
+        origin = node.origin_of(str(key)) if isinstance(node, Table) else node.origin
+        node, path = node[key], (*path, key)
+        origin = node.origin if isinstance(node, Table) and isinstance(key, int) else origin
+    return f"{dotted_key(path)}{_from(origin)}"
 
 
 def diff(a: Document, b: Document) -> str:
@@ -114,6 +134,9 @@ def _source(doc: Document, key: str, origin: Origin) -> str:
         settings = ", ".join(f"{name}={brief(value)}" for name, value in recipe.items() if name != "dyn")
         seed = "" if recipe["dyn"] in SEEDLESS else f", seed {seed_of(doc)}"
         return f"made by {recipe['dyn']}({settings}) at {origin}{seed}"
+    if key in doc.references:
+        targets = [_place(doc, keys) for keys in keys_in(doc.references[key])]
+        return f"from {origin}: {brief(doc.references[key])}, which refers to {' and '.join(targets)}"
     if origin.kind == "drawn":
         return "drawn for this run, since the config has no seed"
     if origin.kind == "default":

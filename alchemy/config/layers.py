@@ -11,6 +11,7 @@ from typing import Any
 from alchemy.config.foreign import take_recipes
 from alchemy.config.formats import read_file
 from alchemy.config.merge import compose, deletes, merge
+from alchemy.config.references import escape
 from alchemy.config.scan import DEEPEST
 from alchemy.config.spelling import rename
 from alchemy.config.tree import CODE, Array, Document, Origin, Place, Table, grow, twin
@@ -100,6 +101,8 @@ class Files:
         record = bool(name) and ((self.record and len(chain) == 1) or bool(record_of(name)))
         foreign = record and not is_trusted(parsed.digest)
         table = grow(parsed.data, Origin(name, Place(parsed.lines), foreign=foreign) if name else CODE)
+        if record:
+            escape(table)  # it holds values
         problems = take_recipes(table) if foreign else []
         variants = _take_variants(table, problems)
         bases = _take_bases(table, problems)
@@ -165,6 +168,8 @@ def _again(doc: Document) -> Document:
     """A document of our own from one that was prepared before."""
     twin = copy.deepcopy(doc)
     twin.notes, twin.dynamic, twin.delta = [], dict(doc.dynamic), copy.deepcopy(doc.delta)
+    twin.references = dict(doc.references)
+    escape(twin)
     return twin
 
 

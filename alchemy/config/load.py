@@ -11,13 +11,15 @@ from alchemy.config.explain import diff, differences, explain
 from alchemy.config.extend import extend
 from alchemy.config.foreign import vet
 from alchemy.config.layers import Files, Source, split_variant
+from alchemy.config.merge import assign
 from alchemy.config.override import override
+from alchemy.config.references import References
 from alchemy.config.secrets import note_secrets, settle_secrets
 from alchemy.config.seed import settle_seed
 from alchemy.config.short import expand_names
 from alchemy.config.spelling import modern, settle
 from alchemy.config.splits import expand_splits
-from alchemy.config.tree import Document
+from alchemy.config.tree import COMMAND_LINE, Document
 from alchemy.errors import ConfigError, Problem
 
 __all__ = ["diff", "differences", "expand", "explain", "family", "prepare_cfg", "variants"]
@@ -57,22 +59,31 @@ def _prepare(
     note_secrets(doc)
     for text in overrides:
         problems += override(doc, modern(text))
+    if seed is not None:
+        assign(doc, "seed", seed, COMMAND_LINE)
     settle(doc, problems)
     settle_secrets(doc)  # before anything that may fail and show a value
     notes: list[Problem] = []  # errors too, which the check tells together with its own
+    references = References(doc, problems)
+    references.settle_early()
     expand_names(doc, [])
     expand_splits(doc, notes, files.roots)
     extend(doc, problems)
-    if not doc.vetted and not files.compare:
+    references.settle()
+    foreign = not doc.vetted and not files.compare
+    if foreign:
         problems += vet(doc, files.user_dir)
         doc.vetted = True
     _raise(problems)
     resolve(doc, problems, drawn=False)
+    references.settle_dynamic(last=False)
     _raise(problems)
-    settle_seed(doc, seed, problems)
+    settle_seed(doc, problems)
     _raise(problems)
     resolve(doc, problems, drawn=True)
-    if doc.dynamic:
+    if references.settle_dynamic(last=True) and foreign:
+        problems += vet(doc, files.user_dir)
+    if doc.dynamic or doc.references:
         settle_secrets(doc)
     expand_names(doc, notes)  # again: splits that were extended, and choices, may have brought short ones
     _raise(problems)

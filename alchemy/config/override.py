@@ -210,6 +210,10 @@ def _inherited(splits: Table, name: object, keys: list[str]) -> object:
 
 
 def _fitting(text: str, old: object, path: Path, *, part: bool = False) -> Any:
+    if isinstance(old, str) and old.startswith("${"):
+        old = None  # the type of what it refers to is not known yet
+    if "${" in text and isinstance(value := typed(text, None), str):
+        return value
     value = typed(text, old)
     if part and value is False and isinstance(old, Table):
         return _DELETION

@@ -27,9 +27,11 @@ MASK = "***"
 SHORTEST = 4  # a shorter value is part of too many words to be replaced in texts
 ROUNDS = 200_000  # slows down guessing a short password from its digest
 MOST = 20  # secrets of a config that have a digest: each takes a tenth of a second
+ANYWHERE = "*"  # in the place of a variable: from none, and a secret under any key
 _NUMBERS = {int, float, bool}
 _Node = dict[str, Any] | list[Any]
 _FORM = re.compile(r"\*\*\*(?:pbkdf2:([0-9a-f]{32}):([0-9a-f]{64})(?::(.+))?)?")
+_REFERENCE = re.compile(r"\$\{[^{}]*\}")  # which is no secret, though what it refers to may be one
 _AnyTable = TypeVar("_AnyTable", bound=Table)
 
 _known: dict[str, str] = {}  # the secret values of this process, and the environment variables they came from
@@ -55,6 +57,7 @@ def is_secret_recipe(path: Path, recipe: Mapping[str, Any]) -> bool:
 # -- one value
 @functools.lru_cache(maxsize=256)  # one salt for each value, so that a config is masked the same way every time
 def mask(value: str, variable: str = "") -> str:
+    variable = "" if variable == ANYWHERE else variable
     salt = os.urandom(16).hex()
     return f"{MASK}pbkdf2:{salt}:{_digest(salt, value)}" + (f":{variable}" if variable else "")
 
@@ -80,7 +83,7 @@ def note_secrets(doc: Document) -> None:
     for _, _, path, value in _strings(doc):
         if is_masked(value):
             doc.masked.setdefault(dotted_key(path), value)
-        elif _is_secret(path, value):
+        elif _is_secret(path, value) and not _REFERENCE.fullmatch(value):
             doc.secrets.setdefault(value, _known.get(value, ""))
     remember(doc.secrets)
 
@@ -97,14 +100,28 @@ def settle_secrets(doc: Document) -> None:
         found = _find(form) if is_masked(value) and len(doc.masked) <= MOST else value
         if form and found is not None and not is_masked(found):  # a secret whatever its name: it was masked
             _replace(node, key, found)
-            doc.secrets[found] = _variable_of(form) or _known.get(found, "")
+            named = is_secret_name(_name(path))
+            doc.secrets[found] = _variable_of(form) or _known.get(found) or ("" if named else ANYWHERE)
     remember(doc.secrets)
+
+
+def keep_secret(doc: Document, path: Path, value: object, made: object) -> None:
+    """Keeps secret, under any key, what a reference has made of the value at `path`, if that is a secret."""
+    rows = [(path, value)] if isinstance(value, str) else []
+    if isinstance(value, dict | list):
+        rows = [(inner, text) for _, _, inner, text in _strings(value, path)]
+    found = {text: _known.get(text) or ANYWHERE for inner, text in rows if text and _is_secret(inner, text)}
+    if found and isinstance(made, str):
+        found.setdefault(made, ANYWHERE)
+    found = {text: variable for text, variable in found.items() if not is_masked(text)}
+    doc.secrets |= found
+    remember(found)
 
 
 def remember(secrets: Mapping[str, str]) -> None:
     """Lets no log of this process show these values; each comes with its environment variable, or an empty name."""
     for value, variable in secrets.items():
-        if value not in _known or variable:
+        if value not in _known or (variable and not (variable == ANYWHERE and _known[value])):
             _known[value] = variable
             _pattern.cache_clear()
 

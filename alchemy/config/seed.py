@@ -12,10 +12,8 @@ from alchemy.errors import Problem
 _LARGEST = 2**63 - 1  # what torch and numpy can be seeded with
 
 
-def settle_seed(doc: Document, seed: int | None, problems: list[Problem]) -> None:
-    """Gives the document its seed: asked for, in the file, in the Seeding plugin, or drawn now."""
-    if seed is not None:
-        assign(doc, "seed", seed, COMMAND_LINE)
+def settle_seed(doc: Document, problems: list[Problem]) -> None:
+    """Gives the document its seed: its own, the Seeding plugin's, or one that is drawn now."""
     plugin = _seeding(doc)
     holder: Table = doc
     if "seed" not in doc:

@@ -87,17 +87,6 @@ def resolve_name(word: str, kind: str) -> str:
     return found[0] if len(found) == 1 else word
 
 
-def is_same_type(one: object, other: object) -> bool:
-    """Whether two values of `type` name one part, each by its import path or its last word.
-
-    >>> is_same_type("AdamW", "alchemy.optim.AdamW"), is_same_type("src.AdamW", "alchemy.optim.AdamW")
-    (True, False)
-    """
-    if not isinstance(one, str) or not isinstance(other, str) or ("." in one and "." in other):
-        return one == other
-    return one.rpartition(".")[2] == other.rpartition(".")[2]
-
-
 def explain_name(word: str, kind: str) -> tuple[str, str]:
     """What is wrong with a name that has no dot and stands for no part of this kind, and how to fix it."""
     paths = _paths_of(word, kind) if word.isidentifier() else []

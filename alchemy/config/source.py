@@ -325,7 +325,7 @@ def _imports(module: Module, node: ast.AST) -> list[str]:
 
 _NOT_SHORT = ("alchemy.pipeline",)  # its modules are known by their own names: itr, lst, output, ...
 _INTERNAL = ("Wrapped", "Foreign", "Optimizers", "PlainModel")  # made for what else a table names, never named
-_NOT_ZOO = ("alchemy.util", "alchemy.cli", "alchemy.verify", "alchemy.config", "alchemy.scheduler")
+_NOT_ZOO = tuple(f"alchemy.{name}" for name in ("util", "cli", "verify", "config", "scheduler", "questions"))
 
 
 def parts(kind: str = "") -> list[Part]:

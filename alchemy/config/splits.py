@@ -19,6 +19,7 @@ SPLITS = ("train", "dev", "test", "inference")
 SECTION = "task.data"
 _OWN = ("processor", "batch_size")  # keys that the expansion reads itself
 _OF_TRAINING = ("shuffle", "drop_last")  # options of the loader that evaluation does not share
+_SHARED = ("kind", "marks", "pair")  # keys of both the task and its processor
 _BATCHES = ("batch_size", "batch_sampler", "max_sentences", "max_tokens")
 _HOLD_OUT, _EVALUATE = "alchemy.pipeline.lst.HoldOut", "alchemy.pipeline.sched.EvalEEPipeline"
 _DEFAULT_BATCHES = {"batch_size": 32}  # where the task says nothing of its own
@@ -46,6 +47,7 @@ def expand_splits(doc: Document, notes: list[Problem], roots: Sequence[str]) -> 
     doc.written |= {data.where(key): SECTION for key in data if data.origin_of(key).file}
     plan = _Plan(data, name, find(name, roots), batches or _DEFAULT_BATCHES, notes)
     del task["data"]
+    _share_settings(task, data, plan, part)
     _lay_over(task, plan.expand(), notes)
     _evaluate_dev(doc, data)
 
@@ -60,6 +62,16 @@ def _unreadable(data: Table, part: Part) -> Problem:
         return Problem(f"it names no file: {', '.join(SPLITS)} do", data.where(), SECTION, hint)
     hint = 'add processor = "package.module.Class", a data pipe that takes `path`'
     return Problem(f"{part.name} does not know how to read the files", data.where(), SECTION, hint)
+
+
+def _share_settings(task: Table, data: Table, plan: _Plan, part: Part | None) -> None:
+    """Settings that the task and its processor must agree on are said once, in either table."""
+    for key in _SHARED:
+        if key in task and key not in data and key != "pair" and plan.part is not None and plan.part.param(key):
+            data.put(key, twin(task[key]), task.origin_of(key))
+        elif key in data and key not in task and part is not None and part.param(key):
+            # the processor names the column of the second text, the task only needs to know that there is one
+            task.put(key, bool(data[key]) if key == "pair" else twin(data[key]), data.origin_of(key))
 
 
 def _lay_over(task: Table, splits: dict[str, Table], notes: list[Problem]) -> None:

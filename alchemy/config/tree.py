@@ -152,6 +152,7 @@ class Document(Table):
         self.variant = ""
         self.delta: dict[str, Any] = {}
         self.dynamic: dict[str, Any] = {}  # dotted key -> the recipe that gave its value
+        self.references: dict[str, str] = {}  # dotted key -> the text whose references gave its value
         self.secrets: dict[str, str] = {}  # secret value -> the environment variable it came from, or nothing
         self.masked: dict[str, str] = {}  # dotted key -> the masked secret that the file has there
         self.notes: list[Problem] = []  # warnings found while loading

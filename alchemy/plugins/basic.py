@@ -44,10 +44,11 @@ class DisplayRunningInfo(AlchemyPlugin):
     def __init__(self) -> None:
         super().__init__()
         run, info = self.run, self.run.device_info or {}
-        device = ", ".join(str(info[key]) for key in ("device", "desc") if key in info)
-        logger.info("tag: {}", run.cfg.get("tag", ""))
-        logger.info("device: {}{}", device or "cpu", f", driver {info['driver']}" if "driver" in info else "")
-        logger.info("alchemy {}, torch {}, python {}", version("alchemy"), torch.__version__, platform.python_version())
-        logger.info("seed: {}, threads: {}", run.seed, torch.get_num_threads())
+        device = [str(info[key]) for key in ("device", "desc") if key in info] or ["cpu"]
+        device += [f"driver {info['driver']}"] if "driver" in info else []
+        threads = torch.get_num_threads()
+        device += [f"{threads} thread{'s' * (threads > 1)}", f"seed {run.seed}"]
+        names = f"alchemy {version('alchemy')}, torch {torch.__version__}, python {platform.python_version()}"
+        logger.info("{}: {}, {}", run.cfg.get("tag", ""), ", ".join(device), names)
         logger.debug("config:\n{}", dumps(mask_secrets(run.cfg)).rstrip())
         logger.debug("defaults in effect:\n{}", rendered(run.cfg, sys.path))

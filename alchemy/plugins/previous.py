@@ -17,6 +17,7 @@ from alchemy.records.links import refuse_links
 
 # how many of the newest records are looked at: the last run of a tag is among them, or it is no longer of interest
 NEWEST = 200
+NAMES = 4  # of changed keys on the console; the log file has all of them, with their values
 
 
 def compare_with_last(cfg: Document, info: dict[str, Any], folder: Path) -> None:
@@ -33,10 +34,26 @@ def compare_with_last(cfg: Document, info: dict[str, Any], folder: Path) -> None
         changes = _changes(other, cfg)
         if changes is not None:
             code = "the same" if last["code_hash"] == info["code_hash"] else "changed"
-            text = "since the last run of this tag, {} ({}):\n{}\ncode: {}"
-            # what a test differs in is the training that it tests
-            logger.log("DEBUG" if cfg.parent else "INFO", text, other.name, last["status"], changes, code)
+            logger.debug(
+                "since the last run of this tag, {} ({}):\n{}\ncode: {}", other.name, last["status"], changes, code
+            )
+            if not cfg.parent:  # what a test differs in is the training that it tests
+                logger.info("since {} ({}): {}; code {}", other.name, last["status"], _shorten(changes), code)
             return
+
+
+def _shorten(changes: str) -> str:
+    """The names of what has changed; with a single change the whole line.
+
+    >>> _shorten('optim.lr: 0.1 (a.toml:3) -> 0.2 (b.toml:3)\\nseed: 1 (a.toml:1) -> 2 (b.toml:1)')
+    'optim.lr, seed changed'
+    """
+    lines = changes.splitlines()
+    if len(lines) == 1:
+        return changes
+    names = [line.partition(": ")[0] for line in lines]
+    more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
+    return f"{', '.join(names[:NAMES])}{more} changed"
 
 
 def _key(info: dict[str, Any]) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import pytest
 
 from alchemy.config.check import check
 from alchemy.config.load import explain, prepare_cfg
+from alchemy.errors import AlchemyError
 from alchemy.pipeline import build_datapipes
 
 HEAD = """\
@@ -131,3 +132,13 @@ def test_a_task_without_a_processor(load, tmp_path):
     (tmp_path / "src" / "ready.py").write_text(source.format("tasks", "Tagging"))
     table = load('train = "train.csv"\n', task="src.ready.Mine")["task"]["datasets"]["train"]
     assert table["pipes"][0]["type"] == "alchemy.pipeline.processors.Tagging"
+
+
+def test_what_the_task_and_its_processor_agree_on_is_said_once(load):
+    doc = load('train = "train.csv"\nkind = "multi"\npair = "title"\n')
+    assert (doc["task"]["kind"], doc["task"]["pair"]) == ("multi", True)
+    doc = load('train = "train.csv"\n', overrides=["task.kind=regression"])
+    assert doc["task"]["datasets"]["train"]["pipes"][0]["kind"] == "regression"
+    assert "kind" not in load('train = "train.csv"\n')["task"]["datasets"]["train"]["pipes"][0]
+    with pytest.raises(AlchemyError, match=r"ask for task\.datasets\.train"):
+        explain(doc, "task.data.kind")
