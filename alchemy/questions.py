@@ -18,7 +18,7 @@ from alchemy.data.collate import Pad
 from alchemy.data.named import named
 from alchemy.data.tables import in_short
 from alchemy.errors import AlchemyError
-from alchemy.pipeline import DataPipeline, LstDataPipeline, kind_of, over_questions
+from alchemy.pipeline import LstDataPipeline, kind_of, over_questions
 from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.itr import Batch, BucketBatch
 from alchemy.pipeline.lst import ItrToLst, SequenceWrapper
@@ -179,7 +179,7 @@ class PipedQuestions:
         listed = table.get("pipes") or ()
         behind = _behind_opener(listed) if pipes else []
         if listed:
-            table["pipes"] = [{"type": _dotted(FromQuestions), "source": self._asked}, *behind]
+            table["pipes"] = [{"type": _dotted(_FromQuestions), "source": self._asked}, *behind]
         loaded, options = self._load(table) if names else ([], {})
         self._chain = loaded if listed else self._asked
         self._batched = any(map(_batches, behind))
@@ -272,8 +272,7 @@ class PipedQuestions:
             raise AlchemyError(text, section=self.section, hint="bring back the data of the split") from error
 
 
-@DataPipeline.register()
-class FromQuestions(LstDataPipeline):
+class _FromQuestions(LstDataPipeline):
     """The questions, in the place of the pipes that read files."""
 
     def __init__(self, source: _Source) -> None:
@@ -286,8 +285,7 @@ class FromQuestions(LstDataPipeline):
         return len(self.datapipe)
 
 
-@DataPipeline.register()
-class Listed(LstDataPipeline):
+class _Listed(LstDataPipeline):
     """The samples of a stream as a list, read anew whenever they are asked for: in the place of ItrToLst and Cache."""
 
     def __init__(self, datapipe: object) -> None:
@@ -337,7 +335,7 @@ def _is_needed(kind: Any) -> bool:
 def _in_place_of(pipe: Mapping[str, Any]) -> Mapping[str, Any]:
     """A pipe that reads all samples when it is built reads questions when they are asked; batches are of one."""
     if issubclass(kind_of(pipe), ItrToLst | Cache):
-        return {"type": _dotted(Listed)}
+        return {"type": _dotted(_Listed)}
     return {"type": _dotted(Batch), "batch_size": 1} if _batches(pipe) else pipe
 
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from torch.utils.data import Dataset
 
-from alchemy.data.chain import read_all, title
+from alchemy.data.chain import Link, read_all, title
 from alchemy.data.corpus.sentences import InMemory
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text
-from alchemy.pipeline import LstDataPipeline, where_before, where_in
+from alchemy.pipeline import where_before, where_in
 from alchemy.pipeline.corpora import Sides
 from alchemy.pipeline.processors.samples import in_short
 from alchemy.pipeline.tokenizers import tokenizer_digest
@@ -20,13 +21,13 @@ from alchemy.text import Tokenizer
 SIDES = ("source", "target")
 
 
-class EncodePairs(LstDataPipeline):
+class EncodePairs(Link, Dataset[Any]):
     """The texts `source` and `target` of samples as ids, each with the end of a sentence; the target may be missing."""
 
     where = where_before
 
     def __init__(self, datapipe: object, *, source: Tokenizer, target: Tokenizer) -> None:
-        super().__init__(datapipe)
+        self.datapipe = datapipe
         self.tokenizers = dict(zip(SIDES, (source, target)))
         self.digest = hash_text(" ".join(map(tokenizer_digest, self.tokenizers.values())))
 
@@ -44,7 +45,7 @@ class EncodePairs(LstDataPipeline):
         return np.array([*tokenizer.encode(text), *end], np.int32)
 
 
-class EncodedPairs(Sides, LstDataPipeline):
+class EncodedPairs(Sides, Dataset[Any]):
     """The rows of EncodePairs, or of a cache of them, held in memory: batches are those of corpora.Parallel.
 
     With `texts` a batch also has the texts themselves, as `source_text` and `target_text`.
@@ -53,7 +54,7 @@ class EncodedPairs(Sides, LstDataPipeline):
     where = where_before
 
     def __init__(self, datapipe: Any, *, tokenizers: Mapping[str, Tokenizer], texts: Sequence[Any] | None) -> None:
-        super().__init__(datapipe)
+        self.datapipe = datapipe
         rows = list(read_all(datapipe))
         self.ends = {side: tokenizers[side].eos for side in rows[0]}
         sides = {side: InMemory([row[side] for row in rows], end) for side, end in self.ends.items()}
