@@ -32,6 +32,7 @@ class Problem:
     section: str = ""
     hint: str = ""
     error: bool = True
+    note: bool = False  # it says what was done, and asks for nothing
 
     def __str__(self) -> str:
         head = " ".join(part for part in (self.where, f"[{self.section}]" if self.section else "") if part)

@@ -75,6 +75,15 @@ def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterato
         yield from _check_rules(slot, part, params, layout)
 
 
+def refused_keys(slot: Slot, layout: Layout) -> list[str]:
+    """The keys of a table that its part surely does not take."""
+    part = slot.part
+    if part is None or slot.section == "runner" or _takes_any(slot, part, layout):
+        return []
+    known = {"type", *NOT_PASSED.get(slot.section, ()), *_handed(slot), *_params(slot, part, layout)}
+    return [key for key in slot.table if key not in known and key not in _read_by_others(slot, layout)]
+
+
 # -- what a table may hold
 
 

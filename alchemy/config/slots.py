@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from alchemy.config.short import explain_name
@@ -311,5 +311,13 @@ def _gap_problem(gap: Gap, dotted: str, slot: Slot, *, error: bool = True) -> li
 def _elsewhere(dotted: str) -> str:
     """The part of alchemy that has the same name, in another module than the one that is named."""
     head, _, name = dotted.rpartition(".")
-    found = [part.path for part in parts() if part.name == name] if head.partition(".")[0] == "alchemy" else []
+    found = _paths_by_name().get(name, []) if head.partition(".")[0] == "alchemy" else []
     return f"did you mean {found[0]!r}?" if len(found) == 1 else ""
+
+
+@lru_cache(maxsize=1)  # reads all of alchemy, which may be asked for by each of many unknown types
+def _paths_by_name() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for part in parts():
+        found.setdefault(part.name, []).append(part.path)
+    return found
