@@ -140,7 +140,12 @@ def collect_slots(doc: Document, sources: Sources) -> Layout:
             elif needs_type or (kind and "type" in table and not _own_word(layout, section, table)):
                 _add(layout, Slot(section, table, kind))
         elif table is not None:
-            layout.problems.append(Problem(f"[{section}] must be a table", doc.where(section), section))
+            hint = (
+                f"write [{section}], not [[{section}]]"
+                if isinstance(table, list)
+                else f"write [{section}] above its keys"
+            )
+            layout.problems.append(Problem("must be a table", doc.where(section), section, hint))
     for section, kind in LISTS.items():
         head = section.rpartition(".")[0]
         _add_list(layout, doc.table(head) if head else doc, section, kind)
