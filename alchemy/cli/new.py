@@ -20,8 +20,7 @@ __all__ = ["COMMAND", "LABELS", "points", "project"]
 
 EXAMPLES = """examples:
   alchemy new demo && cd demo && alchemy run train.toml
-  alchemy new news --kind text --data news.csv
-  alchemy new news --data data/ --text title --label topic
+  alchemy new news --data news.csv --text title --label topic
   alchemy new names --kind ner --data train.txt dev.txt test.txt
   alchemy new en-de --kind translation --data train.en train.de
   alchemy new . --force"""

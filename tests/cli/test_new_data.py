@@ -53,6 +53,18 @@ def test_the_text_template_trains_tests_and_answers(tmp_path, monkeypatch, capsy
     assert '"pred": "account"' in capsys.readouterr().out
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "least"), [("ner", "f1 0.9"), ("pairs", "accuracy 0.8"), ("translation", "bleu 50")])
+def test_the_other_templates_learn(kind, least, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert new("demo", "--kind", kind) == 0
+    monkeypatch.chdir(tmp_path / "demo")
+    assert main(["run", "train.toml", "--test", "--device", "-1"]) == 0
+    name, score = least.split()
+    found = re.findall(rf"\b{name} (\S+)", capsys.readouterr().out.splitlines()[-1])
+    assert min(map(float, found)) > float(score)
+
+
 def test_data_are_named_by_their_path_and_never_copied(tmp_path, monkeypatch, capsys):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "新闻.csv").write_text("标题,栏目\n" + "锌价难续去年辉煌,财经\n国足公布名单,体育\n" * 3, "gbk")
