@@ -32,6 +32,7 @@ class Problem:
     section: str = ""
     hint: str = ""
     error: bool = True
+    note: bool = False  # it says what was done, and asks for nothing
 
     def __str__(self) -> str:
         head = " ".join(part for part in (self.where, f"[{self.section}]" if self.section else "") if part)
@@ -187,17 +188,23 @@ def innermost(frames: Sequence[tuple[str, int]]) -> str:
     return ""
 
 
+def closest(word: str, candidates: Iterable[str]) -> str:
+    """The candidate that a misspelt word is nearest to, or nothing."""
+    names = [name for name in dict.fromkeys(candidates) if name != word]
+    lowered = {name.lower(): name for name in names}
+    if word.lower() in lowered:
+        return lowered[word.lower()]
+    known = meanings(word)
+    near = [meaning.name for meaning in known if meaning.name in names]
+    near = near or difflib.get_close_matches(word, names, n=1, cutoff=0.8 if known else 0.6)  # a known word is no typo
+    return near[0] if near else ""
+
+
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """The hint that goes with a misspelt word, or nothing when no candidate is near.
 
     >>> did_you_mean("epoch", ["epochs", "pipes"]), did_you_mean("learning_rate", ["lr", "eps"])
     ("did you mean 'epochs'?", "did you mean 'lr'?")
     """
-    names = [name for name in dict.fromkeys(candidates) if name != word]
-    lowered = {name.lower(): name for name in names}
-    if word.lower() in lowered:
-        return f"did you mean {lowered[word.lower()]!r}?"
-    known = meanings(word)
-    near = [meaning.name for meaning in known if meaning.name in names]
-    near = near or difflib.get_close_matches(word, names, n=1, cutoff=0.8 if known else 0.6)  # a known word is no typo
-    return f"did you mean {near[0]!r}?" if near else ""
+    near = closest(word, candidates)
+    return f"did you mean {near!r}?" if near else ""

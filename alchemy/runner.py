@@ -105,7 +105,7 @@ class AlchemyRunner(Registrable):
             self.__exit__(*sys.exc_info())
             raise
         for warning in context.cfg.warnings:  # here, so that console and run.log have them
-            logger.warning("{}", warning)
+            logger.log("INFO" if warning.note else "WARNING", "{}", warning)
 
     def start_plugins(self) -> None:
         """Builds the plugins in the order of the list; a runner with symbols of its own sets them before."""

@@ -130,7 +130,7 @@ class Saver:
         self.wait()
         waited = time.monotonic() - begin
         if waited > LONG_WAIT:
-            logger.info("training waited {:.1f} s for the checkpoint before this one: save less often", waited)
+            logger.debug("training waited {:.1f} s for the checkpoint before this one: save less often", waited)
 
     def _write(self, target: Path, state: Collected, manifest: Manifest, done: Done) -> None:
         reason = ""

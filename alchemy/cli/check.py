@@ -27,7 +27,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.cli.problems import as_data, errors, report
+    from alchemy.cli.problems import as_data, clean, errors, report
 
     problems: list[Problem] = []
     notes: list[str] = []  # what the deep check has measured
@@ -38,7 +38,7 @@ def _main(args: argparse.Namespace) -> int:
     else:
         print("".join(f"{note}\n" for note in notes), end="")
         report(problems, sys.stdout)
-        if not problems:
+        if clean(problems):
             print("ok")
     return 2 if errors(problems) else 0
 

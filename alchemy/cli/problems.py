@@ -11,16 +11,22 @@ from alchemy.errors import Problem
 
 
 def report(problems: Sequence[Problem], out: TextIO) -> None:
-    """Prints the warnings, then the errors, then how many there are of each."""
-    for problem in sorted(_unique(problems), key=lambda row: row.error):
-        print(hide(f"{'error' if problem.error else 'warning'}: {problem}"), file=out)
-    if problems:
+    """Prints the notes and warnings, then the errors, then how many warnings and errors there are."""
+    for problem in sorted(_unique(problems), key=lambda row: (row.error, not row.note)):
+        kind = "error" if problem.error else "note" if problem.note else "warning"
+        print(hide(f"{kind}: {problem}"), file=out)
+    if not clean(problems):
         print(_summary(problems), file=out)
 
 
 def _unique(problems: Sequence[Problem]) -> list[Problem]:
     """Each once: the variants of a file share the problems of its body."""
     return list(dict.fromkeys(problems))
+
+
+def clean(problems: Sequence[Problem]) -> bool:
+    """Whether there is nothing but notes."""
+    return all(problem.note for problem in problems)
 
 
 def errors(problems: Sequence[Problem]) -> list[Problem]:
@@ -33,7 +39,8 @@ def _summary(problems: Sequence[Problem]) -> str:
     '1 error, 2 warnings'
     """
     wrong = len(errors(problems))
-    return f"{_count(wrong, 'error')}, {_count(len(_unique(problems)) - wrong, 'warning')}"
+    warnings = [problem for problem in _unique(problems) if not problem.error and not problem.note]
+    return f"{_count(wrong, 'error')}, {_count(len(warnings), 'warning')}"
 
 
 def as_data(problems: Sequence[Problem]) -> dict[str, Any]:
@@ -41,7 +48,12 @@ def as_data(problems: Sequence[Problem]) -> dict[str, Any]:
     wrong = len(errors(problems))
     shown = [replace(row, message=hide(row.message), hint=hide(row.hint)) for row in _unique(problems)]
     rows = [asdict(row) for row in shown]
-    return {"ok": not wrong, "errors": wrong, "warnings": len(rows) - wrong, "problems": rows}
+    return {
+        "ok": not wrong,
+        "errors": wrong,
+        "warnings": len(rows) - wrong - sum(row.note for row in shown),
+        "problems": rows,
+    }
 
 
 def _count(number: int, word: str) -> str:

@@ -21,7 +21,7 @@ from alchemy.config.tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUNNER_NA
 from alchemy.config.tokenizers import check_tokenizers
 from alchemy.config.tree import Document, Table
 from alchemy.config.values import line_of
-from alchemy.errors import ConfigError, Problem, did_you_mean
+from alchemy.errors import ConfigError, Problem, closest, did_you_mean
 from alchemy.registry import ENTRY_MODULES
 from alchemy.synonyms import place_of
 
@@ -130,16 +130,17 @@ def _needs(layout: Layout) -> Iterator[Problem]:
     sections, split = NEEDS[role]
     for section in sections:
         if section not in doc:
-            near = did_you_mean(section, [k for k, _ in doc.items() if k not in TOP_LEVEL])
-            yield Problem(f"{role} needs a table [{section}]", place, hint=near or f"add [{section}] with a type")
+            near = closest(section, [k for k, _ in doc.items() if k not in TOP_LEVEL])
+            hint = f"rename [{near}] to [{section}]" if near else f"add [{section}] with a type"
+            yield Problem(f"{role} needs a table [{section}]", place, hint=hint)
     if isinstance(doc.get("task"), Table):
         yield from _needs_split(layout, role, split)
 
 
 def _needs_split(layout: Layout, role: str, split: str) -> Iterator[Problem]:
-    if split in layout.splits:
-        return
     task = layout.at("task")
+    if split in layout.splits or task is None or task.part is None:  # an unknown task may read [task.data]
+        return
     itself = task is not None and task.part is not None and not task.part.ours and "_datasets" in task.part.words
     near = did_you_mean(split, layout.splits)
     place = task.table.where() if task else _whole(layout.doc)
@@ -149,7 +150,9 @@ def _needs_split(layout: Layout, role: str, split: str) -> Iterator[Problem]:
 
 def _of_script(layout: Layout) -> Iterator[Problem]:
     """Parts that only the running script or notebook can build again."""
-    here = [slot for slot in layout.slots if str(slot.table.get("type")).partition(".")[0] in ENTRY_MODULES]
+    wrong = {problem.section for problem in layout.problems}
+    named = [slot for slot in layout.slots if slot.section not in wrong]
+    here = [slot for slot in named if str(slot.table.get("type")).partition(".")[0] in ENTRY_MODULES]
     if here and any(plugin.is_a("FileLogger") for plugin in layout.inside("plugins")):
         names = ", ".join(dict.fromkeys(slot.name for slot in here))
         are = "is" if len({slot.name for slot in here}) == 1 else "are"

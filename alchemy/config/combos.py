@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from alchemy.config.declared import check_packages
 from alchemy.config.fields import fits
-from alchemy.config.monitors import brings_data, check_monitors, evaluated_splits
+from alchemy.config.monitors import brings_data, check_monitors, check_rows, evaluated_splits
 from alchemy.config.slots import Layout, Slot
 from alchemy.config.tree import Table
 from alchemy.errors import Problem, did_you_mean
@@ -265,5 +265,5 @@ _OF_SPLITS = (
 )  # fmt: skip
 _RULES = (
     _no_end, _nothing_learnt, _long_warmup, _evaluated_splits, _never_evaluated, _untrained_test, check_monitors,
-    check_packages, _homeless_checkpoints, _repeated_plugins, _plugin_order, _two_seeds,
+    check_rows, check_packages, _homeless_checkpoints, _repeated_plugins, _plugin_order, _two_seeds,
 )  # fmt: skip

@@ -20,6 +20,9 @@ def declared(slot: Slot, attribute: str, *, inherited: bool = True) -> list[str]
     if found is None:
         return None
     rows = found if isinstance(found, Mapping) else {"": found}
+    choices = [condition for condition in rows if "=" in condition]
+    if choices and not any(_holds(slot, condition) for condition in choices):
+        return None  # of a value that it does not take
     names = [name for condition, several in rows.items() if _holds(slot, condition) for name in several]
     return [_filled(slot, name) for name in names]
 
@@ -42,7 +45,18 @@ def check_packages(layout: Layout) -> Iterator[Problem]:
     for slot in layout.slots:
         if slot.kind == "task" and infers:  # tasks need theirs to score
             continue
-        for package in declared(slot, "packages") or ():
+        needed = declared(slot, "packages") or []
+        if slot.kind == "task" and translates_text(layout):
+            needed = ["sacrebleu"]
+        for package in needed:
             if not is_installed(package):
                 text, hint = explain(package, slot.name)
                 yield slot.problem(text, "type", hint=hint)
+
+
+def translates_text(layout: Layout) -> bool:
+    """Whether the task is a translation of raw text, which is searched for by default; corpora need a `search`."""
+    task = layout.at("task")
+    pipes = [pipe for split in layout.splits for pipe in layout.inside(f"task.datasets.{split}.pipes")]
+    of_text = any(pipe.is_a("ParallelText") for pipe in pipes)
+    return task is not None and task.is_a("Translation") and of_text and "search" not in task.table

@@ -63,7 +63,8 @@ def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterato
             listed = (
                 f"it takes {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}" if names else "it takes nothing"
             )
-            hint = did_you_mean(key, [*names, *others]) or _elsewhere(key, slot, layout) or listed
+            beside = NOT_PASSED.get(slot.section, ())
+            hint = _elsewhere(key, slot, layout) or did_you_mean(key, [*names, *others, *beside]) or listed
             yield slot.problem(f"{part.name} takes no {key!r}", key, hint=hint)
         elif takes_any and key not in others:
             yield from _unread(slot, part, key, layout, strict)
@@ -73,6 +74,15 @@ def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterato
     yield from missing
     if part.ours and not missing:
         yield from _check_rules(slot, part, params, layout)
+
+
+def refused_keys(slot: Slot, layout: Layout) -> list[str]:
+    """The keys of a table that its part surely does not take."""
+    part = slot.part
+    if part is None or slot.section == "runner" or _takes_any(slot, part, layout):
+        return []
+    known = {"type", *NOT_PASSED.get(slot.section, ()), *_handed(slot), *_params(slot, part, layout)}
+    return [key for key in slot.table if key not in known and key not in _read_by_others(slot, layout)]
 
 
 # -- what a table may hold
@@ -173,7 +183,10 @@ def _missing(slot: Slot, part: Part, params: dict[str, Param], handed: dict[str,
     found = []
     for param in params.values():
         if param.required and param.name not in given:
-            hint = f"add {param.name} = ..." + (f" ({expected(param.annotation)})" if param.annotation else "")
+            wanted = expected(param.annotation) if param.annotation not in ("", "Any") else ""
+            hint = f"add {param.name} = ..." + (f" ({wanted})" if wanted else "")
+            if param.name == "tokenizer":
+                hint = 'add tokenizer = "alchemy.text.Words", "alchemy.text.Characters", or the path of a folder'
             if slot.kind == "data pipe" and param.name == "datapipe" and part.ours:
                 hint = 'the first pipe reads from its own table: datapipe = ["file"]'
             found.append(slot.problem(f"{part.name} needs {param.name!r}", hint=hint))
@@ -196,7 +209,7 @@ def _check_lists(section: str, table: Table) -> Iterator[Problem]:
     for key in table:
         if key not in names:
             hint = did_you_mean(key, names) or f"it takes {' and '.join(names)}: lists of parts with a type each"
-            yield Problem(f"[{section}] takes no {key!r}", table.where(key), section, hint)
+            yield Problem(f"takes no {key!r}", table.where(key), section, hint)
 
 
 # -- data sets: `pipes` are parts, everything else goes to the loader

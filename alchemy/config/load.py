@@ -11,6 +11,7 @@ from alchemy.config.explain import diff, differences, explain
 from alchemy.config.extend import extend
 from alchemy.config.foreign import vet
 from alchemy.config.layers import Files, Source, split_variant
+from alchemy.config.leftovers import drop_leftovers
 from alchemy.config.merge import assign
 from alchemy.config.override import override
 from alchemy.config.references import References
@@ -86,6 +87,7 @@ def _prepare(
     if doc.dynamic or doc.references:
         settle_secrets(doc)
     expand_names(doc, notes)  # again: splits that were extended, and choices, may have brought short ones
+    drop_leftovers(doc, files.roots, notes)
     _raise(problems)
     doc.notes = problems + notes
     return doc

@@ -8,6 +8,9 @@ does not mention. A split that is `like` another one keeps what it says about th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from alchemy.config.scan import Path
 from alchemy.config.tree import Array, Origin, Table, twin
 from alchemy.config.values import dotted_key
@@ -24,6 +27,7 @@ def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) 
     if delta.get("delete") == "others":
         for key in [key for key in table if key not in delta]:
             del table[key]
+    note_type(table, delta)
     splits = path == SPLITS
     for key, value in delta.items():
         if key == "delete" and value == "others":
@@ -37,6 +41,7 @@ def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) 
             _add(table, key, twin(value), delta)
             continue
         old, here = table.get(key), (*path, key)
+        mention(table, key)
         if is_deletion(value):
             if key in table:
                 del table[key]
@@ -57,6 +62,23 @@ def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) 
             merge(table[key], value, problems, here)
         else:
             assign(table, key, twin(value), delta.origin_of(key))
+
+
+def note_type(table: Table, delta: Mapping[str, Any]) -> None:
+    """Notes which keys a table was given for another `type` than the one that `delta` names."""
+    old, new = table.get("type"), delta.get("type")
+    if not isinstance(old, str) or not isinstance(new, str) or old == new:
+        return
+    short = "." not in old or "." not in new  # AdamW may be alchemy.optim.AdamW
+    if not (short and old.rpartition(".")[2] == new.rpartition(".")[2]):
+        left = {key: old for key in table if key not in delta}
+        table.former = left | dict(table.former)
+
+
+def mention(table: Table, key: str) -> None:
+    """Notes that a layer has something to say about a key: it is meant for the type that the table has by now."""
+    if key in table.former:
+        table.former = {name: old for name, old in table.former.items() if name != key}
 
 
 def compose(table: Table, delta: Table, problems: list[Problem], path: Path = ()) -> None:
@@ -146,6 +168,7 @@ def find_key(node: object, name: str, path: Path, where: str) -> str | int | Pro
 
 def assign(table: Table, key: str, value: object, origin: Origin) -> None:
     """Sets a key so that its origin remembers what it overrode."""
+    mention(table, key)
     if key in table:
         before = table.origin_of(key)
         origin = origin._replace(overrode=before._replace(value_text=brief(table.get(key))))

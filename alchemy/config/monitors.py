@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from alchemy.config.declared import declared
+from alchemy.config.declared import declared, translates_text
 from alchemy.config.slots import Layout, Slot
 from alchemy.errors import Problem, did_you_mean
 
@@ -61,7 +61,7 @@ def _scores(layout: Layout, before: Slot | None = None) -> list[str] | None:
         names = declared(slot, "produces", inherited=False) if slot is not None else None
         if slot is None or names is None:
             return None
-        if slot is task and _translates_text(layout):
+        if slot is task and translates_text(layout):
             names = [*names, "bleu", "bleu_words", "chrf"]
         own = slot.value("name") if slot.kind == "eval pipe" and names else ""
         enabled = slot.kind != "eval pipe" or slot.value("enabled") is not False
@@ -69,12 +69,20 @@ def _scores(layout: Layout, before: Slot | None = None) -> list[str] | None:
     return list(dict.fromkeys(found))
 
 
-def _translates_text(layout: Layout) -> bool:
-    """Whether the task is a translation of raw text, which is searched for by default; corpora need a `search`."""
-    task = layout.at("task")
-    pipes = [pipe for split in layout.splits for pipe in layout.inside(f"task.datasets.{split}.pipes")]
-    of_text = any(pipe.is_a("ParallelText") for pipe in pipes)
-    return task is not None and task.is_a("Translation") and of_text and "search" not in task.table
+def check_rows(layout: Layout) -> Iterator[Problem]:
+    """Scores that would find no rows: a task without answers of its own, and no pipe that collects any."""
+    task, outputs = layout.at("task"), layout.inside("task.outputpipes")
+    if task is None or not task.ours or not task.is_a("DefaultTask") or not all(pipe.ours for pipe in outputs):
+        return
+    collected = [str(pipe.value("varname")) for pipe in outputs if pipe.is_a("Collect")]
+    pipes = layout.inside("task.evalpipes")
+    for pipe in pipes if all(pipe.ours for pipe in pipes) else ():
+        wanted = str(pipe.value("varname"))
+        if pipe.is_a("_Score") and pipe.value("enabled") is not False and wanted not in collected:
+            text = f"{pipe.name} scores the rows {wanted!r}, which no output pipe collects"
+            collect = f'{{ type = "alchemy.pipeline.output.Collect", varname = "{wanted}" }}'
+            hint = did_you_mean(wanted, collected) or f"add {collect} to the outputpipes"
+            yield pipe.problem(text, "varname", hint=hint)
 
 
 def brings_data(layout: Layout) -> bool:

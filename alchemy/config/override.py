@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from alchemy.config.merge import LIKE, SPLITS, assign, compose, find_element, find_key, is_deletion
+from alchemy.config.merge import LIKE, SPLITS, assign, compose, find_element, find_key, is_deletion, mention, note_type
 from alchemy.config.scan import Path, split_key
 from alchemy.config.secrets import hide_words
 from alchemy.config.tables import LATER, SECTIONS
@@ -114,6 +114,7 @@ def _walk(doc: Document, keys: list[str]) -> Table | Array:
         if isinstance(node, Array):
             node = node[_index(node, key, path)]
         elif isinstance(node, Table) and key in node:
+            mention(node, key)
             node = node.get(key)
         elif isinstance(node, Table):
             if depth or key not in _TABLES:
@@ -157,6 +158,9 @@ def _set(parent: Table | Array, keys: list[str], text: str) -> None:
     if value == _DELETION:
         _delete(parent, keys)
     else:
+        if key == "type":  # what the command line gives is one layer, in any order
+            given = {name for name in parent if parent.origin_of(name).kind == COMMAND_LINE.kind}
+            note_type(parent, {**dict.fromkeys(given), key: value})
         assign(parent, key, value, COMMAND_LINE)
 
 

@@ -81,6 +81,8 @@ def _exists(path: str) -> bool:
 
 def _hint(path: str) -> str:
     """The neighbour that was meant, or from where paths are counted."""
+    if "\\" in path or not path.isprintable():
+        return "a backslash in double quotes starts an escape: write forward slashes"
     path = os.path.expanduser(path)
     folder, name = os.path.split(path.rstrip("/"))
     while folder and not os.path.isdir(folder):

@@ -35,7 +35,7 @@ def schema() -> Schema:
     properties["optim"] = any_of(properties["optim"], _several("optim"))
     for path, kind in LISTS.items():
         if "." not in path:
-            properties[path] = _list_of(kind)
+            properties[path] = any_of(_list_of(kind), {"type": "object"})  # which changes the default ones
     properties["variant"] = {"type": "object", "additionalProperties": {"type": "object"}}
     properties["base"] = {"type": ["string", "array"], "items": {"type": "string"}}
     properties |= {name: {"type": "object", "description": "read by a later version"} for name in LATER}

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from alchemy.config.short import explain_name
@@ -140,7 +140,12 @@ def collect_slots(doc: Document, sources: Sources) -> Layout:
             elif needs_type or (kind and "type" in table and not _own_word(layout, section, table)):
                 _add(layout, Slot(section, table, kind))
         elif table is not None:
-            layout.problems.append(Problem(f"[{section}] must be a table", doc.where(section), section))
+            hint = (
+                f"write [{section}], not [[{section}]]"
+                if isinstance(table, list)
+                else f"write [{section}] above its keys"
+            )
+            layout.problems.append(Problem("must be a table", doc.where(section), section, hint))
     for section, kind in LISTS.items():
         head = section.rpartition(".")[0]
         _add_list(layout, doc.table(head) if head else doc, section, kind)
@@ -311,5 +316,13 @@ def _gap_problem(gap: Gap, dotted: str, slot: Slot, *, error: bool = True) -> li
 def _elsewhere(dotted: str) -> str:
     """The part of alchemy that has the same name, in another module than the one that is named."""
     head, _, name = dotted.rpartition(".")
-    found = [part.path for part in parts() if part.name == name] if head.partition(".")[0] == "alchemy" else []
+    found = _paths_by_name().get(name, []) if head.partition(".")[0] == "alchemy" else []
     return f"did you mean {found[0]!r}?" if len(found) == 1 else ""
+
+
+@lru_cache(maxsize=1)  # reads all of alchemy, which may be asked for by each of many unknown types
+def _paths_by_name() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for part in parts():
+        found.setdefault(part.name, []).append(part.path)
+    return found

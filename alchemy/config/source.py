@@ -181,6 +181,10 @@ def look(dotted: str, roots: Sequence[str] = (".",), *, base: str = "") -> Part 
     module_name, name = ".".join(pieces[:-1]), pieces[-1]
     if module_name in ENTRY_MODULES:
         return _live_part(dotted, name)
+    if module_name == "torch":  # whose own names no source shows
+        near = [f"{home}.{name}" for home in ("torch.optim", "torch.nn") if isinstance(lookup(home, name, ()), Class)]
+        if near:
+            return Gap("name", f"module 'torch' has no {name!r}", f"did you mean {near[0]!r}?")
     found = lookup(MODULES.get(module_name, module_name), name, tuple(roots), base=base)
     if isinstance(found, Gap):
         # made by code that runs, in a notebook or a loop: no source shows it, but the registry knows it by now

@@ -32,7 +32,9 @@ def check_tokenizers(layout: Layout) -> Iterator[Problem]:
             hint = _beside(path, folders=True) or (NO_DOWNLOAD if is_hub_name(path) else "")
             yield slot.problem(f"there is no folder {path!r} with a pretrained model", "path", hint=hint)
         if isinstance(labels, str) and not os.path.isfile(os.path.expanduser(labels)):
-            hint = _beside(labels) or "a file of labels has one name a line; a list of names is one, too"
+            names = ", ".join(f'"{name.strip()}"' for name in labels.split(",") if name.strip())
+            several = f"give a list: labels = [{names}]" if "," in labels else ""
+            hint = several or _beside(labels) or "it has one name a line; or give a list of names"
             yield slot.problem(f"there is no file {labels!r} with labels", "labels", hint=hint)
 
 

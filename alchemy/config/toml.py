@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import replace
 
 from alchemy.config.scan import LONG_KEY, Lines, Scan, scan_toml
 from alchemy.config.values import Parsed
@@ -21,7 +22,7 @@ def parse_toml(text: str, name: str) -> Parsed:
     try:
         return Parsed(tomllib.loads(layout.text), layout.lines, text)
     except ValueError as error:
-        raise ConfigError([_problem(str(error), layout, name)]) from None
+        raise ConfigError([_with_slip(_problem(str(error), layout, name), text)]) from None
 
 
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -36,6 +37,7 @@ _SENTENCES = [
     ("Unclosed array", "the list that starts here is never closed", "add ']', and a comma between its values"),
     ("Unclosed inline table", "the table that starts here is never closed", "add '}', and a comma between its keys"),
     ("Expected newline or end", "there is more on the line after the value: {rest}", "write one setting a line"),
+    ("Invalid hex value", "a backslash in double quotes starts an escape", "use 'single quotes', or write \\\\"),
     ("Unescaped '\\'", "a backslash in double quotes starts an escape", "use 'single quotes', or write \\\\"),
     ("Expected ']", "the name of the table is not closed", "write [name], or [[name]] for a list of tables"),
     ("Expected", "the text that starts here is never closed", "add the closing quotes"),
@@ -71,6 +73,35 @@ _FIXES = {
     "None": "write { none = true }",
     "null": "write { none = true }",
 }
+
+
+# characters of input methods and word processors, and what TOML wants in their place
+_LOOK_ALIKE = {
+    "＝": "=", "：": "=", "，": ",", "、": ",", "；": ",", "．": ".", "＃": "#", "［": "[", "］": "]",
+    "【": "[", "】": "]", "｛": "{", "｝": "}", "“": '"', "”": '"', "„": '"', "＂": '"', "‘": "'", "’": "'",
+    "−": "-", "–": "-", "—": "-", "‑": "-", "－": "-", "　": " ", "\u00a0": " ",
+}  # fmt: skip
+_COLON = re.compile(r"""\s*([\w.-]+)\s*:\s*(\S.*)""")
+_SLIPS = [  # what a line that is no TOML looks like, and how it is written
+    (re.compile(r"\s*(?://|--|%|;)"), "a comment starts with #"),
+    (re.compile(r"[^#\"']*\s//"), "a comment starts with #"),
+    (re.compile(r"[^=]*=\s*-?\d+,\d+\s*$"), "a decimal point is a dot: 0.001"),
+    (re.compile(r"[^=]*=\s*-?\.\d"), "write the zero before the dot: 0.001"),
+    (re.compile(r"[^=]*=\s*-?\d+\.\s*(?:#|$)"), "write the zero behind the dot: 1.0"),
+]
+
+
+def _with_slip(problem: Problem, text: str) -> Problem:
+    """The problem with a better hint, where its line shows a slip that people often make."""
+    number = problem.where.rpartition(":")[2]
+    line = text.split("\n")[int(number) - 1]
+    odd = next((char for char in line if char in _LOOK_ALIKE), "")
+    if odd:
+        return replace(problem, hint=f"the line has the character {odd!r}: write {_LOOK_ALIKE[odd]!r}")
+    colon = _COLON.match(line)
+    if colon and problem.message == _LINE:
+        return replace(problem, hint=f"write {colon[1]} = {colon[2]}")
+    return replace(problem, hint=next((hint for slip, hint in _SLIPS if slip.match(line)), problem.hint))
 
 
 def _bad_value(text: str, where: str) -> Problem:

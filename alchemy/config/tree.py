@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, SupportsIndex
 
 from alchemy.config.scan import Path
@@ -56,6 +57,8 @@ COMMAND_LINE = Origin(kind="command line")
 
 class Table(dict[str, Any]):
     """A dict of plain scalars, Tables and Arrays that knows the origin of each key."""
+
+    former: Mapping[str, str] = MappingProxyType({})  # key -> the `type` it was given for, before a layer changed that
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, origin: Origin = CODE) -> None:
         self.origin = origin
@@ -183,7 +186,7 @@ def _grow(item: object, origin: Origin, key: str | int) -> object:
         return grow(item, origin.below(key))
     if isinstance(item, list | tuple):
         home = origin.below(key)
-        rows = item if _flat(item) else [_grow(row, home, index) for index, row in enumerate(item)]
+        rows = item if is_flat(item) else [_grow(row, home, index) for index, row in enumerate(item)]
         return Array._of(rows, home)
     return item
 
@@ -203,15 +206,17 @@ def twin(node: Any) -> Any:
     if isinstance(node, Table):
         table = Table(origin=node.origin)
         table.origins = node.origins.copy()
+        if node.former:
+            table.former = dict(node.former)
         for key, item in node.items():
             dict.__setitem__(table, key, twin(item) if isinstance(item, dict | list) else item)
         return table
     if isinstance(node, Array):
-        return Array._of(node if _flat(node) else map(twin, node), node.origin)
+        return Array._of(node if is_flat(node) else map(twin, node), node.origin)
     return node
 
 
-def _flat(items: Iterable[object]) -> bool:
+def is_flat(items: Iterable[object]) -> bool:
     """Whether a list holds scalars alone; exact types do, since the trees are made of four classes."""
     return set(map(type, items)).isdisjoint((dict, list, tuple, Table, Array))
 

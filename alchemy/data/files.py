@@ -141,10 +141,24 @@ class readable:
             raise AlchemyError(
                 f"is not {self.encoding} text: {what}",
                 where=f"{self.path}:{line}",
-                hint="give the right encoding, or check that the file is text",
+                hint=_encoding_of(self.path) or "give the right encoding, or check that the file is text",
             ) from error
         if error is not None and (isinstance(error, DAMAGED) or type(error).__name__ == "ZstdError"):
             raise _unreadable(self.path, error) from error
+
+
+def _encoding_of(path: str | Path) -> str:
+    """The encoding that the first bytes of a file show, if any."""
+    with contextlib.suppress(AlchemyError, *DAMAGED), open_bytes(path) as file:
+        start = file.read(2**16)
+        if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return 'it is UTF-16: set encoding = "utf-16"'
+        with contextlib.suppress(UnicodeDecodeError):
+            text = codecs.getincrementaldecoder("gb18030")().decode(start)
+            chinese = sum("\u4e00" <= char <= "\u9fff" for char in text)
+            if 2 * chinese > sum(ord(char) > 127 for char in text):
+                return 'it reads as Chinese in GBK: set encoding = "gbk"'
+    return ""
 
 
 def _undecodable(path: str | Path, encoding: str) -> tuple[int, str] | None:

@@ -51,7 +51,8 @@ class TableFormat:
         if self.delimiter and found not in ("csv", "tsv"):
             found = "tsv" if self.delimiter == "\t" else "csv"
         if found is None:
-            hint = "set format = 'csv', 'tsv', 'jsonl', 'json' or 'label text'"
+            sheet = "save it as csv" if plain.suffix.lower() in (".xlsx", ".xls", ".ods") else ""
+            hint = sheet or "set format = 'csv', 'tsv', 'jsonl', 'json' or 'label text'"
             raise AlchemyError(f"the ending of {path.name!r} does not say how it is written", hint=hint)
         return found
 
@@ -78,13 +79,24 @@ class OpenTable:
             text, hint = f"the rows are objects, which have no column {column}", f"name one of {in_short(self.names)}"
             raise AlchemyError(text, where=where, hint=hint)
         if not self.has(column) and (names or not self.keyed):
-            there = f"it has {in_short(names)}" if names else "it has no header: give the number of the column"
-            hint = did_you_mean(str(column), names) or there
+            numbers = "give the number of the column, from 0"
+            there = f"the first row is {in_short(names)}; without a header, {numbers}" if names else numbers
+            hint = _misread(names) or did_you_mean(str(column), names) or there
             raise AlchemyError(f"there is no column {column!r}", where=where, hint=hint)
         if isinstance(column, str) and names.count(column) > 1:
             raise AlchemyError(f"there are two columns {column!r}", where=where, hint="give its number")
         key = column if self.keyed or isinstance(column, int) else names.index(column)
         return lambda row: _cell(row, key)
+
+
+def _misread(names: list[str]) -> str:
+    """What a first row looks like that was read in the wrong way."""
+    if names and names[0].lstrip().startswith("{"):
+        return 'the rows are JSON: set format = "jsonl"'
+    for mark, spelt in ((";", ";"), ("\t", "\\t"), ("|", "|"), (",", ",")):
+        if len(names) == 1 and mark in names[0]:
+            return f'its cells are separated by {mark!r}: set delimiter = "{spelt}"'
+    return ""
 
 
 def open_table(path: Path, layout: TableFormat) -> OpenTable:

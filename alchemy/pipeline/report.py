@@ -99,7 +99,8 @@ class Report(EvalPipeline):
         sched = run.train_sched
         place = {} if sched is None else {"epoch": sched.cur_epoch, "step": sched.cur_step, "update": run.update}
         told = {"split": split, "rows": len(rows), **place, "scores": scores, **found.tables}
-        logger.debug("{}", table := _in_words(told, LINES))
+        table = _in_words({**told, "scores": {}}, LINES)  # which have a line of their own in the log
+        logger.debug("{}", table)
         if sched is None or run.record_dir is None:
             self._at_end()
             self._tables[split] = table

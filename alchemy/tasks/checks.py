@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
+from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from alchemy.data.chain import title
@@ -61,10 +62,11 @@ def check_indexed(task: TextTask, source: object, split: str) -> None:
         raise AlchemyError(text, section=f"task.datasets.{split}", hint=hint)
 
 
-def check_labels(task: TextTask, source: Samples, split: str) -> None:
-    """Goes over all samples of a split: a label that the training never saw is an error."""
-    known = set(task.labels)
+def check_labels(task: TextTask, source: Samples, split: str) -> list[int]:
+    """Goes over all samples of a split: a label that the training never saw is an error; returns their characters."""
+    known, sizes = set(task.labels), []
     for index, sample in checked_samples(task, source, split):
+        sizes.append(sum(map(len, task.texts(sample))))
         strange = [name for name in task.names(sample) if name not in known]
         if strange:
             raise AlchemyError(
@@ -73,6 +75,7 @@ def check_labels(task: TextTask, source: Samples, split: str) -> None:
                 section=f"task.datasets.{split}",
                 hint=did_you_mean(str(strange[0])[:100], task.labels) or f"they are {in_short(task.labels)}",
             )
+    return sizes
 
 
 def check_lengths(encoded: Samples, options: Mapping[str, Any]) -> None:
@@ -106,3 +109,18 @@ def check_fields(task: TextTask, model: AlchemyModel | None, encoded: Samples) -
             ours, theirs = type(task).__name__, type(model).__name__
             text = f"{theirs} reads {absent[0]!r}, and the samples of {ours} have {in_short(sample)}"
             raise AlchemyError(text, section="model", hint=f"{theirs} goes with {model.goes_with}, of the same `kind`")
+
+
+def check_logits(task: TextTask, outputs: object) -> None:
+    """An error where the logits of a model are not there, or not of the labels of a task."""
+    name, model = type(task).__name__, type(task.run.model.module).__name__
+    if not isinstance(outputs, Mapping):
+        return
+    if "logits" not in outputs:
+        text = f"{name} reads 'logits', and {model} returned {in_short(outputs) or 'nothing'}"
+        raise AlchemyError(text, section="model", hint="return a dict with 'logits'")
+    logits = outputs["logits"]
+    if task.labels and isinstance(logits, Tensor) and logits.shape[-1:] != (len(task.labels),):
+        text = f"the logits of {model} have the shape {tuple(logits.shape)}, and there are {len(task.labels)} labels"
+        hint = f"let the last dimension be {len(task.labels)}, for {in_short(task.labels)}"
+        raise AlchemyError(text, section="model", hint=hint)

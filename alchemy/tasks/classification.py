@@ -18,7 +18,7 @@ from alchemy.pipeline.processors.labels import target_of
 from alchemy.pipeline.rows import rows_of
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
-from alchemy.tasks.checks import Samples
+from alchemy.tasks.checks import Samples, check_logits
 from alchemy.tasks.text import TextTask, batch_fields, texts_of
 
 TARGETS = {"single": "label", "multi": "labels", "regression": "label"}
@@ -110,7 +110,11 @@ class Classification(TextTask):
         return dict(texts_of(item, *(("text", "pair") if self.pair else ("text",))))
 
     def _find_labels(self, told: list[str] | str | None) -> list[str]:
-        return [] if self.kind == "regression" else super()._find_labels(told)
+        labels = [] if self.kind == "regression" else super()._find_labels(told)
+        if self.kind == "single" and len(labels) == 1:
+            hint = "is it the right column? a classifier needs two labels or more"
+            raise AlchemyError(f"there is only one label, {labels[0]!r}: nothing to learn", section="task", hint=hint)
+        return labels
 
     def encoded(self, source: Samples) -> Samples:
         if self.kind != "regression":
@@ -127,6 +131,9 @@ class Classification(TextTask):
     def collate_options(self) -> dict[str, Any]:
         ids = {"mask": "mask", "value": self.tokenizer.pad or 0, "left": self.left}
         return {"fields": {"input_ids": ids, "segments": {"value": self.segment, "left": self.left}}}
+
+    def check_outputs(self, outputs: Any) -> None:
+        check_logits(self, outputs)
 
     def answers(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
         said = self._said(outputs["logits"].float().cpu())

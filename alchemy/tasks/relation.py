@@ -16,7 +16,7 @@ from alchemy.pipeline.processors.relation import Marks
 from alchemy.pipeline.rows import rows_of
 from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
-from alchemy.tasks.checks import Samples
+from alchemy.tasks.checks import Samples, check_logits
 from alchemy.tasks.text import TextTask, batch_fields, texts_of
 
 
@@ -104,6 +104,9 @@ class Relation(TextTask):
             blank=self.blank,
             marks={f"{name}_tokens": f"{name}_mask" for name in self.marks},
         )
+
+    def check_outputs(self, outputs: Any) -> None:
+        check_logits(self, outputs)
 
     def answers(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
         best, places = outputs["logits"].float().cpu().softmax(-1).max(-1)

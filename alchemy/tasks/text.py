@@ -12,6 +12,7 @@ from alchemy.data.messages import in_short
 from alchemy.data.tables import is_blank
 from alchemy.errors import AlchemyError, Refused, did_you_mean
 from alchemy.models.reading import InWindows, Whole
+from alchemy.observe import Loss
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.encode import Encode, EncodeWords
@@ -24,7 +25,7 @@ from alchemy.pipeline.template import Template
 from alchemy.pipeline.tokenizers import tokenizer_of
 from alchemy.records.kept import TASK_LABELS
 from alchemy.records.labels import labels_file, read_names
-from alchemy.task import AlchemyTask
+from alchemy.task import AlchemyTask, loss_of
 from alchemy.tasks.checks import (
     Samples,
     check_fields,
@@ -35,6 +36,7 @@ from alchemy.tasks.checks import (
     encode_long,
 )
 from alchemy.tasks.learning import check_vocabulary, is_class, learn_tokenizer
+from alchemy.tasks.lengths import tell_text_lengths
 from alchemy.text import Tokenizer
 
 DEFAULT_LENGTH = 1024  # tokens of a text, if neither the config nor the model sets a limit
@@ -165,7 +167,8 @@ class TextTask(AlchemyTask):
 
     def _check_source(self, source: Samples, split: str) -> None:
         """Tells before the first step what is wrong with the samples of a split, or with its tokenizer."""
-        check_labels(self, source, split)
+        sizes = check_labels(self, source, split)
+        tell_text_lengths(self, source, sizes, split)
         first = [source[index] for index in range(min(len(source), 100))]
         check_vocabulary(self.tokenizer, [text for sample in first for text in self.texts(sample)])
 
@@ -205,7 +208,17 @@ class TextTask(AlchemyTask):
         """How a batch is padded, unless the config says it."""
         return {"fields": {"input_ids": {"mask": "mask", "value": self.tokenizer.pad or 0}}}
 
-    # -- evaluation
+    # -- steps
+    def loss(self, batch: Any) -> Loss:
+        batch = self.to_device(batch)
+        outputs = self.run.model.forward(batch)
+        if self.run.update == 0:  # what is wrong is wrong in the first step
+            self.check_outputs(outputs)
+        return loss_of(self.run.model, outputs, batch)
+
+    def check_outputs(self, outputs: Any) -> None:
+        """An error where `answers` cannot read what the model returned for the first batches."""
+
     def eval_step(self, batch: Any, needs_loss: bool = True) -> tuple[str, Any]:
         batch = self.to_device(batch)
         rows: Any = self.answers(self.run_model(batch, needs_loss and self.target in batch), batch)

@@ -13,7 +13,7 @@ from src.data import labels_of
 from src.flags import parse
 
 from alchemy import prepare_cfg, resume, run, run_task
-from alchemy.cli.launch import code
+from alchemy.cli.summary import exit_code
 from alchemy.config import dumps
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
@@ -66,7 +66,7 @@ def work(args: argparse.Namespace) -> int:
         if isinstance(result.exception, AlchemyError):
             raise result.exception
         if result.signal or isinstance(result, Exception):
-            return code(result)
+            return exit_code(result)
     return score(args, cfg, device) if args.do_eval or args.do_predict else 0
 
 
@@ -124,7 +124,7 @@ def score(args: argparse.Namespace, cfg: dict[str, Any], device: list[int] | Non
     result = run_task(translate.scoring(cfg, chosen[-1]), alloc(device)[0], user_dir=PARTS, **told)
     if isinstance(result.exception, AlchemyError):
         raise result.exception
-    return code(result)
+    return exit_code(result)
 
 
 if __name__ == "__main__":

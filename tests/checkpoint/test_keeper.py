@@ -18,6 +18,7 @@ from alchemy.checkpoint.keeper import Checkpoints
 from alchemy.checkpoint.manifest import Where, read_manifest, verify
 from alchemy.errors import AlchemyError
 from tests.checkpoint.faults import Holder, names
+from tests.logs import warned
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -272,11 +273,12 @@ def test_what_must_be_on_the_disk_first_is_called_before(train: Any, tmp_path: P
     assert seen == [[], ["u2"]]
 
 
-def test_a_long_wait_for_the_one_before_is_told(train: Any, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_wait_for_the_one_before_is_told(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("alchemy.checkpoint.saver.LONG_WAIT", 0.0)
     training = train(every=1)
     training.keeper.saver.before = lambda state: time.sleep(0.02)
-    training.steps(2)
+    with warned("DEBUG") as said:
+        training.steps(2)
     assert any("s for the checkpoint before this one: save less often" in line for line in said)
 
 

@@ -41,7 +41,7 @@ def test_problems_as_json(wrong, capsys):
     assert main(["check", "wrong.toml", "train.toml", "none.toml", "--json"]) == 2
     report = json.loads(capsys.readouterr().out)
     assert (report["ok"], report["errors"], report["warnings"]) == (False, 3, 1)
-    assert {"where", "section", "message", "hint", "error"} == set(report["problems"][0])
+    assert {"where", "section", "message", "hint", "error", "note"} == set(report["problems"][0])
 
 
 def test_warnings_alone_are_no_failure_unless_strict(project, capsys):

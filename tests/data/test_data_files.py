@@ -107,7 +107,7 @@ def test_a_missing_package_is_said_only_when_it_is_needed(tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "zstandard", None)
     path = tmp_path / "a.zst"
     path.write_bytes(b"")
-    with pytest.raises(AlchemyError, match="needs the package zstandard; pip install zstandard"):
+    with pytest.raises(AlchemyError, match=r"needs the package zstandard; pip install .alchemy\[data\]"):
         open_bytes(path)
 
 

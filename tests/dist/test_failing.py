@@ -36,7 +36,7 @@ def test_the_failure_of_a_rank_is_told_once_with_its_traceback_in_the_log(tmp_pa
     assert said.count("ValueError: no such word") == said.count('raise ValueError("no such word")') == 1
     assert "Traceback" not in said and log.count("Traceback (most recent call last)") >= 1
     assert info["status"] == "failed"
-    assert "rank 1: ValueError: no such word; in epoch 1/2, update 3, step 2, rank 1" in info["reason"]
+    assert "rank 1: ValueError: no such word; in epoch 1/3, update 3, step 2, rank 1" in info["reason"]
 
 
 def test_a_rank_that_is_killed_is_named_with_its_signal(tmp_path: Path) -> None:
