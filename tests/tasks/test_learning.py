@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,9 +113,10 @@ def test_a_record_is_not_gone_on_with_by_other_numbers_of_labels(tmp_path: Path)
 def test_a_label_that_only_the_held_out_share_has_is_known(tmp_path: Path) -> None:
     rows = [f"{label},{text}\n" for label, text in TEXTS] + ["rare,a storm\n"]
     (tmp_path / "t.csv").write_text("label,text\n" + "".join(rows), "utf-8")
+    read = {"type": "alchemy.pipeline.processors.TextClassification", "path": str(tmp_path / "t.csv")}
     for seed in range(50):  # one by which the last row is held out
-        share = {"type": "alchemy.pipeline.lst.HoldOut", "share": 0.3, "seed": seed}
-        pipes = [{"type": "alchemy.pipeline.processors.TextClassification", "path": str(tmp_path / "t.csv")}, share]
+        share: dict[str, Any] = {"type": "alchemy.pipeline.lst.HoldOut", "share": 0.3, "seed": seed}
+        pipes: list[dict[str, Any]] = [read, share]
         train = build_datapipes(pipes)
         if all(train[index]["label"] != "rare" for index in range(len(train))):
             break
