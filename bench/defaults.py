@@ -19,8 +19,10 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from alchemy.cli.starter.config import EPOCHS, MODELS, OPTIMIZERS
+from alchemy.config.write import dumps
 from alchemy.errors import AlchemyError
 from bench.data import ALCHEMY, ROOT, SETS
 from bench.measure import Figure, measured
@@ -28,35 +30,6 @@ from bench.measure import Figure, measured
 SECONDS = 300  # of CPU time for a seed
 LIMITS = (1, 3, 10, 30)  # values of C
 Pairs = list[tuple[str, str]]  # text and label
-
-CONFIG = """
-tag = "text"
-runner = "Trainer"
-plugins = [{ type = "FileLogger", log_dir = "records/train" }]
-checkpoint = { monitor = "dev/accuracy" }
-
-[task]
-type = "Classification"
-tokenizer = {tokenizer}
-
-[task.data]
-train = "train.csv"
-dev = "dev.csv"
-test = "test.csv"
-
-[model]
-type = "TextClassifier"
-
-[optim]
-type = "Adagrad"
-lr = 0.05
-
-[sched]
-type = "LineWarmup"
-epochs = 8
-num_warmup_steps = 0.1
-"""
-WORDS, CHARACTERS = '"Words"\nlearn = {{ lower = true }}', '"Characters"'
 
 
 class Splits(NamedTuple):
@@ -96,14 +69,25 @@ def compare(name: str, splits: Splits, seeds: int) -> list[Figure]:
 
 
 # -- both sides
+def config(words: bool) -> dict[str, Any]:
+    """What `alchemy new --kind text` writes, for three files."""
+    reads = {"tokenizer": "Words", "learn": {"lower": True}} if words else {"tokenizer": "Characters"}
+    files = {split: f"{split}.csv" for split in ("train", "dev", "test")}
+    return {
+        "task": {"type": "Classification", **reads, "data": files},
+        "model": MODELS["text"],
+        "optim": OPTIMIZERS["text"],
+        "sched": {"type": "LineWarmup", "epochs": EPOCHS["text"], "num_warmup_steps": 0.1},
+    }
+
+
 def train(splits: Splits, seed: int) -> tuple[float, float]:
     """Accuracy on test of the weights that were best on dev, and the CPU seconds of training and test together."""
     with tempfile.TemporaryDirectory() as folder:
         for split in ("train", "dev", "test"):
             with open(Path(folder, f"{split}.csv"), "w", encoding="utf-8", newline="") as file:
                 csv.writer(file).writerows([("text", "label"), *splits._asdict()[split]])
-        text = CONFIG.replace("{tokenizer}", WORDS.format() if splits.words else CHARACTERS)
-        Path(folder, "text.toml").write_text(text, "utf-8")
+        Path(folder, "text.toml").write_text(dumps(config(splits.words)), "utf-8")
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [ALCHEMY, "run", "text.toml", "--test", "--seeds", str(seed), "--device", "-1"]
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -111,7 +95,7 @@ def train(splits: Splits, seed: int) -> tuple[float, float]:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if done.returncode:
             sys.exit(done.stdout + done.stderr)
-        (report,) = Path(folder).glob("records/test/*/results/test_report.json")
+        (report,) = Path(folder).rglob("test_report.json")
         seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return json.loads(report.read_text("utf-8"))["scores"]["accuracy"], seconds
 

@@ -141,7 +141,7 @@ WORDS = st.builds(lambda start, rest: start + " ".join(rest.split()), st.sampled
     st.booleans(),
 )
 def test_any_rows_come_back_as_they_were_written(tmp_path, rows, ending, encoding, header):
-    rows = [(f"{place} {text}", label) for place, (text, label) in enumerate([("a", "good"), ("b", "bad"), *rows])]
+    rows = [(f"{place} {text}", label) for place, (text, label) in enumerate([("a", "good"), ("b", "bad")] * 2 + rows)]
     names = ("text", "label") if header else None
     if ending == "jsonl":
         text = jsonl(rows, ("text", "label"))
