@@ -230,6 +230,15 @@ def test_an_escaped_text_is_itself(text):
 SECRET = "hf_81316e2c"
 
 
+def test_a_secret_with_a_reference_in_it_is_not_shown_in_part():
+    secret = "0123456789" * 7  # longer than what messages show of a value
+    doc = prepare_cfg({"x": 1, "hub": {"password": f"{secret}${{x}}"}})
+    assert "0123" not in explain(doc, "hub.password")
+    with pytest.raises(ConfigError, match=r"\[hub\] password = \"\*\*\*\": ") as caught:
+        prepare_cfg({"hub": {"password": f"{secret}${{nowhere}}"}})
+    assert "0123" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "token", [SECRET, {"dyn": "env", "name": "HUB_LOGIN", "secret": True}], ids=["in the file", "in the environment"]
 )

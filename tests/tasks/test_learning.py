@@ -90,7 +90,9 @@ def test_what_cannot_be_is_told_before_the_first_step(tmp_path: Path) -> None:
         "pipes": [{"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": [str(tmp_path / "data.txt")]}]
     }
     cfg["task"]["datasets"]["train"]["pipes"].append({"type": "alchemy.pipeline.itr.LineOpener"})
-    refused(cfg | {"task": cfg["task"] | {"labels": ["a"], "tokenizer": strange}}, "samples by their number.*ItrToLst")
+    refused(
+        cfg | {"task": cfg["task"] | {"labels": ["a", "b"], "tokenizer": strange}}, "samples by their number.*ItrToLst"
+    )
 
 
 def test_a_text_that_the_model_cannot_take_is_told_with_its_line(tmp_path: Path) -> None:
