@@ -24,15 +24,18 @@ from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc_cuda
 from alchemy.launch.project import reach
 from alchemy.legacy.adapt import adapt
+from alchemy.legacy.keywords import fill_keywords
 from alchemy.pipeline import OutputPipeline
 from alchemy.plain import build_model
 from alchemy.precision import build_precision
 from alchemy.questions import questions_of, takes_rows
 from alchemy.records import find
 from alchemy.records.kept import best_checkpoint, config_of, has_best, use_own
+from alchemy.registry import adapt_with
 from alchemy.seeds import unchanged_generators
 from alchemy.task import build_task
 
+adapt_with(fill_keywords)  # as a runner does, which may never be imported here
 WINDOW = 32  # batches that are sorted by length together: enough that those of a batch are of like length
 
 

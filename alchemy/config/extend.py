@@ -14,14 +14,17 @@ NOT_INHERITED = ("shuffle", "drop_last", "sampler", "batch_sampler")
 NOT_INHERITED_BY_PIPES = ("shuffle", "drop_last")
 
 
-def extend(doc: Document, problems: list[Problem]) -> None:
-    """Replaces each split that is `like` another one by what it comes out as."""
+def extend(doc: Document, problems: list[Problem]) -> bool:
+    """Replaces each split that is `like` another one by what it comes out as; returns whether there was one."""
     splits = doc.table("task").table("datasets")
+    found = False
     for name, split in list(splits.items()):
         if isinstance(split, Table) and LIKE in split:
+            found = True
             chain = _chain(name, splits, problems)
             for parent, child in pairwise(reversed(chain)):
                 _extend(splits, parent, child, problems)
+    return found
 
 
 def _chain(name: str, splits: Table, problems: list[Problem]) -> list[str]:

@@ -69,7 +69,7 @@ def _prepare(
     references.settle_early()
     expand_names(doc, [])
     expand_splits(doc, notes, files.roots)
-    extend(doc, problems)
+    extended = extend(doc, problems)
     references.settle()
     foreign = not doc.vetted and not files.compare
     if foreign:
@@ -87,7 +87,8 @@ def _prepare(
     if doc.dynamic or doc.references:
         settle_secrets(doc)
     expand_names(doc, notes)  # again: splits that were extended, and choices, may have brought short ones
-    drop_leftovers(doc, files.roots, notes)
+    if extended or overrides or doc.variant or isinstance(source, Mapping) or len(files.layers) > 1:
+        drop_leftovers(doc, files.roots, notes)
     _raise(problems)
     doc.notes = problems + notes
     return doc

@@ -32,6 +32,7 @@ def _size(side: str, layout: Layout) -> int:
     if told is not None:
         return _of_tokenizer(told) if isinstance(told, str) else 0
     pipes = [pipe for split in layout.splits for pipe in layout.inside(f"task.datasets.{split}.pipes")]
+    pipes = [pipe for pipe in pipes if not pipe.is_a("ParallelText")]  # whose sides are columns
     paths = [path for pipe in pipes if isinstance(path := pipe.table.get(side), str)]
     return int(_read(Path(f"{paths[0]}{_CORPUS}")).get("vocabulary", 0)) if paths else 0
 
