@@ -80,7 +80,7 @@ class OpenTable:
             raise AlchemyError(text, where=where, hint=hint)
         if not self.has(column) and (names or not self.keyed):
             numbers = "give the number of the column, from 0"
-            there = f"the first row is {in_short(names)}; without a header, {numbers}" if names else numbers
+            there = f"it has {in_short(names)}; without a header, {numbers}" if names else numbers
             hint = _misread(names) or did_you_mean(str(column), names) or there
             raise AlchemyError(f"there is no column {column!r}", where=where, hint=hint)
         if isinstance(column, str) and names.count(column) > 1:
