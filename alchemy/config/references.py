@@ -266,4 +266,5 @@ def _problem(place: _Place, why: str, hint: str) -> Problem:
 
 
 def _missing(place: _Place, gap: Problem) -> Problem:
-    return _problem(place, gap.message, gap.hint if gap.hint.startswith("did you") else f"{gap.hint}, or {_ESCAPE}")
+    hint = gap.hint if gap.hint.startswith("did you") else ", or ".join(filter(None, (gap.hint, _ESCAPE)))
+    return _problem(place, gap.message, hint)

@@ -183,7 +183,8 @@ def conceal(key: str, one: object, other: object) -> tuple[object, object, bool]
 
 def shown(name: str, value: object) -> object:
     """The value of a setting, or the mask of a secret; a text that is nothing but a reference is no secret."""
-    hidden = isinstance(value, list) and is_secret_name(name)
+    texts = _strings(value, (name,)) if isinstance(value, list) else ()
+    hidden = any(_is_secret(path, text) for _, _, path, text in texts)
     if isinstance(value, str) and value:
         hidden = _is_secret((name,), value) and not _REFERENCE.fullmatch(value)
     return MASK if hidden else value

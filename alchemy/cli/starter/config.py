@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from alchemy.config.references import ESCAPED, MARK
 from alchemy.config.write import inline
 from alchemy.data.sniff.finding import Finding
 
@@ -74,4 +75,5 @@ def _splits(finding: Finding) -> list[str]:
 
 def _line(key: str, value: object, comment: str = "") -> str:
     comment = comment or COMMENTS.get(key, "")
-    return f"{key} = {inline(value)}{f'  # {comment}' if comment else ''}"
+    # a ${ in the name of a file or of a column is no reference; quotes leave both signs as they are
+    return f"{key} = {inline(value).replace(MARK, ESCAPED)}{f'  # {comment}' if comment else ''}"

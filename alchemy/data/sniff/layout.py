@@ -23,6 +23,8 @@ DELIMITERS = ("\t", ",", ";", "|")
 QUOTED = re.compile(
     r'(?:^|\t)"(?:[^"\t]|"")*""(?:[^"\t]|"")*"(?:\t|$)'
 )  # a cell between tabs with quotes that are doubled
+LONGEST_LINE = 2**22  # bytes: a longer one is a file without rows, or one that was packed to fill the memory
+EXPECTED = "expected csv, tsv, jsonl, or lines of a label, a blank and a text"
 SPOILT = 0.05  # share of rows that may be bad: a text that has the delimiter in it, a cell that was cut
 
 
@@ -52,9 +54,11 @@ def sniff_table(path: Path, encoding: str = "") -> Table:
     """A file as a table; one that cannot be read as a table is an error."""
     if ending_of(path) == ".parquet":
         return _read(path, TableFormat(format="parquet"))
-    head, _ = read_head(path, 2**16)
+    head, _ = read_head(path)
     if not head.strip():
         raise AlchemyError(f"{path} is empty", hint="name a file with at least one row")
+    if b"[" not in head[:8] and max(map(len, head.splitlines())) > LONGEST_LINE:  # a JSON list may be one line
+        raise AlchemyError(f"{path} has a line of more than {LONGEST_LINE:,} bytes", hint=EXPECTED)
     encoding = encoding or detect_encoding(path)
     found = _format(path, encoding)
     table = _read(path, found)
@@ -85,8 +89,7 @@ def _format(path: Path, encoding: str) -> TableFormat:
     labels = Counter(line.split(None, 1)[0] for line in lines)
     if len(labels) * 2 <= len(lines) and all(len(line.split(None, 1)) == 2 for line in lines):
         return TableFormat(format="label text", encoding=encoding)
-    hint = "expected csv, tsv, jsonl, or lines of a label, a blank and a text"
-    raise AlchemyError(f"{path} is not a table: its first line is {lines[0][:60]!r}", hint=hint)
+    raise AlchemyError(f"{path} is not a table: its first line is {lines[0][:60]!r}", hint=EXPECTED)
 
 
 def _is_object(line: str) -> bool:
