@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from alchemy.config.merge import LIKE, SPLITS, merge
+from alchemy.config.merge import DATASETS, LIKE, merge
 from alchemy.config.tree import Array, Document, Table, twin
 from alchemy.config.values import dotted_key
 from alchemy.errors import Problem, did_you_mean
@@ -33,7 +33,7 @@ def _chain(name: str, splits: Table, problems: list[Problem]) -> list[str]:
     while LIKE in splits.table(chain[-1]):
         last = splits.table(chain[-1])
         like = last[LIKE]
-        where, section = last.where(LIKE), dotted_key((*SPLITS, chain[-1]))
+        where, section = last.where(LIKE), dotted_key((*DATASETS, chain[-1]))
         if like in chain:
             circle = " -> ".join([*chain, like])
             problems.append(Problem(f"like goes round in a circle: {circle}", where, section, "break the circle"))
@@ -60,5 +60,5 @@ def _extend(splits: Table, parent: str, child: str, problems: list[Problem]) -> 
         for key in NOT_INHERITED_BY_PIPES if isinstance(pipe, Table) else ():
             pipe.pop(key, None)
     del upper[LIKE]
-    merge(table, upper, problems, (*SPLITS, child))
+    merge(table, upper, problems, (*DATASETS, child))
     splits.put(child, table, splits.origin_of(child))
