@@ -43,7 +43,7 @@ COMMENTS = {
 }
 
 
-def render(kind: str, finding: Finding) -> str:
+def render_config(kind: str, finding: Finding) -> str:
     """The text of the config."""
     sched = {"type": "LineWarmup", "epochs": EPOCHS[kind], "num_warmup_steps": 0.1}
     lines = [

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from alchemy.data.files import ending_of, read_lines
 from alchemy.data.sniff.encoding import detect_encoding, read_head
-from alchemy.data.sniff.names import KNOWN, plain
+from alchemy.data.sniff.names import KNOWN, normalize
 from alchemy.data.tables import FORMATS, BadRow, FormatName, TableFormat, csv_rows, open_table
 from alchemy.errors import AlchemyError
 
@@ -29,7 +29,7 @@ SPOILT = 0.05  # share of rows that may be bad: a text that has the delimiter in
 
 
 @dataclass(frozen=True)
-class Table:
+class SniffedTable:
     """The rows of a file, how they are written, and what is wrong with some of them."""
 
     path: Path
@@ -50,7 +50,7 @@ class Table:
         return name if named else place
 
 
-def sniff_table(path: Path, encoding: str = "") -> Table:
+def sniff_table(path: Path, encoding: str = "") -> SniffedTable:
     """A file as a table; one that cannot be read as a table is an error."""
     if ending_of(path) == ".parquet":
         return _read(path, TableFormat(format="parquet"))
@@ -130,7 +130,7 @@ def _delimited(told: str, delimiter: str, quote: str, encoding: str) -> TableFor
     return TableFormat("" if told else format, sign, None if quote == usual else quote, encoding=encoding)
 
 
-def _read(path: Path, layout: TableFormat) -> Table:
+def _read(path: Path, layout: TableFormat) -> SniffedTable:
     opened = open_table(path, layout)
     good: list[Any] = []
     bad: list[tuple[int, str]] = []
@@ -148,7 +148,7 @@ def _read(path: Path, layout: TableFormat) -> Table:
         good = [[row.get(name) for name in names] for row in good]
     else:
         names = opened.names or [str(place) for place in range(len(good[0]))]
-    return Table(path, layout, names, good, whole, bad, opened.keyed)
+    return SniffedTable(path, layout, names, good, whole, bad, opened.keyed)
 
 
 def _has_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
@@ -161,7 +161,7 @@ def _has_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     if not any(cells) or any(map(is_number, cells)):
         return False
     columns = [[row[place].strip() for row in rows] for place in range(len(cells))]
-    if any(plain(cell) in KNOWN and cell not in values for cell, values in zip(cells, columns, strict=True)):
+    if any(normalize(cell) in KNOWN and cell not in values for cell, values in zip(cells, columns, strict=True)):
         return True
     likely = all(cells) and len(set(cells)) == len(cells) and max(map(len, cells)) <= 40
     return likely and any(map(_is_unlike, cells, columns))
