@@ -1,4 +1,4 @@
-"""Tokenizers, pretrained models and files of labels that a config names and that are not there."""
+"""Checks that the tokenizers, pretrained models and files of labels that a config names exist."""
 
 from __future__ import annotations
 
