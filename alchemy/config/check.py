@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
@@ -23,7 +23,9 @@ from alchemy.config.tree import Document, Table
 from alchemy.config.values import line_of
 from alchemy.errors import ConfigError, Problem, closest, did_you_mean
 from alchemy.registry import ENTRY_MODULES
-from alchemy.synonyms import place_of
+from alchemy.synonyms import option_for, place_of
+
+Check = Callable[[Layout], Iterable[Problem]]
 
 
 def check(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] = (".",)) -> list[Problem]:
@@ -35,14 +37,19 @@ def check(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] 
     return check_all([doc], strict=strict, roots=roots)
 
 
-def check_all(docs: Sequence[Mapping[str, Any]], *, strict: bool, roots: Sequence[str]) -> list[Problem]:
-    """The problems of several configs, one after the other; the source of a part is read once for all of them."""
+def check_all(
+    docs: Sequence[Mapping[str, Any]], *, strict: bool, roots: Sequence[str], more: Sequence[Check] = ()
+) -> list[Problem]:
+    """The problems of several configs, one after the other; the source of a part is read once for all of them.
+
+    `more` are checks of other packages.
+    """
     sources = Sources(roots)
     trees = [doc if isinstance(doc, Document) else Document(doc) for doc in docs]
-    return [problem for doc in trees for problem in _check(doc, sources, strict)]
+    return [problem for doc in trees for problem in _check(doc, sources, strict, more)]
 
 
-def _check(doc: Document, sources: Sources, strict: bool) -> list[Problem]:
+def _check(doc: Document, sources: Sources, strict: bool, more: Sequence[Check]) -> list[Problem]:
     layout = collect_slots(doc, sources)
     every = chain(
         doc.notes,
@@ -56,6 +63,7 @@ def _check(doc: Document, sources: Sources, strict: bool) -> list[Problem]:
         check_tokenizers(layout),
         check_combos(layout),
         _variants(doc),
+        *(check(layout) for check in more),
     )
     found = list(islice(every, MOST_PROBLEMS + 1))
     if len(found) > MOST_PROBLEMS:
@@ -98,7 +106,8 @@ def _top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
         elif key in LATER:
             yield Problem(f"this version does not read [{key}]", place, key, "it has no effect", error=False)
         elif key not in SECTIONS and key not in LOADING and key != "plugins" and key not in layout.words:
-            yield _unclaimed(key, value, place, strict)
+            # what was asked for explicitly must not be without effect
+            yield _unset(doc, key) if key in doc.added else _unclaimed(key, value, place, strict)
     yield from _settings(layout)
 
 
@@ -106,6 +115,14 @@ def _unclaimed(key: str, value: object, place: str, strict: bool) -> Problem:
     what = f"the table [{key}]" if isinstance(value, Table) else f"the key {key!r}"
     hint = place_of(key) or did_you_mean(key, [*TOP_LEVEL, *RUN_SETTINGS]) or UNREAD
     return Problem(f"nobody reads {what}", place, hint=hint, error=strict)
+
+
+def _unset(doc: Document, key: str) -> Problem:
+    """A key of the command line that no part reads; the hint names where it belongs, or a table that has such a key."""
+    tables = [name for name, table in doc.items() if isinstance(table, Table) and key in table]
+    near = f"write '--set {tables[0]}.{key}={doc.added[key]}'" if tables else did_you_mean(key, TOP_LEVEL)
+    hint = near or option_for(key, doc.added[key]) or f"it has {', '.join(doc)}"
+    return Problem(f"the config has no {key!r}, and nobody reads it", doc.where(key), hint=hint)
 
 
 def _settings(layout: Layout) -> Iterator[Problem]:
