@@ -12,10 +12,10 @@ from typing import Any
 from alchemy.annotations import misfits
 from alchemy.config.combos import check_combos
 from alchemy.config.formats import read_file
-from alchemy.config.keys import UNREAD, check_keys
+from alchemy.config.keys import UNREAD, check_keys, misspelt_data
 from alchemy.config.paths import check_paths
 from alchemy.config.secrets import missing_secrets
-from alchemy.config.slots import MOST_PROBLEMS, Layout, Slot, collect_slots
+from alchemy.config.slots import MOST_PROBLEMS, Layout, collect_slots
 from alchemy.config.source import Sources
 from alchemy.config.tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUNNER_NAMES, SECTIONS, SETTINGS, TOP_LEVEL
 from alchemy.config.tokenizers import check_tokenizers
@@ -95,8 +95,11 @@ def _line(problem: Problem) -> tuple[str, int, str]:
 
 def _top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
     doc = layout.doc
+    renamed = _renamed(layout).values()
     for key, value in doc.items():
         place = doc.where(key)
+        if key in renamed:
+            continue  # what it should be called is missing, which is told
         if key in SETTINGS:
             for text, hint in misfits(key, value, SETTINGS[key]):
                 yield Problem(text, place, hint=hint)
@@ -140,28 +143,40 @@ def _settings(layout: Layout) -> Iterator[Problem]:
 
 def _needs(layout: Layout) -> Iterator[Problem]:
     doc = layout.doc
-    place = _whole(doc)
-    role = _role(layout.at("runner")) if "runner" in doc else "Trainer"
+    role = _role(layout)
     if role is None:
         return
     sections, split = NEEDS[role]
+    renamed = _renamed(layout)
     for section in sections:
         if section not in doc:
-            near = closest(section, [k for k, _ in doc.items() if k not in TOP_LEVEL])
+            near = renamed.get(section, "")
+            place = doc.where(near) if near else _whole(doc)
             hint = f"rename [{near}] to [{section}]" if near else f"add [{section}] with a type"
             yield Problem(f"{role} needs a table [{section}]", place, hint=hint)
     if isinstance(doc.get("task"), Table):
         yield from _needs_split(layout, role, split)
 
 
+def _renamed(layout: Layout) -> dict[str, str]:
+    """The tables that the runner needs and the file has under another name."""
+    doc, role = layout.doc, _role(layout)
+    absent = [section for section in (NEEDS[role][0] if role else ()) if section not in doc]
+    unknown = [key for key, value in doc.items() if isinstance(value, Table) and key not in TOP_LEVEL]
+    return {section: near for section in absent if (near := closest(section, unknown))}
+
+
 def _needs_split(layout: Layout, role: str, split: str) -> Iterator[Problem]:
     task = layout.at("task")
     if split in layout.splits or task is None or task.part is None:  # an unknown task may read [task.data]
         return
+    if misspelt_data(task):
+        return
     itself = task is not None and task.part is not None and not task.part.ours and "_datasets" in task.part.words
     near = did_you_mean(split, layout.splits)
     place = task.table.where() if task else _whole(layout.doc)
-    hint = near or f"add [task.datasets.{split}]"
+    ready = task.part.attribute("processor") is not None
+    hint = near or (f'write {split} = "data/{split}.csv" in [task.data]' if ready else f"add [task.datasets.{split}]")
     yield Problem(f"{role} needs the data set [task.datasets.{split}]", place, "task", hint, error=not itself)
 
 
@@ -178,10 +193,11 @@ def _of_script(layout: Layout) -> Iterator[Problem]:
         yield here[0].problem(text, "type", hint=hint, error=False)
 
 
-def _role(slot: Slot | None) -> str | None:
-    if slot is None:
-        return None
-    return next((role for role, names in RUNNER_NAMES.items() if slot.is_a(*names)), None)
+def _role(layout: Layout) -> str | None:
+    if "runner" not in layout.doc:
+        return "Trainer"
+    slot = layout.at("runner")
+    return next((role for role, names in RUNNER_NAMES.items() if slot is not None and slot.is_a(*names)), None)
 
 
 def _whole(doc: Document) -> str:
