@@ -21,6 +21,7 @@ from typing import Any
 from alchemy.annotations import misfits
 from alchemy.config.slots import Layout, Slot
 from alchemy.data.files import expand
+from alchemy.data.messages import in_short
 from alchemy.data.sniff.encoding import encoding_of, read_head
 from alchemy.data.tables import OpenTable, TableFormat, is_blank
 from alchemy.errors import AlchemyError, Problem, did_you_mean
@@ -200,7 +201,7 @@ def _find_column(table: OpenTable, column: str | int, key: str, width: int | Non
     except AlchemyError as error:
         hint = error.problem.hint
         inside = table.path.absolute().is_relative_to(Path.cwd()) and ".." not in table.path.parts
-        if "the first row is" in hint and not inside:
+        if table.names and in_short(table.names) in hint and not inside:
             hint = f"none of its {len(table.names or ())} columns is called that"
         if key == "label":
             hint += '; set label = "" for a file without labels'

@@ -83,7 +83,7 @@ def diff(a: Document, b: Document) -> str:
         if key in one and key in other:
             lines.append(f"{key}: {brief(left)}{_from(one[key][1])} -> {brief(right)}{_from(other[key][1])}")
         else:
-            name, (value, origin) = (names[0], one[key]) if key in one else (names[1], other[key])
+            name, value, (_, origin) = (names[0], left, one[key]) if key in one else (names[1], right, other[key])
             lines.append(f"{key}: only in {name}: {brief(value)}{_from(origin)}")
     return "\n".join(lines)
 
@@ -136,7 +136,8 @@ def _source(doc: Document, key: str, origin: Origin) -> str:
         return f"made by {recipe['dyn']}({settings}) at {origin}{seed}"
     if key in doc.references:
         targets = [_place(doc, keys) for keys in keys_in(doc.references[key])]
-        return f"from {origin}: {brief(doc.references[key])}, which refers to {' and '.join(targets)}"
+        text = brief(shown(key.rpartition(".")[2], doc.references[key]))
+        return f"from {origin}: {text}, which refers to {' and '.join(targets)}"
     if origin.kind == "drawn":
         return "drawn for this run, since the config has no seed"
     if origin.kind == "default":

@@ -6,12 +6,12 @@ import os
 import re
 from collections.abc import Iterator
 
-from alchemy.config.modules import locate, read_module
+from alchemy.config.short import names_of
 from alchemy.config.signature import parameters_of
 from alchemy.config.slots import Layout, Slot
 from alchemy.config.source import Gap, Part
 from alchemy.errors import Problem, did_you_mean
-from alchemy.packages import explain, is_installed
+from alchemy.packages import explain_missing, is_installed
 
 NO_DOWNLOAD = "nothing is downloaded here: pass the path of a local folder"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
@@ -53,9 +53,7 @@ def _is_dotted(text: str) -> bool:
 
 def _no_tokenizer(slot: Slot, key: str, value: str) -> Iterator[Problem]:
     learns = slot.is_a("TextTask")
-    ours = locate("alchemy.text", ())
-    module = read_module("alchemy.text", ours) if ours else None
-    near = did_you_mean(value, module.public()) if learns and module and value.isidentifier() else ""
+    near = did_you_mean(value, names_of("tokenizer")) if learns and value.isidentifier() else ""
     hint = near or _beside(value, folders=True)
     if not hint:
         hint = NO_DOWNLOAD if is_hub_name(value) else "pass the path of a folder"
@@ -77,7 +75,7 @@ def _learnt(layout: Layout, slot: Slot, key: str, dotted: str) -> Iterator[Probl
         return
     for package in part.attribute("packages") or ():
         if not is_installed(package):
-            text, hint = explain(package, part.name)
+            text, hint = explain_missing(package, part.name)
             yield slot.problem(text, key, hint=hint)
     yield from _learnt_with(slot, part, key)
 

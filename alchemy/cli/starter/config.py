@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from alchemy.config.references import ESCAPED, MARK
 from alchemy.config.write import inline
 from alchemy.data.sniff.finding import Finding
 
@@ -42,7 +43,7 @@ COMMENTS = {
 }
 
 
-def render(kind: str, finding: Finding) -> str:
+def render_config(kind: str, finding: Finding) -> str:
     """The text of the config."""
     sched = {"type": "LineWarmup", "epochs": EPOCHS[kind], "num_warmup_steps": 0.1}
     lines = [
@@ -74,4 +75,5 @@ def _splits(finding: Finding) -> list[str]:
 
 def _line(key: str, value: object, comment: str = "") -> str:
     comment = comment or COMMENTS.get(key, "")
-    return f"{key} = {inline(value)}{f'  # {comment}' if comment else ''}"
+    # a ${ in the name of a file or of a column is no reference; quotes leave both signs as they are
+    return f"{key} = {inline(value).replace(MARK, ESCAPED)}{f'  # {comment}' if comment else ''}"

@@ -6,13 +6,13 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from alchemy.data.messages import in_short, shorten
-from alchemy.data.sniff.layout import Table
+from alchemy.data.sniff.layout import SniffedTable
 
 SAMPLED = 20_000  # texts by which the script is told
 UNBALANCED = 20  # the most frequent label, in times of the rarest
@@ -38,7 +38,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Hints:
     """What the user says of the data, which goes before any guess; "" where nothing is said."""
 
     text: str = ""
@@ -49,7 +49,7 @@ class Asked:
     encoding: str = ""
 
 
-def layout_keys(table: Table) -> dict[str, Any]:
+def layout_keys(table: SniffedTable) -> dict[str, Any]:
     """The keys that tell a processor how a table is written, as far as it would not find out by itself."""
     layout = table.layout
     keys: dict[str, Any] = {"format": layout.format} if layout.format else {}
@@ -77,13 +77,13 @@ def merge_keys(paths: Mapping[str, list[Path]], keys: Mapping[str, dict[str, Any
     return merged
 
 
-def uses_characters(texts: Iterable[str]) -> bool:
-    """Whether a script is one that has no blanks between words: Chinese, Japanese, Thai.
+def uses_characters(texts: Sequence[str]) -> bool:
+    """Whether the script of the first texts is one without blanks between words: Chinese, Japanese, Thai.
 
     >>> uses_characters(["NBA总决赛 第六场"]), uses_characters(["the match"]), uses_characters(["오늘은 날씨가"])
     (True, False, False)
     """
-    signs = Counter(sign for text in texts for sign in text if sign.isalpha())
+    signs = Counter(sign for text in texts[:SAMPLED] for sign in text if sign.isalpha())
     dense = sum(count for sign, count in signs.items() if _is_dense(sign))
     return dense * 3 > sum(signs.values())
 
@@ -96,19 +96,19 @@ def _is_dense(sign: str) -> bool:
 
 def tokenizer_keys(texts: Sequence[str]) -> dict[str, Any]:
     """The tokenizer that suits a script."""
-    if uses_characters(texts[:SAMPLED]):
+    if uses_characters(texts):
         return {"tokenizer": "Characters"}
     return {"tokenizer": "Words", "learn": {"lower": True}}
 
 
-def measure(texts: Sequence[str], characters: bool) -> tuple[int, int, int]:
+def measure_lengths(texts: Sequence[str], characters: bool) -> tuple[int, int, int]:
     """Median, 95 % and maximum of the lengths, in characters or words."""
     lengths = sorted(len(text) if characters else len(text.split()) for text in texts)
     last = len(lengths) - 1
     return lengths[last // 2], lengths[round(last * 0.95)], lengths[last]
 
 
-def tell_lengths(lengths: tuple[int, int, int], characters: bool) -> str:
+def show_lengths(lengths: tuple[int, int, int], characters: bool) -> str:
     median, most, longest = lengths
     return f"{median:,} {'characters' if characters else 'words'} (median), {most:,} (95 %), {longest:,} at most"
 
@@ -125,7 +125,7 @@ def shorten_text(text: object, width: int = 40) -> str:
     return line if len(line) <= width else line[: width - 2] + ".."
 
 
-def tell_format(table: Table) -> str:
+def tell_format(table: SniffedTable) -> str:
     """`csv, gb18030, with a header, 20,000 rows`"""
     layout = table.layout
     format = layout.format_of(table.path)

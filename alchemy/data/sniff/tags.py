@@ -14,13 +14,13 @@ from alchemy.data.messages import in_short
 from alchemy.data.schemes import Scheme
 from alchemy.data.sniff.encoding import detect_encoding
 from alchemy.data.sniff.finding import (
-    Asked,
     Finding,
-    measure,
+    Hints,
+    measure_lengths,
     merge_keys,
     shorten_text,
+    show_lengths,
     tell_labels,
-    tell_lengths,
     uses_characters,
 )
 from alchemy.data.tables import BadRow
@@ -47,14 +47,14 @@ class Tagged:
         return Counter(tag for _, tags in self.sentences for tag in tags)
 
 
-def sniff_tags(paths: Mapping[str, list[Path]], asked: Asked) -> Finding:
+def sniff_tags(paths: Mapping[str, list[Path]], asked: Hints) -> Finding:
     """What the files of each split are, for tags of words or characters."""
     found = {split: _read(files[0], asked.encoding) for split, files in paths.items()}
     train = found["train"]
     scheme = _find_scheme(train)
     keys = {split: _keys(tagged, scheme) for split, tagged in found.items()}
     texts = [" ".join(tokens) for tokens, _ in train.sentences]
-    characters = uses_characters(texts[:20_000]) and _are_short(train)
+    characters = uses_characters(texts) and _are_short(train)
     task: dict[str, Any] = {"type": "Tagging", "scheme": scheme, "tokenizer": "Characters" if characters else "Words"}
     finding = Finding(task, dict(keys["train"]), merge_keys(paths, keys))
     finding.sizes = {split: len(tagged.sentences) for split, tagged in found.items()}
@@ -63,7 +63,7 @@ def sniff_tags(paths: Mapping[str, list[Path]], asked: Asked) -> Finding:
     first = train.sentences[0][0]
     finding.question = shorten_text(("" if characters else " ").join(first), 40)
     spans = Counter(str(span[2]) for _, tags in train.sentences for span in Scheme(scheme, begins=True).spans(tags))
-    lengths = tell_lengths(measure(texts, False), False).replace("words", "tokens", 1)
+    lengths = show_lengths(measure_lengths(texts, False), False).replace("words", "tokens", 1)
     rows = f"{len(train.sentences):,} sentences" + ("" if train.whole else " were looked at, of more")
     pairs = " ".join(f"{token}/{tag}" for token, tag in islice(zip(*train.sentences[0]), 8))
     finding.shown = [
