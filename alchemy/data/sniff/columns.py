@@ -84,13 +84,13 @@ def find_texts(columns: Sequence[Column], rows: int, wanted: Sequence[str]) -> l
             found.append(match)
             free.remove(match)
     if len(found) < len(wanted):
-        varied = [column for column in free if column.distinct > 1 and not _is_id(column)]
+        varied = [column for column in free if column.distinct > 1 and not is_id(column)]
         longest = sorted(varied, key=lambda column: (-_prose(column, rows), column.place))
         found = sorted([*found, *longest[: len(wanted) - len(found)]], key=lambda column: column.place)
     return found
 
 
-def _is_id(column: Column) -> bool:
+def is_id(column: Column) -> bool:
     return names.plain(column.name) in names.NAMES["id"]
 
 
@@ -106,7 +106,7 @@ def _by_name(columns: Iterable[Column], what: str) -> Column | None:
 
 def find_label(columns: Sequence[Column], taken: Sequence[Column], rows: int) -> Column | None:
     """The column of labels: by its name, else the last one that repeats its values; words come before numbers."""
-    free = [column for column in columns if column not in taken and column.kind != "other" and not _is_id(column)]
+    free = [column for column in columns if column not in taken and column.kind != "other" and not is_id(column)]
     if (named := _by_name(free, "label")) and named.distinct > 0:
         return named
     fits = [column for column in free if 2 <= column.distinct <= min(MOST_LABELS, rows * FEW)]
