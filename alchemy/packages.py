@@ -64,7 +64,7 @@ def how_to_install(name: str) -> str:
 def is_installed(name: str) -> bool:
     """Whether a package can be found; it is not imported."""
     try:
-        return find_spec(name) is not None
+        return find_spec(name.partition(".")[0]) is not None  # to find a module of it would import it
     except (ImportError, ValueError):
         return False
 

@@ -92,10 +92,10 @@ def kept(rounds: int) -> Figure:
 class Watched(Translation):
     """Takes its batches along."""
 
-    batches: list[Any] = []
+    seen: list[Any] = []
 
     def step(self, batch: Any) -> tuple[str, Any]:
-        Watched.batches.append(batch)
+        Watched.seen.append(batch)
         return super().step(batch)
 
 
@@ -111,7 +111,7 @@ class Plain:
         self.loss = nn.CrossEntropyLoss(label_smoothing=0.1, ignore_index=0)
 
     def steps(self, count: int) -> None:
-        for batch in Watched.batches[-count:]:
+        for batch in Watched.seen[-count:]:
             self.step(batch)
 
     def step(self, batch: Any) -> float:
@@ -149,13 +149,13 @@ def config(updates: int) -> dict[str, Any]:
 def against_plain(pairs: int) -> list[tuple[float, float]]:
     """Pairs of (ours, plain) seconds of a block; in the first two both sides were only warmed."""
     torch.set_num_threads(THREADS)
-    loop.Blocks.pairs, Watched.batches = [], []
+    loop.Blocks.pairs, Watched.seen = [], []
     sides = [part for side in ("en", "de") for part in ("--side", f"{side}={PIECES / f'train.{side}.gz'}")]
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         main(["data", "build", "train", *sides, "--joined"])
         tell_waste({side: Corpus(f"train.{side}").lengths for side in ("en", "de")})
         trained(config((pairs + 2) * BLOCK + 1))
-    tokens = sum(int(batch["target_lengths"].sum()) for batch in Watched.batches[2 * BLOCK : -1])
+    tokens = sum(int(batch["target_lengths"].sum()) for batch in Watched.seen[2 * BLOCK : -1])
     seconds = [sum(part) for part in zip(*loop.Blocks.pairs[2:])]
     told = [f"{name} {tokens / total:,.0f}" for name, total in zip(("alchemy", "plain"), seconds)]
     print(f"target tokens/s: {', '.join(told)}")

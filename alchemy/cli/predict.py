@@ -164,14 +164,13 @@ def _of_file(args: argparse.Namespace, whole: bool) -> Iterator[Question]:
 
     Of `whole` rows no column is a text that must be there.
     """
-    from alchemy.data.files import COMPRESSED, check_file
+    from alchemy.data.files import check_file, ending_of
 
     path = check_file(args.source)
-    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-    if plain.suffix.lower() not in ENDINGS:
+    if ending_of(path) not in ENDINGS:
         hint = f"name it {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
         raise AlchemyError(f"the ending of {path.name!r} does not say how it is written", hint=hint)
-    rows = _lines(path, args) if plain.suffix.lower() == ".txt" else _rows(path, args, whole)
+    rows = _lines(path, args) if ending_of(path) == ".txt" else _rows(path, args, whole)
     return _asked_of(path, rows, args)
 
 

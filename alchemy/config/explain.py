@@ -136,7 +136,8 @@ def _source(doc: Document, key: str, origin: Origin) -> str:
         return f"made by {recipe['dyn']}({settings}) at {origin}{seed}"
     if key in doc.references:
         targets = [_place(doc, keys) for keys in keys_in(doc.references[key])]
-        return f"from {origin}: {brief(doc.references[key])}, which refers to {' and '.join(targets)}"
+        text = brief(shown(key.rpartition(".")[2], doc.references[key]))
+        return f"from {origin}: {text}, which refers to {' and '.join(targets)}"
     if origin.kind == "drawn":
         return "drawn for this run, since the config has no seed"
     if origin.kind == "default":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from alchemy.config.merge import LIKE, SPLITS, merge
+from alchemy.config.merge import DATASETS, LIKE, merge
 from alchemy.config.tree import Array, Document, Table, twin
 from alchemy.config.values import dotted_key
 from alchemy.errors import Problem, did_you_mean
@@ -14,14 +14,17 @@ NOT_INHERITED = ("shuffle", "drop_last", "sampler", "batch_sampler")
 NOT_INHERITED_BY_PIPES = ("shuffle", "drop_last")
 
 
-def extend(doc: Document, problems: list[Problem]) -> None:
-    """Replaces each split that is `like` another one by what it comes out as."""
+def extend(doc: Document, problems: list[Problem]) -> bool:
+    """Replaces each split that is `like` another one by what it comes out as; returns whether there was one."""
     splits = doc.table("task").table("datasets")
+    found = False
     for name, split in list(splits.items()):
         if isinstance(split, Table) and LIKE in split:
+            found = True
             chain = _chain(name, splits, problems)
             for parent, child in pairwise(reversed(chain)):
                 _extend(splits, parent, child, problems)
+    return found
 
 
 def _chain(name: str, splits: Table, problems: list[Problem]) -> list[str]:
@@ -30,7 +33,7 @@ def _chain(name: str, splits: Table, problems: list[Problem]) -> list[str]:
     while LIKE in splits.table(chain[-1]):
         last = splits.table(chain[-1])
         like = last[LIKE]
-        where, section = last.where(LIKE), dotted_key((*SPLITS, chain[-1]))
+        where, section = last.where(LIKE), dotted_key((*DATASETS, chain[-1]))
         if like in chain:
             circle = " -> ".join([*chain, like])
             problems.append(Problem(f"like goes round in a circle: {circle}", where, section, "break the circle"))
@@ -57,5 +60,5 @@ def _extend(splits: Table, parent: str, child: str, problems: list[Problem]) -> 
         for key in NOT_INHERITED_BY_PIPES if isinstance(pipe, Table) else ():
             pipe.pop(key, None)
     del upper[LIKE]
-    merge(table, upper, problems, (*SPLITS, child))
+    merge(table, upper, problems, (*DATASETS, child))
     splits.put(child, table, splits.origin_of(child))

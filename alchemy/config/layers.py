@@ -33,6 +33,7 @@ class Layer:
     problems: list[Problem] = field(default_factory=list)
     foreign: bool = False  # it is the config of a record that is not trusted
     laid: frozenset[str] = frozenset()  # the real paths of the files that the body is made of
+    path: str = ""  # the real path of the file
 
 
 @dataclass
@@ -112,8 +113,9 @@ class Files:
         if bases or deletes(table):
             merge(pile.body, table, problems)
             table = pile.body
-        laid = frozenset({*pile.below, _real(name)})
-        return Layer(table, variants, name, parsed.source, list(dict.fromkeys(problems)), foreign, laid)
+        path = _real(name)
+        laid = frozenset({*pile.below, path})
+        return Layer(table, variants, name, parsed.source, list(dict.fromkeys(problems)), foreign, laid, path)
 
     def _lay_bases(self, pile: _Pile, bases: list[tuple[str, str]], name: str, chain: tuple[str, ...]) -> None:
         """Lays the bases that a file names on the pile; one that was laid there before adds its variant alone."""
@@ -143,7 +145,7 @@ class Files:
         """Lays a variant on the pile, or several of them, `wide+sgd`, from left to right; returns what they say."""
         said = Table()
         for name in [variant] if variant in layer.variants else variant.split("+"):
-            delta, link = layer.variants.get(name), f"{_real(layer.name)}#{name}"
+            delta, link = layer.variants.get(name), f"{layer.path}#{name}"
             if not isinstance(delta, Table):
                 pile.problems.append(_no_variant(name, variant, layer))
             elif link in chain:

@@ -67,9 +67,9 @@ def _prepare(
     notes: list[Problem] = []  # errors too, which the check tells together with its own
     references = References(doc, problems)
     references.settle_early()
-    expand_names(doc, [])
+    expand_names(doc, [], files.roots)
     expand_splits(doc, notes, files.roots)
-    extend(doc, problems)
+    extended = extend(doc, problems)
     references.settle()
     foreign = not doc.vetted and not files.compare
     if foreign:
@@ -86,8 +86,9 @@ def _prepare(
         problems += vet(doc, files.user_dir)
     if doc.dynamic or doc.references:
         settle_secrets(doc)
-    expand_names(doc, notes)  # again: splits that were extended, and choices, may have brought short ones
-    drop_leftovers(doc, files.roots, notes)
+    expand_names(doc, notes, files.roots)  # again: splits that were extended, and choices, may have brought short ones
+    if extended or overrides or doc.variant or isinstance(source, Mapping) or len(files.layers) > 1:
+        drop_leftovers(doc, files.roots, notes)
     _raise(problems)
     doc.notes = problems + notes
     return doc

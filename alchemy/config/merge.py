@@ -17,7 +17,7 @@ from alchemy.config.values import dotted_key
 from alchemy.errors import Problem, did_you_mean
 from alchemy.registry import plain
 
-SPLITS: Path = ("task", "datasets")
+DATASETS: Path = ("task", "datasets")  # where the tables of the splits stand
 LIKE = "like"  # the key by which a split says which other one it extends
 IF_THERE = "if there"  # `{ delete = "if there" }` is no error where there is nothing to delete
 
@@ -28,7 +28,7 @@ def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) 
         for key in [key for key in table if key not in delta]:
             del table[key]
     note_type(table, delta)
-    splits = path == SPLITS
+    splits = path == DATASETS
     for key, value in delta.items():
         if key == "delete" and value == "others":
             continue
@@ -89,7 +89,7 @@ def compose(table: Table, delta: Table, problems: list[Problem], path: Path = ()
     for key, value in delta.items():
         old = table.get(key)
         if is_deletion(value, old):
-            if key == LIKE and len(path) == len(SPLITS) + 1:
+            if key == LIKE and len(path) == len(DATASETS) + 1:
                 table.pop(key, None)
             elif key not in table:
                 assign(table, key, twin(value), delta.origin_of(key))

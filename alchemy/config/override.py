@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from alchemy.config.merge import LIKE, SPLITS, assign, compose, find_element, find_key, is_deletion, mention, note_type
+from alchemy.config.merge import (
+    DATASETS,
+    LIKE,
+    assign,
+    compose,
+    find_element,
+    find_key,
+    is_deletion,
+    mention,
+    note_type,
+)
 from alchemy.config.scan import Path, split_key
 from alchemy.config.secrets import hide_words
 from alchemy.config.tables import LATER, SECTIONS
@@ -182,7 +192,7 @@ def _set_element(array: Array, key: str, path: Path, text: str) -> None:
 
 def _extends(doc: Document, keys: list[str]) -> bool:
     """Whether a key is one of a split that is like another one, which is not known yet."""
-    inside = tuple(keys[:2]) == SPLITS and len(keys) > 3
+    inside = tuple(keys[:2]) == DATASETS and len(keys) > 3
     return inside and keys[3:] != [LIKE] and LIKE in doc.table("task").table("datasets").table(keys[2])
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from alchemy.config.merge import brief, find_key
 from alchemy.config.scan import DEEPEST, Path, split_key
-from alchemy.config.secrets import keep_secret
+from alchemy.config.secrets import keep_secret, name_of, shown
 from alchemy.config.tree import Array, Document, Origin, Table, children, twin
 from alchemy.config.values import dotted_key
 from alchemy.config.write import inline
@@ -261,8 +261,8 @@ def _measure(value: object) -> tuple[int, int]:
 
 
 def _problem(place: _Place, why: str, hint: str) -> Problem:
-    name = dotted_key(place.path[-1:])
-    return Problem(f"{name} = {brief(place.text)}: {why}", str(place.origin), dotted_key(place.path[:-1]), hint)
+    name, text = dotted_key(place.path[-1:]), brief(shown(name_of(place.path), place.text))
+    return Problem(f"{name} = {text}: {why}", str(place.origin), dotted_key(place.path[:-1]), hint)
 
 
 def _missing(place: _Place, gap: Problem) -> Problem:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from alchemy.config.modules import locate, read_module
@@ -58,12 +58,12 @@ _BASES = {base for bases in KINDS.values() for base in bases} - set(DEFAULT_TYPE
 _TORCH = {"optim": "torch.optim", "loss": "torch.nn"}
 
 
-def expand_names(doc: Document, notes: list[Problem]) -> None:
+def expand_names(doc: Document, notes: list[Problem], roots: Sequence[str] = (".",)) -> None:
     """Replaces the short names of a config by import paths; one that is unknown stays, for the check to report."""
     _expand_key(doc, "runner", "runner")
     for section, (kind, _) in SECTIONS.items():
         table = doc.get(section)
-        if kind and isinstance(table, Table) and (section != "criterion" or _is_loss(doc)):
+        if kind and isinstance(table, Table) and (section != "criterion" or _is_loss(doc, roots)):
             several = kind == "optim" and "type" not in table
             for inner in table.values() if several else (table,):
                 _expand(inner, kind, section, notes)
@@ -135,9 +135,9 @@ def _public(home: str) -> tuple[str, ...]:
 # -- the places of a config where a part is named
 
 
-def _is_loss(doc: Document) -> bool:
+def _is_loss(doc: Document, roots: Sequence[str]) -> bool:
     """Whether `[criterion]` names a part: an old-style model reads the table itself, and may use words of its own."""
-    part = find(str(doc.table("model").get("type", "")), (".",))
+    part = find(str(doc.table("model").get("type", "")), roots)
     if part is None:
         return False
     return not part.old_style or (part.is_plain_model and part.complete)

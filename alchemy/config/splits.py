@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from alchemy.annotations import misfits
-from alchemy.config.merge import brief, merge
+from alchemy.config.extend import NOT_INHERITED
+from alchemy.config.merge import DATASETS, brief, merge
 from alchemy.config.short import explain_name
 from alchemy.config.source import Part, find
 from alchemy.config.tree import Array, Document, Table, twin
@@ -18,7 +19,6 @@ from alchemy.synonyms import place_of
 SPLITS = ("train", "dev", "test", "inference")
 SECTION = "task.data"
 _OWN = ("processor", "batch_size")  # keys that the expansion reads itself
-_OF_TRAINING = ("shuffle", "drop_last")  # options of the loader that evaluation does not share
 _SHARED = ("kind", "marks", "pair")  # keys of both the task and its processor
 _BATCHES = ("batch_size", "batch_sampler", "max_sentences", "max_tokens")
 _HOLD_OUT, _EVALUATE = "alchemy.pipeline.lst.HoldOut", "alchemy.pipeline.sched.EvalEEPipeline"
@@ -83,7 +83,7 @@ def _lay_over(task: Table, splits: dict[str, Table], notes: list[Problem]) -> No
         if isinstance(mine, Table):
             for key in _BATCHES if any(key in mine for key in _BATCHES) else ():
                 table.pop(key, None)
-            merge(table, mine, notes, ("task", "datasets", name))
+            merge(table, mine, notes, (*DATASETS, name))
         datasets.put(name, table, table.origin)
     for name in own:
         if name not in datasets:
@@ -120,7 +120,7 @@ class _Plan:
                 pipes = [self._reader(name, reads), *self._hold_out(name, held)]
                 self._batch(table, name)
                 for key in loads:
-                    if name == "train" or key not in _OF_TRAINING:
+                    if name == "train" or key not in NOT_INHERITED:
                         self._copy(table, key)
                 if name == "train" and not table.keys() & {"shuffle", "sampler", "batch_sampler"}:
                     table.put("shuffle", True, origin)
@@ -174,7 +174,8 @@ class _Plan:
 
     def _batch(self, table: Table, name: str) -> None:
         """The size of a batch; evaluation, which keeps no gradients, takes twice as many."""
-        if any(key in self.data for key in _BATCHES if key != "batch_size"):
+        given = [key for key in _BATCHES if key in self.data and (name == "train" or key not in NOT_INHERITED)]
+        if given and given != ["batch_size"]:
             return
         key, number = next(iter(self.batches.items()))
         size = self.data.get("batch_size")

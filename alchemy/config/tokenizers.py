@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from alchemy.config.modules import locate, read_module
+from alchemy.config.short import names_of
 from alchemy.config.signature import parameters_of
 from alchemy.config.slots import Layout, Slot
 from alchemy.config.source import Gap, Part
@@ -53,9 +53,7 @@ def _is_dotted(text: str) -> bool:
 
 def _no_tokenizer(slot: Slot, key: str, value: str) -> Iterator[Problem]:
     learns = slot.is_a("TextTask")
-    ours = locate("alchemy.text", ())
-    module = read_module("alchemy.text", ours) if ours else None
-    near = did_you_mean(value, module.public()) if learns and module and value.isidentifier() else ""
+    near = did_you_mean(value, names_of("tokenizer")) if learns and value.isidentifier() else ""
     hint = near or _beside(value, folders=True)
     if not hint:
         hint = NO_DOWNLOAD if is_hub_name(value) else "pass the path of a folder"

@@ -25,6 +25,16 @@ COMPRESSED = (".gz", ".xz", ".lzma", ".bz2", ".zst")
 DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
+def ending_of(path: str | Path) -> str:
+    """The ending that says how a file is written, in lower case and without that of its compression.
+
+    >>> ending_of("a/News.CSV.gz"), ending_of("a.txt")
+    ('.csv', '.txt')
+    """
+    name = Path(Path(path).name.lower())
+    return Path(name.stem if name.suffix in COMPRESSED else name).suffix
+
+
 def open_bytes(path: str | Path) -> IO[bytes]:
     """Opens a file for reading and unpacks `.gz`, `.xz`, `.bz2` and `.zst` on the way."""
     path = check_file(path)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from alchemy.data.files import COMPRESSED, lines_of, open_text, read_lines, readable
+from alchemy.data.files import ending_of, lines_of, open_text, read_lines, readable
 from alchemy.data.messages import in_short
 from alchemy.data.parquet import open_parquet
 from alchemy.errors import AlchemyError, did_you_mean
@@ -46,12 +46,12 @@ class TableFormat:
     def format_of(self, path: Path) -> str:
         if self.format:
             return self.format
-        plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-        found = FORMATS.get(plain.suffix.lower())
+        ending = ending_of(path)
+        found = FORMATS.get(ending)
         if self.delimiter and found not in ("csv", "tsv"):
             found = "tsv" if self.delimiter == "\t" else "csv"
         if found is None:
-            sheet = "save it as csv" if plain.suffix.lower() in (".xlsx", ".xls", ".ods") else ""
+            sheet = "save it as csv" if ending in (".xlsx", ".xls", ".ods") else ""
             hint = sheet or "set format = 'csv', 'tsv', 'jsonl', 'json' or 'label text'"
             raise AlchemyError(f"the ending of {path.name!r} does not say how it is written", hint=hint)
         return found
@@ -80,7 +80,7 @@ class OpenTable:
             raise AlchemyError(text, where=where, hint=hint)
         if not self.has(column) and (names or not self.keyed):
             numbers = "give the number of the column, from 0"
-            there = f"the first row is {in_short(names)}; without a header, {numbers}" if names else numbers
+            there = f"it has {in_short(names)}; without a header, {numbers}" if names else numbers
             hint = _misread(names) or did_you_mean(str(column), names) or there
             raise AlchemyError(f"there is no column {column!r}", where=where, hint=hint)
         if isinstance(column, str) and names.count(column) > 1:

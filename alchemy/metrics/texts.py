@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -11,7 +10,7 @@ from loguru import logger
 
 from alchemy.errors import AlchemyError
 from alchemy.metrics.scores import check_pairs
-from alchemy.packages import import_package
+from alchemy.packages import import_package, is_installed
 
 # "": by the script of the references
 Tokenize = Literal["", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none", "flores101", "flores200"]
@@ -101,7 +100,7 @@ def detect_tokenizer(texts: Sequence[str]) -> str:
 
 def missing_package(tokenize: str) -> str | None:
     """The package that a tokenizer needs and that is not installed."""
-    return next((name for name in PACKAGES.get(tokenize, ()) if importlib.util.find_spec(name) is None), None)
+    return next((name for name in PACKAGES.get(tokenize, ()) if not is_installed(name)), None)
 
 
 def bleu(gold: Sequence[str], said: Sequence[str], tokenize: Tokenize = "") -> float:

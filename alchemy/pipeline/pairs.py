@@ -12,7 +12,7 @@ from alchemy.data.chain import Link, read_all, title
 from alchemy.data.corpus.sentences import InMemory
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text
-from alchemy.pipeline import where_before, where_in
+from alchemy.pipeline import LstDataPipeline, where_before, where_in
 from alchemy.pipeline.corpora import Sides
 from alchemy.pipeline.processors.samples import in_short
 from alchemy.pipeline.tokenizers import tokenizer_digest
@@ -53,7 +53,7 @@ class EncodedPairs(Sides, Dataset[Any]):
 
     where = where_before
 
-    def __init__(self, datapipe: Any, *, tokenizers: Mapping[str, Tokenizer], texts: Sequence[Any] | None) -> None:
+    def __init__(self, datapipe: Any, *, tokenizers: Mapping[str, Tokenizer], texts: LstDataPipeline | None) -> None:
         self.datapipe = datapipe
         rows = list(read_all(datapipe))
         self.ends = {side: tokenizers[side].eos for side in rows[0]}

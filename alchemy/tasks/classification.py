@@ -111,7 +111,7 @@ class Classification(TextTask):
 
     def _find_labels(self, told: list[str] | str | None) -> list[str]:
         labels = [] if self.kind == "regression" else super()._find_labels(told)
-        if self.kind == "single" and len(labels) == 1:
+        if told is None and self.kind == "single" and len(labels) == 1:
             hint = "is it the right column? a classifier needs two labels or more"
             raise AlchemyError(f"there is only one label, {labels[0]!r}: nothing to learn", section="task", hint=hint)
         return labels

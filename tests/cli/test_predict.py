@@ -114,7 +114,7 @@ def test_lines_are_answered_up_to_a_wrong_one(ask: Asking) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "options", "message"),
     [
-        ("in.csv", "titel,label\na,b\n", (), "in.csv:1 there is no column 'text'; it has titel, label"),
+        ("in.csv", "titel,label\na,b\n", (), "in.csv:1 there is no column 'text'; the first row is titel, label"),
         ("in.csv", "titel,label\na,b\n", ("--column", "title"), "in.csv:1 there is no column 'title'; did you mean"),
         ("in.csv", "text\n", (), "in.csv has no rows; is the file empty?"),
         ("in.jsonl", "", (), "in.jsonl has no rows"),

@@ -62,7 +62,7 @@ def test_what_cannot_be_compared_is_null_with_the_reason_and_ends_with_0(project
         (["parallel", "train.toml", "--ranks", "0"], "--ranks is 0; give 1 or more"),
         (["parallel", "train.toml", "--set", "task.datasets.train.batch_size=1"], "there is nothing to cut"),
         (["determinism", "none.toml"], "none.toml"),
-        (["determinism", "train.toml", "--set", "~task.datasets.train"], "needs the data set [task.datasets.train]"),
+        (["determinism", "train.toml", "--set", "~task.datasets.train"], "like = 'train': there is no such split"),
         (["resum", "train.toml"], "did you mean 'resume'?"),
     ],
 )

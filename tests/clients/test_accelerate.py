@@ -41,7 +41,7 @@ def test_the_package_is_only_needed_when_it_is_used(monkeypatch):
     monkeypatch.setitem(sys.modules, "accelerate", None)
     with (
         Run({"tag": "x"}) as run,
-        pytest.raises(AlchemyError, match="needs the package accelerate; pip install accelerate"),
+        pytest.raises(AlchemyError, match=r"needs the package accelerate; pip install 'alchemy\[dist\]'"),
     ):
         accelerate.Trainer(run.cfg, {"device": "cpu"})
 

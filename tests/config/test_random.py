@@ -51,13 +51,6 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(WORDS, inner, max_size=3),
     max_leaves=10,
 )
-SPLITS = st.fixed_dictionaries(
-    {
-        "task": st.fixed_dictionaries(
-            {"datasets": st.dictionaries(st.sampled_from(["train", "dev", "x"]), st.deferred(lambda: SPLIT))}
-        )
-    }
-)
 SPLIT = st.dictionaries(
     st.sampled_from(["like", "pipes", "x", "delete"]),
     st.sampled_from(["train", "dev", "others", "${x}", "${task.datasets.dev}", "$${x}", False, [{"type": "src.A"}], 3])
@@ -65,6 +58,9 @@ SPLIT = st.dictionaries(
         st.sampled_from(["A", "x", "delete", "type"]), st.sampled_from([False, True, "src.B", {"delete": True}])
     ),
     max_size=3,
+)
+SPLITS = st.fixed_dictionaries(
+    {"task": st.fixed_dictionaries({"datasets": st.dictionaries(st.sampled_from(["train", "dev", "x"]), SPLIT)})}
 )
 SETS = st.lists(
     st.sampled_from(

@@ -2,6 +2,7 @@
 
 import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -114,7 +115,7 @@ def test_a_table_that_holds_a_reference_to_itself_is_a_circle():
 
 @pytest.mark.parametrize("kind", ["deep", "wide", "chain"])
 def test_references_cannot_fill_the_memory(kind):
-    rows = {
+    rows: dict[str, dict[str, Any]] = {
         "deep": {f"a{i}": {"x": f"${{a{i + 1}}}"} for i in range(120)} | {"a120": 1},
         "wide": {f"a{i}": [f"${{a{i + 1}}}"] * 10 for i in range(20)} | {"a20": "text"},
         "chain": {f"a{i}": f"${{a{i + 1}}}" for i in range(500)} | {"a500": 1},
@@ -167,7 +168,12 @@ def test_the_seed_is_the_one_of_the_run():
 def test_references_reach_into_splits_and_their_data():
     train = {"batch_size": "${size}", "pipes": [{"type": "src.A", "path": "${root}/train"}]}
     dev = {"like": "${which}", "pipes": {"A": {"path": "${root}/dev"}}}
-    data = {"size": 4, "root": "data", "which": "train", "task": {"datasets": {"train": train, "dev": dev}}}
+    data: dict[str, Any] = {
+        "size": 4,
+        "root": "data",
+        "which": "train",
+        "task": {"datasets": {"train": train, "dev": dev}},
+    }
     doc = prepare_cfg({**data, "n": "${task.datasets.dev.batch_size}"})
     assert doc["task"]["datasets"]["dev"].plain() == {"batch_size": 4, "pipes": [{"type": "src.A", "path": "data/dev"}]}
     assert doc["n"] == 4
@@ -222,6 +228,15 @@ def test_an_escaped_text_is_itself(text):
 
 # -- secrets
 SECRET = "hf_81316e2c"
+
+
+def test_a_secret_with_a_reference_in_it_is_not_shown_in_part():
+    secret = "0123456789" * 7  # longer than what messages show of a value
+    doc = prepare_cfg({"x": 1, "hub": {"password": f"{secret}${{x}}"}})
+    assert "0123" not in explain(doc, "hub.password")
+    with pytest.raises(ConfigError, match=r"\[hub\] password = \"\*\*\*\": ") as caught:
+        prepare_cfg({"hub": {"password": f"{secret}${{nowhere}}"}})
+    assert "0123" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

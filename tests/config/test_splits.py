@@ -43,6 +43,12 @@ def load(tmp_path, monkeypatch):
     return write
 
 
+def test_a_sampler_is_for_training_alone(load):
+    splits = load('train = "train.csv"\ndev = 0.1\nbatch_sampler = { type = "src.S" }\n')["task"]["datasets"]
+    assert "batch_sampler" in splits["train"] and "max_sentences" not in splits["train"]
+    assert "batch_sampler" not in splits["dev"] and "max_sentences" in splits["dev"]
+
+
 def test_settings_said_once_reach_every_split(load):
     doc = load(
         'train = "train.csv"\ndev = "dev.csv"\ntext = "title"\nbatch_size = 8\nnum_workers = 1\nshuffle = false\n'

@@ -1,5 +1,8 @@
 """Words that people type are answered with alchemy's own: in configs, in overrides, and on the command line."""
 
+import copy
+from typing import Any
+
 import pytest
 
 from alchemy.cli import main
@@ -49,10 +52,9 @@ CFG = {
 )
 def test_a_word_of_another_framework_is_answered(key, value, hint):
     *path, last = key.split(".")
-    cfg = {name: dict(table) for name, table in CFG.items()}
+    cfg: dict[str, Any] = copy.deepcopy(CFG)
     table = cfg
     for name in path:
-        table[name] = dict(table[name])
         table = table[name]
     table[last] = value
     assert [problem for problem in check(prepare_cfg(cfg)) if hint in str(problem)]

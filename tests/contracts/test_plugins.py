@@ -83,4 +83,4 @@ def test_a_plugin_whose_package_is_missing_says_what_to_install(tmp_path: Path) 
     assert said.keys() == {table["type"] for table in cases}
     missing = {name: text for name, text in said.items() if text != "finished None"}
     assert list(missing) == ["alchemy.plugins.TensorboardLogger"]
-    assert all(re.search(r"needs the package \w+; install it with `pip install", text) for text in missing.values())
+    assert all(re.search(r"needs the package \w+; pip install", text) for text in missing.values())

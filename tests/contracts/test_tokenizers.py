@@ -201,7 +201,7 @@ def test_a_missing_package_is_named_when_it_is_used(package: str, code: str) -> 
         [sys.executable, "-c", HIDDEN.format(package=package, code=code)], capture_output=True, text=True, check=True
     )
     *said, torch = done.stdout.splitlines()
-    needed = [] if "Words" in code else [f"needs the package {package}; install it with `pip install 'alchemy[text]'`"]
+    needed = [] if "Words" in code else [f"needs the package {package}; pip install 'alchemy[text]'"]
     assert [line.partition(" ")[2] for line in said] == needed
     assert torch == "False"
 

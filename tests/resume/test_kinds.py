@@ -101,6 +101,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "logs-rarely": {"log_every": 4},
     "best-pipes": {"task__evalpipes": SCORES, "checkpoint": {"every": 3}},
     "best-of-max": {"checkpoint": {"every": 3, "monitor": "dev/drawn", "mode": "max", "best": 3, "last": 1}},
+    "adagrad": optim("alchemy.optim.Adagrad"),
 }
 SAMPLE = ("step-epoch", "plateau", "reset", "part-epochs", "adafactor", "fp16-window", "patience-log", "lazy-sampler")
 PLACES = [("end_step", 6), ("end_step", 3), ("begin_epoch", 3), ("end_step", 8), ("end_epoch", 1), ("begin_epoch", 2)]

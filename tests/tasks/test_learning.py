@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,9 @@ def test_what_cannot_be_is_told_before_the_first_step(tmp_path: Path) -> None:
         "pipes": [{"type": "alchemy.pipeline.lst.SequenceWrapper", "datapipe": [str(tmp_path / "data.txt")]}]
     }
     cfg["task"]["datasets"]["train"]["pipes"].append({"type": "alchemy.pipeline.itr.LineOpener"})
-    refused(cfg | {"task": cfg["task"] | {"labels": ["a"], "tokenizer": strange}}, "samples by their number.*ItrToLst")
+    refused(
+        cfg | {"task": cfg["task"] | {"labels": ["a", "b"], "tokenizer": strange}}, "samples by their number.*ItrToLst"
+    )
 
 
 def test_a_text_that_the_model_cannot_take_is_told_with_its_line(tmp_path: Path) -> None:
@@ -112,9 +115,10 @@ def test_a_record_is_not_gone_on_with_by_other_numbers_of_labels(tmp_path: Path)
 def test_a_label_that_only_the_held_out_share_has_is_known(tmp_path: Path) -> None:
     rows = [f"{label},{text}\n" for label, text in TEXTS] + ["rare,a storm\n"]
     (tmp_path / "t.csv").write_text("label,text\n" + "".join(rows), "utf-8")
+    read = {"type": "alchemy.pipeline.processors.TextClassification", "path": str(tmp_path / "t.csv")}
     for seed in range(50):  # one by which the last row is held out
-        share = {"type": "alchemy.pipeline.lst.HoldOut", "share": 0.3, "seed": seed}
-        pipes = [{"type": "alchemy.pipeline.processors.TextClassification", "path": str(tmp_path / "t.csv")}, share]
+        share: dict[str, Any] = {"type": "alchemy.pipeline.lst.HoldOut", "share": 0.3, "seed": seed}
+        pipes: list[dict[str, Any]] = [read, share]
         train = build_datapipes(pipes)
         if all(train[index]["label"] != "rare" for index in range(len(train))):
             break

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from alchemy.errors import AlchemyError
+from alchemy.packages import import_package
 from alchemy.text import BPE, Folder, SentencePiece, load_tokenizer
-from alchemy.text.base import package
 from tests.text.kinds import LINES, make, vocab_and_merges, wordpiece
 
 
@@ -101,7 +101,7 @@ def test_a_folder_that_is_not_understood_is_refused(tmp_path: Path, files: dict[
 def old(folder: Path, **config: Any) -> Path:
     """A model of sentencepiece as Google trained those of ALBERT and XLNet, and the config of 2019."""
     controls = "[CLS],[SEP],[MASK]" if "num_hidden_groups" in config else "<cls>,<sep>,<mask>"
-    trainer = package("sentencepiece", "test").SentencePieceTrainer
+    trainer = import_package("sentencepiece", "test").SentencePieceTrainer
     trainer.train(
         sentence_iterator=iter([line.lower() for line in LINES] * 3),
         model_prefix=str(folder / "spiece"),

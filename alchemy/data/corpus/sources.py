@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from alchemy.data.files import COMPRESSED, check_file, open_bytes, open_text, readable
+from alchemy.data.files import COMPRESSED, check_file, ending_of, open_bytes, open_text, readable
 from alchemy.errors import AlchemyError
 from alchemy.packages import import_package
 
@@ -48,7 +48,7 @@ def source_of(path: Path, field: str, strict: bool = False) -> _Reader:
 
     Empty rows are passed over; with `strict` they are errors: in one of two sides they would part the pairs below them.
     """
-    match kind := _kind(path):
+    match kind := ending_of(path):
         case ".jsonl" | ".ndjson":
             return _Reader(_lines, functools.partial(_read_json, field=field, strict=strict))
         case ".csv" | ".tsv":
@@ -61,12 +61,7 @@ def source_of(path: Path, field: str, strict: bool = False) -> _Reader:
 
 def has_lines(path: Path) -> bool:
     """Whether each line is a sentence, so that the number of one is that of the other."""
-    return _kind(path) not in (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
-
-
-def _kind(path: Path) -> str:
-    name = Path(path.name.lower())
-    return name.with_suffix("").suffix if name.suffix in COMPRESSED else name.suffix
+    return ending_of(path) not in (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 
 
 def text_bytes(path: Path) -> int | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from alchemy.data.messages import in_short, shorten
 from alchemy.data.sniff import names
-from alchemy.data.sniff.layout import Table
+from alchemy.data.sniff.layout import Table, is_number
 from alchemy.data.tables import is_blank
 from alchemy.errors import AlchemyError, did_you_mean
 
@@ -51,16 +51,6 @@ def _column(place: int, name: str, cells: Sequence[Any]) -> Column:
     distinct = len(set(map(str, filled)))
     length = median(len(str(cell)) for cell in filled) if filled else 0.0
     return Column(place, name, kind, len(cells) - len(filled), distinct, length)
-
-
-def is_number(cell: object) -> bool:
-    if isinstance(cell, bool):
-        return False
-    try:
-        float(cell)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def named_column(columns: Sequence[Column], told: str, option: str, path: object) -> Column:

@@ -6,7 +6,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -78,13 +78,13 @@ def merge_keys(paths: Mapping[str, list[Path]], keys: Mapping[str, dict[str, Any
     return merged
 
 
-def uses_characters(texts: Iterable[str]) -> bool:
-    """Whether a script is one that has no blanks between words: Chinese, Japanese, Thai.
+def uses_characters(texts: Sequence[str]) -> bool:
+    """Whether the script of the first texts is one without blanks between words: Chinese, Japanese, Thai.
 
     >>> uses_characters(["NBA总决赛 第六场"]), uses_characters(["the match"]), uses_characters(["오늘은 날씨가"])
     (True, False, False)
     """
-    signs = Counter(sign for text in texts for sign in text if sign.isalpha())
+    signs = Counter(sign for text in texts[:SAMPLED] for sign in text if sign.isalpha())
     dense = sum(count for sign, count in signs.items() if _is_dense(sign))
     return dense * 3 > sum(signs.values())
 
@@ -97,7 +97,7 @@ def _is_dense(sign: str) -> bool:
 
 def tokenizer_keys(texts: Sequence[str]) -> dict[str, Any]:
     """The tokenizer that suits a script."""
-    if uses_characters(texts[:SAMPLED]):
+    if uses_characters(texts):
         return {"tokenizer": "Characters"}
     return {"tokenizer": "Words", "learn": {"lower": True}}
 

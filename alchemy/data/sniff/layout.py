@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from alchemy.data.files import COMPRESSED, read_lines
+from alchemy.data.files import ending_of, read_lines
 from alchemy.data.sniff.encoding import detect_encoding, read_head
 from alchemy.data.sniff.names import KNOWN, plain
 from alchemy.data.tables import FORMATS, BadRow, FormatName, TableFormat, csv_rows, open_table
@@ -50,7 +50,7 @@ class Table:
 
 def sniff_table(path: Path, encoding: str = "") -> Table:
     """A file as a table; one that cannot be read as a table is an error."""
-    if _ending(path) == ".parquet":
+    if ending_of(path) == ".parquet":
         return _read(path, TableFormat(format="parquet"))
     head, _ = read_head(path, 2**16)
     if not head.strip():
@@ -65,13 +65,9 @@ def sniff_table(path: Path, encoding: str = "") -> Table:
     return table
 
 
-def _ending(path: Path) -> str:
-    return (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix.lower()
-
-
 def _format(path: Path, encoding: str) -> TableFormat:
     """The format by the first lines; the ending of the file decides between what fits alike."""
-    told = cast(FormatName, FORMATS.get(_ending(path), ""))
+    told = cast(FormatName, FORMATS.get(ending_of(path), ""))
     lines = [line for _, line in itertools.islice(read_lines(path, encoding=encoding), 200) if line.strip()]
     if len(lines) > 1 and all(map(_is_object, lines[:5])):
         return TableFormat(format="" if told == "jsonl" else "jsonl", encoding=encoding)
@@ -159,7 +155,7 @@ def _has_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     cell is not like the others. In doubt it is data: a row that was lost in silence is worse than one that is seen.
     """
     cells = [cell.strip() for cell in first]
-    if not any(cells) or any(map(_is_number, cells)):
+    if not any(cells) or any(map(is_number, cells)):
         return False
     columns = [[row[place].strip() for row in rows] for place in range(len(cells))]
     if any(plain(cell) in KNOWN and cell not in values for cell, values in zip(cells, columns, strict=True)):
@@ -172,12 +168,14 @@ def _is_unlike(cell: str, values: Sequence[str]) -> bool:
     """Whether a cell cannot be of the kind of those below it."""
     if len(values) < 4:
         return False
-    return all(map(_is_number, values)) or (len(set(values)) * 2 <= len(values) and cell not in values)
+    return all(map(is_number, values)) or (len(set(values)) * 2 <= len(values) and cell not in values)
 
 
-def _is_number(text: str) -> bool:
+def is_number(cell: object) -> bool:
+    if not isinstance(cell, str | int | float) or isinstance(cell, bool):
+        return False
     try:
-        float(text)
-    except ValueError:
+        float(cell)
+    except (ValueError, OverflowError):
         return False
     return True

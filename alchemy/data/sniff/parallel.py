@@ -53,7 +53,7 @@ def sniff_parallel(paths: Mapping[str, list[Path]], asked: Asked) -> Finding:
     finding.question = shorten_text(min((pair[0] for pair in train.pairs[:100]), key=rank_example), 80)
     finding.shown = [train.told]
     for role, name, texts in zip(("source", "target"), train.names, sides, strict=True):
-        characters = uses_characters(texts[:20_000])
+        characters = uses_characters(texts)
         lengths = tell_lengths(measure(texts, characters), characters)
         finding.shown.append(f"  {role}  {name}: {lengths}; {shorten_text(texts[0])!r}")
     finding.notes = [note for side in found.values() for note in side.notes]

@@ -56,7 +56,7 @@ def sniff_tags(paths: Mapping[str, list[Path]], asked: Asked) -> Finding:
     scheme = _find_scheme(train)
     keys = {split: _keys(tagged, scheme) for split, tagged in found.items()}
     texts = [" ".join(tokens) for tokens, _ in train.sentences]
-    characters = uses_characters(texts[:20_000]) and _are_short(train)
+    characters = uses_characters(texts) and _are_short(train)
     task: dict[str, Any] = {"type": "Tagging", "scheme": scheme, "tokenizer": "Characters" if characters else "Words"}
     finding = Finding(task, dict(keys["train"]), merge_keys(paths, keys))
     finding.sizes = {split: len(tagged.sentences) for split, tagged in found.items()}
