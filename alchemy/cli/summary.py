@@ -116,4 +116,4 @@ def _cell(result: RunResult, most: int, trained: RunResult | None = None) -> str
         status = "" if trained is None else f"{result.status}: "
         return (status + ("" if result.is_logged else result.reason.partition("\n")[0])).removesuffix(": ")
     scores = _scores(result, trained)
-    return show_scores({name: scores[name] for name in list(scores)[:most]})
+    return show_scores({name: scores[name] for name in list(scores)[:most]}, width=COLUMNS)

@@ -38,18 +38,20 @@ def show(value: float) -> str:
     return f"{value:.0f}" if abs(value) < 1e15 and value == int(value) else f"{value:.4g}"
 
 
-def show_scores(scores: Mapping[str, float], best: Collection[str] = (), most: int = 8) -> str:
-    """Scores on one line, those in `best` marked; of more than `most` the best and the first ones.
+def show_scores(scores: Mapping[str, float], best: Collection[str] = (), width: int = 56) -> str:
+    """Scores on one line of about `width` characters, those in `best` marked; the best and the loss fit first.
 
-    >>> show_scores({"loss": 0.53, "accuracy": 0.74}, best=["accuracy"])
-    'loss 0.53  accuracy 0.74 (best)'
-    >>> show_scores({"loss": 0.5, "a": 1, "b": 0, "f1": 0.25}, best=["f1"], most=2)
-    'loss 0.5  f1 0.25 (best)  and 2 more'
+    >>> show_scores({"accuracy": 0.74, "loss": 0.53}, best=["accuracy"])
+    'accuracy 0.74 (best)  loss 0.53'
+    >>> show_scores({"a": 1, "b": 0, "f1": 0.25, "loss": 0.5}, best=["f1"], width=30)
+    'a 1  f1 0.25 (best)  loss 0.5'
     """
-    kept = sorted(scores, key=lambda name: name not in best)[:most]
-    shown = [f"{name} {show(scores[name])}{' (best)' * (name in best)}" for name in scores if name in kept]
-    more = [f"and {len(scores) - most} more"] if len(scores) > most else []
-    return "  ".join([*shown, *more])
+    texts = {name: f"{name} {show(value)}{' (best)' * (name in best)}" for name, value in scores.items()}
+    kept: set[str] = set()
+    for name in sorted(texts, key=lambda name: (name not in best, name != "loss")):
+        if not kept or sum(len(texts[other]) + 2 for other in kept) + len(texts[name]) <= width:
+            kept.add(name)
+    return "  ".join(text for name, text in texts.items() if name in kept)
 
 
 def show_epoch(epoch: int, epochs: float | None = None) -> str:

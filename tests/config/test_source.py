@@ -163,7 +163,7 @@ def test_nearest_of_overloads_and_new(tmp_path):
         ("src.models", "form", "write 'src.models.Class'"),
         ("Mlp", "form", "package.module.Class"),
         ("src..Mlp", "form", "package.module.Class"),
-        ("__main__.Mlp", "unreadable", ""),
+        ("__main__.Mlp", "name", ""),
         ("sys.Mlp", "unreadable", ""),
     ],
 )
