@@ -124,7 +124,7 @@ def in_words(error: BaseException, between: str = "; ") -> str:
     return between.join([f"{type(error).__name__}: {error}", *vars(error).get("__notes__", [])])
 
 
-def explain(error: BaseException) -> str:
+def explain_failure(error: BaseException) -> str:
     """A failure in a few lines, cause first: the error, the line of the project that raised it, and the notes."""
     ours = isinstance(error, AlchemyError)  # says where to look in its message
     lines = f"{'' if ours else f'{type(error).__name__}: '}{error}".splitlines() or [type(error).__name__]

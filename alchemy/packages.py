@@ -41,14 +41,14 @@ def import_package(name: str, needed_by: str) -> Any:
         with warnings.catch_warnings(action="ignore"):  # what a library says of its own imports is nothing to a user
             return importlib.import_module(name)
     except ImportError as error:
-        text, hint = explain(name, needed_by)
+        text, hint = explain_missing(name, needed_by)
         raise AlchemyError(text, hint=hint) from error
 
 
-def explain(name: str, needed_by: str) -> tuple[str, str]:
+def explain_missing(name: str, needed_by: str) -> tuple[str, str]:
     """What is wrong where a package is missing, and how to install it.
 
-    >>> explain("sklearn.metrics", "F1")
+    >>> explain_missing("sklearn.metrics", "F1")
     ('F1 needs the package scikit-learn', "pip install 'alchemy[score]'")
     """
     top = name.partition(".")[0]

@@ -18,7 +18,7 @@ from alchemy.data.collate import Pad
 from alchemy.data.named import named
 from alchemy.data.tables import in_short
 from alchemy.errors import AlchemyError
-from alchemy.pipeline import LstDataPipeline, kind_of, over_questions
+from alchemy.pipeline import LstDataPipeline, over_questions, resolve_pipe
 from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.itr import Batch, BucketBatch
 from alchemy.pipeline.lst import ItrToLst, SequenceWrapper
@@ -29,10 +29,10 @@ from alchemy.task import AlchemyTask
 from alchemy.tasks.checks import Samples
 from alchemy.tasks.text import TextTask
 
-Asked = list[tuple[str, Any]]  # the place that an error names, and what is asked
+PlacedQuestions = list[tuple[str, Any]]  # the place that an error names, and what is asked
 
 
-class Said(NamedTuple):
+class Answers(NamedTuple):
     """The answers to the questions up to the first wrong one, and what is wrong with that."""
 
     rows: list[dict[str, Any]]
@@ -42,7 +42,7 @@ class Said(NamedTuple):
 class Questions(Protocol):
     """Answers questions in the order in which they are asked."""
 
-    def answer(self, asked: Asked, batch_size: int) -> Said: ...
+    def answer(self, asked: PlacedQuestions, batch_size: int) -> Answers: ...
 
 
 @runtime_checkable
@@ -114,7 +114,7 @@ class EncodedQuestions:
         self._asked = _Source()
         self._source = _behind_pipes(task, self._asked)
 
-    def answer(self, asked: Asked, batch_size: int) -> Said:
+    def answer(self, asked: PlacedQuestions, batch_size: int) -> Answers:
         samples, failure = self._samples(asked)
         rows: list[Any] = [None] * len(samples)
         # texts of like length together: the less padding, the faster
@@ -124,9 +124,9 @@ class EncodedQuestions:
             batch = self._collate([samples[place] for place in places])
             for place, row in zip(places, _run(self.run, self.task, batch), strict=True):
                 rows[place] = row
-        return Said(rows, failure)
+        return Answers(rows, failure)
 
-    def _samples(self, asked: Asked) -> tuple[list[dict[str, Any]], AlchemyError | None]:
+    def _samples(self, asked: PlacedQuestions) -> tuple[list[dict[str, Any]], AlchemyError | None]:
         raw: list[Any] = []
         failure = None
         for where, item in asked:
@@ -185,7 +185,7 @@ class PipedQuestions:
         self._batched = any(map(_batches, behind))
         self._collate = self._find_collate(options, budget=any(map(_batches, listed)))
 
-    def answer(self, asked: Asked, batch_size: int) -> Said:
+    def answer(self, asked: PlacedQuestions, batch_size: int) -> Answers:
         samples: list[Any] = []
         failure = None
         for where, item in asked:
@@ -199,7 +199,7 @@ class PipedQuestions:
         for start in range(0, len(samples), size):
             batch = samples[start : start + size]
             rows += self._rows(batch[0] if self._batched else self._collate(batch), len(batch))
-        return Said(rows, failure)
+        return Answers(rows, failure)
 
     def _sample(self, where: str, item: Any) -> Any:
         """The sample that the pipes make of a question."""
@@ -318,7 +318,7 @@ def _plain(value: Any) -> Any:
 
 def _behind_opener(pipes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The pipes that a row goes through: those behind what reads the files, without what chooses or orders samples."""
-    kinds = [kind_of(pipe) for pipe in pipes]
+    kinds = [resolve_pipe(pipe) for pipe in pipes]
     readers = [place for place, kind in enumerate(kinds) if kind.begins or issubclass(kind, OPENERS)]
     # what stands behind a list of names opens them, also where it is a pipe of a project
     first = max(readers, default=1 if kinds and issubclass(kinds[0], SequenceWrapper) and _names_files(pipes[0]) else 0)
@@ -334,7 +334,7 @@ def _is_needed(kind: Any) -> bool:
 
 def _in_place_of(pipe: Mapping[str, Any]) -> Mapping[str, Any]:
     """A pipe that reads all samples when it is built reads questions when they are asked; batches are of one."""
-    if issubclass(kind_of(pipe), ItrToLst | Cache):
+    if issubclass(resolve_pipe(pipe), ItrToLst | Cache):
         return {"type": _dotted(_Listed)}
     return {"type": _dotted(Batch), "batch_size": 1} if _batches(pipe) else pipe
 
@@ -345,7 +345,7 @@ def _names_files(pipe: Mapping[str, Any]) -> bool:
 
 
 def _batches(pipe: Mapping[str, Any]) -> bool:
-    return issubclass(kind_of(pipe), Batch | BucketBatch)
+    return issubclass(resolve_pipe(pipe), Batch | BucketBatch)
 
 
 def _dotted(kind: type) -> str:

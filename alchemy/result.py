@@ -18,7 +18,7 @@ from alchemy.checkpoint.manifest import Best
 from alchemy.config.secrets import hide
 from alchemy.config.tree import Document
 from alchemy.context import Run
-from alchemy.errors import RunFailed, explain, is_library, recognize
+from alchemy.errors import RunFailed, explain_failure, is_library, recognize
 from alchemy.launch.signals import signal_of
 from alchemy.launch.workers import Lost
 from alchemy.metrics.numbers import numbers_in
@@ -193,7 +193,7 @@ def log_failure(run: Run, error: BaseException, other: Failure | None = None) ->
     log = None if run.record_dir is None else run.record_dir / "run.log"
     name, where = run.cfg.label or "the run", f"\n  log: {log}" if log is not None else ""
     brief = log is not None and not run.debug
-    text = other.text if other is not None and other.text else explain(error)
+    text = other.text if other is not None and other.text else explain_failure(error)
     logger.bind(brief=brief).opt(exception=error).error("{} failed: {}{}", name, text, where)
     if other is not None and other.trace:
         logger.log("DEBUG" if brief else "ERROR", "the traceback of the other process:\n{}", other.trace)

@@ -14,7 +14,7 @@ from alchemy.cli.starter.samples import LABELS, data_files, points
 from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
-    from alchemy.data.sniff.finding import Asked, Finding
+    from alchemy.data.sniff.finding import Finding, Hints
 
 __all__ = ["COMMAND", "LABELS", "points", "project"]
 
@@ -90,9 +90,9 @@ def _main(args: argparse.Namespace) -> int:
         _write(folder, files, force=True)
         files = {}
     finding = _look(kind, [Path(path) for path in args.data or [folder / "data"]], args, folder)
-    from alchemy.cli.starter.config import render
+    from alchemy.cli.starter.config import render_config
 
-    _write(folder, files | {"train.toml": render(kind, finding)}, force=True)
+    _write(folder, files | {"train.toml": render_config(kind, finding)}, force=True)
     _print_next(args.project, _next_commands(kind, finding))
     return 0
 
@@ -149,10 +149,10 @@ def project(name: str) -> dict[str, str]:
 def _look(kind: str, paths: list[Path], args: argparse.Namespace, folder: Path) -> Finding:
     """What is found in the files, told and returned with paths as the config needs them."""
     from alchemy.data.sniff.files import find_splits
-    from alchemy.data.sniff.finding import Asked, relocate
+    from alchemy.data.sniff.finding import Hints, relocate
 
     splits, left = find_splits(paths, sides=kind == "translation")
-    asked = Asked(args.text, args.pair, args.label, args.source, args.target, args.encoding)
+    asked = Hints(args.text, args.pair, args.label, args.source, args.target, args.encoding)
     finding = _sniffer(kind)(splits, asked)
     if left:
         finding.notes.append(f"not used: {', '.join(path.name for path in left)}")
@@ -169,7 +169,7 @@ def _told(split: str, finding: Finding) -> str:
     return f"{path if isinstance(path, str) else ', '.join(path)}, {finding.tell_size(split)}"
 
 
-def _sniffer(kind: str) -> Callable[[dict[str, list[Path]], Asked], Finding]:
+def _sniffer(kind: str) -> Callable[[dict[str, list[Path]], Hints], Finding]:
     from alchemy.data.sniff.parallel import sniff_parallel
     from alchemy.data.sniff.points import sniff_points
     from alchemy.data.sniff.tags import sniff_tags

@@ -25,7 +25,7 @@ def summarize(documents: Sequence[Document], results: Sequence[RunResult], tests
 
     if place().rank == 0 and results:  # of several processes the first says it for all
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else COLUMNS
-        print("\n" + render(documents, results, tests, columns=columns))
+        print("\n" + render_runs(documents, results, tests, columns=columns))
     return max(map(exit_code, (*results, *tests.values())), default=1)
 
 
@@ -43,7 +43,7 @@ def labels(documents: Sequence[Document]) -> list[str]:
     return [name + seed if names.count(name) > 1 else name for name, seed in zip(names, seeds, strict=True)]
 
 
-def render(
+def render_runs(
     documents: Sequence[Document],
     results: Sequence[RunResult],
     tests: Mapping[int, RunResult] = {},

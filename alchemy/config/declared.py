@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from alchemy.config.slots import Layout, Slot
 from alchemy.errors import Problem
-from alchemy.packages import explain, is_installed
+from alchemy.packages import explain_missing, is_installed
 
 
 def declared(slot: Slot, attribute: str, *, inherited: bool = True) -> list[str] | None:
@@ -50,7 +50,7 @@ def check_packages(layout: Layout) -> Iterator[Problem]:
             needed = ["sacrebleu"]
         for package in needed:
             if not is_installed(package):
-                text, hint = explain(package, slot.name)
+                text, hint = explain_missing(package, slot.name)
                 yield slot.problem(text, "type", hint=hint)
 
 

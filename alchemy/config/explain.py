@@ -83,7 +83,7 @@ def diff(a: Document, b: Document) -> str:
         if key in one and key in other:
             lines.append(f"{key}: {brief(left)}{_from(one[key][1])} -> {brief(right)}{_from(other[key][1])}")
         else:
-            name, (value, origin) = (names[0], one[key]) if key in one else (names[1], other[key])
+            name, value, (_, origin) = (names[0], left, one[key]) if key in one else (names[1], right, other[key])
             lines.append(f"{key}: only in {name}: {brief(value)}{_from(origin)}")
     return "\n".join(lines)
 

@@ -47,7 +47,7 @@ class _Pile:
 
 
 @dataclass
-class Files:
+class Layers:
     """The layers that were read; each file once, however often others name it."""
 
     allow_code: bool

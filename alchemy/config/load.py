@@ -10,7 +10,7 @@ from alchemy.config.dynamic import resolve
 from alchemy.config.explain import diff, differences, explain
 from alchemy.config.extend import extend
 from alchemy.config.foreign import vet
-from alchemy.config.layers import Files, Source, split_variant
+from alchemy.config.layers import Layers, Source, split_variant
 from alchemy.config.leftovers import drop_leftovers
 from alchemy.config.merge import assign
 from alchemy.config.override import override
@@ -46,17 +46,17 @@ def prepare_cfg(
     the project's `user_dir` defines. `record` says that the file is a record's, whatever lies beside it; `compare`
     that nothing is built from it, so that it may name anything.
     """
-    files = Files(allow_code, user_dir, record=record, compare=compare, once=True)
-    return _prepare(cfg, files, variant=variant, overrides=overrides, seed=seed)
+    layers = Layers(allow_code, user_dir, record=record, compare=compare, once=True)
+    return _prepare(cfg, layers, variant=variant, overrides=overrides, seed=seed)
 
 
 def _prepare(
-    source: Source, files: Files, *, variant: str | None, overrides: Sequence[str], seed: int | None
+    source: Source, layers: Layers, *, variant: str | None, overrides: Sequence[str], seed: int | None
 ) -> Document:
     problems: list[Problem] = []
-    doc = files.document(source, variant, problems)
-    if not isinstance(source, Mapping) and is_experiment(doc) and not files.is_record(doc.path):
-        fill_in(doc, files.user_dir, problems)
+    doc = layers.document(source, variant, problems)
+    if not isinstance(source, Mapping) and is_experiment(doc) and not layers.is_record(doc.path):
+        fill_in(doc, layers.user_dir, problems)
     note_secrets(doc)
     for text in overrides:
         problems += override(doc, modern(text))
@@ -67,13 +67,13 @@ def _prepare(
     notes: list[Problem] = []  # errors too, which the check tells together with its own
     references = References(doc, problems)
     references.settle_early()
-    expand_names(doc, [], files.roots)
-    expand_splits(doc, notes, files.roots)
+    expand_names(doc, [], layers.roots)
+    expand_splits(doc, notes, layers.roots)
     extended = extend(doc, problems)
     references.settle()
-    foreign = not doc.vetted and not files.compare
+    foreign = not doc.vetted and not layers.compare
     if foreign:
-        problems += vet(doc, files.user_dir)
+        problems += vet(doc, layers.user_dir)
         doc.vetted = True
     _raise(problems)
     resolve(doc, problems, drawn=False)
@@ -83,12 +83,12 @@ def _prepare(
     _raise(problems)
     resolve(doc, problems, drawn=True)
     if references.settle_dynamic(last=True) and foreign:
-        problems += vet(doc, files.user_dir)
+        problems += vet(doc, layers.user_dir)
     if doc.dynamic or doc.references:
         settle_secrets(doc)
-    expand_names(doc, notes, files.roots)  # again: splits that were extended, and choices, may have brought short ones
-    if extended or overrides or doc.variant or isinstance(source, Mapping) or len(files.layers) > 1:
-        drop_leftovers(doc, files.roots, notes)
+    expand_names(doc, notes, layers.roots)  # again: splits that were extended, and choices, may have brought short ones
+    if extended or overrides or doc.variant or isinstance(source, Mapping) or len(layers.layers) > 1:
+        drop_leftovers(doc, layers.roots, notes)
     _raise(problems)
     doc.notes = problems + notes
     return doc
@@ -98,7 +98,7 @@ def variants(source: Source, *, allow_code: bool = False) -> list[str]:
     """The names of a file's variants, in its order."""
     if not isinstance(source, Mapping):
         source = split_variant(os.fspath(source))[0]
-    return list(Files(allow_code).layer(source).variants)
+    return list(Layers(allow_code).layer(source).variants)
 
 
 def expand(
@@ -113,13 +113,13 @@ def expand(
     """One document a run: every source (with `all_variants` every variant of it, if it has any) with every seed."""
     docs: list[Document] = []
     problems: list[Problem] = []
-    files = Files(allow_code, user_dir)
+    layers = Layers(allow_code, user_dir)
     for source in sources:
         try:
-            names: list[str | None] = [*_variants_of(source, files)] if all_variants else []
+            names: list[str | None] = [*_variants_of(source, layers)] if all_variants else []
             for name in names or [None]:
                 for seed in seeds or (None,):
-                    docs.append(_prepare(source, files, variant=name, overrides=overrides, seed=seed))
+                    docs.append(_prepare(source, layers, variant=name, overrides=overrides, seed=seed))
         except ConfigError as error:
             problems += [problem for problem in error.problems if problem not in problems]
     _raise(problems)
@@ -135,17 +135,17 @@ def family(
     user_dir: str = "src",
 ) -> list[Document]:
     """The document of a file, and those of its variants; with a variant in its name, only that one."""
-    files = Files(allow_code, user_dir)
-    names = [None, *_variants_of(source, files)]
-    files.once = len(names) == 1
-    return [_prepare(source, files, variant=name, overrides=overrides, seed=seed) for name in names]
+    layers = Layers(allow_code, user_dir)
+    names = [None, *_variants_of(source, layers)]
+    layers.once = len(names) == 1
+    return [_prepare(source, layers, variant=name, overrides=overrides, seed=seed) for name in names]
 
 
-def _variants_of(source: Source, files: Files) -> list[str]:
+def _variants_of(source: Source, layers: Layers) -> list[str]:
     """The variants to choose from: none where one is named, or where there is no file."""
     if isinstance(source, Mapping) or split_variant(os.fspath(source))[1] is not None:
         return []
-    return list(files.layer(os.fspath(source)).variants)
+    return list(layers.layer(os.fspath(source)).variants)
 
 
 def _raise(problems: list[Problem]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from alchemy.annotations import names_path
 from alchemy.config.slots import Layout, Slot
 from alchemy.errors import Problem, did_you_mean
-from alchemy.packages import explain, is_installed, package_of_file
+from alchemy.packages import explain_missing, is_installed, package_of_file
 
 _NAMES = ("path", "paths", "file", "files", "datapipe")
 _ENDINGS = ("_path", "_paths", "_file", "_files")
@@ -46,7 +46,7 @@ def _check_key(slot: Slot, key: str, value: object) -> Iterator[Problem]:
             yield slot.problem(f"there is no file {path!r}", key, hint=_hint(path), error=sure)
         package = package_of_file(str(path)) if reads else ""
         if package and not is_installed(package):
-            text, hint = explain(package, str(path))
+            text, hint = explain_missing(package, str(path))
             yield slot.problem(text, key, hint=hint)
 
 

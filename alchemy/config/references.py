@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from alchemy.config.merge import brief, find_key
 from alchemy.config.scan import DEEPEST, Path, split_key
-from alchemy.config.secrets import keep_secret, name_of, shown
+from alchemy.config.secrets import keep_secret, setting_of, shown
 from alchemy.config.tree import Array, Document, Origin, Table, children, twin
 from alchemy.config.values import dotted_key
 from alchemy.config.write import inline
@@ -261,9 +261,10 @@ def _measure(value: object) -> tuple[int, int]:
 
 
 def _problem(place: _Place, why: str, hint: str) -> Problem:
-    name, text = dotted_key(place.path[-1:]), brief(shown(name_of(place.path), place.text))
+    name, text = dotted_key(place.path[-1:]), brief(shown(setting_of(place.path), place.text))
     return Problem(f"{name} = {text}: {why}", str(place.origin), dotted_key(place.path[:-1]), hint)
 
 
 def _missing(place: _Place, gap: Problem) -> Problem:
-    return _problem(place, gap.message, gap.hint if gap.hint.startswith("did you") else f"{gap.hint}, or {_ESCAPE}")
+    hint = gap.hint if gap.hint.startswith("did you") else ", or ".join(filter(None, (gap.hint, _ESCAPE)))
+    return _problem(place, gap.message, hint)

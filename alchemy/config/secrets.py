@@ -51,7 +51,7 @@ def is_secret_recipe(path: Path, recipe: Mapping[str, Any]) -> bool:
     """Whether the setting at `path`, read from an environment variable, is a secret by its name or the variable's."""
     variable = str(recipe.get("name"))
     # unlike a setting, such as pad_token, a variable that ends so always holds a secret
-    return is_secret_name(name_of(path)) or is_secret_name(variable) or variable.lower().endswith("_token")
+    return is_secret_name(setting_of(path)) or is_secret_name(variable) or variable.lower().endswith("_token")
 
 
 # -- one value
@@ -100,7 +100,7 @@ def settle_secrets(doc: Document) -> None:
         found = _find(form) if is_masked(value) and len(doc.masked) <= MOST else value
         if form and found is not None and not is_masked(found):  # a secret whatever its name: it was masked
             _replace(node, key, found)
-            named = is_secret_name(name_of(path))
+            named = is_secret_name(setting_of(path))
             doc.secrets[found] = _variable_of(form) or _known.get(found) or ("" if named else ANYWHERE)
     remember(doc.secrets)
 
@@ -183,7 +183,8 @@ def conceal(key: str, one: object, other: object) -> tuple[object, object, bool]
 
 def shown(name: str, value: object) -> object:
     """The value of a setting, or the mask of a secret; a text that is nothing but a reference is no secret."""
-    hidden = isinstance(value, list) and is_secret_name(name)
+    texts = _strings(value, (name,)) if isinstance(value, list) else ()
+    hidden = any(_is_secret(path, text) for _, _, path, text in texts)
     if isinstance(value, str) and value:
         hidden = _is_secret((name,), value) and not _REFERENCE.fullmatch(value)
     return MASK if hidden else value
@@ -209,10 +210,10 @@ def _strings(node: _Node, path: Path = ()) -> Iterator[tuple[_Node, Any, Path, s
 
 
 def _is_secret(path: Path, value: str) -> bool:
-    return is_secret_name(name_of(path)) or bool(_known.get(value)) or is_masked(value)
+    return is_secret_name(setting_of(path)) or bool(_known.get(value)) or is_masked(value)
 
 
-def name_of(path: Path) -> str:
+def setting_of(path: Path) -> str:
     """The name of a setting; the elements of a list share one."""
     return next((key for key in reversed(path) if isinstance(key, str)), "")
 

@@ -11,7 +11,7 @@ from alchemy.config.signature import parameters_of
 from alchemy.config.slots import Layout, Slot
 from alchemy.config.source import Gap, Part
 from alchemy.errors import Problem, did_you_mean
-from alchemy.packages import explain, is_installed
+from alchemy.packages import explain_missing, is_installed
 
 NO_DOWNLOAD = "nothing is downloaded here: pass the path of a local folder"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
@@ -75,7 +75,7 @@ def _learnt(layout: Layout, slot: Slot, key: str, dotted: str) -> Iterator[Probl
         return
     for package in part.attribute("packages") or ():
         if not is_installed(package):
-            text, hint = explain(package, part.name)
+            text, hint = explain_missing(package, part.name)
             yield slot.problem(text, key, hint=hint)
     yield from _learnt_with(slot, part, key)
 

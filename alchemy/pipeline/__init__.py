@@ -32,8 +32,8 @@ __all__ = [
     "OutputPipeline",
     "SchedPipeline",
     "build_datapipes",
-    "kind_of",
     "over_questions",
+    "resolve_pipe",
     "where_before",
     "where_in",
 ]
@@ -189,7 +189,7 @@ def over_questions(pipes: Sequence[Mapping[str, Any]], questions: Any, *, sectio
     Pipes that only choose or order samples are left out. So is one that may change them in another way, or in a chain
     that reads rows of which nobody knows when they become samples; a warning names it.
     """
-    kinds = [kind_of(table) for table in pipes]
+    kinds = [resolve_pipe(table) for table in pipes]
     built, left = questions, []
     for number, (table, kind) in enumerate(zip(pipes, kinds)):
         name = f"{section}.pipes.{number}"
@@ -204,7 +204,7 @@ def over_questions(pipes: Sequence[Mapping[str, Any]], questions: Any, *, sectio
     return built
 
 
-def kind_of(table: Mapping[str, Any]) -> Any:
+def resolve_pipe(table: Mapping[str, Any]) -> Any:
     """The class of a pipe; of one whose code is not here nothing is known."""
     try:
         return DataPipeline.resolve_registered_module(table["type"])

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from loguru import logger
 
-from alchemy.config.secrets import as_written, hide_words, holds_secret, mask_secrets, without_secrets
+from alchemy.config.secrets import as_written, hide, hide_words, holds_secret, mask_secrets, without_secrets
 from alchemy.config.tree import Document, Table
 from alchemy.config.write import dumps
 from alchemy.constraints import DateFormat, Inside, LogFormat, PathName
@@ -113,7 +113,7 @@ class FileLogger(AlchemyPlugin):
             path_inside(folder, name).mkdir(parents=True, exist_ok=True)
         run.symbols.set_global("checkpt_dir", folder / "checkpt")
         if create_readme and not (folder / "README.md").exists():  # of a resumed run it may have been edited
-            parts = [f"# {run.cfg.get('tag')}", run.symbols.try_get_global("desc") or ""]
+            parts = [f"# {hide(str(run.cfg.get('tag')))}", run.symbols.try_get_global("desc") or ""]
             if run.cfg.variant:
                 delta = dumps(mask_secrets(Table(run.cfg.delta))).strip()
                 parts.append(f"Variant `{run.cfg.variant}`:\n\n```toml\n{delta}\n```")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from alchemy.config.secrets import hide_words
+from alchemy.config.secrets import hide, hide_words
 from alchemy.errors import AlchemyError
 from alchemy.files import locked, write_atomic, write_in_place
 from alchemy.records.fields import FORMAT, read_fields
@@ -116,7 +116,7 @@ class Record:
         info = {
             "format": FORMAT,
             "id": folder.name,
-            "tag": tag,
+            "tag": hide(tag),
             "purpose": purpose,
             **_running_here(),
             "started": now(),

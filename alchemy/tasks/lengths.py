@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SAMPLED = 1000  # samples that are encoded for it; of the others only the characters count
 
 
-def tell_text_lengths(task: TextTask, source: Samples, sizes: Sequence[int], split: str) -> None:
+def log_text_lengths(task: TextTask, source: Samples, sizes: Sequence[int], split: str) -> None:
     """Says how many tokens texts have, given how many characters: of samples at even distances, and of the longest."""
     if not sizes:
         return
@@ -30,10 +30,10 @@ def tell_text_lengths(task: TextTask, source: Samples, sizes: Sequence[int], spl
             at_sample(0, index)
             found[index] = sum(len(task.tokenizer.encode(text)) for text in task.texts(source[index]))
     counts = np.array([found[index] for index in sorted(chosen)])
-    tell_lengths(split, counts, found[longest], lambda: where_in(source, longest))
+    log_lengths(split, counts, found[longest], lambda: where_in(source, longest))
 
 
-def tell_lengths(split: str, counts: np.ndarray, most: int, where: Callable[[], str], what: str = "text") -> None:
+def log_lengths(split: str, counts: np.ndarray, most: int, where: Callable[[], str], what: str = "text") -> None:
     """Logs the spread of the lengths of a split; `most` is the longest, and `where` tells its place."""
     median, usual = (int(np.quantile(counts, share, method="higher")) for share in (0.5, 0.95))
     most = max(most, int(counts.max()))

@@ -36,7 +36,7 @@ from alchemy.tasks.checks import (
     encode_long,
 )
 from alchemy.tasks.learning import check_vocabulary, is_class, learn_tokenizer
-from alchemy.tasks.lengths import tell_text_lengths
+from alchemy.tasks.lengths import log_text_lengths
 from alchemy.text import Tokenizer
 
 DEFAULT_LENGTH = 1024  # tokens of a text, if neither the config nor the model sets a limit
@@ -168,7 +168,7 @@ class TextTask(AlchemyTask):
     def _check_source(self, source: Samples, split: str) -> None:
         """Tells before the first step what is wrong with the samples of a split, or with its tokenizer."""
         sizes = check_labels(self, source, split)
-        tell_text_lengths(self, source, sizes, split)
+        log_text_lengths(self, source, sizes, split)
         if split == "train":
             first = [source[index] for index in range(min(len(source), 100))]
             check_vocabulary(self.tokenizer, [text for sample in first for text in self.texts(sample)])

@@ -20,7 +20,7 @@ from alchemy.seeds import derive
 from alchemy.task import AlchemyTask
 from alchemy.tasks.alignment import Pair, Unit, between_words, looked_at, words_of
 from alchemy.tasks.checks import Samples
-from alchemy.tasks.lengths import tell_lengths
+from alchemy.tasks.lengths import log_lengths
 from alchemy.tasks.pairs import Pairs
 from alchemy.tasks.text import DEFAULT_LENGTH, shuffle_training, texts_of
 from alchemy.text import Tokenizer
@@ -124,7 +124,7 @@ class Translation(AlchemyTask):
         for side, lengths in link.lengths().items():
             if len(lengths):
                 worst = int(lengths.argmax())
-                tell_lengths(split, lengths, int(lengths[worst]), partial(link.where, worst), side)
+                log_lengths(split, lengths, int(lengths[worst]), partial(link.where, worst), side)
         if self.run.model is None or not link.lengths():
             return
         if "max_length" in options and not self.max_length and self.longest is None:

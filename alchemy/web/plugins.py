@@ -41,7 +41,7 @@ class MailOnFinish(AlchemyPlugin):
         status, reason = self.run.outcome(sys.exception())
         if folder is None or (status == "finished" and not self.send_ok):
             return
-        tag = str(self.run.cfg.get("tag", ""))
+        tag = hide(str(self.run.cfg.get("tag", "")))
         mail = {
             "format": FORMAT,
             "subject": f"{status}: {tag}" + (f": {reason}" if reason else ""),

@@ -1,5 +1,7 @@
 """`alchemy new --kind --data`: what it tells, the config that it writes, and that it can be used at once."""
 
+import gzip
+import os
 import re
 import shlex
 import tomllib
@@ -8,6 +10,7 @@ import pytest
 
 from alchemy.cli import main
 from alchemy.cli.starter.samples import data_files
+from alchemy.config.load import prepare_cfg
 
 KINDS = ["text", "ner", "pairs", "translation"]
 
@@ -200,3 +203,24 @@ def test_mistakes_are_told_and_nothing_is_written(words, message, tmp_path, monk
     assert message in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
     assert (tmp_path / "there" / "train.toml").read_text() == "mine"
+
+
+def test_a_reference_in_the_name_of_a_file_or_column_is_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"a fine film {i},good\na dull film {i},bad\n" for i in range(30))
+    (tmp_path / "${optim.lr}.csv").write_text("${optim.lr},label\n" + rows)
+    assert new("demo", "--data", "${optim.lr}.csv") == 0
+    monkeypatch.chdir(tmp_path / "demo")
+    assert main(["check", "train.toml", "--strict"]) == 0
+    data = prepare_cfg("train.toml")["task"]["datasets"]["train"]["pipes"][0]
+    assert (data["path"], data["text"]) == ("../${optim.lr}.csv", "${optim.lr}")
+
+
+def test_a_pipe_and_a_line_without_end_are_refused_at_once(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert new(tmp_path / "demo", "--data", tmp_path / "pipe.csv") == 2
+    (tmp_path / "long.csv.gz").write_bytes(gzip.compress(b"text,label\n" + b"a" * 2**23))
+    assert new(tmp_path / "demo", "--data", tmp_path / "long.csv.gz") == 2
+    printed = capsys.readouterr().err
+    assert "is a pipe, a file was expected" in printed and "has a line of more than 4,194,304 bytes" in printed
+    assert not (tmp_path / "demo").exists()

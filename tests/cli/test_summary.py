@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from alchemy.checkpoint.manifest import Best, Where
-from alchemy.cli.summary import render, summarize
+from alchemy.cli.summary import render_runs, summarize
 from alchemy.config.tree import Document
 from alchemy.errors import RunFailed
 from alchemy.result import FailedRun, RunResult
@@ -45,7 +45,7 @@ def failed(*, logged: bool) -> RunResult:
 def test_a_row_has_config_variant_and_seed_the_best_epoch_and_the_test_beside_dev() -> None:
     documents = [document("a.toml", 1), document("a.toml", 2), document("a.toml", 1, "wide")]
     results = [trained(0.5), trained(0.75, epoch=3), trained(1.0)]
-    table = render(documents, results, {0: scored(0.25), 1: scored(0.75)})
+    table = render_runs(documents, results, {0: scored(0.25), 1: scored(0.75)})
     assert [re.split(" {3,}", line) for line in table.splitlines()] == [
         ["experiment", "status", "best epoch  dev", "test", "record"],
         ["a.toml seed 1", "finished  2/3", "accuracy 0.5  loss 0.5", "accuracy 0.25", "records/x"],
@@ -57,8 +57,8 @@ def test_a_row_has_config_variant_and_seed_the_best_epoch_and_the_test_beside_de
 
 def test_scores_that_do_not_fit_are_left_out_and_the_monitored_one_last() -> None:
     result = trained(0.5, f1=0.25, recall=0.125)
-    assert "accuracy 0.5  loss 0.5  f1 0.25  recall 0.125" in render([document("a.toml", 1)], [result])
-    head, row = render([document("a.toml", 1)], [result], columns=60).splitlines()
+    assert "accuracy 0.5  loss 0.5  f1 0.25  recall 0.125" in render_runs([document("a.toml", 1)], [result])
+    head, row = render_runs([document("a.toml", 1)], [result], columns=60).splitlines()
     assert (len(row), head.split()) == (57, ["experiment", "status", "best", "epoch", "dev", "record"])
     assert "accuracy 0.5  records/x" in row
 
@@ -75,4 +75,6 @@ def test_a_failure_that_the_log_has_told_is_not_repeated(logged: bool, reason: s
 def test_without_a_monitor_the_last_scores_are_shown() -> None:
     result = trained(0.5)
     result.best = None
-    assert "accuracy 0" in render([document("", 1)], [result]) and "config" in render([document("", 1)], [result])
+    assert "accuracy 0" in render_runs([document("", 1)], [result]) and "config" in render_runs(
+        [document("", 1)], [result]
+    )

@@ -201,7 +201,7 @@ def test_a_tokenizer_folder_names_no_other_module(project: Path) -> None:
 IMPORTS = {"import_module", "resolve", "resolve_registered_module", "from_registry", "named", "function_named"}
 KNOWN = {
     "type": """cli/generate.py:texts_task data/named.py:_inner nn/losses.py:_outside optim/build.py:_class_of
-        optim/parts.py:__init__ pipeline/__init__.py:_build_pipe pipeline/__init__.py:kind_of plain.py:_maker
+        optim/parts.py:__init__ pipeline/__init__.py:_build_pipe pipeline/__init__.py:resolve_pipe plain.py:_maker
         plain.py:build_model predictor.py:_keeps questions.py:takes_rows records/kept.py:_use_own_sides
         registry.py:build tasks/pairs.py:_reads_text tasks/relation.py:_reads_marks verify/trial.py:_class_of""",
     "runner": "runner.py:_runner_of verify/deep.py:check",

@@ -281,3 +281,8 @@ def test_a_reference_vouches_for_nothing_that_is_not_trusted(text, tmp_path, mon
     Path("mine.toml").write_text(f'base = "record/cfg.toml"\nseed = 1\n{model}')
     with pytest.raises(ConfigError, match="is not allowed in a config that is not trusted"):
         prepare_cfg("mine.toml")
+
+
+def test_a_key_below_a_value_is_an_error_with_one_hint() -> None:
+    with pytest.raises(ConfigError, match=r"a\.n is a value and has no keys; write \$\$\{ for the text itself"):
+        resolved("${a.n.k}", **TARGET)

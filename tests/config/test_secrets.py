@@ -10,11 +10,13 @@ import pytest
 
 from alchemy.cli import main
 from alchemy.config import secrets
-from alchemy.config.explain import differences
+from alchemy.config.explain import diff, differences
 from alchemy.config.load import prepare_cfg
 from alchemy.config.write import dumps
 from alchemy.context import Run
 from alchemy.errors import ConfigError
+from alchemy.runner import run
+from tests.toy import config
 
 VALUE = "value-of-a-secret-8131"
 
@@ -142,3 +144,18 @@ def test_the_command_line_shows_none(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["config", "show", str(path), "--set", f"hubb.token={VALUE}"]) == 2
     shown = "".join(capsys.readouterr())
     assert "--set hubb.token=***" in shown and VALUE not in shown
+
+
+def test_a_difference_shows_none_that_only_one_config_has() -> None:
+    one = prepare_cfg({"seed": 1})
+    other = prepare_cfg({"seed": 1, "hub": {"token": VALUE, "all": ["${hub.token}"], "url": "x:${hub.token}"}})
+    for shown in (diff(one, other), diff(other, one)):
+        assert "hub.all" in shown and "hub.token" in shown and VALUE not in shown
+
+
+def test_a_tag_that_refers_to_one_is_masked_in_the_record(tmp_path: Path) -> None:
+    cfg = config(str(tmp_path), sched__epochs=1) | {"tag": "by ${hub.token}", "hub": {"token": VALUE}}
+    (result,) = run([cfg], device=[-1], raise_errors=True)
+    assert result.record_dir is not None
+    texts = [path.read_bytes() for path in result.record_dir.rglob("*") if path.is_file()]
+    assert len(texts) > 3 and not any(VALUE.encode() in text for text in texts)

@@ -11,7 +11,7 @@ from loguru import logger
 
 from alchemy.config.load import prepare_cfg
 from alchemy.runner import run_task
-from alchemy.tasks.lengths import tell_lengths
+from alchemy.tasks.lengths import log_lengths
 from tests.config.mistake import NEWS
 
 
@@ -24,12 +24,12 @@ def told() -> Iterator[list[str]]:
 
 
 def test_the_spread_is_one_line(told: list[str]) -> None:
-    tell_lengths("train", np.arange(1, 101), 100, lambda: "nowhere")
+    log_lengths("train", np.arange(1, 101), 100, lambda: "nowhere")
     assert told == ["INFO lengths of train: median 51, 95 % 96, max 100 tokens"]
 
 
 def test_an_outlier_is_warned_of(told: list[str]) -> None:
-    tell_lengths("dev", np.array([18] * 99), 1204, lambda: "dev.csv:7", "source")
+    log_lengths("dev", np.array([18] * 99), 1204, lambda: "dev.csv:7", "source")
     (warning,) = told  # the lengths of other splits than train are for the log file
     assert warning.startswith("WARNING dev.csv:7: the longest source of dev has 1,204 tokens, 95 % have at most 18")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from alchemy.config.references import ESCAPED, MARK
 from alchemy.config.write import inline
 from alchemy.data.sniff.finding import Finding
 from alchemy.data.sniff.points import Points
@@ -43,7 +44,7 @@ COMMENTS = {
 }
 
 
-def render(kind: str, finding: Finding) -> str:
+def render_config(kind: str, finding: Finding) -> str:
     """The text of the config."""
     if isinstance(finding, Points):
         return _render_points(finding)
@@ -131,4 +132,5 @@ def _held_out(finding: Finding) -> dict[str, float]:
 
 def _line(key: str, value: object, comment: str = "") -> str:
     comment = comment or COMMENTS.get(key, "")
-    return f"{key} = {inline(value)}{f'  # {comment}' if comment else ''}"
+    # a ${ in the name of a file or of a column is no reference; quotes leave both signs as they are
+    return f"{key} = {inline(value).replace(MARK, ESCAPED)}{f'  # {comment}' if comment else ''}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from alchemy.data.messages import in_short, shorten
 from alchemy.data.sniff import names
-from alchemy.data.sniff.layout import Table, is_number
+from alchemy.data.sniff.layout import SniffedTable, is_number
 from alchemy.data.tables import is_blank
 from alchemy.errors import AlchemyError, did_you_mean
 
@@ -19,7 +19,7 @@ MOST_LABELS = 500
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnStats:
     """A column in figures."""
 
     place: int
@@ -34,12 +34,12 @@ class Column:
         return self.kind == "text"
 
 
-def describe(table: Table) -> list[Column]:
+def describe_columns(table: SniffedTable) -> list[ColumnStats]:
     """The columns of a table, in their order."""
     return [_column(place, name, table.column(place)) for place, name in enumerate(table.names)]
 
 
-def _column(place: int, name: str, cells: Sequence[Any]) -> Column:
+def _column(place: int, name: str, cells: Sequence[Any]) -> ColumnStats:
     filled = [cell for cell in cells if cell is not None and not (isinstance(cell, str) and is_blank(cell))]
     kind = "other"
     if filled and all(isinstance(cell, list) for cell in filled):
@@ -50,10 +50,10 @@ def _column(place: int, name: str, cells: Sequence[Any]) -> Column:
         kind = "text"
     distinct = len(set(map(str, filled)))
     length = median(len(str(cell)) for cell in filled) if filled else 0.0
-    return Column(place, name, kind, len(cells) - len(filled), distinct, length)
+    return ColumnStats(place, name, kind, len(cells) - len(filled), distinct, length)
 
 
-def named_column(columns: Sequence[Column], told: str, option: str, path: object) -> Column:
+def named_column(columns: Sequence[ColumnStats], told: str, option: str, path: object) -> ColumnStats:
     """The column that the user names, by its name or by its number."""
     found = next((column for column in columns if column.name == told), None)
     if found is None and told.lstrip("-").isdigit() and -len(columns) <= int(told) < len(columns):
@@ -65,10 +65,10 @@ def named_column(columns: Sequence[Column], told: str, option: str, path: object
     return found
 
 
-def find_texts(columns: Sequence[Column], rows: int, wanted: Sequence[str]) -> list[Column]:
+def find_texts(columns: Sequence[ColumnStats], rows: int, wanted: Sequence[str]) -> list[ColumnStats]:
     """A column for each kind of text that is wanted: those with such names, else the longest ones, in their order."""
     free = [column for column in columns if column.is_text]
-    found: list[Column] = []
+    found: list[ColumnStats] = []
     for what in wanted:
         if match := _by_name(free, what):
             found.append(match)
@@ -80,21 +80,21 @@ def find_texts(columns: Sequence[Column], rows: int, wanted: Sequence[str]) -> l
     return found
 
 
-def is_id(column: Column) -> bool:
-    return names.plain(column.name) in names.NAMES["id"]
+def is_id(column: ColumnStats) -> bool:
+    return names.normalize(column.name) in names.NAMES["id"]
 
 
-def _prose(column: Column, rows: int) -> float:
+def _prose(column: ColumnStats, rows: int) -> float:
     """How much a column looks like running text: long, and hardly ever the same twice."""
     return column.length * column.distinct / max(rows, 1)
 
 
-def _by_name(columns: Iterable[Column], what: str) -> Column | None:
+def _by_name(columns: Iterable[ColumnStats], what: str) -> ColumnStats | None:
     ranked = [(place, column) for column in columns if (place := names.rank(column.name, what)) is not None]
     return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
 
 
-def find_label(columns: Sequence[Column], taken: Sequence[Column], rows: int) -> Column | None:
+def find_label(columns: Sequence[ColumnStats], taken: Sequence[ColumnStats], rows: int) -> ColumnStats | None:
     """The column of labels: by its name, else the last one that repeats its values; words come before numbers."""
     free = [column for column in columns if column not in taken and column.kind != "other" and not is_id(column)]
     if (named := _by_name(free, "label")) and named.distinct > 0:
@@ -109,7 +109,7 @@ def count_labels(cells: Iterable[Any]) -> Counter[str]:
     return Counter(str(value).strip() for value in flat if value is not None and str(value).strip())
 
 
-def check_label(path: object, column: Column, labels: Counter[str], rows: int, *, told: bool) -> str:
+def check_label(path: object, column: ColumnStats, labels: Counter[str], rows: int, *, told: bool) -> str:
     """The kind of classification, `"single"`, `"multi"` or `"regression"`; labels that teach nothing are an error."""
     if column.kind == "list":
         return "multi"

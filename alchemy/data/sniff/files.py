@@ -23,7 +23,7 @@ def find_splits(paths: Sequence[Path], *, sides: bool = False) -> tuple[dict[str
     """
     files: list[Path] = []
     for path in paths:
-        files += _files_in(path) if path.is_dir() else [check_file(path)]
+        files += _files_in(path) if path.is_dir() else [_regular(check_file(path))]
     named: dict[str, list[Path]] = {}
     for file in files:
         named.setdefault(split_of(file.name), []).append(file)
@@ -36,6 +36,12 @@ def find_splits(paths: Sequence[Path], *, sides: bool = False) -> tuple[dict[str
     chosen = {split: _choose(named[split], sides) for split in SPLITS if split in named}
     used = {file for group in chosen.values() for file in group}
     return chosen, [file for file in files if file not in used]
+
+
+def _regular(path: Path) -> Path:
+    if path.is_fifo():  # which can be read once, and the training reads it again
+        raise AlchemyError(f"{path} is a pipe, a file was expected", hint="write what comes out of it to a file")
+    return path
 
 
 def _files_in(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.data.messages import in_short, shorten
-from alchemy.data.sniff.layout import Table
+from alchemy.data.sniff.layout import SniffedTable
 
 SAMPLED = 20_000  # texts by which the script is told
 FEWEST = 50  # rows: fewer are enough to try a config, not to learn from
@@ -39,7 +39,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Hints:
     """What the user says of the data, which goes before any guess; "" where nothing is said."""
 
     text: str = ""
@@ -50,7 +50,7 @@ class Asked:
     encoding: str = ""
 
 
-def layout_keys(table: Table) -> dict[str, Any]:
+def layout_keys(table: SniffedTable) -> dict[str, Any]:
     """The keys that tell a processor how a table is written, as far as it would not find out by itself."""
     layout = table.layout
     keys: dict[str, Any] = {"format": layout.format} if layout.format else {}
@@ -102,14 +102,14 @@ def tokenizer_keys(texts: Sequence[str]) -> dict[str, Any]:
     return {"tokenizer": "Words", "learn": {"lower": True}}
 
 
-def measure(texts: Sequence[str], characters: bool) -> tuple[int, int, int]:
+def measure_lengths(texts: Sequence[str], characters: bool) -> tuple[int, int, int]:
     """Median, 95 % and maximum of the lengths, in characters or words."""
     lengths = sorted(len(text) if characters else len(text.split()) for text in texts)
     last = len(lengths) - 1
     return lengths[last // 2], lengths[round(last * 0.95)], lengths[last]
 
 
-def tell_lengths(lengths: tuple[int, int, int], characters: bool) -> str:
+def show_lengths(lengths: tuple[int, int, int], characters: bool) -> str:
     median, most, longest = lengths
     return f"{median:,} {'characters' if characters else 'words'} (median), {most:,} (95 %), {longest:,} at most"
 
@@ -131,7 +131,7 @@ def rank_example(text: str) -> tuple[bool, int]:
     return any(sign in text for sign in "'\"`$\\!"), abs(len(text) - 20)
 
 
-def tell_format(table: Table) -> str:
+def tell_format(table: SniffedTable) -> str:
     """`csv, gb18030, with a header, 20,000 rows`"""
     layout = table.layout
     format = layout.format_of(table.path)

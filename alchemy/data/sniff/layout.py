@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from alchemy.data.files import ending_of, read_lines
 from alchemy.data.sniff.encoding import detect_encoding, read_head
-from alchemy.data.sniff.names import KNOWN, plain
+from alchemy.data.sniff.names import KNOWN, normalize
 from alchemy.data.tables import FORMATS, BadRow, FormatName, TableFormat, csv_rows, open_table
 from alchemy.errors import AlchemyError
 
@@ -23,11 +23,13 @@ DELIMITERS = ("\t", ",", ";", "|")
 QUOTED = re.compile(
     r'(?:^|\t)"(?:[^"\t]|"")*""(?:[^"\t]|"")*"(?:\t|$)'
 )  # a cell between tabs with quotes that are doubled
+LONGEST_LINE = 2**22  # bytes: a longer one is a file without rows, or one that was packed to fill the memory
+EXPECTED = "expected csv, tsv, jsonl, or lines of a label, a blank and a text"
 SPOILT = 0.05  # share of rows that may be bad: a text that has the delimiter in it, a cell that was cut
 
 
 @dataclass(frozen=True)
-class Table:
+class SniffedTable:
     """The rows of a file, how they are written, and what is wrong with some of them."""
 
     path: Path
@@ -48,13 +50,15 @@ class Table:
         return name if named else place
 
 
-def sniff_table(path: Path, encoding: str = "") -> Table:
+def sniff_table(path: Path, encoding: str = "") -> SniffedTable:
     """A file as a table; one that cannot be read as a table is an error."""
     if ending_of(path) == ".parquet":
         return _read(path, TableFormat(format="parquet"))
-    head, _ = read_head(path, 2**16)
+    head, _ = read_head(path)
     if not head.strip():
         raise AlchemyError(f"{path} is empty", hint="name a file with at least one row")
+    if b"[" not in head[:8] and max(map(len, head.splitlines())) > LONGEST_LINE:  # a JSON list may be one line
+        raise AlchemyError(f"{path} has a line of more than {LONGEST_LINE:,} bytes", hint=EXPECTED)
     encoding = encoding or detect_encoding(path)
     found = _format(path, encoding)
     table = _read(path, found)
@@ -85,8 +89,7 @@ def _format(path: Path, encoding: str) -> TableFormat:
     labels = Counter(line.split(None, 1)[0] for line in lines)
     if len(labels) * 2 <= len(lines) and all(len(line.split(None, 1)) == 2 for line in lines):
         return TableFormat(format="label text", encoding=encoding)
-    hint = "expected csv, tsv, jsonl, or lines of a label, a blank and a text"
-    raise AlchemyError(f"{path} is not a table: its first line is {lines[0][:60]!r}", hint=hint)
+    raise AlchemyError(f"{path} is not a table: its first line is {lines[0][:60]!r}", hint=EXPECTED)
 
 
 def _is_object(line: str) -> bool:
@@ -127,7 +130,7 @@ def _delimited(told: str, delimiter: str, quote: str, encoding: str) -> TableFor
     return TableFormat("" if told else format, sign, None if quote == usual else quote, encoding=encoding)
 
 
-def _read(path: Path, layout: TableFormat) -> Table:
+def _read(path: Path, layout: TableFormat) -> SniffedTable:
     opened = open_table(path, layout)
     good: list[Any] = []
     bad: list[tuple[int, str]] = []
@@ -145,7 +148,7 @@ def _read(path: Path, layout: TableFormat) -> Table:
         good = [[row.get(name) for name in names] for row in good]
     else:
         names = opened.names or [str(place) for place in range(len(good[0]))]
-    return Table(path, layout, names, good, whole, bad, opened.keyed)
+    return SniffedTable(path, layout, names, good, whole, bad, opened.keyed)
 
 
 def _has_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
@@ -158,7 +161,7 @@ def _has_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     if not any(cells) or any(map(is_number, cells)):
         return False
     columns = [[row[place].strip() for row in rows] for place in range(len(cells))]
-    if any(plain(cell) in KNOWN and cell not in values for cell, values in zip(cells, columns, strict=True)):
+    if any(normalize(cell) in KNOWN and cell not in values for cell, values in zip(cells, columns, strict=True)):
         return True
     likely = all(cells) and len(set(cells)) == len(cells) and max(map(len, cells)) <= 40
     return likely and any(map(_is_unlike, cells, columns))

@@ -29,10 +29,10 @@ SPLITS = {
 }
 
 
-def plain(name: str) -> str:
+def normalize(name: str) -> str:
     """A name as it is looked up: without the case, blanks and signs that people vary.
 
-    >>> plain(" Sentence 1"), plain("reviewText")
+    >>> normalize(" Sentence 1"), normalize("reviewText")
     ('sentence_1', 'review_text')
     """
     return re.sub(r"[\s\-.]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip())).lower()
@@ -44,9 +44,9 @@ def rank(name: str, what: str) -> tuple[int, bool] | None:
     >>> rank("label", "label") < rank("topic", "label") < rank("star_rating", "label"), rank("text_id", "text")
     (True, None)
     """
-    known, words = NAMES[what], plain(name).split("_")
-    if plain(name) in known:
-        return known.index(plain(name)), False
+    known, words = NAMES[what], normalize(name).split("_")
+    if normalize(name) in known:
+        return known.index(normalize(name)), False
     places = [known.index(word) for word in words if word in known]
     return (min(places), True) if places and not set(words) & set(NAMES["id"]) else None
 

@@ -10,27 +10,27 @@ from typing import Any
 from alchemy.data.files import lines_of
 from alchemy.data.messages import in_short
 from alchemy.data.sniff import names
-from alchemy.data.sniff.columns import Column, describe, named_column
+from alchemy.data.sniff.columns import ColumnStats, describe_columns, named_column
 from alchemy.data.sniff.encoding import detect_encoding, read_head
 from alchemy.data.sniff.finding import (
-    Asked,
     Finding,
+    Hints,
     layout_keys,
-    measure,
+    measure_lengths,
     merge_keys,
     rank_example,
     shorten_text,
+    show_lengths,
     tell_format,
-    tell_lengths,
     uses_characters,
 )
-from alchemy.data.sniff.layout import Table, sniff_table
+from alchemy.data.sniff.layout import SniffedTable, sniff_table
 from alchemy.data.tables import is_blank
 from alchemy.errors import AlchemyError
 
 
 @dataclass(frozen=True)
-class Parallel:
+class SentencePairs:
     """Pairs of sentences, and how they are written."""
 
     names: tuple[str, str]
@@ -40,7 +40,7 @@ class Parallel:
     notes: list[str]
 
 
-def sniff_parallel(paths: Mapping[str, list[Path]], asked: Asked) -> Finding:
+def sniff_parallel(paths: Mapping[str, list[Path]], asked: Hints) -> Finding:
     """What the files of each split are, for translation."""
     found = {split: _open(files, asked) for split, files in paths.items()}
     train = found["train"]
@@ -54,17 +54,17 @@ def sniff_parallel(paths: Mapping[str, list[Path]], asked: Asked) -> Finding:
     finding.shown = [train.told]
     for role, name, texts in zip(("source", "target"), train.names, sides, strict=True):
         characters = uses_characters(texts)
-        lengths = tell_lengths(measure(texts, characters), characters)
+        lengths = show_lengths(measure_lengths(texts, characters), characters)
         finding.shown.append(f"  {role}  {name}: {lengths}; {shorten_text(texts[0])!r}")
     finding.notes = [note for side in found.values() for note in side.notes]
     return finding
 
 
-def _open(files: list[Path], asked: Asked) -> Parallel:
+def _open(files: list[Path], asked: Hints) -> SentencePairs:
     return _two_files(files, asked) if len(files) == 2 else _table(sniff_table(files[0], asked.encoding), asked)
 
 
-def _two_files(files: list[Path], asked: Asked) -> Parallel:
+def _two_files(files: list[Path], asked: Hints) -> SentencePairs:
     encodings = [asked.encoding or detect_encoding(file) for file in files]
     plain = [read_head(file)[0].isascii() for file in files]
     if any(plain):  # ASCII is part of what the other side is in
@@ -83,11 +83,11 @@ def _two_files(files: list[Path], asked: Asked) -> Parallel:
     keys = ({"encoding": encodings[0]} if encodings[0] != "utf-8" else {}) | ({"bad": "skip"} if empty else {})
     told = f"{files[0]}, {files[1].name}: two files line by line, {encodings[0]}, {len(sides[0]):,} lines"
     notes = [f"{files[0]}: {empty:,} lines with an empty side are skipped"] if empty else []
-    return Parallel((files[0].name, files[1].name), pairs, keys, told, notes)
+    return SentencePairs((files[0].name, files[1].name), pairs, keys, told, notes)
 
 
-def _table(table: Table, asked: Asked) -> Parallel:
-    source, target = _sides(table, describe(table), asked)
+def _table(table: SniffedTable, asked: Hints) -> SentencePairs:
+    source, target = _sides(table, describe_columns(table), asked)
     rows = [(row[source.place], row[target.place]) for row in table.rows]
     pairs = [row for row in rows if all(isinstance(text, str) and not is_blank(text) for text in row)]
     if not pairs:
@@ -96,20 +96,20 @@ def _table(table: Table, asked: Asked) -> Parallel:
     skipped = len(rows) - len(pairs) + len(table.bad)
     keys |= {"bad": "skip"} if skipped else {}
     notes = [f"{table.path}: {skipped:,} rows without both texts are skipped"] if skipped else []
-    return Parallel((source.name, target.name), pairs, keys, f"{table.path}: {tell_format(table)}", notes)
+    return SentencePairs((source.name, target.name), pairs, keys, f"{table.path}: {tell_format(table)}", notes)
 
 
-def _sides(table: Table, columns: list[Column], asked: Asked) -> list[Column]:
+def _sides(table: SniffedTable, columns: list[ColumnStats], asked: Hints) -> list[ColumnStats]:
     """The two columns: those that the user names, those that are called so, else the first two of texts."""
-    found: list[Column | None] = []
+    found: list[ColumnStats | None] = []
     for option, told, known in (
         ("--source", asked.source, names.NAMES["source"]),
         ("--target", asked.target, names.NAMES["target"]),
     ):
-        by_name = next((column for column in columns if names.plain(column.name) in known and column.is_text), None)
+        by_name = next((column for column in columns if names.normalize(column.name) in known and column.is_text), None)
         found.append(named_column(columns, told, option, table.path) if told else by_name)
     free = [column for column in columns if column.is_text and column not in found and column.distinct > 1]
-    free = [column for column in free if names.plain(column.name) not in names.NAMES["id"]]
+    free = [column for column in free if names.normalize(column.name) not in names.NAMES["id"]]
     chosen = [side or (free.pop(0) if free else None) for side in found]
     if None in chosen or chosen[0] == chosen[1]:
         hint = f"it has {in_short(table.names)}: name them with --source and --target"

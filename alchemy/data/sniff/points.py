@@ -11,10 +11,19 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from alchemy.data.messages import in_short
-from alchemy.data.sniff.columns import FEW, Column, check_label, count_labels, describe, find_label, is_id, named_column
+from alchemy.data.sniff.columns import (
+    FEW,
+    ColumnStats,
+    check_label,
+    count_labels,
+    describe_columns,
+    find_label,
+    is_id,
+    named_column,
+)
 from alchemy.data.sniff.finding import (
-    Asked,
     Finding,
+    Hints,
     layout_keys,
     merge_keys,
     note_balance,
@@ -22,7 +31,7 @@ from alchemy.data.sniff.finding import (
     tell_format,
     tell_labels,
 )
-from alchemy.data.sniff.layout import Table, sniff_table
+from alchemy.data.sniff.layout import SniffedTable, sniff_table
 from alchemy.errors import AlchemyError
 
 OPENERS = {"csv": "CsvOpener", "tsv": "TsvOpener", "jsonl": "JsonlOpener", "parquet": "ParquetOpener"}
@@ -35,12 +44,12 @@ class Points(Finding):
     opener: dict[str, Any] = field(default_factory=dict)
 
 
-def looks_numeric(table: Table, label: str = "") -> bool:
+def looks_numeric(table: SniffedTable, label: str = "") -> bool:
     """Whether all columns are numbers, or all but the label; ids are passed over.
 
     A column of words is the label if the user says so, or if it repeats its words.
     """
-    columns = describe(table)
+    columns = describe_columns(table)
     counted = [column for column in columns if not is_id(column) and column.distinct]
     words = [column for column in counted if column.kind != "number"]
     if len(counted) < 2 or len(words) > 1:
@@ -50,11 +59,11 @@ def looks_numeric(table: Table, label: str = "") -> bool:
     return not words or (words[0].is_text and words[0].distinct <= len(table.rows) * FEW)
 
 
-def sniff_points(paths: Mapping[str, list[Path]], asked: Asked) -> Points:
+def sniff_points(paths: Mapping[str, list[Path]], asked: Hints) -> Points:
     """What the files of each split are, for a classification of rows of numbers."""
     tables = {split: sniff_table(files[0], asked.encoding) for split, files in paths.items()}
     train = tables["train"]
-    columns = describe(train)
+    columns = describe_columns(train)
     label = _label(train, columns, asked)
     inputs = [column for column in columns if column != label and _is_input(train, column)]
     if not inputs:
@@ -82,7 +91,7 @@ def sniff_points(paths: Mapping[str, list[Path]], asked: Asked) -> Points:
     return found
 
 
-def _label(table: Table, columns: Sequence[Column], asked: Asked) -> Column:
+def _label(table: SniffedTable, columns: Sequence[ColumnStats], asked: Hints) -> ColumnStats:
     """The column of labels: the one that the user names, else one of words, else a number that is called so."""
     if asked.label:
         return named_column(columns, asked.label, "--label", table.path)
@@ -94,7 +103,7 @@ def _label(table: Table, columns: Sequence[Column], asked: Asked) -> Column:
     return found
 
 
-def _is_input(table: Table, column: Column) -> bool:
+def _is_input(table: SniffedTable, column: ColumnStats) -> bool:
     usable = column.kind == "number" and column.distinct > 1 and not column.blank
     return (
         usable
@@ -104,11 +113,11 @@ def _is_input(table: Table, column: Column) -> bool:
     )
 
 
-def _places(columns: Iterable[Column]) -> list[tuple[str, int]]:
+def _places(columns: Iterable[ColumnStats]) -> list[tuple[str, int]]:
     return [(column.name, column.place) for column in columns]
 
 
-def _count_labels(table: Table, label: Column, inputs: Sequence[Column]) -> Counter[str]:
+def _count_labels(table: SniffedTable, label: ColumnStats, inputs: Sequence[ColumnStats]) -> Counter[str]:
     """The labels of a split, which must have the columns of the training data where these stand."""
     for name, place in _places([*inputs, label]):
         if place >= len(table.names) or table.names[place] != name:
@@ -120,7 +129,7 @@ def _count_labels(table: Table, label: Column, inputs: Sequence[Column]) -> Coun
     return labels
 
 
-def _opener(table: Table) -> dict[str, Any]:
+def _opener(table: SniffedTable) -> dict[str, Any]:
     """The pipe that reads the file: rows become dicts, named by the header or by their numbers."""
     format = table.layout.format_of(table.path)
     if format not in OPENERS:
@@ -132,7 +141,7 @@ def _opener(table: Table) -> dict[str, Any]:
 
 
 def _read_keys(
-    train: Table, inputs: Sequence[Column], label: Column, counts: Mapping[str, Counter[str]]
+    train: SniffedTable, inputs: Sequence[ColumnStats], label: ColumnStats, counts: Mapping[str, Counter[str]]
 ) -> dict[str, Any]:
     cells = [[float(cell) for cell in train.column(column.place)] for column in inputs]
     return {
@@ -148,7 +157,7 @@ def _rounded(number: float) -> float:
     return float(f"{number:.4g}")
 
 
-def _show(table: Table, inputs: Sequence[Column], label: Column, labels: Counter[str]) -> list[str]:
+def _show(table: SniffedTable, inputs: Sequence[ColumnStats], label: ColumnStats, labels: Counter[str]) -> list[str]:
     width = max(len(column.name) for column in (*inputs, label))
     lines = [f"{table.path}: {tell_format(table)}"]
     for column in inputs[:10]:
@@ -158,7 +167,7 @@ def _show(table: Table, inputs: Sequence[Column], label: Column, labels: Counter
     return [*lines, f"  {label.name:<{width}}  label  {tell_labels(labels)}"]
 
 
-def _note_columns(table: Table, columns: Sequence[Column], used: Sequence[Column]) -> list[str]:
+def _note_columns(table: SniffedTable, columns: Sequence[ColumnStats], used: Sequence[ColumnStats]) -> list[str]:
     notes = []
     for column in columns:
         if column not in used:

@@ -14,15 +14,15 @@ from alchemy.data.messages import in_short
 from alchemy.data.schemes import Scheme
 from alchemy.data.sniff.encoding import detect_encoding
 from alchemy.data.sniff.finding import (
-    Asked,
     Finding,
-    measure,
+    Hints,
+    measure_lengths,
     merge_keys,
     note_size,
     rank_example,
     shorten_text,
+    show_lengths,
     tell_labels,
-    tell_lengths,
     uses_characters,
 )
 from alchemy.data.tables import BadRow
@@ -49,7 +49,7 @@ class Tagged:
         return Counter(tag for _, tags in self.sentences for tag in tags)
 
 
-def sniff_tags(paths: Mapping[str, list[Path]], asked: Asked) -> Finding:
+def sniff_tags(paths: Mapping[str, list[Path]], asked: Hints) -> Finding:
     """What the files of each split are, for tags of words or characters."""
     found = {split: _read(files[0], asked.encoding) for split, files in paths.items()}
     train = found["train"]
@@ -65,7 +65,7 @@ def sniff_tags(paths: Mapping[str, list[Path]], asked: Asked) -> Finding:
     examples = [("" if characters else " ").join(tokens) for tokens, _ in train.sentences[:100]]
     finding.question = shorten_text(min(examples, key=rank_example), 40)
     spans = Counter(str(span[2]) for _, tags in train.sentences for span in Scheme(scheme, begins=True).spans(tags))
-    lengths = tell_lengths(measure(texts, False), False).replace("words", "tokens", 1)
+    lengths = show_lengths(measure_lengths(texts, False), False).replace("words", "tokens", 1)
     rows = f"{len(train.sentences):,} sentences" + ("" if train.whole else " were looked at, of more")
     pairs = " ".join(f"{token}/{tag}" for token, tag in islice(zip(*train.sentences[0]), 8))
     finding.shown = [

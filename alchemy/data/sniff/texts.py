@@ -11,30 +11,30 @@ from alchemy.data.files import read_lines
 from alchemy.data.messages import in_short
 from alchemy.data.sniff import names
 from alchemy.data.sniff.columns import (
-    Column,
+    ColumnStats,
     check_label,
     count_labels,
-    describe,
+    describe_columns,
     find_label,
     find_texts,
     named_column,
 )
 from alchemy.data.sniff.finding import (
-    Asked,
     Finding,
+    Hints,
     layout_keys,
-    measure,
+    measure_lengths,
     merge_keys,
     note_balance,
     note_size,
     rank_example,
     shorten_text,
+    show_lengths,
     tell_format,
     tell_labels,
-    tell_lengths,
     tokenizer_keys,
 )
-from alchemy.data.sniff.layout import Table, sniff_table
+from alchemy.data.sniff.layout import SniffedTable, sniff_table
 from alchemy.data.tables import is_blank
 from alchemy.errors import AlchemyError
 
@@ -42,10 +42,10 @@ LONG = 512  # tokens from which on a text is cut, as most models say little more
 LISTED = 50  # labels, at most, that a config lists
 
 
-class Texts:
+class LabelledTexts:
     """The columns of a table that are texts and a label, and its rows that have them all."""
 
-    def __init__(self, table: Table, texts: Sequence[Column], label: Column | None) -> None:
+    def __init__(self, table: SniffedTable, texts: Sequence[ColumnStats], label: ColumnStats | None) -> None:
         self.table, self.texts, self.label = table, list(texts), label
         places = [column.place for column in texts]
         whole = [row for row in table.rows if all(_is_text(row[place]) for place in places)]
@@ -70,7 +70,7 @@ class Texts:
         return named | keys
 
 
-def sniff_texts(paths: Mapping[str, list[Path]], asked: Asked, *, pairs: bool = False) -> Finding:
+def sniff_texts(paths: Mapping[str, list[Path]], asked: Hints, *, pairs: bool = False) -> Finding:
     """What the files of each split are, for a classification of texts or of pairs."""
     train = _open(sniff_table(paths["train"][0], asked.encoding), asked, pairs)
     if train.label is None:
@@ -108,14 +108,14 @@ def sniff_texts(paths: Mapping[str, list[Path]], asked: Asked, *, pairs: bool = 
     return finding
 
 
-def sniff_pairs(paths: Mapping[str, list[Path]], asked: Asked) -> Finding:
+def sniff_pairs(paths: Mapping[str, list[Path]], asked: Hints) -> Finding:
     """The same for pairs of texts."""
     return sniff_texts(paths, asked, pairs=True)
 
 
-def _open(table: Table, asked: Asked, pairs: bool) -> Texts:
+def _open(table: SniffedTable, asked: Hints, pairs: bool) -> LabelledTexts:
     """The columns of the training data: those that the user names, and guesses for the others."""
-    columns, rows = describe(table), len(table.rows)
+    columns, rows = describe_columns(table), len(table.rows)
     wanted = {"text": "first", "pair": "second"} if pairs else {"text": "text"}
     told = {"text": asked.text, "pair": asked.pair}
     chosen = {role: named_column(columns, told[role], f"--{role}", table.path) for role in wanted if told[role]}
@@ -134,21 +134,21 @@ def _open(table: Table, asked: Asked, pairs: bool) -> Texts:
         hint = f"it has {in_short(table.names)}: name {'them with --text and --pair' if pairs else 'it with --text'}"
         raise AlchemyError(f"{table.path} does not have {need}", hint=hint)
     texts = [chosen[role] for role in wanted]
-    return Texts(table, texts, label or find_label(columns, texts, rows))
+    return LabelledTexts(table, texts, label or find_label(columns, texts, rows))
 
 
-def _no_label(train: Texts) -> AlchemyError:
+def _no_label(train: LabelledTexts) -> AlchemyError:
     texts = [column.name for column in train.texts]
     others = in_short(name for name in train.table.names if name not in texts)
     hint = f"beside {in_short(texts)} it has {others}; name it with --label"
     if not others:
         hint = f"{in_short(texts)} is its only column; add a second one with the label of each row"
-    elif sum(column.is_text for column in describe(train.table)) > 1:
+    elif sum(column.is_text for column in describe_columns(train.table)) > 1:
         hint += "; for translations say --kind translation"
     return AlchemyError(f"{train.table.path} has no column of labels", hint=hint)
 
 
-def _check_values(train: Texts, kind: str) -> str:
+def _check_values(train: LabelledTexts, kind: str) -> str:
     """Labels of JSON that are numbers with a point are predicted as numbers; true and false are not read."""
     if kind == "single" and any(isinstance(cell, float) for cell in train.labels):
         return "regression"
@@ -162,32 +162,34 @@ def _check_values(train: Texts, kind: str) -> str:
     return kind
 
 
-def _follow(train: Texts, file: Path, asked: Asked) -> Texts:
+def _follow(train: LabelledTexts, file: Path, asked: Hints) -> LabelledTexts:
     """Another split, whose columns are called, or stand, as those of the training data."""
     table = sniff_table(file, asked.encoding)
-    columns = describe(table)
+    columns = describe_columns(table)
     texts = [_same(train.table, column, table, columns) for column in train.texts]
     missing = [column.name for column, found in zip(train.texts, texts, strict=True) if found is None]
     if missing:
         hint = f"it has {in_short(table.names)}; the columns of all splits have the same names"
         raise AlchemyError(f"{file} has no column {missing[0]!r}, which {train.table.path} has", hint=hint)
     label = _same(train.table, train.label, table, columns) if train.label else None
-    return Texts(table, [column for column in texts if column], label)
+    return LabelledTexts(table, [column for column in texts if column], label)
 
 
-def _same(train: Table, column: Column, table: Table, columns: Sequence[Column]) -> Column | None:
+def _same(
+    train: SniffedTable, column: ColumnStats, table: SniffedTable, columns: Sequence[ColumnStats]
+) -> ColumnStats | None:
     key = train.key(column.place)
     if isinstance(key, str) and isinstance(table.key(0), str):
         return next((other for other in columns if other.name == key), None)
     return columns[column.place] if column.place < len(columns) else None
 
 
-def _task_keys(train: Texts, kind: str, pairs: bool) -> dict[str, Any]:
+def _task_keys(train: LabelledTexts, kind: str, pairs: bool) -> dict[str, Any]:
     texts = [text for row in train.rows for text in row]
     keys: dict[str, Any] = {"type": "Classification", **({"kind": kind} if kind != "single" else {})}
     keys |= {"pair": True} if pairs else {}
     keys |= tokenizer_keys(texts)
-    if measure(texts, keys["tokenizer"] == "Characters")[2] > LONG:
+    if measure_lengths(texts, keys["tokenizer"] == "Characters")[2] > LONG:
         keys |= {"max_length": LONG, "long": "longest_first" if pairs else "only_first"}
     return keys
 
@@ -204,7 +206,7 @@ def _label_names(folder: Path, labels: Counter[str]) -> dict[str, Any]:
     return {}
 
 
-def _add_labels(task: dict[str, Any], found: Mapping[str, Texts], labels: Counter[str]) -> Iterator[str]:
+def _add_labels(task: dict[str, Any], found: Mapping[str, LabelledTexts], labels: Counter[str]) -> Iterator[str]:
     """Labels that the training data lacks: a config lists them if they are few, else the run would refuse them."""
     known = sorted(labels)
     for split, texts in found.items():
@@ -219,13 +221,13 @@ def _add_labels(task: dict[str, Any], found: Mapping[str, Texts], labels: Counte
             yield f"{text}; the run refuses them: add training rows for them, or take those rows out of {split}"
 
 
-def _show(train: Texts, labels: Counter[str], kind: str) -> list[str]:
+def _show(train: LabelledTexts, labels: Counter[str], kind: str) -> list[str]:
     table = train.table
     characters = tokenizer_keys([text for row in train.rows for text in row])["tokenizer"] == "Characters"
     rows = []
     for role, column in zip(("text", "pair"), train.texts):
         texts = [row[train.texts.index(column)] for row in train.rows]
-        told = tell_lengths(measure(texts, characters), characters)
+        told = show_lengths(measure_lengths(texts, characters), characters)
         rows.append((column.name, role, f"{told}; {shorten_text(texts[0])!r}"))
     if train.label is not None:
         numbers = [float(cell) for cell in train.labels] if kind == "regression" else []
@@ -239,7 +241,7 @@ def _show(train: Texts, labels: Counter[str], kind: str) -> list[str]:
     return lines + ([f"  not used: {in_short(rest, 8)}"] if rest else [])
 
 
-def _note_rows(texts: Texts) -> list[str]:
+def _note_rows(texts: LabelledTexts) -> list[str]:
     """Rows that are left out, and texts that occur twice."""
     notes, path = [], texts.table.path
     if texts.table.bad:
@@ -258,7 +260,7 @@ def _note_rows(texts: Texts) -> list[str]:
     return notes
 
 
-def _note_shared(split: str, texts: Texts, train: Texts) -> list[str]:
+def _note_shared(split: str, texts: LabelledTexts, train: LabelledTexts) -> list[str]:
     """Texts of the training data tell nothing about how well others are answered."""
     shared = len(set(texts.rows) & set(train.rows))
     return [f"{shared:,} of {len(texts.rows):,} texts of {split} are in the training data, too"] if shared else []

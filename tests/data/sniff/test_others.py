@@ -3,7 +3,7 @@
 import pytest
 
 from alchemy.data.sniff.files import find_splits
-from alchemy.data.sniff.finding import Asked
+from alchemy.data.sniff.finding import Hints
 from alchemy.data.sniff.parallel import sniff_parallel
 from alchemy.data.sniff.tags import sniff_tags
 from alchemy.errors import AlchemyError
@@ -30,7 +30,7 @@ BMES = "吴 B-NAME\n重 M-NAME\n阳 E-NAME\n， O\n中 S-LOC\n\n" * 3
 def test_tags_are_found_and_read(text, encoding, keys, tokenizer, tmp_path):
     path = tmp_path / "train.txt"
     path.write_bytes(text.encode(encoding))
-    finding = sniff_tags({"train": [path]}, Asked())
+    finding = sniff_tags({"train": [path]}, Hints())
     assert finding.shared == keys
     assert finding.task == {"type": "Tagging", "scheme": keys["scheme"], "tokenizer": tokenizer}
     read = Tagging(str(path), **finding.shared)
@@ -50,7 +50,7 @@ def test_tags_are_found_and_read(text, encoding, keys, tokenizer, tmp_path):
 def test_files_without_tags_are_clear_errors(text, message, tmp_path):
     (tmp_path / "train.txt").write_text(text)
     with pytest.raises(AlchemyError, match=message):
-        sniff_tags({"train": [tmp_path / "train.txt"]}, Asked())
+        sniff_tags({"train": [tmp_path / "train.txt"]}, Hints())
 
 
 ENGLISH, CHINESE = ["Hi.", "It is cold today.", "I give up."], ["嗨。", "今天很冷。", "我放弃。"]
@@ -68,7 +68,7 @@ def test_parallel_texts_are_found_and_read(names, keys, encoding, tmp_path):
         (tmp_path / name).write_bytes("".join(f"{line}\n" for line in lines).encode(encoding))
     told = {} if encoding == "utf-8" else {"encoding": encoding}
     for paths, expected in (([tmp_path / "train.tsv"], keys), ([tmp_path / "train.en", tmp_path / "train.zh"], {})):
-        finding = sniff_parallel({"train": paths}, Asked())
+        finding = sniff_parallel({"train": paths}, Hints())
         assert finding.shared == expected | told
         read = ParallelText(finding.splits["train"]["path"], **finding.shared)
         assert [(row["source"], row["target"]) for row in read] == list(zip(ENGLISH, CHINESE))
@@ -78,10 +78,10 @@ def test_sides_that_do_not_match_are_clear_errors(tmp_path):
     (tmp_path / "a.en").write_text("one\ntwo\n")
     (tmp_path / "a.de").write_text("eins\n")
     with pytest.raises(AlchemyError, match=r"a\.en has 2 lines and .*a\.de 1"):
-        sniff_parallel({"train": [tmp_path / "a.en", tmp_path / "a.de"]}, Asked())
+        sniff_parallel({"train": [tmp_path / "a.en", tmp_path / "a.de"]}, Hints())
     (tmp_path / "a.tsv").write_text("1\t2\n3\t4\n")
     with pytest.raises(AlchemyError, match="does not have two columns of texts; it has 0, 1: name them with --source"):
-        sniff_parallel({"train": [tmp_path / "a.tsv"]}, Asked())
+        sniff_parallel({"train": [tmp_path / "a.tsv"]}, Hints())
 
 
 @pytest.mark.parametrize(

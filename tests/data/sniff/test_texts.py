@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from alchemy.data.sniff.finding import Asked
+from alchemy.data.sniff.finding import Hints
 from alchemy.data.sniff.texts import sniff_pairs, sniff_texts
 from alchemy.errors import AlchemyError
 from alchemy.pipeline.processors import TextClassification
@@ -98,7 +98,7 @@ FILES = {
 
 
 def look(path, **asked):
-    return sniff_texts({"train": [path]}, Asked(**asked))
+    return sniff_texts({"train": [path]}, Hints(**asked))
 
 
 def rows_of(finding, split="train"):
@@ -209,7 +209,7 @@ def test_splits_may_be_written_differently(tmp_path):
     train.write_text(table(CHINESE, ("text", "label")), "gbk")
     dev.write_text(table([*CHINESE, ("新电影上映", "娱乐")], ("text", "label"), "\t"))
     test.write_text(jsonl([(text,) for text, _ in CHINESE], ("text",)))
-    finding = sniff_texts({"train": [train], "dev": [dev], "test": [test]}, Asked())
+    finding = sniff_texts({"train": [train], "dev": [dev], "test": [test]}, Hints())
     assert finding.splits["dev"] == {"path": dev.as_posix(), "encoding": "utf-8"}
     assert rows_of(finding, "dev")[:6] == CHINESE
     assert finding.task["labels"] == ["体育", "财经", "娱乐"]
@@ -240,7 +240,7 @@ def test_pairs(tmp_path):
         (("id", "first", "other", "verdict"), ("first", "other", "verdict")),
     ):
         path.write_text(table([(a, f"{b} {a}", c, d) for a, b, c, d in rows], names, "\t", False))
-        finding = sniff_pairs({"train": [path]}, Asked())
+        finding = sniff_pairs({"train": [path]}, Hints())
         assert finding.shared == dict(zip(("text", "pair", "label"), keys))
         assert finding.task["pair"] is True
 
