@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from alchemy.constraints import CONSTRAINTS, Constraint
+from alchemy.constraints import CONSTRAINTS, Constraint, in_words
 from alchemy.errors import did_you_mean
 
 Schema = dict[str, Any]
@@ -116,7 +116,8 @@ class _Union(_Type):
         return any(option.fits(value) for option in self.options)
 
     def say(self) -> str:
-        return " or ".join(dict.fromkeys(option.say() for option in self.options))
+        limited = any(isinstance(option, _Limited) for option in self.options)
+        return (", or " if limited else " or ").join(dict.fromkeys(option.say() for option in self.options))
 
     def schema(self) -> Schema:
         return any_of(*(option.schema() for option in self.options))
@@ -135,7 +136,7 @@ class _Limited(_Type):
         return self.base.fits(value) and all(limit.holds(value) for limit in self.limits)
 
     def say(self) -> str:
-        return ", ".join([self.base.say(), *(limit.rule.removeprefix("be ") for limit in self.limits)])
+        return in_words(self.base.say(), self.limits)
 
     def schema(self) -> Schema:
         return self.base.schema() | {key: value for limit in self.limits for key, value in limit.schema.items()}
@@ -288,8 +289,9 @@ def misfits(name: str, value: object, annotation: str, default: str = "") -> lis
     if fits(value, annotation, default):
         return []
     if _parse(annotation, limits=False).fits(value):
-        # of several limits the hint gives all; those that forbid something say all by themselves
-        hint = f"give {expected(annotation)}" if annotation.count("(") > 1 else ""
+        # of several bounds the hint gives all; those that forbid something say all by themselves
+        several = annotation.count("(") - annotation.count("Finite(") > 1
+        hint = f"give {expected(annotation)}" if several else ""
         rows = [
             (f"{spot} must {limit.rule}", "")
             if limit.rule.startswith("not ")

@@ -197,6 +197,20 @@ class DateFormat(Constraint):
         return not {*value} & {*"{}"}
 
 
+def in_words(base: str, limits: Sequence[Constraint]) -> str:
+    """What a value must be, for a hint.
+
+    >>> in_words("a number", [Gt(0), Finite()]), in_words("a whole number", [Ge(0), Lt(9)])
+    ('a finite number above 0', 'a whole number of at least 0 and below 9')
+    """
+    bounds = [limit.rule.removeprefix("be ") for limit in limits if isinstance(limit, Ge | Gt | Le | Lt)]
+    others = [limit.rule.removeprefix("be ") for limit in limits if not isinstance(limit, Ge | Gt | Le | Lt | Finite)]
+    if any(isinstance(limit, Finite) for limit in limits):
+        base = base.replace("a number", "a finite number")
+    of = " of" if bounds and bounds[0].startswith("at ") else ""
+    return ", ".join([f"{base}{of} {' and '.join(bounds)}" if bounds else base, *others])
+
+
 PositiveInt = Annotated[int, Ge(1)]
 NonNegativeInt = Annotated[int, Ge(0)]
 FiniteFloat = Annotated[float, Finite()]

@@ -38,6 +38,12 @@ def _has_a_time(hours: float, minutes: float, seconds: float) -> Iterator[Broken
         yield "hours", "Time does not say how long", "set hours, minutes or seconds"
 
 
+def _share_or_number(num_warmup_steps: float) -> Iterator[Broken]:
+    if num_warmup_steps > 1 and num_warmup_steps % 1:
+        text = f"num_warmup_steps = {num_warmup_steps} is neither a share of the training nor a whole number"
+        yield "num_warmup_steps", text, f"write a share below 1, or {round(num_warmup_steps)}"
+
+
 def _period_or_window(window: int | None, period: int) -> Iterator[Broken]:
     if window is not None and period != 1:
         yield "window", f"window = {window} stands beside period = {period}", "give period or window, not both"
@@ -264,6 +270,7 @@ RULES: dict[str, tuple[_Rule, ...]] = {
     "alchemy.stop.Time": (_has_a_time,),
     "alchemy.update.GradientUpdater": (_period_or_window,),
     "alchemy.legacy.backward.DefaultBackwardHandler": (_period_or_window,),
+    "alchemy.sched.base.AlchemyTrainScheduler": (_share_or_number,),
     "alchemy.sched.parts.Cosine": (_one_kind_of_wave,),
     "alchemy.optim.parts.SGD": (_nesterov_has_momentum,),
     "alchemy.stop.Patience": (monitor_names_a_split,),

@@ -108,6 +108,39 @@ _TABLE: list[tuple[Meaning, str]] = [
     (Meaning("web"), "dashboard ui"),
     (Meaning("data"), "preprocess tokenize"),
 ]
+# models of other libraries and papers: what to write in [model]
+_TEXTS = 'type = "TextClassifier" and head = {{ type = "{}" }}'
+_ENCODED = 'type = "TextClassifier" and encoder = {{ {} }}'
+_MODELS = [
+    (_TEXTS.format("CNN"), "textcnn cnn kimcnn"),
+    (_TEXTS.format("LSTM"), "bilstm lstm textrnn rnn birnn"),
+    (_TEXTS.format("GRU"), "bigru gru"),
+    (_TEXTS.format("RCNN"), "textrcnn rcnn"),
+    (_TEXTS.format("DPCNN"), "dpcnn"),
+    (_TEXTS.format("Attention"), "attention bilstmattention textrnnatt han"),
+    (
+        'type = "TextClassifier", whose default encoder and head are those of fastText',
+        "fasttext logisticregression bow",
+    ),
+    (_ENCODED.format('type = "Transformer"'), "transformer transformerencoder"),
+    (
+        _ENCODED.format('type = "Pretrained", path = "models/bert"'),
+        "bert roberta albert electra distilbert xlnet ernie bertclassifier bertforsequenceclassification pretrained",
+    ),
+]
+ARCHITECTURES = {word: written for written, words in _MODELS for word in words.split()}
+
+
+def architecture(word: str) -> str:
+    """How a model that goes by another name is written.
+
+    >>> architecture("TextCNN"), architecture("bert-base-chinese")[:40], architecture("Net")
+    ('type = "TextClassifier" and head = { type = "CNN" }', 'type = "TextClassifier" and encoder = { ', '')
+    """
+    plain = word.lower().replace("_", "")
+    return ARCHITECTURES.get(plain.replace("-", "")) or ARCHITECTURES.get(plain.partition("-")[0], "")
+
+
 MEANINGS: dict[str, list[Meaning]] = {}
 for _meaning, _words in _TABLE:
     for _word in _words.split():

@@ -46,6 +46,7 @@ PLANNED = {
     "show": "a record at a glance",
     "search": "full text search over records",
     "diff": "the comparison of two records",
+    "compare": "the comparison of two records",
     "tag": "tags of records",
     "note": "notes on records",
     "rm": "removing records",

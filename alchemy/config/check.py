@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
@@ -12,10 +12,10 @@ from typing import Any
 from alchemy.annotations import misfits
 from alchemy.config.combos import check_combos
 from alchemy.config.formats import read_file
-from alchemy.config.keys import UNREAD, check_keys
+from alchemy.config.keys import UNREAD, check_keys, misspelt_data
 from alchemy.config.paths import check_paths
 from alchemy.config.secrets import missing_secrets
-from alchemy.config.slots import MOST_PROBLEMS, Layout, Slot, collect_slots
+from alchemy.config.slots import MOST_PROBLEMS, Layout, collect_slots
 from alchemy.config.source import Sources
 from alchemy.config.tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUNNER_NAMES, SECTIONS, SETTINGS, TOP_LEVEL
 from alchemy.config.tokenizers import check_tokenizers
@@ -23,7 +23,9 @@ from alchemy.config.tree import Document, Table
 from alchemy.config.values import line_of
 from alchemy.errors import ConfigError, Problem, closest, did_you_mean
 from alchemy.registry import ENTRY_MODULES
-from alchemy.synonyms import place_of
+from alchemy.synonyms import option_for, place_of
+
+Check = Callable[[Layout], Iterable[Problem]]
 
 
 def check(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] = (".",)) -> list[Problem]:
@@ -35,14 +37,19 @@ def check(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] 
     return check_all([doc], strict=strict, roots=roots)
 
 
-def check_all(docs: Sequence[Mapping[str, Any]], *, strict: bool, roots: Sequence[str]) -> list[Problem]:
-    """The problems of several configs, one after the other; the source of a part is read once for all of them."""
+def check_all(
+    docs: Sequence[Mapping[str, Any]], *, strict: bool, roots: Sequence[str], more: Sequence[Check] = ()
+) -> list[Problem]:
+    """The problems of several configs, one after the other; the source of a part is read once for all of them.
+
+    `more` are checks of other packages.
+    """
     sources = Sources(roots)
     trees = [doc if isinstance(doc, Document) else Document(doc) for doc in docs]
-    return [problem for doc in trees for problem in _check(doc, sources, strict)]
+    return [problem for doc in trees for problem in _check(doc, sources, strict, more)]
 
 
-def _check(doc: Document, sources: Sources, strict: bool) -> list[Problem]:
+def _check(doc: Document, sources: Sources, strict: bool, more: Sequence[Check]) -> list[Problem]:
     layout = collect_slots(doc, sources)
     every = chain(
         doc.notes,
@@ -56,6 +63,7 @@ def _check(doc: Document, sources: Sources, strict: bool) -> list[Problem]:
         check_tokenizers(layout),
         check_combos(layout),
         _variants(doc),
+        *(check(layout) for check in more),
     )
     found = list(islice(every, MOST_PROBLEMS + 1))
     if len(found) > MOST_PROBLEMS:
@@ -87,8 +95,11 @@ def _line(problem: Problem) -> tuple[str, int, str]:
 
 def _top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
     doc = layout.doc
+    renamed = _renamed(layout).values()
     for key, value in doc.items():
         place = doc.where(key)
+        if key in renamed:
+            continue  # what it should be called is missing, which is told
         if key in SETTINGS:
             for text, hint in misfits(key, value, SETTINGS[key]):
                 yield Problem(text, place, hint=hint)
@@ -98,7 +109,8 @@ def _top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
         elif key in LATER:
             yield Problem(f"this version does not read [{key}]", place, key, "it has no effect", error=False)
         elif key not in SECTIONS and key not in LOADING and key != "plugins" and key not in layout.words:
-            yield _unclaimed(key, value, place, strict)
+            # what was asked for explicitly must not be without effect
+            yield _unset(doc, key) if key in doc.added else _unclaimed(key, value, place, strict)
     yield from _settings(layout)
 
 
@@ -106,6 +118,14 @@ def _unclaimed(key: str, value: object, place: str, strict: bool) -> Problem:
     what = f"the table [{key}]" if isinstance(value, Table) else f"the key {key!r}"
     hint = place_of(key) or did_you_mean(key, [*TOP_LEVEL, *RUN_SETTINGS]) or UNREAD
     return Problem(f"nobody reads {what}", place, hint=hint, error=strict)
+
+
+def _unset(doc: Document, key: str) -> Problem:
+    """A key of the command line that no part reads; the hint names where it belongs, or a table that has such a key."""
+    tables = [name for name, table in doc.items() if isinstance(table, Table) and key in table]
+    near = f"write '--set {tables[0]}.{key}={doc.added[key]}'" if tables else did_you_mean(key, TOP_LEVEL)
+    hint = near or option_for(key, doc.added[key]) or f"it has {', '.join(doc)}"
+    return Problem(f"the config has no {key!r}, and nobody reads it", doc.where(key), hint=hint)
 
 
 def _settings(layout: Layout) -> Iterator[Problem]:
@@ -123,28 +143,40 @@ def _settings(layout: Layout) -> Iterator[Problem]:
 
 def _needs(layout: Layout) -> Iterator[Problem]:
     doc = layout.doc
-    place = _whole(doc)
-    role = _role(layout.at("runner")) if "runner" in doc else "Trainer"
+    role = _role(layout)
     if role is None:
         return
     sections, split = NEEDS[role]
+    renamed = _renamed(layout)
     for section in sections:
         if section not in doc:
-            near = closest(section, [k for k, _ in doc.items() if k not in TOP_LEVEL])
+            near = renamed.get(section, "")
+            place = doc.where(near) if near else _whole(doc)
             hint = f"rename [{near}] to [{section}]" if near else f"add [{section}] with a type"
             yield Problem(f"{role} needs a table [{section}]", place, hint=hint)
     if isinstance(doc.get("task"), Table):
         yield from _needs_split(layout, role, split)
 
 
+def _renamed(layout: Layout) -> dict[str, str]:
+    """The tables that the runner needs and the file has under another name."""
+    doc, role = layout.doc, _role(layout)
+    absent = [section for section in (NEEDS[role][0] if role else ()) if section not in doc]
+    unknown = [key for key, value in doc.items() if isinstance(value, Table) and key not in TOP_LEVEL]
+    return {section: near for section in absent if (near := closest(section, unknown))}
+
+
 def _needs_split(layout: Layout, role: str, split: str) -> Iterator[Problem]:
     task = layout.at("task")
     if split in layout.splits or task is None or task.part is None:  # an unknown task may read [task.data]
         return
+    if misspelt_data(task):
+        return
     itself = task is not None and task.part is not None and not task.part.ours and "_datasets" in task.part.words
     near = did_you_mean(split, layout.splits)
     place = task.table.where() if task else _whole(layout.doc)
-    hint = near or f"add [task.datasets.{split}]"
+    ready = task.part.attribute("processor") is not None
+    hint = near or (f'write {split} = "data/{split}.csv" in [task.data]' if ready else f"add [task.datasets.{split}]")
     yield Problem(f"{role} needs the data set [task.datasets.{split}]", place, "task", hint, error=not itself)
 
 
@@ -161,10 +193,11 @@ def _of_script(layout: Layout) -> Iterator[Problem]:
         yield here[0].problem(text, "type", hint=hint, error=False)
 
 
-def _role(slot: Slot | None) -> str | None:
-    if slot is None:
-        return None
-    return next((role for role, names in RUNNER_NAMES.items() if slot.is_a(*names)), None)
+def _role(layout: Layout) -> str | None:
+    if "runner" not in layout.doc:
+        return "Trainer"
+    slot = layout.at("runner")
+    return next((role for role, names in RUNNER_NAMES.items() if slot is not None and slot.is_a(*names)), None)
 
 
 def _whole(doc: Document) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from alchemy.annotations import expected, fits, misfits
+from alchemy.config.short import as_table
 from alchemy.config.signature import Param, forwards, words_in
 from alchemy.config.slots import Layout, Slot
 from alchemy.config.source import Part
@@ -21,11 +22,12 @@ from alchemy.config.tables import (
 )
 from alchemy.config.tree import Table
 from alchemy.config.vocabularies import network_sizes
-from alchemy.errors import Problem, did_you_mean
+from alchemy.errors import Problem, closest, did_you_mean
 from alchemy.rules import LOADER_OPTIONS, broken, broken_options
-from alchemy.synonyms import place_of
+from alchemy.synonyms import meanings, place_of
 
 _PLAIN_MODEL = "alchemy.plain.PlainModel"
+_DATA = ("data", "datasets")
 UNREAD = "remove it, or let a part of the project read it"
 _CRITERION = {name: Param(name, "str", "''") for name in ("target", "output")}  # of the loss of a plain module
 
@@ -57,6 +59,7 @@ def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterato
         elif key in params:
             for text, hint in misfits(key, value, params[key].annotation, params[key].default):
                 # old parts were never checked against their annotations, and a sloppy one worked
+                hint = hint or as_table(key, value)
                 yield slot.problem(f"{part.name}: {text}", key, hint=hint, error=part.ours or not part.takes_kwargs)
         elif not takes_any and key not in others:
             names = [name for name in params if name not in handed and name != "type"]
@@ -64,7 +67,12 @@ def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterato
                 f"it takes {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}" if names else "it takes nothing"
             )
             beside = NOT_PASSED.get(slot.section, ())
-            hint = _elsewhere(key, slot, layout) or did_you_mean(key, [*names, *others, *beside]) or listed
+            hint = (
+                _data_of(slot, key)
+                or _elsewhere(key, slot, layout)
+                or did_you_mean(key, [*names, *others, *beside])
+                or listed
+            )
             yield slot.problem(f"{part.name} takes no {key!r}", key, hint=hint)
         elif takes_any and key not in others:
             yield from _unread(slot, part, key, layout, strict)
@@ -166,6 +174,21 @@ def _unread(slot: Slot, part: Part, key: str, layout: Layout, strict: bool) -> I
     if near or not any(forwards(node) for node in (*readers, function) if node):
         hint = near or _elsewhere(key, slot, layout) or UNREAD
         yield slot.problem(f"nothing in the source of {part.name} reads {key!r}", key, hint=hint, error=strict)
+
+
+def _data_of(slot: Slot, key: str) -> str:
+    """The hint for a misspelt table of the data."""
+    near = misspelt_data(slot).get(key, "")
+    return f"did you mean [task.{near}]?" if near else ""
+
+
+def misspelt_data(task: Slot) -> dict[str, str]:
+    """Tables of a task that are surely `[task.data]` or `[task.datasets]`, which it lacks."""
+    if task.section != "task" or any(key in task.table for key in _DATA):
+        return {}
+    tables = [key for key, value in task.table.items() if isinstance(value, Table) and task.part]
+    unknown = [key for key in tables if task.part is not None and task.part.param(key) is None]
+    return {key: near for key in unknown if not meanings(key) and (near := closest(key, _DATA))}
 
 
 def _elsewhere(key: str, slot: Slot, layout: Layout) -> str:

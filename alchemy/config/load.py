@@ -82,11 +82,12 @@ def _prepare(
     settle_seed(doc, problems)
     _raise(problems)
     resolve(doc, problems, drawn=True)
-    if references.settle_dynamic(last=True) and foreign:
-        problems += vet(doc, layers.user_dir)
+    references.settle_dynamic(last=True)
     if doc.dynamic or doc.references:
         settle_secrets(doc)
     expand_names(doc, notes, layers.roots)  # again: splits that were extended, and choices, may have brought short ones
+    if foreign and (doc.dynamic or doc.references):  # a value means something else to a part that was chosen late
+        problems += vet(doc, layers.user_dir)
     if extended or overrides or doc.variant or isinstance(source, Mapping) or len(layers.layers) > 1:
         drop_leftovers(doc, layers.roots, notes)
     _raise(problems)

@@ -59,6 +59,8 @@ def override(doc: Document, text: str) -> list[Problem]:
         if value is None:
             _delete(parent, keys)
         else:
+            if len(keys) == 1 and keys[0] not in doc:
+                doc.added[keys[0]] = value
             _set(parent, keys, value)
     except CannotSet as error:
         (shown,) = hide_words([text])

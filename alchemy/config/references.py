@@ -83,14 +83,12 @@ class References:
         for place in list(self.places.values()):
             self._try(place)
 
-    def settle_dynamic(self, *, last: bool) -> bool:
-        """Resolves what had to wait; returns whether there was anything."""
-        places = list(self.places.values())
-        for place in places:
+    def settle_dynamic(self, *, last: bool) -> None:
+        """Resolves what had to wait."""
+        for place in list(self.places.values()):
             self._try(place)
         for place in self.places.values() if last else ():  # a seed that the config does not have
             self._tell(place, "it is not known when the config is loaded", "give the config a seed")
-        return bool(places)
 
     def _try(self, place: _Place) -> None:
         try:

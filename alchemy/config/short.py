@@ -12,7 +12,8 @@ from alchemy.config.names import Class, lookup
 from alchemy.config.source import KINDS, Part, find, look
 from alchemy.config.tables import DEFAULT_TYPES, LISTS, SECTIONS
 from alchemy.config.tree import Array, Document, Table
-from alchemy.errors import Problem, did_you_mean
+from alchemy.errors import Problem, closest, did_you_mean
+from alchemy.synonyms import architecture
 
 _PIPES = ("processors", "openers", "itr", "lst", "encode", "pairs", "targets", "windows", "cache", "corpora")
 
@@ -96,11 +97,22 @@ def explain_name(word: str, kind: str) -> tuple[str, str]:
     package = _TORCH.get(kind)
     if package and word.isidentifier() and isinstance(lookup(package, word, ()), Class):
         return message, f"write '{package}.{word}'"
+    if kind == "model" and (written := architecture(word)):
+        return message, f"for texts, write {written}"
     others = [(other, path) for other in HOMES for path in _paths_of(word, other)] if word.isidentifier() else []
     if others:
         return message, f"{others[0][1]!r} is of the kind {others[0][0]!r}"
     near = did_you_mean(word, names_of(kind))
     return message, near or f"`alchemy parts {shlex.quote(kind)}` lists what there is; {own}"
+
+
+def as_table(key: str, value: object) -> str:
+    """The hint for the name of a part where its table is expected: `head = "CNN"`."""
+    if key not in _INNER or not isinstance(value, str):
+        return ""
+    names = names_of(_INNER[key])
+    name = value if value in names else closest(value, names) or ".."
+    return f'write {key} = {{ type = "{name}" }}'
 
 
 @lru_cache(maxsize=32)

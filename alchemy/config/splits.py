@@ -206,6 +206,7 @@ class _Plan:
         if sum(found.values()) >= 1:
             text = f"{' and '.join(found)} hold out {sum(found.values()):g} of the training data"
             self._note(text, list(found)[-1], "leave some of it to train on")
+            return {}
         return found
 
     def _hold_out(self, name: str, held: dict[str, float]) -> Iterator[Table]:

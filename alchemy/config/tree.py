@@ -160,6 +160,7 @@ class Document(Table):
         self.masked: dict[str, str] = {}  # dotted key -> the masked secret that the file has there
         self.notes: list[Problem] = []  # warnings found while loading
         self.written: dict[str, str] = {}  # `file:line` of what was expanded -> the table that it was written in
+        self.added: dict[str, str] = {}  # top-level key that `--set` has added -> its value, as it was given
         self.vetted = True  # False: it holds values of foreign configs that nobody has vetted
         self.warnings: list[Problem] = []  # those and the ones of the check, to be told by the run
         self.trained_at: Any = None  # `symbols.TrainedAt` of the weights that it tests, where a record tells

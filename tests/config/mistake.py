@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.config.check import check
+from alchemy.config.check import check_all
 from alchemy.config.load import prepare_cfg
 from alchemy.errors import AlchemyError, ConfigError
+from alchemy.preview import check_files
 
 ROOT = str(Path(__file__).parents[2])
 NEWS = """\
@@ -113,7 +114,7 @@ class Mistake:
             path.write_bytes(content.encode(self.encoding if name in self.files else "utf-8"))
         try:
             document = prepare_cfg("train.toml")
-            problems = check(document, roots=[".", ROOT])
+            problems = check_all([document], strict=False, roots=[".", ROOT], more=[check_files])
         except ConfigError as error:
             problems = error.problems
         found = [problem for problem in problems if problem.error is not self.warns]

@@ -177,6 +177,16 @@ def test_a_list_that_a_foreign_base_patches_is_foreign(load: Callable[[str], lis
     assert prepare_cfg("mine.toml")["pipes"] == ["os.path.join"]
 
 
+def test_a_foreign_value_is_vetted_for_the_part_that_is_chosen_last(load: Callable[[str], list[str]]) -> None:
+    plugin = "plugins = [{ type = 'alchemy.plugins.BasicSetup', log_dir = '/tmp/x' }]\n"
+    assert not load(plugin)
+    Path("record", "record.json").write_text("{}")
+    chosen = "type = { dyn = 'choice', values = ['FileLogger'] }\n"
+    Path("mine.toml").write_text(f"base = 'record/cfg.toml'\n[plugins.BasicSetup]\n{chosen}")
+    with pytest.raises(ConfigError, match="log_dir = '/tmp/x' points outside the working directory"):
+        prepare_cfg("mine.toml")
+
+
 def test_a_user_dir_of_another_name_is_the_project_s(load: Callable[[str], list[str]]) -> None:
     Path("src").rename("parts")
     assert load('model = { type = "parts.net.Net" }\n')

@@ -82,3 +82,23 @@ def test_a_word_of_another_framework_is_answered(key, value, hint):
 def test_a_command_of_another_program_is_answered(words, hint, capsys):
     assert main(words) == 2
     assert hint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("setting", "hint"),
+    [
+        ("lr=0.5", "write '--set optim.lr=0.5'"),
+        ("learning_rate=0.5", "write '--set optim.lr=0.5'"),
+        ("tokenizer=Characters", "write '--set task.tokenizer=Characters'"),
+        ("sede=3", "did you mean 'seed'?"),
+        ("nonsense=3", "it has "),
+    ],
+)
+def test_a_setting_that_nobody_reads_is_refused(setting, hint):
+    (problem,) = [row for row in check(prepare_cfg(CFG, overrides=[setting])) if "nobody reads" in str(row)]
+    assert problem.error and hint in problem.hint
+
+
+def test_a_key_of_the_file_stays_settable():
+    problems = check(prepare_cfg({**CFG, "note": 1}, overrides=["note=2", "log_every=5"]))
+    assert [row.error for row in problems if "nobody reads" in str(row)] == [False]
