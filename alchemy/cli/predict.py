@@ -160,9 +160,9 @@ def _of_texts(texts: list[str], pairs: list[str]) -> Iterator[Question]:
 
 
 def _of_file(args: argparse.Namespace, whole: bool) -> Iterator[Question]:
-    """The rows of a table, by the ending of its name, or the lines of a text; what is missing is told at once.
+    """The rows of a table, by the ending of its name, or the lines of a text.
 
-    Of `whole` rows no column is a text that must be there.
+    A missing column is an error before the first answer, except with `whole` rows, which need no column of texts.
     """
     from alchemy.data.files import check_file, ending_of
 
@@ -197,7 +197,7 @@ def _rows(path: Path, args: argparse.Namespace, whole: bool) -> Iterator[tuple[i
     from alchemy.data.tables import TableFormat, open_table
 
     table = open_table(path, TableFormat(encoding=args.encoding))
-    if not table.keyed and not whole:  # objects differ, each is told by its line
+    if not table.keyed and not whole:  # objects may differ: an error names the line
         for column in (args.column or "text", *args.pair):
             table.cell(column)
     names = table.names or ()

@@ -90,7 +90,7 @@ def read_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[i
 def lines_of(path: Path, encoding: str) -> list[str]:
     """All lines of a file at once, many times faster than one by one; the text after the last line end counts.
 
-    A carriage return ends no line by itself: where one is inside a text, the lines of two sides would part company.
+    A lone carriage return does not end a line: one inside a text would shift the lines of one side against the other.
     """
     with readable(path, 1, encoding), open_text(path, encoding=encoding, newline="\n") as file:
         lines = file.read().replace("\r\n", "\n").split("\n")

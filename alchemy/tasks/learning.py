@@ -21,7 +21,7 @@ class _Learner(Protocol):
 
 
 def is_class(spec: object) -> bool:
-    """Whether a tokenizer is told by the class that is to learn it; a folder of that name comes first.
+    """Whether a tokenizer is given as a class that learns it; a folder of that name takes precedence.
 
     >>> is_class("alchemy.text.Words"), is_class("bert-base"), is_class("models/bert.v1")
     (True, False, False)
@@ -49,7 +49,7 @@ def learn_tokenizer(name: str, texts: Iterable[str], options: Mapping[str, Any],
 
 
 def learns_a_size(name: str) -> bool:
-    """Whether a class of tokenizers is told how many tokens to learn."""
+    """Whether the `train` of a class of tokenizers takes a `size`."""
     kind = Tokenizer.resolve_registered_module(name)
     return isinstance(kind, _Learner) and "size" in inspect.signature(kind.train).parameters
 

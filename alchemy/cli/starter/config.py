@@ -1,4 +1,4 @@
-"""The config of a project, for data that was looked at."""
+"""The text of the config that `alchemy new` writes for the data that it found."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPTIMIZERS = {  # the text classifier learns sparse vectors, which Adagrad updat
     "translation": {"type": "AdamW", "lr": 0.001},
 }
 EPOCHS = {"text": 8, "ner": 10, "pairs": 10, "translation": 15}
-FEW = 100  # rows, of which a tenth is too little to score
+FEW = 100  # rows: a tenth of them is too little to score
 COMMENTS = {
     "num_warmup_steps": "a share of all updates",
     "tokenizer": "learnt from the training texts",

@@ -1,4 +1,4 @@
-"""What was found in the files of a data set: the keys of a config that reads them, and lines that tell of it."""
+"""What was found in the files of a data set: the keys of a config that reads them, and lines that describe them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 from alchemy.data.messages import in_short, shorten
 from alchemy.data.sniff.layout import SniffedTable
 
-SAMPLED = 20_000  # texts by which the script is told
 FEWEST = 50  # rows: fewer are enough to try a config, not to learn from
+SAMPLED = 20_000  # texts that the script is detected from
 UNBALANCED = 20  # the most frequent label, in times of the rarest
 
 
@@ -40,7 +40,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Hints:
-    """What the user says of the data, which goes before any guess; "" where nothing is said."""
+    """What the user says about the data, which overrides any guess; "" means nothing was said."""
 
     text: str = ""
     pair: str = ""
@@ -143,7 +143,7 @@ def tell_format(table: SniffedTable) -> str:
     if not table.keyed and format != "label text":
         words.append("with a header" if layout.header else "no header")
     rows = f"{len(table.rows) + len(table.bad):,} rows"
-    words.append(rows if table.whole else f"more than {rows}, of which these were looked at")
+    words.append(rows if table.whole else f"more than {rows}, these were read")
     return ", ".join(words)
 
 

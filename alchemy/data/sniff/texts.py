@@ -1,4 +1,4 @@
-"""Tables of texts with a label, or of pairs of texts: which column is what, and what is odd about them."""
+"""Detects the columns of tables of labelled texts or pairs of texts, and notes what is odd about them."""
 
 from __future__ import annotations
 
