@@ -47,7 +47,8 @@ def _watched_score(slot: Slot, name: str, given: list[str] | None) -> list[Probl
     if given is None or name in given:
         return []
     text = f"monitor = {slot.value('monitor')!r}: no evaluation gives {name!r}"
-    hint = did_you_mean(name, given) or f"there are {', '.join(given)}"
+    longer = next((f"did you mean {score!r}?" for score in given if score.startswith(name)), "")
+    hint = did_you_mean(name, given) or longer or f"there are {', '.join(given)}"
     return [slot.problem(text, "monitor", hint=hint)]
 
 

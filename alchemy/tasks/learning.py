@@ -55,7 +55,10 @@ def learns_a_size(name: str) -> bool:
 
 
 def check_vocabulary(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
-    """An error where most of the texts is unknown to a tokenizer: nothing could be learnt of them."""
+    """Refuse a tokenizer that does not know most of the training texts: nothing could be learnt from them.
+
+    Other splits are not checked: a tokenizer that was learnt from few texts rightly knows little of them.
+    """
     ids = [token for text in texts for token in tokenizer.encode(text)]
     unknown = ids.count(tokenizer.unk) if tokenizer.unk is not None else 0
     if 2 * unknown > len(ids):

@@ -14,6 +14,7 @@ from typing import Any
 from alchemy.data.messages import in_short, shorten
 from alchemy.data.sniff.layout import SniffedTable
 
+FEWEST = 50  # rows: fewer are enough to try a config, not to learn from
 SAMPLED = 20_000  # texts that the script is detected from
 UNBALANCED = 20  # the most frequent label, in times of the rarest
 
@@ -125,6 +126,11 @@ def shorten_text(text: object, width: int = 40) -> str:
     return line if len(line) <= width else line[: width - 2] + ".."
 
 
+def rank_example(text: str) -> tuple[bool, int]:
+    """How well a text serves in a command to type, the best first: without quotes, neither short nor long."""
+    return any(sign in text for sign in "'\"`$\\!"), abs(len(text) - 20)
+
+
 def tell_format(table: SniffedTable) -> str:
     """`csv, gb18030, with a header, 20,000 rows`"""
     layout = table.layout
@@ -148,7 +154,8 @@ def relocate(finding: Finding, folder: Path) -> Finding:
         return [moved(path) for path in value] if isinstance(value, list) else _relative(Path(value), folder)
 
     splits = {split: {**own, "path": moved(own["path"])} for split, own in finding.splits.items()}
-    files = {"labels": moved(finding.shared["labels"])} if "labels" in finding.shared else {}
+    labels = finding.shared.get("labels")
+    files = {"labels": moved(labels)} if isinstance(labels, str) else {}  # a file of them
     return replace(finding, splits=splits, shared={**finding.shared, **files})
 
 
@@ -159,6 +166,11 @@ def _relative(path: Path, folder: Path) -> str:
         return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
     except ValueError:  # on another drive
         return path.resolve().as_posix()
+
+
+def note_size(rows: int, unit: str = "rows") -> list[str]:
+    """Say that a training file is very small."""
+    return [f"only {rows:,} {unit}: enough to try, not to learn"] if rows < FEWEST else []
 
 
 def note_balance(labels: Counter[str]) -> list[str]:
