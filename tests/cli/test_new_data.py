@@ -224,3 +224,9 @@ def test_a_pipe_and_a_line_without_end_are_refused_at_once(tmp_path, capsys):
     printed = capsys.readouterr().err
     assert "is a pipe, a file was expected" in printed and "has a line of more than 4,194,304 bytes" in printed
     assert not (tmp_path / "demo").exists()
+
+
+def test_a_name_that_is_too_long_is_one_error(tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("text,label\n" + "a fine film,good\na dull film,bad\n" * 9)
+    assert new(tmp_path / ("x" * 300), "--data", tmp_path / "a.csv") == 2
+    assert "File name too long" in capsys.readouterr().err
