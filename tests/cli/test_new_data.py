@@ -133,11 +133,14 @@ def test_numbers_with_a_label_train_test_and_answer(tmp_path, monkeypatch, capsy
     assert "flowers.csv has numbers and a label: taken as --kind points\n" in told
     assert "  height  input  from 100 to 106, mean 1" in told
     assert "  note: column 'id' is not used: an id\n" in told
+    assert "  alchemy predict latest --split test --out predictions.csv\n" in told
     monkeypatch.chdir(tmp_path / "flowers")
     assert main(["check", "train.toml", "--strict"]) == 0
     assert main(["run", "train.toml", "--test", "--device", "-1"]) == 0
     *_, row = capsys.readouterr().out.splitlines()
     assert [float(score) for score in re.findall(r"accuracy (\S+)", row)] == [1.0, 1.0]
+    assert main(["predict", "latest", "--split", "test", "--out", "predictions.csv", "--device", "-1"]) == 0
+    assert len((tmp_path / "flowers/predictions.csv").read_text().splitlines()) == 13  # 12 held out, and the header
     (tmp_path / "new.csv").write_text("height,width\n101,2\n103,53\n")
     assert main(["predict", "latest", "--file", "../new.csv", "--device", "-1"]) == 0
     assert re.findall('"pred_name": "(.*?)"', capsys.readouterr().out) == ["iris", "rose"]
