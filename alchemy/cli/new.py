@@ -207,7 +207,7 @@ def _next_commands(kind: str, finding: Finding) -> list[str]:
     tested = "test" in finding.splits or "dev" not in finding.splits
     asked = f"--text {shlex.quote(finding.question)}"
     if kind == "points":
-        asked = f"--file {shlex.quote(str(finding.splits['train']['path']))} --out predictions.csv"
+        asked = f"--split {'test' if tested else 'dev'} --out predictions.csv"
     asked += f" --pair {shlex.quote(finding.other)}" if kind == "pairs" else ""
     return [
         "alchemy check train.toml",
