@@ -151,7 +151,7 @@ WRONG_SETTINGS = {
     "column": ({"text": "txet"}, r"a\.csv:1 there is no column 'txet'; did you mean 'text'\?"),
     "label": (
         {"label": "class"},
-        "there is no column 'class'; it has text, label, twice, twice; set label = \"\" for a file without",
+        "there is no column 'class'; it has text, label, twice, twice; .*set label = \"\" for a file without",
     ),
     "kind": ({"kind": "many"}, "kind must be one of 'single', 'multi', 'regression', not the text 'many'"),
     "format": ({"format": "jsnl"}, "format must be one of .*, not the text 'jsnl'; did you mean 'jsonl'"),
@@ -164,7 +164,7 @@ WRONG_SETTINGS = {
     "no single column": ({"text": "twice"}, r"a\.csv:1 there are two columns 'twice'; give its number"),
     "signs": ({"delimiter": "||"}, r"delimiter must be one character, not the text '\|\|'"),
     "separator": ({"separator": ""}, "separator must not be empty"),
-    "no header": ({"header": False}, "there is no column 'text'; it has no header: give the number of the column"),
+    "no header": ({"header": False}, "there is no column 'text'; give the number of the column, from 0"),
 }
 
 
