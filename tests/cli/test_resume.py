@@ -48,7 +48,7 @@ def test_it_goes_on_and_tells_the_result(record: Path, capsys: Any) -> None:
     assert status(record) == "stopped"
     assert main(["resume", str(record), "--device", "-1"]) == 0
     out, err = capsys.readouterr()
-    assert "finished" in out and f"to score the best weights: alchemy test {record}" in err
+    assert "finished" in out and f"to score the best weights: alchemy test '{record}'" in err
     assert status(record) == "finished"
 
 
