@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from alchemy.constraints import CONSTRAINTS, Constraint, in_words
+from alchemy.constraints import CONSTRAINTS, Constraint, describe_limits
 from alchemy.errors import did_you_mean
 
 Schema = dict[str, Any]
@@ -136,7 +136,7 @@ class _Limited(_Type):
         return self.base.fits(value) and all(limit.holds(value) for limit in self.limits)
 
     def say(self) -> str:
-        return in_words(self.base.say(), self.limits)
+        return describe_limits(self.base.say(), self.limits)
 
     def schema(self) -> Schema:
         return self.base.schema() | {key: value for limit in self.limits for key, value in limit.schema.items()}

@@ -197,10 +197,10 @@ class DateFormat(Constraint):
         return not {*value} & {*"{}"}
 
 
-def in_words(base: str, limits: Sequence[Constraint]) -> str:
+def describe_limits(base: str, limits: Sequence[Constraint]) -> str:
     """What a value must be, for a hint.
 
-    >>> in_words("a number", [Gt(0), Finite()]), in_words("a whole number", [Ge(0), Lt(9)])
+    >>> describe_limits("a number", [Gt(0), Finite()]), describe_limits("a whole number", [Ge(0), Lt(9)])
     ('a finite number above 0', 'a whole number of at least 0 and below 9')
     """
     bounds = [limit.rule.removeprefix("be ") for limit in limits if isinstance(limit, Ge | Gt | Le | Lt)]

@@ -57,7 +57,7 @@ def explain_missing(name: str, needed_by: str) -> tuple[str, str]:
 
 
 def how_to_install(name: str) -> str:
-    """The command that installs a package of which the import name is known."""
+    """The command that installs a package, by its import name."""
     return f"pip install 'alchemy[{EXTRAS[name]}]'" if name in EXTRAS else f"pip install {name}"
 
 

@@ -30,7 +30,7 @@ IGNORED = -100  # the label that modules with their own loss do not count
 def build_model(run: Run, weights: Path | None = None) -> AlchemyModel:
     """The model that `[model]` names, with the weights of `model_path` where its constructor does not read them.
 
-    `weights` is a checkpoint that goes before `model_path`: a model with a format of its own is given it as that.
+    `weights` is a checkpoint that overrides `model_path`; a model with its own format gets it as its `model_path`.
     """
     table = run.table("model")
     if "type" not in table:

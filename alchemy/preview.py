@@ -40,7 +40,7 @@ class _Wrong(Exception):
         self.key, self.hint = key, hint
 
 
-def check_files(layout: Layout) -> Iterator[Problem]:
+def preview_files(layout: Layout) -> Iterator[Problem]:
     """The problems of the files that the processors of alchemy will read: one a file, and one a line of the config."""
     told: set[str] = set()
     for slot in layout.slots:

@@ -1,4 +1,4 @@
-"""How a task is asked: questions become samples, samples batches, and what the model says of these one answer each."""
+"""Answers questions with a trained task: questions become samples, samples batches, outputs one answer each."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def log_failure(run: Run, error: BaseException, other: Failure | None = None) ->
 
 
 def put_in_words(error: Exception) -> Exception:
-    """The error that a user is told: one of ours where a common mistake caused it, with the notes of the other."""
+    """The error to report: an AlchemyError where a common mistake caused it, with the notes of the original."""
     _add_notes(error)
     told = recognize(error)
     if told is None:

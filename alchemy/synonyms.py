@@ -1,4 +1,4 @@
-"""Words that people bring along from other frameworks, and what alchemy calls the same thing."""
+"""Words of other frameworks, and what alchemy calls the same thing."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 
 from alchemy.config.check import check_all
 from alchemy.config.load import prepare_cfg
-from alchemy.preview import MOST_BYTES, check_files
+from alchemy.preview import MOST_BYTES, preview_files
 
 TASKS = {
     "Translation": 'tokenizer = "Words"',
@@ -23,7 +23,7 @@ def problems_of(task: str, data: str, folder: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(folder)
     text = f'[task]\ntype = "{task}"\n{TASKS[task]}\n[task.data]\n{data}\n'
     Path("train.toml").write_text(text, encoding="utf-8")
-    every = check_all([prepare_cfg("train.toml")], strict=False, roots=["."], more=[check_files])
+    every = check_all([prepare_cfg("train.toml")], strict=False, roots=["."], more=[preview_files])
     return [str(problem) for problem in every if "[task.data]" in str(problem)]
 
 

@@ -18,9 +18,9 @@ def vet(documents: Sequence[Document], args: argparse.Namespace) -> list[Problem
     """What loading and the shallow check have to say about the configs."""
     from alchemy.config.check import check_all
     from alchemy.launch.project import roots
-    from alchemy.preview import check_files
+    from alchemy.preview import preview_files
 
-    return check_all(documents, strict=args.strict, roots=roots(args.user_dir), more=[check_files])
+    return check_all(documents, strict=args.strict, roots=roots(args.user_dir), more=[preview_files])
 
 
 def refuse_if_wrong(problems: Sequence[Problem]) -> None:

@@ -29,7 +29,7 @@ TEMPLATE = Path(__file__).with_name("template")
 # a name that starts with a dot would be left out of some packages
 RENAMED = {"gitignore": ".gitignore"}
 KINDS = {
-    "points": "points in a plane, with a network of its own in src/",
+    "points": "numbers with a label, and a network of your own in src/",
     "text": "texts with a label",
     "ner": "words or characters with tags",
     "pairs": "pairs of texts with a label",
@@ -39,7 +39,7 @@ KINDS = {
 COLUMNS = {
     "text": ("text", "pairs"),
     "pair": ("pairs",),
-    "label": ("text", "pairs"),
+    "label": ("text", "pairs", "points"),
     "source": ("translation",),
     "target": ("translation",),
 }
@@ -47,8 +47,12 @@ COLUMNS = {
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("project", metavar="PROJECT", help="the folder to write into; made where it is not there")
+    # words that are left over: most likely data without --data
+    parser.add_argument("left_over", nargs="*", help=argparse.SUPPRESS)
     told = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
-    parser.add_argument("--kind", choices=list(KINDS), help=f"{told}. By default text with --data, else points")
+    parser.add_argument(
+        "--kind", choices=list(KINDS), help=f"{told}. By default what the files look like; without --data points"
+    )
     parser.add_argument(
         "--data",
         nargs="+",
@@ -67,14 +71,20 @@ def _main(args: argparse.Namespace) -> int:
         raise AlchemyError(
             "the project has no name", hint="write 'alchemy new demo', or 'alchemy new .' for this folder"
         )
-    folder, kind = Path(args.project), args.kind or ("text" if args.data else "points")
+    if args.left_over:
+        command = shlex.join(["alchemy", "new", args.project, "--data", *args.left_over, *(args.data or [])])
+        raise AlchemyError(f"one folder is written, and {args.left_over[0]!r} is a second", hint=f"for data: {command}")
+    if Path(args.project).is_file():
+        command = shlex.join(["alchemy", "new", "FOLDER", "--data", args.project])
+        raise AlchemyError(f"{args.project} is a file, not a folder to write into", hint=f"for data: {command}")
+    folder, kind = Path(args.project), args.kind or (_guess_kind(args) if args.data else "points")
     _check_options(args, kind)
-    if kind == "points":
+    if kind == "points" and not args.data:
         files = project(folder.resolve().name or "demo")
         _write(folder, files, force=args.force)
         _print_next(args.project, ["alchemy run train.toml"])
         return 0
-    files = {".gitignore": (TEMPLATE / "gitignore").read_text("utf-8")} | ({} if args.data else data_files(kind))
+    files = _files(kind) | ({} if args.data else data_files(kind))
     _check_free(folder, ["train.toml", *files], force=args.force)
     if not args.data:
         _write(folder, files, force=True)
@@ -91,12 +101,37 @@ def _check_options(args: argparse.Namespace, kind: str) -> None:
     told = [name for name in (*COLUMNS, "encoding") if getattr(args, name)]
     if told and not args.data:
         raise AlchemyError(f"--{told[0]} says something about the files of --data, and there are none")
-    if args.data and kind == "points":
-        others = ", ".join(name for name in KINDS if name != "points")
-        raise AlchemyError("--kind points makes its own data", hint=f"with --data the kind is one of {others}")
     for name, kinds in COLUMNS.items():
         if name in told and kind not in kinds:
-            raise AlchemyError(f"--{name} is for --kind {' and '.join(kinds)}, not for {kind}")
+            raise AlchemyError(f"--{name} is for --kind {', '.join(kinds)}, not for {kind}")
+
+
+def _guess_kind(args: argparse.Namespace) -> str:
+    """The kind of data, by the training file: tags, numbers, else texts; columns that the user names are of texts."""
+    from alchemy.data.sniff.files import find_splits
+    from alchemy.data.sniff.layout import sniff_table
+    from alchemy.data.sniff.points import looks_numeric
+    from alchemy.data.sniff.tags import looks_tagged
+
+    if any(getattr(args, name) for name in COLUMNS if name != "label"):
+        return "text"
+    splits, _ = find_splits([Path(path) for path in args.data])
+    file = splits["train"][0]
+    if not args.label and looks_tagged(file, args.encoding):
+        kind, told = "ner", "a token and its tag on each line"
+    elif looks_numeric(sniff_table(file, args.encoding), args.label):
+        kind, told = "points", "numbers and a label"
+    else:
+        return "text"
+    print(printable(f"{file} has {told}: taken as --kind {kind}"))
+    return kind
+
+
+def _files(kind: str) -> dict[str, str]:
+    """The files beside config and data."""
+    named = {path.relative_to(TEMPLATE).as_posix(): path for path in sorted((TEMPLATE / "src").glob("*.py"))}
+    named = (named if kind == "points" else {}) | {".gitignore": TEMPLATE / "gitignore"}
+    return {name: path.read_text("utf-8") for name, path in named.items()}
 
 
 def project(name: str) -> dict[str, str]:
@@ -136,10 +171,17 @@ def _told(split: str, finding: Finding) -> str:
 
 def _sniffer(kind: str) -> Callable[[dict[str, list[Path]], Hints], Finding]:
     from alchemy.data.sniff.parallel import sniff_parallel
+    from alchemy.data.sniff.points import sniff_points
     from alchemy.data.sniff.tags import sniff_tags
     from alchemy.data.sniff.texts import sniff_pairs, sniff_texts
 
-    return {"text": sniff_texts, "pairs": sniff_pairs, "ner": sniff_tags, "translation": sniff_parallel}[kind]
+    return {
+        "text": sniff_texts,
+        "pairs": sniff_pairs,
+        "ner": sniff_tags,
+        "translation": sniff_parallel,
+        "points": sniff_points,
+    }[kind]
 
 
 def _check_free(folder: Path, names: list[str], *, force: bool) -> None:
@@ -163,6 +205,8 @@ def _write(folder: Path, files: dict[str, str], *, force: bool) -> None:
 def _next_commands(kind: str, finding: Finding) -> list[str]:
     tested = "test" in finding.splits or "dev" not in finding.splits
     asked = f"--text {shlex.quote(finding.question)}"
+    if kind == "points":
+        asked = f"--split {'test' if tested else 'dev'} --out predictions.csv"
     asked += f" --pair {shlex.quote(finding.other)}" if kind == "pairs" else ""
     return [
         "alchemy check train.toml",

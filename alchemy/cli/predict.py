@@ -197,9 +197,9 @@ def _own_columns(document: Document) -> dict[str, str]:
 
 
 def _of_file(args: argparse.Namespace, own: dict[str, str], whole: bool) -> Iterator[Question]:
-    """The rows of a table, by the ending of its name, or the lines of a text; what is missing is told at once.
+    """The rows of a table, by the ending of its name, or the lines of a text; `own` are the columns of the training.
 
-    `own` are the columns of the training. Of `whole` rows no column is a text that must be there.
+    A missing column is an error before the first answer, except with `whole` rows, which need no column of texts.
     """
     from alchemy.data.files import check_file, ending_of
 

@@ -71,7 +71,7 @@ def _check(doc: Document, sources: Sources, strict: bool, more: Sequence[Check])
         found[-1] = Problem(text, _whole(doc), hint="fix these first")
     # what is expanded, mostly into several tables, is reported once, in the table where it was written
     found = [replace(row, section=doc.written[row.where]) if row.where in doc.written else row for row in found]
-    # a mistake in a split is one in all that are like it, and is told once
+    # a mistake in a split is repeated in every split that is like it: report it once
     once = {(row.where or row.section, row.message, row.hint): row for row in reversed(found)}
     return sorted(once.values(), key=_line)
 

@@ -44,7 +44,7 @@ def _chain(name: str, splits: Table, problems: list[Problem]) -> list[str]:
         else:
             chain.append(like)
             continue
-        del last[LIKE]  # which is told once
+        del last[LIKE]  # so that it is reported once
         return [name]
     return chain
 

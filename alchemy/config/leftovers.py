@@ -1,4 +1,4 @@
-"""Keys that a layer has left behind by naming another `type`: what the new part does not take is dropped, and told."""
+"""Drops the keys that a changed `type` leaves behind and that the new part does not take, with a note."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from alchemy.errors import Problem, did_you_mean
 
 
 def check_monitors(layout: Layout) -> Iterator[Problem]:
-    """Watched numbers that would be waited for in vain: of a split that is never scored, or that nothing gives."""
+    """Monitors of a split that is never evaluated, or of a score that nothing computes."""
     if layout.at("sched") is None or (not layout.splits and not brings_data(layout)):  # without data nothing is scored
         return
     for slot in [*layout.of_kind("stop rule"), *layout.of_kind("checkpoint"), *layout.of_kind("sched")]:
@@ -47,7 +47,8 @@ def _watched_score(slot: Slot, name: str, given: list[str] | None) -> list[Probl
     if given is None or name in given:
         return []
     text = f"monitor = {slot.value('monitor')!r}: no evaluation gives {name!r}"
-    hint = did_you_mean(name, given) or f"there are {', '.join(given)}"
+    longer = next((f"did you mean {score!r}?" for score in given if score.startswith(name)), "")
+    hint = did_you_mean(name, given) or longer or f"there are {', '.join(given)}"
     return [slot.problem(text, "monitor", hint=hint)]
 
 

@@ -44,6 +44,8 @@ def _check_key(slot: Slot, key: str, value: object) -> Iterator[Problem]:
     for path in value if isinstance(value, list) else [value]:
         if isinstance(path, str) and (declared or _looks_local(path)) and not _exists(path):
             yield slot.problem(f"there is no file {path!r}", key, hint=_hint(path), error=sure)
+        elif isinstance(path, str) and key == "path" and slot.is_a("FromFiles") and _is_folder(path):
+            yield slot.problem(f"{path!r} is a folder, a file was expected", key, hint=f"try '{path}/*'")
         package = package_of_file(str(path)) if reads else ""
         if package and not is_installed(package):
             text, hint = explain_missing(package, str(path))
@@ -77,6 +79,10 @@ def _exists(path: str) -> bool:
         return os.path.exists(path) or (any(c in path for c in "*?[") and bool(glob.glob(path)))
     except ValueError:  # an embedded null character
         return False
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(os.path.expanduser(path))
 
 
 def _hint(path: str) -> str:

@@ -49,7 +49,7 @@ class _Waits(Exception):
 
 
 class _Wrong(Exception):
-    """The reference cannot be resolved; without a problem, for a reason that was told before."""
+    """The reference cannot be resolved; without a problem where the reason was reported before."""
 
     def __init__(self, problem: Problem | None = None) -> None:
         super().__init__(problem)
@@ -64,7 +64,7 @@ class References:
         self.doc, self.problems = doc, problems
         self.early = True
         self.places = {place.path: place for place in _places(doc)}  # that are still to be resolved
-        self.active: list[Path] = []  # the places that are being resolved, each for the sake of the one before
+        self.active: list[Path] = []  # the places being resolved; each is needed by the one before
         self.clean: set[Path] = set()  # tables and lists that hold no more references
         self.failed: set[Path] = set()
         self.size = 0
@@ -190,7 +190,7 @@ class References:
 
     def _bound(self, place: _Place, value: object) -> None:
         if self.size > LARGEST:
-            raise _Wrong  # which was told
+            raise _Wrong  # reported before
         size, depth = _measure(value)
         self.size += size
         if self.size > LARGEST:

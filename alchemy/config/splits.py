@@ -75,7 +75,7 @@ def _share_settings(task: Table, data: Table, plan: _Plan, part: Part | None) ->
 
 
 def _lay_over(task: Table, splits: dict[str, Table], notes: list[Problem]) -> None:
-    """What `[task.datasets]` says itself goes before the expansion; a split may choose its batches anew."""
+    """Lays `[task.datasets]` over the expansion; a split may set another kind of batches."""
     own = task.table("datasets")
     datasets = Table(origin=own.origin)
     for name, table in splits.items():

@@ -1,4 +1,4 @@
-"""Tokenizers, pretrained models and files of labels that a config names and that are not there."""
+"""Checks that the tokenizers, pretrained models and files of labels that a config names exist."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from alchemy.packages import explain_missing, is_installed
 
 NO_DOWNLOAD = "nothing is downloaded here: pass the path of a local folder"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+_LEARNERS = ("TextTask", "Translation")  # tasks that learn a tokenizer from the training texts
 _KEYS = ("tokenizer", "source_tokenizer", "target_tokenizer")
 
 
@@ -52,7 +53,7 @@ def _is_dotted(text: str) -> bool:
 
 
 def _no_tokenizer(slot: Slot, key: str, value: str) -> Iterator[Problem]:
-    learns = slot.is_a("TextTask")
+    learns = slot.is_a(*_LEARNERS)
     near = did_you_mean(value, names_of("tokenizer")) if learns and value.isidentifier() else ""
     hint = near or _beside(value, folders=True)
     if not hint:
@@ -63,7 +64,7 @@ def _no_tokenizer(slot: Slot, key: str, value: str) -> Iterator[Problem]:
 
 def _learnt(layout: Layout, slot: Slot, key: str, dotted: str) -> Iterator[Problem]:
     """A class that is to learn from the training texts; where a folder is wanted, its annotation refuses the class."""
-    if not slot.is_a("TextTask"):
+    if not slot.is_a(*_LEARNERS):
         return
     part = layout.sources.look(dotted, base="Tokenizer")
     if isinstance(part, Gap):

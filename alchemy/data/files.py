@@ -90,7 +90,7 @@ def read_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[i
 def lines_of(path: Path, encoding: str) -> list[str]:
     """All lines of a file at once, many times faster than one by one; the text after the last line end counts.
 
-    A carriage return ends no line by itself: where one is inside a text, the lines of two sides would part company.
+    A lone carriage return does not end a line: one inside a text would shift the lines of one side against the other.
     """
     with readable(path, 1, encoding), open_text(path, encoding=encoding, newline="\n") as file:
         lines = file.read().replace("\r\n", "\n").split("\n")
@@ -198,7 +198,7 @@ def check_file(path: object) -> Path:
     """The path of a file that exists; a clear error otherwise."""
     if not isinstance(path, str | os.PathLike):
         raise AlchemyError(f"a file name was expected, not {path!r}", hint="give a list of paths as 'datapipe'")
-    path = Path(path)
+    path = _at_home(path)
     if path.is_dir():
         raise AlchemyError(f"{str(path)!r} is a folder, a file was expected", hint=f"try '{path}/*'")
     if not path.exists():
@@ -216,10 +216,16 @@ def expand(paths: object) -> list[Path]:
         raise AlchemyError(f"a list of files was expected, not {paths!r}", hint='write datapipe = ["train.jsonl"]')
     files: list[Path] = []
     for path in paths:
+        path = _at_home(path) if isinstance(path, str | os.PathLike) else path
         pattern = glob.has_magic(str(path)) and not os.path.exists(path)  # `run[1]` may be what a folder is called
         found = sorted(glob.glob(str(path), recursive=True)) if pattern else []
         files += [check_file(name) for name in found if not os.path.isdir(name)] or [check_file(path)]
     return files
+
+
+def _at_home(path: str | os.PathLike[str]) -> Path:
+    """The path, with the folder of the user in the place of a leading `~`."""
+    return Path(path if os.path.exists(path) else os.path.expanduser(path))
 
 
 def _near(path: Path) -> str:

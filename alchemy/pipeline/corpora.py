@@ -26,7 +26,7 @@ class Sides(Cuts, Link):
     """Sentences side by side; a loader that asks for a batch of them gets padded rows at once."""
 
     corpora: Mapping[str, Sentences]
-    left: Sequence[str] = ()  # of which the padding stands in front
+    left: Sequence[str] = ()  # sides that are padded on the left
     pads: Mapping[str, int]
 
     def __len__(self) -> int:

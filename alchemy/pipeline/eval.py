@@ -37,7 +37,7 @@ class _Score(EvalPipeline):
     pipe before it hands on under that name. They go on to later pipes as `preds`.
     """
 
-    produces: ClassVar[tuple[str, ...]]  # the key in SCORES, and its name unless another is told
+    produces: ClassVar[tuple[str, ...]]  # the key in SCORES, and the default name of the score
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ class _Learner(Protocol):
 
 
 def is_class(spec: object) -> bool:
-    """Whether a tokenizer is told by the class that is to learn it; a folder of that name comes first.
+    """Whether a tokenizer is given as a class that learns it; a folder of that name takes precedence.
 
     >>> is_class("alchemy.text.Words"), is_class("bert-base"), is_class("models/bert.v1")
     (True, False, False)
@@ -49,13 +49,16 @@ def learn_tokenizer(name: str, texts: Iterable[str], options: Mapping[str, Any],
 
 
 def learns_a_size(name: str) -> bool:
-    """Whether a class of tokenizers is told how many tokens to learn."""
+    """Whether the `train` of a class of tokenizers takes a `size`."""
     kind = Tokenizer.resolve_registered_module(name)
     return isinstance(kind, _Learner) and "size" in inspect.signature(kind.train).parameters
 
 
 def check_vocabulary(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
-    """An error where most of the texts is unknown to a tokenizer: nothing could be learnt of them."""
+    """Refuse a tokenizer that does not know most of the training texts: nothing could be learnt from them.
+
+    Other splits are not checked: a tokenizer that was learnt from few texts rightly knows little of them.
+    """
     ids = [token for text in texts for token in tokenizer.encode(text)]
     unknown = ids.count(tokenizer.unk) if tokenizer.unk is not None else 0
     if 2 * unknown > len(ids):

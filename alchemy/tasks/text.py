@@ -169,8 +169,9 @@ class TextTask(AlchemyTask):
         """Tells before the first step what is wrong with the samples of a split, or with its tokenizer."""
         sizes = check_labels(self, source, split)
         log_text_lengths(self, source, sizes, split)
-        first = [source[index] for index in range(min(len(source), 100))]
-        check_vocabulary(self.tokenizer, [text for sample in first for text in self.texts(sample)])
+        if split == "train":
+            first = [source[index] for index in range(min(len(source), 100))]
+            check_vocabulary(self.tokenizer, [text for sample in first for text in self.texts(sample)])
 
     def fitting(self) -> dict[str, Any]:
         """For the pipe that encodes: where special tokens stand, the most tokens, and what is done with more."""

@@ -36,3 +36,9 @@ def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["new", str(tmp_path / "file" / "x")]) == 2
     assert "cannot write" in capsys.readouterr().err
+
+
+def test_an_abbreviated_monitor_is_found_by_the_check(project, capsys):
+    assert main(["check", "train.toml", "--set", "checkpoint.monitor=dev/acc"]) == 2
+    assert "no evaluation gives 'acc'; did you mean 'accuracy'?" in capsys.readouterr().out
+    assert main(["check", "train.toml", "--set", "checkpoint.monitor=dev/worst_class"]) == 0

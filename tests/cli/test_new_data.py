@@ -85,6 +85,82 @@ def test_data_are_named_by_their_path_and_never_copied(tmp_path, monkeypatch, ca
     assert main(["check", "train.toml", "--strict"]) == 0
 
 
+def test_a_file_of_tags_is_recognised(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "names.txt").write_text("Anna B-PER\nsaid O\n'no' O\n\nAnna B-PER\nruns O\n\n" * 30)
+    assert new("names", "--data", "names.txt") == 0
+    told = capsys.readouterr().out
+    assert "names.txt has a token and its tag on each line: taken as --kind ner\n" in told
+    assert "predict latest --text 'Anna runs'\n" in told  # rather than the first, which has quotes
+    assert 'train = "../names.txt"  # 60 sentences' in (tmp_path / "names/train.toml").read_text()
+
+
+def test_very_few_rows_train_and_are_told_to_be_few(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "news.csv").write_text(
+        "title,topic\nshares fell,money\na late goal,sport\nrates rise,money\nwe won,sport\n"
+    )
+    assert new("news", "--data", "news.csv") == 0
+    assert "  note: only 4 rows: enough to try, not to learn\n" in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path / "news")
+    assert main(["run", "train.toml", "--test", "--device", "-1", "--set", "sched.epochs=1"]) == 0
+
+
+@pytest.mark.parametrize("count", [2, 60])
+def test_labels_that_only_dev_has_are_told_with_the_way_out(count, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"good {n},{n}\nbad {n},{n}\n" for n in range(count)))
+    (tmp_path / "dev.csv").write_text("text,label\nodd one,new\ngood one,1\n")
+    assert new("out", "--data", ".") == 0
+    told = capsys.readouterr().out
+    assert "note: dev has labels that the training data lacks: new; " in told
+    assert ("`labels` in the config lists them" if count < 50 else "the run refuses them: add training rows") in told
+
+
+def write_flowers(path, *, delimiter=",", header=True, blank=False):
+    """Rows of numbers far from zero, of which the second tells the kind."""
+    rows = [[str(n), f"{100 + n % 7}", f"{n % 2 * 50 + n % 5}", ("iris", "rose")[n % 2]] for n in range(120)]
+    rows[7][1] = "" if blank else rows[7][1]
+    rows = [["id", "height", "width", "kind"]] * header + rows
+    path.write_text("".join(delimiter.join(row) + "\n" for row in rows))
+
+
+def test_numbers_with_a_label_train_test_and_answer(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_flowers(tmp_path / "flowers.csv")
+    assert new("flowers", "--data", "flowers.csv") == 0
+    told = capsys.readouterr().out
+    assert "flowers.csv has numbers and a label: taken as --kind points\n" in told
+    assert "  height  input  from 100 to 106, mean 1" in told
+    assert "  note: column 'id' is not used: an id\n" in told
+    assert "  alchemy predict latest --split test --out predictions.csv\n" in told
+    monkeypatch.chdir(tmp_path / "flowers")
+    assert main(["check", "train.toml", "--strict"]) == 0
+    assert main(["run", "train.toml", "--test", "--device", "-1"]) == 0
+    *_, row = capsys.readouterr().out.splitlines()
+    assert [float(score) for score in re.findall(r"accuracy (\S+)", row)] == [1.0, 1.0]
+    assert main(["predict", "latest", "--split", "test", "--out", "predictions.csv", "--device", "-1"]) == 0
+    assert len((tmp_path / "flowers/predictions.csv").read_text().splitlines()) == 13  # 12 held out, and the header
+    (tmp_path / "new.csv").write_text("height,width\n101,2\n103,53\n")
+    assert main(["predict", "latest", "--file", "../new.csv", "--device", "-1"]) == 0
+    assert re.findall('"pred_name": "(.*?)"', capsys.readouterr().out) == ["iris", "rose"]
+
+
+def test_numbers_are_read_as_they_are_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_flowers(tmp_path / "train.txt", delimiter=";", header=False, blank=True)
+    write_flowers(tmp_path / "dev.txt", delimiter=";", header=False)
+    assert new("out", "--kind", "points", "--data", "train.txt", "dev.txt", "--label", "3") == 0
+    assert "note: column '1' is not used: 1 cells are blank" in capsys.readouterr().out
+    tables = tomllib.loads((tmp_path / "out/train.toml").read_text())["task"]["datasets"]
+    assert tables["train"]["pipes"][1] == {
+        "type": "CsvOpener", "delimiter": ";", "header": False, "fields": ["0", "1", "2", "3"],
+    }  # fmt: skip
+    assert tables["dev"]["pipes"] == {"SequenceWrapper": {"datapipe": ["../dev.txt"]}}
+    monkeypatch.chdir(tmp_path / "out")
+    assert main(["check", "train.toml", "--strict"]) == 0
+
+
 def test_a_folder_stands_for_its_splits(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name, count in (("train.csv", 4), ("valid.csv", 2), ("notes.csv", 1)):
@@ -103,8 +179,13 @@ def test_a_folder_stands_for_its_splits(tmp_path, monkeypatch, capsys):
         (["x", "--data", "binary.csv"], "binary.csv is not a text file"),
         (["x", "--data", "empty"], "empty has no data files that are known by name"),
         (["x", "--data", "ids.csv"], "'label' has 20 values in 20 rows"),
-        (["x", "--kind", "points", "--data", "ids.csv"], "--kind points makes its own data"),
-        (["x", "--kind", "ner", "--data", "ids.csv", "--label", "label"], "--label is for --kind text and pairs"),
+        (["x", "--kind", "points", "--data", "ids.csv"], "ids.csv has no column of labels; it has text, label"),
+        (["x", "--data", "good.csv", "--text", "text", "--label", "text"], "column 'text' is named twice"),
+        (["x", "good.csv"], "'good.csv' is a second; for data: alchemy new x --data good.csv"),
+        (["good.csv"], "for data: alchemy new FOLDER --data good.csv"),
+        (["x", "--data", "numbers.csv", "--label", "a"], "20 values in 20 rows, and --kind points learns classes"),
+        (["x", "--data", "numbers.csv"], "numbers.csv has no column of labels; it has a, b; name the column of the"),
+        (["x", "--kind", "ner", "--data", "ids.csv", "--label", "label"], "--label is for --kind text, pairs, points"),
         (["x", "--label", "label"], "--label says something about the files of --data, and there are none"),
         (["x", "--kind", "txt"], "'txt' is not a valid --kind; did you mean 'text'?"),
         (["x", "--data", "ids.csv", "--encoding", "utf8x"], "there is no encoding 'utf8x'"),
@@ -118,6 +199,7 @@ def test_mistakes_are_told_and_nothing_is_written(words, message, tmp_path, monk
     (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
     (tmp_path / "good.csv").write_text("text,label\n" + "good one,a\nbad one,b\n")
     (tmp_path / "ids.csv").write_text("text,label\n" + "".join(f"text {number},{number}\n" for number in range(20)))
+    (tmp_path / "numbers.csv").write_text("a,b\n" + "".join(f"{number},{-number}\n" for number in range(20)))
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "train.toml").write_text("mine")
     assert main(["new", *words]) == 2

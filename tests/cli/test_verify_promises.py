@@ -45,7 +45,7 @@ def test_a_gradient_that_depends_on_the_cut_ends_with_1(project, capsys):
 )
 def test_what_cannot_be_compared_is_null_with_the_reason_and_ends_with_0(project, capsys, layer, reason):
     model = project / "src" / "model.py"
-    text = model.read_text().replace("nn.Linear(2, hidden), ", f"nn.Linear(2, hidden), {layer}")
+    text = model.read_text().replace("nn.Linear(num_inputs, hidden),", f"nn.Linear(num_inputs, hidden), {layer}")
     model.write_text(text if layer else text.replace("layers(point)", "layers(point + point.new_empty(()).normal_())"))
     assert main(["verify", "parallel", "train.toml", "--ranks", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -13,7 +13,7 @@ import pytest
 from alchemy.config.check import check_all
 from alchemy.config.load import prepare_cfg
 from alchemy.errors import AlchemyError, ConfigError
-from alchemy.preview import check_files
+from alchemy.preview import preview_files
 
 ROOT = str(Path(__file__).parents[2])
 NEWS = """\
@@ -114,7 +114,7 @@ class Mistake:
             path.write_bytes(content.encode(self.encoding if name in self.files else "utf-8"))
         try:
             document = prepare_cfg("train.toml")
-            problems = check_all([document], strict=False, roots=[".", ROOT], more=[check_files])
+            problems = check_all([document], strict=False, roots=[".", ROOT], more=[preview_files])
         except ConfigError as error:
             problems = error.problems
         found = [problem for problem in problems if problem.error is not self.warns]

@@ -116,3 +116,17 @@ def test_a_variant_may_spell_a_type_either_way(tmp_path):
     doc = prepare_cfg(tmp_path / "f.toml", variant="v")
     assert doc["plugins"] == [{"type": "alchemy.plugins.FileLogger", "log_dir": "b"}]
     assert prepare_cfg(tmp_path / "f.toml", variant="w")["optim"]["type"] == "alchemy.optim.SGD"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"tokenizer": "BPEE"}, "there is no folder 'BPEE' with a tokenizer; did you mean 'BPE'?"),
+        ({"source_tokenizer": "alchemy.text.BPEE"}, "module 'alchemy.text' has no 'BPEE'; did you mean 'BPE'?"),
+        ({"tokenizer": "BPE", "learn": {"sise": 5}}, "BPE does not learn with 'sise'; did you mean 'size'?"),
+    ],
+)
+def test_the_tokenizers_of_a_translation_are_checked(keys, message):
+    data = {"train": "train.tsv", "source": 0, "target": 1}
+    doc = prepare_cfg({"task": {"type": "Translation", "data": data, **keys}, "model": {"type": "Translator"}})
+    assert [problem for problem in check(doc) if message in str(problem)]

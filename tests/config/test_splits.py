@@ -117,6 +117,7 @@ def test_the_command_line_and_a_schedule_with_pipes_have_the_last_word(load):
         ("dev = 0.1", 0, "is a share of the training data, which no file is named for"),
         ('train = "train.csv"\ndev = true', 1, "dev is true, expected a path"),
         ('train = "train.cvs"\ndev = 0.1', 0, "there is no file 'train.cvs'; did you mean 'train.csv'?"),
+        ('train = "."\ndev = 0.1', 0, "'.' is a folder, a file was expected; try './*'"),
         ('train = "train.csv"\ndev = 0.1\nkind = "one"', 2, "TextClassification: kind must be"),
         ('train = "train.csv"\nbatch_size = 0', 1, "batch_size must be at least 1, not 0"),
         ('train = "train.csv"\nprocessor = "alchemy.pipeline.processors.Text"', 1, "unknown type"),

@@ -120,3 +120,13 @@ def test_the_lines_before_one_that_is_no_text_come_first(tmp_path, lines):
         for row in read_lines(path):
             read.append(row)
     assert read == [(number, "good") for number in range(1, lines + 1)]
+
+
+def test_a_tilde_is_the_folder_of_the_user(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("x")
+    assert expand("~/a.csv") == [tmp_path / "a.csv"]
+    assert expand(["~/*.csv"]) == [tmp_path / "a.csv", tmp_path / "b.csv"]
+    with pytest.raises(AlchemyError, match="there is no file"):
+        expand("~/c.csv")

@@ -1,4 +1,4 @@
-"""The config of a project, for data that was looked at."""
+"""The text of the config that `alchemy new` writes for the data that it found."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from alchemy.config.references import ESCAPED, MARK
 from alchemy.config.write import inline
 from alchemy.data.sniff.finding import Finding
+from alchemy.data.sniff.points import Points
 
 TITLES = {
     "text": "Text classification",
@@ -32,7 +33,7 @@ OPTIMIZERS = {  # the text classifier learns sparse vectors, which Adagrad updat
     "translation": {"type": "AdamW", "lr": 0.001},
 }
 EPOCHS = {"text": 8, "ner": 10, "pairs": 10, "translation": 15}
-FEW = 100  # rows, of which a tenth is too little to score
+FEW = 100  # rows: a tenth of them is too little to score
 COMMENTS = {
     "num_warmup_steps": "a share of all updates",
     "tokenizer": "learnt from the training texts",
@@ -45,6 +46,8 @@ COMMENTS = {
 
 def render_config(kind: str, finding: Finding) -> str:
     """The text of the config."""
+    if isinstance(finding, Points):
+        return _render_points(finding)
     sched = {"type": "LineWarmup", "epochs": EPOCHS[kind], "num_warmup_steps": 0.1}
     lines = [
         f"# {TITLES[kind]}. First alchemy check train.toml, then alchemy run train.toml",
@@ -56,6 +59,54 @@ def render_config(kind: str, finding: Finding) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _render_points(finding: Points) -> str:
+    """A config as the template for points has it: the pipes of the training data, which other splits patch."""
+    columns, labels = finding.shared["columns"], finding.shared["labels"]
+    shares = _held_out(finding)
+    pipes = [
+        {"type": "SequenceWrapper", "datapipe": [finding.splits["train"]["path"]]},
+        finding.opener,
+        {"type": "src.data.ReadPoint", **finding.shared},
+        {"type": "ItrToLst"},
+    ]
+    pipes += [{"type": "HoldOut", "share": sum(shares.values())}] if shares else []
+    lines = [
+        "# Classification of rows of numbers. First alchemy check train.toml, then alchemy run train.toml",
+        "[task]",
+        'type = "DefaultTask"',
+        *_list("outputpipes", [{"type": "Classify", "names": labels}, {"type": "Collect", "varname": "preds"}]),
+        *_list("evalpipes", [{"type": "Accuracy"}, {"type": "src.scores.WorstClass"}]),
+        "",
+        f"[task.datasets.train]  # {finding.tell_size('train')}",
+        *map(_line, ("batch_size", "shuffle", "collate_fn"), (32, True, {"type": "Pad"})),
+        *_list("pipes", pipes),
+    ]
+    begin = 0.0
+    for split in [*shares, *(name for name in finding.splits if name != "train")]:
+        lines += ["", f"[task.datasets.{split}]", _line("like", "train")]
+        if split in shares:  # all hold out of one order of the rows, one after the other
+            held = {"share": shares[split], "held": True, **({"skip": begin} if begin else {})}
+            lines += [_line("pipes.HoldOut", held, "a share of the training data")]
+            begin += shares[split]
+        else:
+            lines += [_line("pipes.SequenceWrapper.datapipe", [finding.splits[split]["path"]])]
+            lines += ["pipes.HoldOut = false"] if shares else []
+    tables: dict[str, dict[str, Any]] = {
+        "model": {"type": "src.model.PointClassifier", "num_inputs": len(columns), "num_classes": len(labels)},
+        "criterion": {"type": "CrossEntropy", "target": "label"},
+        "optim": {"type": "AdamW", "lr": 0.01, "weight_decay": 0.01},
+        "sched": {"type": "LineWarmup", "epochs": 20, "num_warmup_steps": 0.1, "pipes": [{"type": "EvalEEPipeline"}]},
+        "checkpoint": {"monitor": "dev/accuracy"},
+    }
+    for name, table in tables.items():
+        lines += ["", *_table(name, table)]
+    return "\n".join(lines) + "\n"
+
+
+def _list(key: str, parts: list[dict[str, Any]]) -> list[str]:
+    return [f"{key} = [", *(f"    {inline(part)}," for part in parts), "]"]
+
+
 def _table(name: str, table: dict[str, Any]) -> list[str]:
     return [f"[{name}]", *(_line(key, value) for key, value in table.items())]
 
@@ -65,12 +116,18 @@ def _splits(finding: Finding) -> list[str]:
     for split, own in finding.splits.items():
         value: Any = own["path"] if len(own) == 1 else own
         lines.append(_line(split, value, finding.tell_size(split)))
+    held = _held_out(finding).items()
+    return lines + [
+        _line(split, share, "a share of the training data that is held out, or a file") for split, share in held
+    ]
+
+
+def _held_out(finding: Finding) -> dict[str, float]:
+    """The share of the training data that each split without files holds out."""
     held = [split for split in ("dev", "test") if split not in finding.splits]
     if held == ["test"]:  # whoever keeps a development set has a test set elsewhere, or wants all rows for training
         held = []
-    share = 0.1 if finding.sizes["train"] >= FEW else 0.2
-    lines += [_line(split, share, "a share of the training data that is held out, or a file") for split in held]
-    return lines
+    return dict.fromkeys(held, 0.1 if finding.sizes["train"] >= FEW else 0.2)
 
 
 def _line(key: str, value: object, comment: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Sentences as one array of ids: how they are told apart, and made rows of a batch."""
+"""Sentences as one array of ids with offsets, padded into the rows of a batch."""
 
 from __future__ import annotations
 

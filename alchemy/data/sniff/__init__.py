@@ -1,1 +1,1 @@
-"""What a stranger's files are: encoding, format, columns, labels, lengths. Starts without torch."""
+"""Detects what unknown data files are: encoding, format, columns, labels, lengths. Starts without torch."""

@@ -74,13 +74,13 @@ def find_texts(columns: Sequence[ColumnStats], rows: int, wanted: Sequence[str])
             found.append(match)
             free.remove(match)
     if len(found) < len(wanted):
-        varied = [column for column in free if column.distinct > 1 and not _is_id(column)]
+        varied = [column for column in free if column.distinct > 1 and not is_id(column)]
         longest = sorted(varied, key=lambda column: (-_prose(column, rows), column.place))
         found = sorted([*found, *longest[: len(wanted) - len(found)]], key=lambda column: column.place)
     return found
 
 
-def _is_id(column: ColumnStats) -> bool:
+def is_id(column: ColumnStats) -> bool:
     return names.normalize(column.name) in names.NAMES["id"]
 
 
@@ -96,7 +96,7 @@ def _by_name(columns: Iterable[ColumnStats], what: str) -> ColumnStats | None:
 
 def find_label(columns: Sequence[ColumnStats], taken: Sequence[ColumnStats], rows: int) -> ColumnStats | None:
     """The column of labels: by its name, else the last one that repeats its values; words come before numbers."""
-    free = [column for column in columns if column not in taken and column.kind != "other" and not _is_id(column)]
+    free = [column for column in columns if column not in taken and column.kind != "other" and not is_id(column)]
     if (named := _by_name(free, "label")) and named.distinct > 0:
         return named
     fits = [column for column in free if 2 <= column.distinct <= min(MOST_LABELS, rows * FEW)]

@@ -12,7 +12,7 @@ from alchemy.data.files import open_bytes, readable
 from alchemy.errors import AlchemyError
 
 MOST_BYTES = 2**23  # of a file that are looked at
-SCORED = 2**18  # bytes of lines beyond ASCII by which encodings are told apart
+SCORED = 2**18  # bytes of lines beyond ASCII that encodings are scored by
 ENOUGH = 0.7  # share of characters beyond ASCII that are common in an encoding
 KOREAN_FROM = 30  # characters: fewer may be Chinese that happens to use no character of the second half of the table
 JAPANESE = ("euc_jp", "cp932")
@@ -44,7 +44,7 @@ def read_head(path: Path, most: int = MOST_BYTES) -> tuple[bytes, bool]:
 
 
 def detect_encoding(path: Path) -> str:
-    """The encoding of a text file; a file that is no text, or of which nothing can be told, is an error."""
+    """The encoding of a text file; raises if the file is not text, or if its encoding cannot be detected."""
     head, whole = read_head(path)
     found = encoding_of(head, whole)
     if found:
@@ -54,7 +54,7 @@ def detect_encoding(path: Path) -> str:
         raise AlchemyError(f"{path} is not a text file", hint=f"it looks like {what}" if what else "")
     if broken := _broken_utf8(head):
         line, text = broken
-        hint = "mend the bytes, or give the encoding with --encoding"
+        hint = "fix the bytes, or give the encoding with --encoding"
         raise AlchemyError(f"is UTF-8 text with broken bytes: {text}", where=f"{path}:{line}", hint=hint)
     hint = "give it with --encoding, for example cp1251, koi8-r or shift_jis"
     raise AlchemyError(f"{path} is not UTF-8, and its encoding cannot be told from its bytes", hint=hint)

@@ -1,4 +1,4 @@
-"""Which of a stranger's files is for training, which for development and test."""
+"""Which data files are for training, which for development and test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was found in the files of a data set: the keys of a config that reads them, and lines that tell of it."""
+"""What was found in the files of a data set: the keys of a config that reads them, and lines that describe them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import Any
 from alchemy.data.messages import in_short, shorten
 from alchemy.data.sniff.layout import SniffedTable
 
-SAMPLED = 20_000  # texts by which the script is told
+FEWEST = 50  # rows: fewer are enough to try a config, not to learn from
+SAMPLED = 20_000  # texts that the script is detected from
 UNBALANCED = 20  # the most frequent label, in times of the rarest
 
 
@@ -39,7 +40,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Hints:
-    """What the user says of the data, which goes before any guess; "" where nothing is said."""
+    """What the user says about the data, which overrides any guess; "" means nothing was said."""
 
     text: str = ""
     pair: str = ""
@@ -125,6 +126,11 @@ def shorten_text(text: object, width: int = 40) -> str:
     return line if len(line) <= width else line[: width - 2] + ".."
 
 
+def rank_example(text: str) -> tuple[bool, int]:
+    """How well a text serves in a command to type, the best first: without quotes, neither short nor long."""
+    return any(sign in text for sign in "'\"`$\\!"), abs(len(text) - 20)
+
+
 def tell_format(table: SniffedTable) -> str:
     """`csv, gb18030, with a header, 20,000 rows`"""
     layout = table.layout
@@ -137,7 +143,7 @@ def tell_format(table: SniffedTable) -> str:
     if not table.keyed and format != "label text":
         words.append("with a header" if layout.header else "no header")
     rows = f"{len(table.rows) + len(table.bad):,} rows"
-    words.append(rows if table.whole else f"more than {rows}, of which these were looked at")
+    words.append(rows if table.whole else f"more than {rows}, these were read")
     return ", ".join(words)
 
 
@@ -148,7 +154,8 @@ def relocate(finding: Finding, folder: Path) -> Finding:
         return [moved(path) for path in value] if isinstance(value, list) else _relative(Path(value), folder)
 
     splits = {split: {**own, "path": moved(own["path"])} for split, own in finding.splits.items()}
-    files = {"labels": moved(finding.shared["labels"])} if "labels" in finding.shared else {}
+    labels = finding.shared.get("labels")
+    files = {"labels": moved(labels)} if isinstance(labels, str) else {}  # a file of them
     return replace(finding, splits=splits, shared={**finding.shared, **files})
 
 
@@ -159,6 +166,11 @@ def _relative(path: Path, folder: Path) -> str:
         return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
     except ValueError:  # on another drive
         return path.resolve().as_posix()
+
+
+def note_size(rows: int, unit: str = "rows") -> list[str]:
+    """Say that a training file is very small."""
+    return [f"only {rows:,} {unit}: enough to try, not to learn"] if rows < FEWEST else []
 
 
 def note_balance(labels: Counter[str]) -> list[str]:

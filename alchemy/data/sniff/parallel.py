@@ -18,6 +18,7 @@ from alchemy.data.sniff.finding import (
     layout_keys,
     measure_lengths,
     merge_keys,
+    rank_example,
     shorten_text,
     show_lengths,
     tell_format,
@@ -49,7 +50,7 @@ def sniff_parallel(paths: Mapping[str, list[Path]], asked: Hints) -> Finding:
     finding = Finding(task, dict(keys["train"]), merge_keys(paths, keys))
     finding.sizes = {split: len(side.pairs) for split, side in found.items()}
     finding.unit = "pairs"
-    finding.question = shorten_text(train.pairs[0][0], 80)
+    finding.question = shorten_text(min((pair[0] for pair in train.pairs[:100]), key=rank_example), 80)
     finding.shown = [train.told]
     for role, name, texts in zip(("source", "target"), train.names, sides, strict=True):
         characters = uses_characters(texts)

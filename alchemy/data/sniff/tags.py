@@ -18,6 +18,8 @@ from alchemy.data.sniff.finding import (
     Hints,
     measure_lengths,
     merge_keys,
+    note_size,
+    rank_example,
     shorten_text,
     show_lengths,
     tell_labels,
@@ -60,8 +62,8 @@ def sniff_tags(paths: Mapping[str, list[Path]], asked: Hints) -> Finding:
     finding.sizes = {split: len(tagged.sentences) for split, tagged in found.items()}
     finding.unit = "sentences"
     finding.large = {split for split, tagged in found.items() if not tagged.whole}
-    first = train.sentences[0][0]
-    finding.question = shorten_text(("" if characters else " ").join(first), 40)
+    examples = [("" if characters else " ").join(tokens) for tokens, _ in train.sentences[:100]]
+    finding.question = shorten_text(min(examples, key=rank_example), 40)
     spans = Counter(str(span[2]) for _, tags in train.sentences for span in Scheme(scheme, begins=True).spans(tags))
     lengths = show_lengths(measure_lengths(texts, False), False).replace("words", "tokens", 1)
     rows = f"{len(train.sentences):,} sentences" + ("" if train.whole else " were looked at, of more")
@@ -72,15 +74,25 @@ def sniff_tags(paths: Mapping[str, list[Path]], asked: Hints) -> Finding:
         f"  tags    {scheme}, {tell_labels(spans).replace('labels', 'types of spans', 1)}",
         f"  {pairs} ..",
     ]
+    finding.notes += note_size(len(train.sentences), "sentences")
     for split, tagged in found.items():
         finding.notes += _notes(split, tagged, scheme, spans)
     return finding
 
 
-def _read(path: Path, encoding: str) -> Tagged:
+def looks_tagged(path: Path, encoding: str = "") -> bool:
+    """Whether the last cells of the first lines are tags of a known scheme."""
+    try:
+        _find_scheme(_read(path, encoding, 5_000))
+    except AlchemyError:
+        return False
+    return True
+
+
+def _read(path: Path, encoding: str, most: int = MOST_LINES) -> Tagged:
     encoding = encoding or detect_encoding(path)
     lines = read_lines(path, encoding=encoding)
-    listed = [line for _, line in islice(lines, MOST_LINES)]
+    listed = [line for _, line in islice(lines, most)]
     delimiter = "\t" if _fits(listed, "\t") else "" if _fits(listed, None) else "?"
     if delimiter == "?":
         hint = "expected lines of a token, a blank or a tab, and its tag, with an empty line between sentences"
@@ -165,5 +177,6 @@ def _notes(split: str, tagged: Tagged, scheme: str, spans: Counter[str]) -> list
         notes.append(f"{tagged.path}: {tagged.uneven:,} sentences with uneven lines are skipped")
     own = {tag.partition("-")[2] for tag in tagged.tags if tag != "O"}
     if unseen := sorted(own - spans.keys()):
-        notes.append(f"{split} has types that the training data lacks: {in_short(unseen)}")
+        text = f"{split} has types that the training data lacks: {in_short(unseen)}; the run refuses them"
+        notes.append(f"{text}: add training sentences that have them, or list all tags as `labels` in [task]")
     return notes

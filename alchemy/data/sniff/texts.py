@@ -1,4 +1,4 @@
-"""Tables of texts with a label, or of pairs of texts: which column is what, and what is odd about them."""
+"""Detects the columns of tables of labelled texts or pairs of texts, and notes what is odd about them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from alchemy.data.sniff.finding import (
     measure_lengths,
     merge_keys,
     note_balance,
+    note_size,
+    rank_example,
     shorten_text,
     show_lengths,
     tell_format,
@@ -88,9 +90,10 @@ def sniff_texts(paths: Mapping[str, list[Path]], asked: Hints, *, pairs: bool = 
     finding = Finding(_task_keys(train, kind, pairs), dict(keys["train"]), merge_keys(paths, keys))
     finding.sizes = {split: len(texts.rows) for split, texts in found.items()}
     finding.large = {split for split, texts in found.items() if not texts.table.whole}
-    example = min(train.rows[:100], key=lambda row: abs(len(row[0]) - 20))  # short, and not too short
+    example = min(train.rows[:100], key=lambda row: rank_example(" ".join(row)) if pairs else rank_example(row[0]))
     finding.question, finding.other = shorten_text(example[0], 80), shorten_text(example[-1], 80)
     finding.shown = _show(train, labels, kind)
+    finding.notes += note_size(rows)
     if kind == "single":
         finding.shared |= _label_names(paths["train"][0].parent, labels)
         finding.notes += [*note_balance(labels), *_add_labels(finding.task, found, labels)]
@@ -117,6 +120,9 @@ def _open(table: SniffedTable, asked: Hints, pairs: bool) -> LabelledTexts:
     told = {"text": asked.text, "pair": asked.pair}
     chosen = {role: named_column(columns, told[role], f"--{role}", table.path) for role in wanted if told[role]}
     label = named_column(columns, asked.label, "--label", table.path) if asked.label else None
+    named = [*chosen.values(), *([label] if label else [])]
+    if twice := [column.name for column, count in Counter(named).items() if count > 1]:
+        raise AlchemyError(f"column {twice[0]!r} is named twice", hint="text and label stand in different columns")
     missing = [role for role in wanted if role not in chosen]
     free = [column for column in columns if column not in chosen.values() and column != label]
     if label is None:  # a column of labels with a known name is no text, however long its words are
@@ -133,8 +139,12 @@ def _open(table: SniffedTable, asked: Hints, pairs: bool) -> LabelledTexts:
 
 def _no_label(train: LabelledTexts) -> AlchemyError:
     texts = [column.name for column in train.texts]
-    others = in_short(name for name in train.table.names if name not in texts) or "no other column"
+    others = in_short(name for name in train.table.names if name not in texts)
     hint = f"beside {in_short(texts)} it has {others}; name it with --label"
+    if not others:
+        hint = f"{in_short(texts)} is its only column; add a second one with the label of each row"
+    elif sum(column.is_text for column in describe_columns(train.table)) > 1:
+        hint += "; for translations say --kind translation"
     return AlchemyError(f"{train.table.path} has no column of labels", hint=hint)
 
 
@@ -197,13 +207,18 @@ def _label_names(folder: Path, labels: Counter[str]) -> dict[str, Any]:
 
 
 def _add_labels(task: dict[str, Any], found: Mapping[str, LabelledTexts], labels: Counter[str]) -> Iterator[str]:
-    """Labels that the training data lacks are listed in the config, as they would be refused in the other splits."""
+    """Labels that the training data lacks: a config lists them if they are few, else the run would refuse them."""
     known = sorted(labels)
     for split, texts in found.items():
         unseen = sorted(count_labels(texts.labels).keys() - set(known))
-        if unseen and len(known) + len(unseen) <= LISTED:
-            yield f"{split} has labels that the training data lacks: {in_short(unseen, 5)}"
+        if not unseen:
+            continue
+        text = f"{split} has labels that the training data lacks: {in_short(unseen, 5)}"
+        if len(known) + len(unseen) <= LISTED:
+            yield f"{text}; `labels` in the config lists them, but they cannot be learnt: add training rows for them"
             task["labels"] = known = [*known, *unseen]
+        else:
+            yield f"{text}; the run refuses them: add training rows for them, or take those rows out of {split}"
 
 
 def _show(train: LabelledTexts, labels: Counter[str], kind: str) -> list[str]:

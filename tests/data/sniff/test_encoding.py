@@ -75,7 +75,7 @@ def test_a_long_beginning_of_ascii_does_not_hide_the_rest():
         (bytes(range(256)) * 4, "is not a text file"),
         (b"PK\x03\x04\x14\x00\x06\x00", r"not a text file; it looks like .* an Excel workbook: save the sheet as csv"),
         (b"\x1f\x8b\x08\x00\x00\x00", "not a text file; it looks like a gzip file"),
-        (CHINESE.encode() * 9 + b"\xff\xfe broken\n", r"file:28 is UTF-8 text with broken bytes: '.*broken.*'; mend"),
+        (CHINESE.encode() * 9 + b"\xff\xfe broken\n", r"file:28 is UTF-8 text with broken bytes: '.*broken.*'; fix"),
         ("Привет мир, это русский текст для проверки\n".encode("cp1251"), "encoding cannot be told .*--encoding"),
     ],
 )

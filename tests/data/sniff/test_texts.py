@@ -253,7 +253,7 @@ def test_pairs(tmp_path):
         (
             "a.csv",
             "text\nonly one column\nand another\n",
-            "has no column of labels; beside text it has no other column",
+            "has no column of labels; text is its only column; add a second one",
         ),
         ("a.csv", table([(text, "x") for text, _ in ROWS], ("text", "label")), "'label' has one label only, 'x'"),
         ("a.csv", table([(1, 2)] * 9, ("x", "y")), "does not have a column of texts; it has x, y: name it with --text"),

@@ -1,6 +1,6 @@
-"""A row of the csv file becomes a sample."""
+"""A row of the data file becomes a sample."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from alchemy.pipeline import DataPipeline, ItrDataPipeline
@@ -8,13 +8,28 @@ from alchemy.pipeline import DataPipeline, ItrDataPipeline
 
 @DataPipeline.register()
 class ReadPoint(ItrDataPipeline):
-    """`{"x": "0.1", "y": "-0.2", "label": "red"}` -> `{"point": [0.1, -0.2], "label": 0}`; new points have no label."""
+    """`{"x": "0.1", "y": "-0.2", "label": "red"}` -> `{"point": [0.1, -0.2], "label": 0}`; new points have no label.
 
-    def __init__(self, datapipe: Any, *, labels: list[str]) -> None:
+    `mean` and `std` of the columns standardise the numbers.
+    """
+
+    def __init__(
+        self,
+        datapipe: Any,
+        *,
+        labels: list[str],
+        columns: Sequence[str] = ("x", "y"),
+        label: str = "label",
+        mean: list[float] | None = None,
+        std: list[float] | None = None,
+    ) -> None:
         super().__init__(datapipe)
-        self.index = {label: number for number, label in enumerate(labels)}
+        self.label, self.index = label, {name: number for number, name in enumerate(labels)}
+        self.scales = list(zip(columns, mean or [0.0] * len(columns), std or [1.0] * len(columns), strict=True))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for row in self.datapipe:
-            label = {"label": self.index[row["label"]]} if "label" in row else {}
-            yield {"point": [float(row["x"]), float(row["y"])], **label}
+            sample: dict[str, Any] = {"point": [(float(row[name]) - mean) / std for name, mean, std in self.scales]}
+            if self.label in row:
+                sample["label"] = self.index[str(row[self.label]).strip()]
+            yield sample

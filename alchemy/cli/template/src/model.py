@@ -6,10 +6,14 @@ from torch import Tensor, nn
 class PointClassifier(nn.Module):
     """Two hidden layers between a point and the scores of the classes."""
 
-    def __init__(self, hidden: int = 64, num_classes: int = 3) -> None:
+    def __init__(self, hidden: int = 64, num_classes: int = 3, num_inputs: int = 2) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Linear(2, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, num_classes)
+            nn.Linear(num_inputs, hidden),
+            nn.GELU(),
+            nn.Linear(hidden, hidden),
+            nn.GELU(),
+            nn.Linear(hidden, num_classes),
         )
 
     def forward(self, point: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ from alchemy.pipeline import EvalPipeline
 class WorstClass(EvalPipeline):
     """The accuracy of the class that is recognised worst; reads the rows that Accuracy hands on."""
 
+    produces = ("worst_class",)  # lets `alchemy check` tell a misspelt monitor
+
     def __init__(self) -> None:
         super().__init__()
 
