@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -74,7 +75,7 @@ def _main(args: argparse.Namespace) -> int:
     if args.left_over:
         command = shlex.join(["alchemy", "new", args.project, "--data", *args.left_over, *(args.data or [])])
         raise AlchemyError(f"one folder is written, and {args.left_over[0]!r} is a second", hint=f"for data: {command}")
-    if Path(args.project).is_file():
+    if os.path.isfile(args.project):
         command = shlex.join(["alchemy", "new", "FOLDER", "--data", args.project])
         raise AlchemyError(f"{args.project} is a file, not a folder to write into", hint=f"for data: {command}")
     folder, kind = Path(args.project), args.kind or (_guess_kind(args) if args.data else "points")
@@ -185,7 +186,7 @@ def _sniffer(kind: str) -> Callable[[dict[str, list[Path]], Hints], Finding]:
 
 
 def _check_free(folder: Path, names: list[str], *, force: bool) -> None:
-    there = [name for name in names if (folder / name).exists()]
+    there = [name for name in names if os.path.lexists(folder / name)]
     if there and not force:
         hint = "choose another folder, or overwrite them with --force"
         raise AlchemyError(f"{folder} already has {', '.join(there)}", hint=hint)

@@ -181,6 +181,7 @@ def test_a_folder_stands_for_its_splits(tmp_path, monkeypatch, capsys):
         (["x", "--data", "ids.csv"], "'label' has 20 values in 20 rows"),
         (["x", "--kind", "points", "--data", "ids.csv"], "ids.csv has no column of labels; it has text, label"),
         (["x", "--data", "good.csv", "--text", "text", "--label", "text"], "column 'text' is named twice"),
+        (["x", "--data", "tags.csv"], "tags.csv: the labels B-PER, O are tags of tokens; write a token, a tab"),
         (["x", "good.csv"], "'good.csv' is a second; for data: alchemy new x --data good.csv"),
         (["good.csv"], "for data: alchemy new FOLDER --data good.csv"),
         (["x", "--data", "numbers.csv", "--label", "a"], "20 values in 20 rows, and --kind points learns classes"),
@@ -200,6 +201,7 @@ def test_mistakes_are_told_and_nothing_is_written(words, message, tmp_path, monk
     (tmp_path / "good.csv").write_text("text,label\n" + "good one,a\nbad one,b\n")
     (tmp_path / "ids.csv").write_text("text,label\n" + "".join(f"text {number},{number}\n" for number in range(20)))
     (tmp_path / "numbers.csv").write_text("a,b\n" + "".join(f"{number},{-number}\n" for number in range(20)))
+    (tmp_path / "tags.csv").write_text("word,tag\n" + "Anna,B-PER\nruns,O\n" * 9)
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "train.toml").write_text("mine")
     assert main(["new", *words]) == 2
@@ -227,3 +229,9 @@ def test_a_pipe_and_a_line_without_end_are_refused_at_once(tmp_path, capsys):
     printed = capsys.readouterr().err
     assert "is a pipe, a file was expected" in printed and "has a line of more than 4,194,304 bytes" in printed
     assert not (tmp_path / "demo").exists()
+
+
+def test_a_name_that_is_too_long_is_one_error(tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("text,label\n" + "a fine film,good\na dull film,bad\n" * 9)
+    assert new(tmp_path / ("x" * 300), "--data", tmp_path / "a.csv") == 2
+    assert "File name too long" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,7 @@ from alchemy.data.tables import is_blank
 from alchemy.errors import AlchemyError
 
 LONG = 512  # tokens from which on a text is cut, as most models say little more about the rest
+TAG = re.compile(r"O|[BIESMLU]-.+")
 LISTED = 50  # labels, at most, that a config lists
 
 
@@ -81,6 +83,9 @@ def sniff_texts(paths: Mapping[str, list[Path]], asked: Hints, *, pairs: bool = 
     rows = len(train.rows)
     kind = check_label(train.table.path, train.label, labels, rows, told=bool(asked.label))
     kind = _check_values(train, kind)
+    if "O" in labels and not asked.label and all(map(TAG.fullmatch, labels)):
+        hint = "write a token, a tab and its tag on each line, no header, an empty line between sentences: --kind ner"
+        raise AlchemyError(f"{train.table.path}: the labels {in_short(labels, 5)} are tags of tokens", hint=hint)
     others = {split: _follow(train, files[0], asked) for split, files in paths.items() if split != "train"}
     unlabelled = [split for split, texts in others.items() if texts.label is None]
     found = {"train": train} | {split: texts for split, texts in others.items() if split not in unlabelled}
