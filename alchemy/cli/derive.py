@@ -16,7 +16,15 @@ from alchemy.records.folder import INFO
 from alchemy.records.kept import best_checkpoint, has_best, use_own_tokenizers
 from alchemy.symbols import TrainedAt
 
-__all__ = ["Derived", "best_checkpoint", "for_prediction", "for_test", "has_best", "use_own_tokenizers"]
+__all__ = [
+    "Derived",
+    "best_checkpoint",
+    "describe_weights",
+    "for_prediction",
+    "for_test",
+    "has_best",
+    "use_own_tokenizers",
+]
 
 TESTER, INFERENCE = "alchemy.runner.Tester", "alchemy.runner.InferenceRunner"
 _COLLECT = "alchemy.pipeline.output.Collect"
@@ -64,7 +72,7 @@ def _derive(source: Document, runner: str, split: str, known_as: str, model_path
         _section(document, "model")["model_path"] = str(model_path)
         document.trained_at = _trained_at(model_path)
     if weights := _section(document, "model").get("model_path"):
-        document.weights, document.parent = _describe(Path(weights), source), _parent(Path(weights))
+        document.weights, document.parent = describe_weights(Path(weights), source), _parent(Path(weights))
     _move_log_dir(document, known_as)
     return Derived(document, left_out)
 
@@ -78,7 +86,7 @@ def _trained_at(weights: Path) -> TrainedAt | None:
     return None
 
 
-def _describe(weights: Path, trained: Document) -> str:
+def describe_weights(weights: Path, trained: Document) -> str:
     """`records/train/ID/state/best, epoch 7/12, update 203`; weights without a manifest have only a path."""
     with contextlib.suppress(ValueError):
         manifest, epochs = read_manifest(weights), trained.table("sched").get("epochs")

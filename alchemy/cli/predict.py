@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from alchemy.cli.questions import TEXTS, Question, answered, blocks, check_files
 from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
+    from alchemy.config.tree import Document
     from alchemy.pipeline.output import PredictionFile
 
 FORMATS = ["jsonl", "csv"]
@@ -45,7 +48,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--text", action="append", default=[], metavar="TEXT", help="a text to answer; may be repeated")
     add("--pair", action="append", default=[], metavar="TEXT", help="the second text of each; with --file its column")
     add("--file", dest="source", metavar="FILE", help="answer each row of a csv, tsv or jsonl, each line of a txt file")
-    add("--column", default="", metavar="NAME", help="the column of the texts in FILE (default: text)")
+    add(
+        "--column",
+        default="",
+        metavar="NAME",
+        help="the column of the texts in FILE (default: as in training, else text)",
+    )
     add("--encoding", default="utf-8", metavar="NAME", help="of FILE (default: utf-8)")
     add("--batch-size", type=int, default=32, metavar="N", help="texts that are answered together (default: 32)")
 
@@ -95,6 +103,7 @@ def _refuse_if_unclear(args: argparse.Namespace, suffix: str) -> None:
 
 def _answer(args: argparse.Namespace, suffix: str) -> int:
     """Prints or writes what the model says about texts."""
+    from alchemy.cli.derive import describe_weights
     from alchemy.cli.target import open_target
     from alchemy.pipeline.output import PredictionFile
     from alchemy.questions import takes_rows
@@ -102,11 +111,16 @@ def _answer(args: argparse.Namespace, suffix: str) -> int:
     _refuse_if_unclear(args, suffix)
     target = open_target(args, quiet=True)
     whole = takes_rows(target.document)
-    asked = _of_lines() if args.stdin else [_of_file(args, whole) if args.source else _of_texts(args.text, args.pair)]
+    if args.source:
+        asked: Iterable[Iterator[Question]] = [_of_file(args, {} if whole else _own_columns(target.document), whole)]
+    else:
+        asked = _of_lines() if args.stdin else [_of_texts(args.text, args.pair)]
     # a bar would stand between the lines that are printed on a terminal
     seen = bool(args.source) and (bool(args.out) or not sys.stdout.isatty())
     file = PredictionFile(args.out) if args.out else None
-    with opened(target, args) as predictor:
+    with opened(target, args) as predictor, _rows_wanted(whole and bool(args.text)):
+        if target.model_path is not None:
+            print(f"model: {describe_weights(target.model_path, target.document)}", file=sys.stderr)
         for questions in asked:
             told = map(_as_row, questions) if whole else questions
             rows = itertools.starmap(_with_row if whole else _with_answer, answered(predictor, told))
@@ -114,6 +128,19 @@ def _answer(args: argparse.Namespace, suffix: str) -> int:
     if file is not None:
         print(f"{file.rows} answers are in {file.path}", file=sys.stderr)
     return 0
+
+
+@contextlib.contextmanager
+def _rows_wanted(asked_texts: bool) -> Iterator[None]:
+    """Says what to do where a model that takes rows was asked about texts, and could not make a row of one."""
+    try:
+        yield
+    except AlchemyError as error:
+        if not asked_texts:
+            raise
+        hint = "this model takes rows: give a table with --file, or lines of JSON on standard input"
+        row = error.problem
+        raise AlchemyError(row.message, where=row.where, section=row.section, hint=hint) from error
 
 
 def _write(rows: Iterator[dict[str, Any]], file: PredictionFile | None) -> None:
@@ -159,8 +186,18 @@ def _of_texts(texts: list[str], pairs: list[str]) -> Iterator[Question]:
     return (Question(f"--text {place}", dict(zip(TEXTS, two)), two) for place, two in both)
 
 
-def _of_file(args: argparse.Namespace, whole: bool) -> Iterator[Question]:
-    """The rows of a table, by the ending of its name, or the lines of a text.
+def _own_columns(document: Document) -> dict[str, str]:
+    """The columns of the texts that the model was trained on, by field, where they have names."""
+    splits = document.table("task").table("datasets")
+    for split in ("test", "dev", "train"):
+        for pipe in splits.table(split).get("pipes") or ():
+            if str(pipe.get("type", "")).endswith(".TextClassification"):
+                return {field: name for field in TEXTS if isinstance(name := pipe.get(field), str) and name}
+    return {}
+
+
+def _of_file(args: argparse.Namespace, own: dict[str, str], whole: bool) -> Iterator[Question]:
+    """The rows of a table, by the ending of its name, or the lines of a text; `own` are the columns of the training.
 
     A missing column is an error before the first answer, except with `whole` rows, which need no column of texts.
     """
@@ -170,17 +207,34 @@ def _of_file(args: argparse.Namespace, whole: bool) -> Iterator[Question]:
     if ending_of(path) not in ENDINGS:
         hint = f"name it {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
         raise AlchemyError(f"the ending of {path.name!r} does not say how it is written", hint=hint)
-    rows = _lines(path, args) if ending_of(path) == ".txt" else _rows(path, args, whole)
+    with _options_named():
+        rows = _lines(path, args) if ending_of(path) == ".txt" else _rows(path, args, own, whole)
     return _asked_of(path, rows, args)
+
+
+@contextlib.contextmanager
+def _options_named() -> Iterator[None]:
+    """Lets an error about a file name the option that helps, in place of the key of a config."""
+    try:
+        yield
+    except AlchemyError as error:
+        row, hint = error.problem, error.problem.hint
+        if isinstance(error.__cause__, UnicodeError):
+            hint = re.sub(r'set encoding = "(.+)"', r"give --encoding \1", hint)
+            hint += "" if "--encoding" in hint else ": --encoding NAME"
+        elif row.message.startswith("there is no column"):
+            hint += "; --column names the column of the texts"
+        raise AlchemyError(row.message, where=row.where, section=row.section, hint=hint) from error.__cause__
 
 
 def _asked_of(path: Path, rows: Iterator[tuple[int, Any]], args: argparse.Namespace) -> Iterator[Question]:
     line = 0
-    for line, row in rows:
-        where = f"{path}:{line}"
-        if isinstance(row, Exception):
-            raise AlchemyError(str(row), where=where) from row
-        yield Question(where, row, _item(row, args, where))
+    with _options_named():
+        for line, row in rows:
+            where = f"{path}:{line}"
+            if isinstance(row, Exception):
+                raise AlchemyError(str(row), where=where) from row
+            yield Question(where, row, _item(row, args, where))
     if not line:
         raise AlchemyError(f"{path} has no rows", hint="is the file empty?")
 
@@ -193,14 +247,18 @@ def _lines(path: Path, args: argparse.Namespace) -> Iterator[tuple[int, Any]]:
     return ((number, {"text": line}) for number, line in read_lines(path, encoding=args.encoding))
 
 
-def _rows(path: Path, args: argparse.Namespace, whole: bool) -> Iterator[tuple[int, Any]]:
+def _rows(path: Path, args: argparse.Namespace, own: dict[str, str], whole: bool) -> Iterator[tuple[int, Any]]:
     from alchemy.data.tables import TableFormat, open_table
 
     table = open_table(path, TableFormat(encoding=args.encoding))
-    if not table.keyed and not whole:  # objects may differ: an error names the line
+    names = table.names or ()
+    text, pair = own.get("text", "text"), own.get("pair", "")
+    if not args.column and text != "text" and names and (text in names or "text" not in names):
+        args.column = text
+        args.pair = args.pair or [pair] * bool(pair)
+    if not table.keyed and not whole:  # objects differ, each is told by its line
         for column in (args.column or "text", *args.pair):
             table.cell(column)
-    names = table.names or ()
     return ((line, dict(zip(names, row, strict=True)) if isinstance(row, list) else row) for line, row in table.rows)
 
 

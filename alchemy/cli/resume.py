@@ -33,7 +33,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.cli.summary import summarize
+    from alchemy.cli.summary import suggest, summarize
     from alchemy.resuming import resume
 
     result = resume(
@@ -45,7 +45,9 @@ def _main(args: argparse.Namespace) -> int:
         debug=args.debug,
         raise_errors=args.raise_errors,
     )
-    return summarize([result.cfg], [result])
+    code = summarize([result.cfg], [result])
+    suggest(result, result.cfg)
+    return code
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

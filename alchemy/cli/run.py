@@ -46,7 +46,7 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.follow import follow, refuse_if_impossible
     from alchemy.cli.launch import refuse_if_wrong, start, vet
     from alchemy.cli.problems import report
-    from alchemy.cli.summary import exit_code, summarize
+    from alchemy.cli.summary import exit_code, suggest, summarize
     from alchemy.config.load import expand
     from alchemy.launch.project import reach
     from alchemy.launch.ranks import start_ranks
@@ -80,6 +80,8 @@ def _main(args: argparse.Namespace) -> int:
         verbs = []
     followed = {verb: follow(verb, results, args, **more) for verb in verbs}
     code = summarize(documents if results else [], results, followed.get("test", {}))
+    if len(results) == 1:
+        suggest(results[0], documents[0], tested=args.test)
     return max([code, *(exit_code(result) for result in followed.get("predict", {}).values())])
 
 

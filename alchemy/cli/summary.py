@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import shutil
 import statistics
 import sys
@@ -27,6 +28,17 @@ def summarize(documents: Sequence[Document], results: Sequence[RunResult], tests
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else COLUMNS
         print("\n" + render_runs(documents, results, tests, columns=columns))
     return max(map(exit_code, (*results, *tests.values())), default=1)
+
+
+def suggest(result: RunResult, document: Document, *, tested: bool = False) -> None:
+    """Tells the command that comes next: the one that goes on with a run that a signal ended, or a test."""
+    record = result.record_dir
+    if record is None or not (record / "state").is_dir():
+        return
+    if result.signal:
+        print(f"to go on: alchemy resume {shlex.quote(str(record))}", file=sys.stderr)
+    elif result.status == "finished" and not tested and "test" in document.table("task").table("datasets"):
+        print(f"to score the best weights: alchemy test {shlex.quote(str(record))}", file=sys.stderr)
 
 
 def exit_code(result: RunResult) -> int:
@@ -81,16 +93,27 @@ def _rows(
 def _mean(scores: Sequence[Mapping[str, float]], most: int) -> str:
     """
     >>> _mean([{"f1": 0.5}, {"f1": 0.7, "loss": 1.0}], most=2)
-    'f1 0.6 ± 0.1414'
+    'f1 0.60 ± 0.14'
     """
-    from alchemy.metrics.numbers import show
-
     if len(scores) < 2:
         return ""
     shared = [name for name in scores[0] if all(math.isfinite(row.get(name, math.nan)) for row in scores)]
     values = {name: [row[name] for row in scores] for name in shared[:most]}
-    parts = [f"{name} {show(statistics.mean(row))} ± {show(statistics.stdev(row))}" for name, row in values.items()]
-    return "  ".join(parts)
+    return "  ".join(f"{name} {_spread(statistics.mean(row), statistics.stdev(row))}" for name, row in values.items())
+
+
+def _spread(mean: float, deviation: float) -> str:
+    """Two digits of the deviation, and the mean to the same place: more of them say nothing.
+
+    >>> _spread(0.704, 0.006144), _spread(51234.5, 123.4), _spread(0.75, 0.0)
+    ('0.7040 ± 0.0061', '51234 ± 123', '0.75 ± 0')
+    """
+    from alchemy.metrics.numbers import show
+
+    if not deviation:
+        return f"{show(mean)} ± 0"
+    places = min(max(1 - math.floor(math.log10(deviation)), 0), 9)
+    return f"{mean:.{places}f} ± {deviation:.{places}f}"
 
 
 def _split(result: RunResult) -> str:

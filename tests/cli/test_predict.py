@@ -102,6 +102,21 @@ def test_tokens_of_a_file_are_tagged(ask: Asking, tmp_path: Path) -> None:
     assert other["pred"] == found["pred"]
 
 
+def test_the_column_of_the_training_is_the_default(
+    ask: Asking, tmp_path: Path, records: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    column = ("--set", 'task.datasets.dev.pipes.0.text="title"')
+    for name, text in {"in.csv": "title,text\nrain,x\n", "in.jsonl": '{"title": "rain"}\n'}.items():
+        (tmp_path / name).write_text(text)
+        (found,) = ask("--file", name, *column)
+        assert found["pred"] == ask("--text", "rain")[0]["pred"] and found["title"] == "rain"
+    (tmp_path / "old.csv").write_text("text\nrain\n")  # a file that has `text` alone is read as before
+    assert len(ask("--file", "old.csv", *column)) == 1
+    assert main(["predict", records["classes"], "--device", "-1", "--text", "rain"]) == 0
+    (told,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("model: ")]
+    assert records["classes"] in told and "epoch" in told
+
+
 def test_lines_are_answered_up_to_a_wrong_one(ask: Asking) -> None:
     lines = b'a fine day\r\n{"id": 1, "text": "rain"}\n{no json\nsad'
     found = ask("-", stdin=lines)
@@ -114,7 +129,7 @@ def test_lines_are_answered_up_to_a_wrong_one(ask: Asking) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "options", "message"),
     [
-        ("in.csv", "titel,label\na,b\n", (), "in.csv:1 there is no column 'text'; the first row is titel, label"),
+        ("in.csv", "titel,label\na,b\n", (), "in.csv:1 there is no column 'text'; it has titel, label"),
         ("in.csv", "titel,label\na,b\n", ("--column", "title"), "in.csv:1 there is no column 'title'; did you mean"),
         ("in.csv", "text\n", (), "in.csv has no rows; is the file empty?"),
         ("in.jsonl", "", (), "in.jsonl has no rows"),
@@ -122,7 +137,14 @@ def test_lines_are_answered_up_to_a_wrong_one(ask: Asking) -> None:
         ("in.txt", "a\n\nb\n", (), "in.txt:2 the text is '', expected a text that is not empty"),
         ("in.txt", "a\n", ("--column", "b"), "in.txt has lines, and no columns"),
         ("in.csv", "id,text\n1,a\n2\n", (), "in.csv:3 1 cells, expected 2"),
-        ("in.csv", "text\na\n\xff\n", (), "in.csv:3 is not utf-8 text"),
+        (
+            "in.csv",
+            "text\na\n\xff\n",
+            (),
+            "in.csv:3 is not utf-8 text: invalid start byte (byte 0xff); give the right enc",
+        ),
+        ("in.csv", "text\na\n\xff\n", (), "--encoding NAME"),
+        ("in.csv", "titel,label\na,b\n", (), "--column names the column of the texts"),
         ("in.jsonl", '{"text": "a"}\n{"title": "a"}\n', (), "in.jsonl:2 there is no field 'text'"),
         ("in.jsonl", '{"text": "a"}\n', ("--column", "title"), "in.jsonl:1 there is no column 'title'; it has text"),
         ("in.jsonl", '{"text": 3}\n', (), "in.jsonl:1 the text is 3, expected a text"),
@@ -151,7 +173,9 @@ def test_what_is_wrong_with_a_file_is_told_in_one_line(
     (tmp_path / name).write_text(text, "latin-1")
     asked = name if name != "other.csv" else "in.csv"
     assert main(["predict", records["classes"], "--device", "-1", "--file", asked, *options]) == 2
-    told = [line for line in capsys.readouterr().err.splitlines() if "'last' is used" not in line]
+    told = [
+        line for line in capsys.readouterr().err.splitlines() if "'last' is used" not in line and "model: " not in line
+    ]
     assert len(told) == 1 and message in told[0]
 
 

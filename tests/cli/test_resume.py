@@ -36,7 +36,7 @@ def record(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Path:
     assert main(["run", "short.toml", "--device", "-1"]) == 128 + signal.SIGTERM
     monkeypatch.delenv("STOP_AT")
     (folder,) = (project / "records" / "train").iterdir()
-    capsys.readouterr()
+    assert f"to go on: alchemy resume records/train/{folder.name}" in capsys.readouterr().err
     return folder
 
 
@@ -47,7 +47,8 @@ def status(record: Path) -> str:
 def test_it_goes_on_and_tells_the_result(record: Path, capsys: Any) -> None:
     assert status(record) == "stopped"
     assert main(["resume", str(record), "--device", "-1"]) == 0
-    assert "finished" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "finished" in out and f"to score the best weights: alchemy test '{record}'" in err
     assert status(record) == "finished"
 
 

@@ -51,7 +51,7 @@ def test_a_row_has_config_variant_and_seed_the_best_epoch_and_the_test_beside_de
         ["a.toml seed 1", "finished  2/3", "accuracy 0.5  loss 0.5", "accuracy 0.25", "records/x"],
         ["a.toml seed 2", "finished  3/3", "accuracy 0.75  loss 0.5", "accuracy 0.75", "records/x"],
         ["a.toml#wide", "finished  2/3", "accuracy 1  loss 0.5", "records/x"],
-        ["a.toml mean ± sd", "accuracy 0.625 ± 0.1768  loss 0.5 ± 0  accuracy 0.5 ± 0.3536"],
+        ["a.toml mean ± sd", "accuracy 0.62 ± 0.18  loss 0.5 ± 0  accuracy 0.50 ± 0.35"],
     ]
 
 
