@@ -41,7 +41,7 @@ def test_taking_up_a_state_parses_no_config(tmp_path: Path, monkeypatch: pytest.
 
     def watched(context: Run) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(load, "_document", None)  # whoever parses a config fails
+            patch.setattr(load, "Layers", None)  # whoever parses a config fails
             keep_state(context)
 
     monkeypatch.setattr(runner, "keep_state", watched)
