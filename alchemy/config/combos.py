@@ -109,6 +109,16 @@ def _batch_of_one(split: _Split) -> Iterator[Problem]:
         yield split.problem(text, "pipes", hint, error=False)
 
 
+def _learnt_by_heart(split: _Split) -> Iterator[Problem]:
+    training = split.layout.splits.get("train")
+    if training is None or split.name not in ("dev", "test") or not split.pipes:
+        return
+    first = split.pipes[0]
+    if first.ours and "path" in first.table and training.get("pipes") == split.table.get("pipes"):
+        text = f"{split.name} reads the same samples as train: its scores say nothing about new data"
+        yield split.problem(text, "pipes", "name another file, or hold out a share: dev = 0.1", error=False)
+
+
 def _chain_starts(split: _Split) -> Iterator[Problem]:
     """The first pipe must have something to read, and a list of pipes must not be empty."""
     if split.table.get("pipes") == []:
@@ -261,7 +271,8 @@ def _two_seeds(layout: Layout) -> Iterator[Problem]:
 
 
 _OF_SPLITS = (
-    _shuffled_stream, _workers_without_split, _split_twice, _batched_twice, _batch_of_one, _chain_starts, _fields_flow,
+    _shuffled_stream, _workers_without_split, _split_twice, _batched_twice, _batch_of_one, _learnt_by_heart,
+    _chain_starts, _fields_flow,
 )  # fmt: skip
 _RULES = (
     _no_end, _nothing_learnt, _long_warmup, _evaluated_splits, _never_evaluated, _untrained_test, check_monitors,

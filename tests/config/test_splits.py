@@ -149,3 +149,16 @@ def test_what_the_task_and_its_processor_agree_on_is_said_once(load):
     assert "kind" not in load('train = "train.csv"\n')["task"]["datasets"]["train"]["pipes"][0]
     with pytest.raises(AlchemyError, match=r"ask for task\.datasets\.train"):
         explain(doc, "task.data.kind")
+
+
+@pytest.mark.parametrize(("dev", "warns"), [('"train.csv"', True), ('"dev.csv"', False), ("0.1", False)])
+def test_a_dev_split_of_the_training_data_is_warned_about(load, dev, warns):
+    found = check(load(f'train = "train.csv"\ndev = {dev}\ntext = "title"\n'))
+    told = [str(problem) for problem in found if "same samples as train" in problem.message]
+    assert told == ([f"f.toml:{FIRST + 1} [task.data] {SAME}"] if warns else [])
+
+
+SAME = (
+    "dev reads the same samples as train: its scores say nothing about new data; name another file, or hold out a "
+    "share: dev = 0.1"
+)
