@@ -268,7 +268,8 @@ def test_a_clip_of_ones_own_is_used() -> None:
 def test_a_clip_of_ones_own_is_not_asked_without_need() -> None:
     with optimising({"type": f"{__name__}.Capped", "lr": 1.0, "max_grad_norm": 0.5}) as run:
         give_gradients(run.model.module, float("nan"))
-        run.updater, run.train_sched = GradientUpdater(nonfinite="skip"), SimpleNamespace(num_updates=0, step_lr=int)
+        run.updater = GradientUpdater(nonfinite="skip")
+        run.train_sched = SimpleNamespace(num_updates=0, cur_epoch=0, epochs=None, step_lr=int)
         assert run.updater.step().skipped
         run.optim.max_grad_norm = None
         run.optim.step()

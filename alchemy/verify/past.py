@@ -42,7 +42,7 @@ def _last(folder: Path) -> int:
 def _failed(folder: Path, reason: str) -> list[int]:
     """The updates that a run could not make, by what it has left of them and by the reason that it gave."""
     left = [path.stem[1:] for path in (folder / "bad").glob("u*.json")]
-    return sorted({int(update) for update in left + re.findall(r"in update (\d+), step", reason) if update.isdecimal()})
+    return sorted({int(update) for update in left + re.findall(r"update (\d+), step", reason) if update.isdecimal()})
 
 
 def state_before(folder: Path, update: int) -> Path | None:

@@ -30,6 +30,7 @@ def losses_of(project, start, name, prefix=None):
     return [row["loss"] for row in rows if "loss" in row], (record / "evals.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_one_process_trains_as_without_it(project, start):
     plain = losses_of(project, start, "plain")
     assert len(plain[0]) == 12

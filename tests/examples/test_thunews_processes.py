@@ -26,6 +26,7 @@ def finished(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_real_titles_of_five_classes(tmp_path: Path) -> None:
     source, data = needs("thucnews5_csv"), tmp_path / "data"
     data.mkdir()

@@ -24,6 +24,7 @@ print(int(kept), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="what the C library of Linux does")
 def test_the_pages_of_a_tensor_are_asked_for_once() -> None:
     told = [

@@ -35,6 +35,7 @@ def test_the_pages_show_what_the_results_say(table: ModuleType) -> None:
         assert shown.strip() == table.table()
 
 
+@pytest.mark.slow
 def test_results_come_from_the_records_of_tests(
     table: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

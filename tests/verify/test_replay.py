@@ -57,7 +57,7 @@ def test_every_step_of_a_window_is_shown() -> None:
     report = replay(str(result.record_dir), 2, device=[-1])
     assert [step.step for step in report.steps] == [3, 4]
     assert [len(step.ids or []) for step in report.steps] == [2, 2]
-    assert "step 4, epoch 0, samples " in str(report)
+    assert "step 4, epoch 1, samples " in str(report)
     assert "gradient norm " in str(report)
 
 
@@ -110,7 +110,7 @@ def test_a_nan_of_the_backward_pass_is_traced_to_its_forward_call() -> None:
 def test_an_update_that_raised_shows_its_samples_and_the_error() -> None:
     folder = record(breaks="raises", after=4)
     report = replay(folder, 5, device=[-1])
-    assert "it fails: IndexError: index out of range in self\n  in update 5, step 4, epoch 1, samples " in str(report)
+    assert "it fails: IndexError: index out of range in self\n  in epoch 2/2, update 5, step 4, samples " in str(report)
     assert not report.made
 
 

@@ -113,6 +113,7 @@ build(Recipe(Path(sys.argv[1]), {"en": [sys.argv[2]], "de": [sys.argv[3]]}), wor
 """
 
 
+@pytest.mark.slow
 def test_a_build_that_is_killed_leaves_the_whole_or_nothing(tmp_path: Path) -> None:
     """60 kills at random moments, of the whole build or only of the process that leads it; the next one sees to it."""
     draw = random.Random(0)
