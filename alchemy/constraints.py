@@ -128,15 +128,22 @@ class Files(Constraint):
         return not isinstance(value, int | float | dict | None)
 
 
+def is_import_path(text: str) -> bool:
+    """Whether a text is the import path of something in a module.
+
+    >>> [is_import_path(text) for text in ("alchemy.text.Words", "Words", "bert-base.v1", "a..b")]
+    [True, False, False, False]
+    """
+    return "." in text and all(map(str.isidentifier, text.split(".")))
+
+
 class NotAClass(Constraint):
     """A folder by its name, or a table with a type; the import path of a class would be taken for a folder."""
 
     rule, short = "be a folder, or a table with a type", "folder or table"
 
     def holds(self, value: object) -> bool:
-        if not isinstance(value, str) or "." not in value or os.path.isdir(value):
-            return True
-        return not all(map(str.isidentifier, value.split(".")))
+        return not isinstance(value, str) or os.path.isdir(value) or not is_import_path(value)
 
 
 class PathName(Constraint):

@@ -159,11 +159,9 @@ class _Start:
             case "label text":
                 yield from (line.split(None, 1) for line in self.text.splitlines() if line.strip())
             case _:
-                tabs = self.written.format == "tsv"
-                quote = self.written.quote if self.written.quote is not None else "" if tabs else '"'
+                delimiter, quote = self.written.dialect_of(self.written.format)
                 quoting: dict[str, Any] = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
                 lines = io.StringIO(self.text, newline="")
-                delimiter = self.written.delimiter or ("\t" if tabs else ",")
                 yield from filter(None, csv.reader(lines, delimiter=delimiter, strict=True, **quoting))
 
 

@@ -16,7 +16,7 @@ from alchemy.config.source import Part, find
 from alchemy.config.tables import NAMES_CODE
 from alchemy.config.tree import Array, Document, Origin, Table, children
 from alchemy.config.values import dotted_key
-from alchemy.constraints import Inside
+from alchemy.constraints import Inside, is_import_path
 from alchemy.errors import Problem, is_library
 from alchemy.trust import CONFIG, record_of
 
@@ -136,7 +136,7 @@ def _leads_out(text: str) -> bool:
 def _runs_code(text: str, user_dir: str) -> bool:
     """Whether importing a text, whatever its key, would execute a file: a project's part may do so."""
     pieces, roots = text.split("."), (os.path.dirname(os.path.abspath(user_dir)),)
-    if len(pieces) < 2 or not all(piece.isidentifier() for piece in pieces):
+    if not is_import_path(text):
         return False
     for end in range(1, min(len(pieces), DEEPEST)):
         place = locate(".".join(pieces[:end]), roots)
@@ -170,7 +170,7 @@ def _kind(doc: Document, path: Path) -> str:
 def allowed(dotted: str, user_dir: str) -> bool:
     """Whether a foreign config may name this: decided from the source of what it names."""
     pieces = dotted.split(".")
-    if not 2 <= len(pieces) <= DEEPEST or not all(piece.isidentifier() for piece in pieces):
+    if len(pieces) > DEEPEST or not is_import_path(dotted):
         return False
     if dotted in NAMES or TRANSFORMERS.fullmatch(dotted):
         return True

@@ -14,6 +14,7 @@ from alchemy.config.modules import Module, absolute, locate, read_module
 from alchemy.config.names import PLAIN_BASES, Class, Gap, ancestors, lookup
 from alchemy.config.signature import MISSING, Param, fields_of, is_dataclass, literal_value, parameters_of, words_in
 from alchemy.config.tables import DEFAULT_TYPES, GIVEN, MODULES
+from alchemy.constraints import is_import_path
 from alchemy.errors import did_you_mean
 from alchemy.registry import ENTRY_MODULES, annotations_of, is_registered, parameters
 
@@ -176,7 +177,7 @@ def look(dotted: str, roots: Sequence[str] = (".",), *, base: str = "") -> Part 
     pieces = dotted.split(".")
     if len(pieces) > _LONGEST:
         return Gap("form", f"type = {dotted[:40]!r}... is not an import path: it has {len(pieces)} parts")
-    if len(pieces) < 2 or not all(piece.isidentifier() for piece in pieces):
+    if not is_import_path(dotted):
         return Gap("form", f"type = {dotted!r} is not an import path", "write it like 'package.module.Class'")
     module_name, name = ".".join(pieces[:-1]), pieces[-1]
     if module_name in ENTRY_MODULES:

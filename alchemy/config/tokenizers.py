@@ -10,6 +10,7 @@ from alchemy.config.short import names_of
 from alchemy.config.signature import parameters_of
 from alchemy.config.slots import Layout, Slot
 from alchemy.config.source import Gap, Part
+from alchemy.constraints import is_import_path
 from alchemy.errors import Problem, did_you_mean
 from alchemy.packages import explain_missing, is_installed
 
@@ -27,7 +28,9 @@ def check_tokenizers(layout: Layout) -> Iterator[Problem]:
         for key in _KEYS:
             value = slot.table.get(key)
             if isinstance(value, str) and not os.path.isdir(os.path.expanduser(value)):
-                yield from _learnt(layout, slot, key, value) if _is_dotted(value) else _no_tokenizer(slot, key, value)
+                yield from (
+                    _learnt(layout, slot, key, value) if is_import_path(value) else _no_tokenizer(slot, key, value)
+                )
         path, labels = slot.table.get("path"), slot.table.get("labels")
         if slot.is_a("Pretrained") and isinstance(path, str) and not os.path.isdir(os.path.expanduser(path)):
             hint = _beside(path, folders=True) or (NO_DOWNLOAD if is_hub_name(path) else "")
@@ -46,10 +49,6 @@ def is_hub_name(text: str) -> bool:
     [True, True, False, False, False]
     """
     return _HUB_NAME.fullmatch(text) is not None and not os.path.isdir(text.partition("/")[0])
-
-
-def _is_dotted(text: str) -> bool:
-    return "." in text and all(map(str.isidentifier, text.split(".")))
 
 
 def _no_tokenizer(slot: Slot, key: str, value: str) -> Iterator[Problem]:

@@ -43,6 +43,11 @@ class TableFormat:
     header: bool = True
     encoding: str = "utf-8"
 
+    def dialect_of(self, format: str) -> tuple[str, str]:
+        """The separator and the quotation mark; in a tsv file quotation marks are text, unless one is named."""
+        tabs = format == "tsv"
+        return self.delimiter or ("\t" if tabs else ","), ("" if tabs else '"') if self.quote is None else self.quote
+
     def format_of(self, path: Path) -> str:
         if self.format:
             return self.format
@@ -108,11 +113,8 @@ def open_table(path: Path, layout: TableFormat) -> OpenTable:
             return OpenTable(path, _objects(rows), None if first is None else list(first), keyed=True)
         case "label text":
             return OpenTable(path, _label_text(path, layout.encoding), ["label", "text"])
-        case "tsv":  # marks of quotation are text there, unless one is named
-            cells = csv_rows(path, layout.delimiter or "\t", layout.quote or "", layout.encoding)
-        case _:
-            quote = '"' if layout.quote is None else layout.quote
-            cells = csv_rows(path, layout.delimiter or ",", quote, layout.encoding)
+        case format:
+            cells = csv_rows(path, *layout.dialect_of(format), layout.encoding)
     first, rows = _peeked(cells)
     if first is None:
         return OpenTable(path, rows, keyed=True)  # empty: no column can be missed

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from loguru import logger
 
+from alchemy.constraints import is_import_path
 from alchemy.errors import AlchemyError
 from alchemy.text import Folder, Tokenizer
 
@@ -26,9 +27,7 @@ def is_class(spec: object) -> bool:
     >>> is_class("alchemy.text.Words"), is_class("bert-base"), is_class("models/bert.v1")
     (True, False, False)
     """
-    if not isinstance(spec, str) or "." not in spec:
-        return False
-    return all(map(str.isidentifier, spec.split("."))) and not Path(spec).is_dir()
+    return isinstance(spec, str) and is_import_path(spec) and not Path(spec).is_dir()
 
 
 def learn_tokenizer(name: str, texts: Iterable[str], options: Mapping[str, Any], what: str = "") -> Tokenizer:
