@@ -178,7 +178,7 @@ class Run(Members):
 
     @property
     def update(self) -> int:
-        """How many optimiser updates have been made."""
+        """How many optimizer updates have been made."""
         return self.train_sched.num_updates if self.train_sched is not None else 0
 
     @property

@@ -48,7 +48,7 @@ def train(run: Run) -> None:
                 schedule.begin_train_step(batch)            begin-step pipes    3
                 with updater.micro_batch(batch):
                     task.step(batch)                        model.forward and loss; updater.accumulate(loss)
-                updater.step()                              of a full window: divide, clip, optimiser, schedule
+                updater.step()                              of a full window: divide, clip, optimizer, schedule
                 schedule.end_train_step(outputs)            end-step pipes      4
                     evaluate(split)                         where an end-step or end-epoch pipe asks for it:
                         pipe.begin_eval(split)              eval pipes          5

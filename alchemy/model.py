@@ -142,7 +142,7 @@ class AlchemyModel(Registrable):
         return self.forward(*args, **kwargs)
 
     def optim_params(self, **table: object) -> Any:
-        """What is optimised: parameters or groups. Gets every key of `[optim]`."""
+        """What is optimized: parameters or groups. Gets every key of `[optim]`."""
         return list(self.module.parameters())
 
     def max_positions(self) -> int | None:

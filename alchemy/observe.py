@@ -44,14 +44,14 @@ class Observer:
         return _NOTHING
 
     def loss(self, loss: Loss, optim: str) -> None:
-        """Called with every loss before its gradients are computed; `optim` names its optimiser, one of several."""
+        """Called with every loss before its gradients are computed; `optim` names its optimizer, one of several."""
 
     def backward(self) -> Block:
         """Around a backward pass."""
         return _NOTHING
 
     def update(self, optim: AlchemyOptimizer) -> Block:
-        """Around the step of an optimiser, whose gradients are divided but not clipped yet."""
+        """Around the step of an optimizer, whose gradients are divided but not clipped yet."""
         return _NOTHING
 
     def schedule(self) -> None:

@@ -58,7 +58,7 @@ class Precision(Registrable):
 
     # -- the model
     def prepare(self, model: AlchemyModel) -> None:
-        """Called once, when model and optimiser are built, and before the model is wrapped for several processes."""
+        """Called once, when model and optimizer are built, and before the model is wrapped for several processes."""
         if self.recompute:
             names = recompute(model.module, self.recompute)
             logger.info("recomputed in the backward pass: {}", ", ".join(names))
@@ -167,7 +167,7 @@ class Precision(Registrable):
             return True
         before, good = scale.value, scale.is_good()
         if scale.value != before and self.run.optim is not optim:
-            # windows of other optimisers are open, and must go on with one scale; a power of 2 changes no digit
+            # windows of other optimizers are open, and must go on with one scale; a power of 2 changes no digit
             own = {id(param) for param in optim.params}
             waiting = [p.grad for p in self.run.optim.params if p.grad is not None and id(p) not in own]
             for grad in waiting:

@@ -94,7 +94,7 @@ class Registrable:
         for key in keys:
             if key in own:
                 return own[key]
-        # registered on a neighbour of the base (a pipe on EndEpochPipeline is found as a SchedPipeline)
+        # registered on a neighbor of the base (a pipe on EndEpochPipeline is found as a SchedPipeline)
         for names in _registered.values():
             for key in keys:
                 if key in names and issubclass(names[key], cls):

@@ -138,7 +138,7 @@ class AlchemyRunner(Registrable):
 
 @AlchemyRunner.register("Trainer")
 class AlchemyTrainer(AlchemyRunner):
-    """Task, model, data, optimiser, schedule; then epochs, an evaluation at the end, and the last state."""
+    """Task, model, data, optimizer, schedule; then epochs, an evaluation at the end, and the last state."""
 
     def set_up(self) -> None:
         """Builds everything that training needs."""
@@ -176,7 +176,7 @@ class AlchemyTrainer(AlchemyRunner):
 
 @AlchemyRunner.register("Tester")
 class ALchemyTester(AlchemyRunner):
-    """Scores the split `test`; needs neither optimiser nor schedule."""
+    """Scores the split `test`; needs neither optimizer nor schedule."""
 
     def run(self) -> Any:
         prepare(self.context)

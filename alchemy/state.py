@@ -340,7 +340,7 @@ def keep_bad_update(run: Run, error: Exception) -> None:
         folder.mkdir(exist_ok=True)
         write_atomic(folder / f"u{update}.json", json.dumps(row) + "\n")
         target = folder / f"u{update - 1}"
-        if not moved and not target.exists():  # else one of several optimisers is a step ahead
+        if not moved and not target.exists():  # else one of several optimizers is a step ahead
             write(target, state.files(), Manifest(*run.where, time=now(), kind="bad", why=["nonfinite"]))
     except OSError as trouble:
         logger.warning("what a replay of update {} needs could not be written: {}", update, trouble)

@@ -66,7 +66,7 @@ class Epochs(StopRule):
 
 @StopRule.register()
 class Updates(StopRule):
-    """So many steps of the optimiser."""
+    """So many steps of the optimizer."""
 
     def __init__(self, *, updates: PositiveInt) -> None:
         self.updates = updates

@@ -77,7 +77,7 @@ _TABLE: list[tuple[Meaning, str]] = [
     (Meaning("lower"), "lowercase do_lower_case"),
     (Meaning("min_frequency"), "min_freq min_count"),
     # tables and top-level keys
-    (Meaning("optim"), "optimizer optimiser optimizers"),
+    (Meaning("optim"), "optimizer optimizer optimizers"),
     (Meaning("sched"), "scheduler lr_scheduler schedule"),
     (Meaning("criterion"), "loss loss_fn loss_function objective"),
     (Meaning("task.data"), "data dataset datasets dataloader"),

@@ -123,7 +123,7 @@ class AlchemyTask(Registrable):
         return loss_of(self.run.model, self.run.model.forward(batch), batch)
 
     def train_step(self, batch: Any, updater: Updater) -> Mapping[str, Any]:
-        """Hands the losses of a micro-batch to the updater; several optimisers have one each, by name."""
+        """Hands the losses of a micro-batch to the updater; several optimizers have one each, by name."""
         loss = self.loss(batch)
         updater.accumulate(loss)
         return loss.merged()

@@ -59,7 +59,7 @@ class GradientUpdater:
     `nonfinite = "stop"` ends the run with all that a replay needs, `"skip"` leaves the update out, `"ignore"` does not
     look.
 
-    With several optimisers `accumulate(loss, optim="generator")` is for the parameters of that one alone. Each has its
+    With several optimizers `accumulate(loss, optim="generator")` is for the parameters of that one alone. Each has its
     own window and steps inside the call that fills it, so that the next loss sees the new weights. A micro-batch in
     which any of them has stepped is one update of the run.
     """
@@ -96,7 +96,7 @@ class GradientUpdater:
         Gradients travel between the processes once an update: in its last micro-batch.
         """
         self.real = real
-        # several optimisers: DDP knows of one backward pass for each forward only
+        # several optimizers: DDP knows of one backward pass for each forward only
         self._synced = not self._several and (last or self._whole.steps + 1 >= self.period)
         alone = NOTHING if self._synced else self.run.group.no_sync(self.run.model.model)
         return MicroBatch(self, alone, self.observer.micro_batch(batch))
@@ -106,7 +106,7 @@ class GradientUpdater:
         return isinstance(self.run.optim, Mapping)
 
     def accumulate(self, loss: Loss, optim: str = "") -> None:
-        """Adds the gradients of a loss to those of its window; a named optimiser steps when its window is full."""
+        """Adds the gradients of a loss to those of its window; a named optimizer steps when its window is full."""
         total, count = loss.sum, loss.count
         if not isinstance(total, Tensor) or not total.requires_grad or total.dim():
             total = differentiable(total)
@@ -177,8 +177,8 @@ class GradientUpdater:
             if not self._named:
                 return self._whole
             names = ", ".join(map(repr, self._named))
-            hint = f"give every loss its optimiser, as accumulate(loss, optim={next(iter(self._named))!r})"
-            raise AlchemyError(f"a loss is for all optimisers, others are for {names}", section="optim", hint=hint)
+            hint = f"give every loss its optimizer, as accumulate(loss, optim={next(iter(self._named))!r})"
+            raise AlchemyError(f"a loss is for all optimizers, others are for {names}", section="optim", hint=hint)
         self._settled = False
         return self._named.get(name) or self._open(name)
 
@@ -186,12 +186,12 @@ class GradientUpdater:
         if not isinstance(self.run.optim, Mapping):
             hint = f"give each a table, as [optim.{name}]"
             raise AlchemyError(
-                f"a loss is for the optimiser {name!r}, and there is only one", section="optim", hint=hint
+                f"a loss is for the optimizer {name!r}, and there is only one", section="optim", hint=hint
             )
         self.run.optim[name]  # raises where there is none of that name
         if self._whole.touched or self._whole.steps or self._whole.updates:
             hint = "name one for every loss, or for none"
-            raise AlchemyError(f"a loss is for {name!r}, others were for all optimisers", section="optim", hint=hint)
+            raise AlchemyError(f"a loss is for {name!r}, others were for all optimizers", section="optim", hint=hint)
         self._named[name] = Window(self.run, name)
         return self._named[name]
 
@@ -212,12 +212,12 @@ class GradientUpdater:
 
     @property
     def has_moved(self) -> bool:
-        """Whether an optimiser has stepped in an update that is not complete."""
+        """Whether an optimizer has stepped in an update that is not complete."""
         return self._moved
 
     @property
     def attempts(self) -> int:
-        """The updates of all optimisers, made or skipped: several may take part in an update of the run."""
+        """The updates of all optimizers, made or skipped: several may take part in an update of the run."""
         return sum(window.updates for window in self._named.values()) or self.updates
 
     @property
@@ -290,7 +290,7 @@ class GradientUpdater:
         return StepResult(False, optim.grad_norm)
 
     def _step_on_device(self, window: Window, norm: Tensor, flag: float | Tensor) -> StepResult:
-        """Without waiting for the device where the optimiser can be masked there; the flag is read an update later."""
+        """Without waiting for the device where the optimizer can be masked there; the flag is read an update later."""
         optim, finite = window.optim, torch.isfinite(norm + flag)
         if not optim.masks:
             if not bool(finite):
@@ -325,7 +325,7 @@ class GradientUpdater:
         self.run.metrics.log("skipped", 1)
 
     def _count_update(self) -> None:
-        """Once for each update of the run, however many optimisers took part in it."""
+        """Once for each update of the run, however many optimizers took part in it."""
         run = self.run
         if self._moved:
             run.average.after_update(self.updates + 1)

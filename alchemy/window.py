@@ -1,4 +1,4 @@
-"""The micro-batches since an optimiser's last update: how many, what they count, whether their losses are finite."""
+"""The micro-batches since an optimizer's last update: how many, what they count, whether their losses are finite."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Window:
-    """What has been accumulated for one optimiser: all parameters, or with a `name` those of one of several."""
+    """What has been accumulated for one optimizer: all parameters, or with a `name` those of one of several."""
 
     def __init__(self, run: Run, name: str = "") -> None:
         self.run, self.name = run, name
@@ -59,7 +59,7 @@ class Window:
         self.touched = True
 
     def differentiate(self, loss: Tensor, start: Tensor) -> None:
-        """Adds the gradients of `start` times a loss to the parameters of a named optimiser alone.
+        """Adds the gradients of `start` times a loss to the parameters of a named optimizer alone.
 
         The graph beyond them is not walked, so it can serve another loss.
         """

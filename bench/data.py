@@ -1,7 +1,7 @@
 """Data: building corpora of Multi30k, batches of a million lengths, loading from a mapped corpus, and memory.
 
 fairseq cannot be installed here; its speed is quoted from BASELINES.md, measured on this kind of machine. All else is
-measured side by side. The text is that of Multi30k, tokenised, both sides; also ten and a hundred times over.
+measured side by side. The text is that of Multi30k, tokenized, both sides; also ten and a hundred times over.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def titles() -> Splits:
     return Splits(False, read("train_first45k.txt.gz"), read("dev.txt"), read("test.txt"))
 
 
-def labelled(path: Path, encoding: str = "utf-8") -> Pairs:
+def labeled(path: Path, encoding: str = "utf-8") -> Pairs:
     return [(text, label) for label, text in (line.split(" ", 1) for line in lines_of(path, encoding))]
 
 
@@ -149,13 +149,13 @@ def hold_out(rows: Pairs, share: float = 0.1) -> tuple[Pairs, Pairs]:
 def questions() -> Splits:
     folder = SETS / "trec"
     return Splits(
-        True, *hold_out(labelled(folder / "TREC.train.all", "latin-1")), labelled(folder / "TREC.test.all", "latin-1")
+        True, *hold_out(labeled(folder / "TREC.train.all", "latin-1")), labeled(folder / "TREC.test.all", "latin-1")
     )
 
 
 def sentences() -> Splits:
     folder = SETS / "sst2_sentences"
-    return Splits(True, *(labelled(folder / f"stsa.binary.{name}") for name in ("train.gz", "dev", "test")))
+    return Splits(True, *(labeled(folder / f"stsa.binary.{name}") for name in ("train.gz", "dev", "test")))
 
 
 def reviews() -> Splits:

@@ -1,4 +1,4 @@
-"""What a project pays that was made by `alchemy new`: its data path, `Pad`, an evaluation, a save, busy neighbours.
+"""What a project pays that was made by `alchemy new`: its data path, `Pad`, an evaluation, a save, busy neighbors.
 
 The config and the network are those of the template, with more points, so that an epoch has 500 steps. Plain PyTorch
 reads the same points as tensors with torch's DataLoader and its default collate, and takes turns with us inside one
@@ -197,7 +197,7 @@ def _pad_figures(cap: int) -> list[Figure]:
 
 
 @contextlib.contextmanager
-def _busy_neighbours(count: int = 2) -> Iterator[None]:
+def _busy_neighbors(count: int = 2) -> Iterator[None]:
     processes = [subprocess.Popen([sys.executable, "-c", "while True: sum(range(1000))"]) for _ in range(count)]
     try:
         yield
@@ -219,7 +219,7 @@ def figures(quick: bool = False) -> list[Figure]:
         )
         saves = [1000 * ours for ours, _ in _pairs("save", blocks)]
         made.append(measured("a save of the template's training, CPU of the process", saves, 15, "ms"))
-    with _busy_neighbours():
+    with _busy_neighbors():
         pairs = settle(lambda: measure_loop(blocks * 100, 0), cap)
         made.append(
             ratio("loop, all on, beside two busy processes / plain PyTorch that reads, clips, schedules", pairs, 1.10)

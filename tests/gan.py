@@ -101,7 +101,7 @@ class Adversarial(AlchemyTask):
 
 
 class Blend(Gan):
-    """Both parts under one loss that names no optimiser."""
+    """Both parts under one loss that names no optimizer."""
 
     def forward(self, batch: Any) -> dict[str, Any]:
         return {"guess": self.module.discriminator(self.module.generator(self.cast(batch["z"])))}
@@ -135,7 +135,7 @@ class NotesNames(BackwardHandler):
 
 
 class ByHook(Gan):
-    """Says itself which parameters an optimiser takes, in groups of its own."""
+    """Says itself which parameters an optimizer takes, in groups of its own."""
 
     def optim_params(self, name: str, bias_lr: float = 0.0, **table: Any) -> Any:
         part = getattr(self.module, name)

@@ -1,4 +1,4 @@
-"""Optimisers: which parameters they are given, clipping, resets; their contract is in contracts/test_optimisers.py."""
+"""Optimizers: which parameters they are given, clipping, resets; their contract is in contracts/test_optimizers.py."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from alchemy.optim import SGD, AlchemyOptimizer, build_optimizer
 from alchemy.update import GradientUpdater
 from alchemy.util.optim import prepare_trf_based_model_params
 from alchemy.window import Window
-from tests.contracts.nets import Wrapper, all_plain, give_gradients, names_of, net, optimising
+from tests.contracts.nets import Wrapper, all_plain, give_gradients, names_of, net, optimizing
 from tests.logs import warned
 
 ADAMW = {"type": "alchemy.optim.AdamW", "lr": 0.1}
 
 
-def test_fault_2_the_head_of_a_transformer_is_in_the_optimiser() -> None:
+def test_fault_2_the_head_of_a_transformer_is_in_the_optimizer() -> None:
     model = nn.ModuleDict({"encoder": net(), "head": nn.Linear(2, 2), "norm": nn.LayerNorm(2)})
     encoder, decay, free = prepare_trf_based_model_params(model, model["encoder"], weight_decay=0.2, trf_lr=3e-5)
     assert encoder["lr"] == 3e-5
@@ -56,7 +56,7 @@ def test_optim_params_may_be_anything_that_makes_sense() -> None:
 
 
 class Encoded(Wrapper):
-    """An old-style model: reads a key of [optim] that no optimiser knows."""
+    """An old-style model: reads a key of [optim] that no optimizer knows."""
 
     def optim_params(self, **kwargs: Any) -> Any:
         assert kwargs["type"].endswith("W")
@@ -68,26 +68,26 @@ class Encoded(Wrapper):
 
 @pytest.mark.parametrize("kind", ["alchemy.optim.AdamW", "torch.optim.AdamW", "alchemy.optim.HFAdamW"])
 def test_the_model_gets_the_whole_table(kind: str) -> None:
-    with warned() as lines, optimising({"type": kind, "lr": 0.1, "head_lr": 0.7}, model=Encoded) as run:
+    with warned() as lines, optimizing({"type": kind, "lr": 0.1, "head_lr": 0.7}, model=Encoded) as run:
         assert run.optim.get_lr() == [0.7, 0.1]
         run.optim.reset(head_lr=0.2, lr=0.3)
         assert run.optim.get_lr() == [0.2, 0.3]
     assert lines == ["[optim] 'head_lr' is left to Encoded.optim_params"]
-    with warned() as lines, optimising({**ADAMW, "trf_lr": 0.1}):
+    with warned() as lines, optimizing({**ADAMW, "trf_lr": 0.1}):
         assert "trf_lr is not used: Wrapper has no optim_params" in lines[0]
 
 
 def test_unknown_keys_are_refused() -> None:
     with (
         pytest.raises(AlchemyError, match="RAdam takes no 'learning_rate'"),
-        optimising({"type": "torch.optim.RAdam", "learning_rate": 1}),
+        optimizing({"type": "torch.optim.RAdam", "learning_rate": 1}),
     ):
         pass
-    with pytest.raises(AlchemyError, match="did you mean 'weight_decay'"), optimising({**ADAMW, "weigth_decay": 1}):
+    with pytest.raises(AlchemyError, match="did you mean 'weight_decay'"), optimizing({**ADAMW, "weigth_decay": 1}):
         pass
     with (
         pytest.raises(AlchemyError, match="no AlchemyOptimizer named 'AdamV'"),
-        optimising({"type": "alchemy.optim.AdamV"}),
+        optimizing({"type": "alchemy.optim.AdamV"}),
     ):
         pass
     with Run({}) as run, pytest.raises(AlchemyError, match=r"needs a table \[optim\]"):
@@ -95,13 +95,13 @@ def test_unknown_keys_are_refused() -> None:
 
 
 # -- what is not trained
-def test_learnable_losses_are_optimised_without_decay() -> None:
+def test_learnable_losses_are_optimized_without_decay() -> None:
     class WithLoss(Wrapper):
         def __init__(self, module: nn.Module) -> None:
             super().__init__(module)
             self.criterion = Focal(learnable=True)
 
-    with warned() as lines, optimising({**ADAMW, "weight_decay": 0.5}, model=WithLoss) as run:
+    with warned() as lines, optimizing({**ADAMW, "weight_decay": 0.5}, model=WithLoss) as run:
         group = run.optim.param_groups[-1]
         assert {id(p) for p in group["params"]} == {id(run.model.criterion.alpha), id(run.model.criterion.gamma)}
         assert group["weight_decay"] == 0.0
@@ -112,7 +112,7 @@ def test_parameters_that_will_not_be_trained_are_reported_once() -> None:
     module: Any = net()
     module.blocks = [nn.Linear(2, 2), {"deep": nn.Linear(2, 2)}]
     assert hidden(module) == [("blocks", 4)]
-    with warned() as lines, optimising(ADAMW, module) as run:
+    with warned() as lines, optimizing(ADAMW, module) as run:
         assert "4 parameters in the plain list or dict 'blocks' are not trained" in lines[0]
         module.late = nn.Linear(2, 2)
         run.optim.report_missing()
@@ -132,7 +132,7 @@ def test_sparse_gradients_are_divided_and_clipped_as_dense_ones() -> None:
     weights, norms = [], []
     for sparse in (True, False):
         table = {"type": "torch.optim.Adagrad", "lr": 0.1, "max_grad_norm": 0.01}
-        with optimising(table, net_of(sparse)) as run:
+        with optimizing(table, net_of(sparse)) as run:
             run.model.model(torch.tensor([[1, 1, 2], [3, 1, 2]])).sum().backward()
             run.optim.multiply_grads(0.5)
             run.optim.step()
@@ -154,16 +154,16 @@ def test_sparse_gradients_are_divided_and_clipped_as_dense_ones() -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
-def test_an_optimiser_that_takes_no_sparse_gradients_gets_dense_ones(table: dict[str, Any], sparse: bool) -> None:
+def test_an_optimizer_that_takes_no_sparse_gradients_gets_dense_ones(table: dict[str, Any], sparse: bool) -> None:
     module = nn.Sequential(nn.EmbeddingBag(10, 4, sparse=True), nn.Linear(4, 1))
-    with optimising({**table, "lr": 0.1}, module) as run:
+    with optimizing({**table, "lr": 0.1}, module) as run:
         module(torch.tensor([[1, 2]])).sum().backward()
         assert [param.grad.is_sparse for param in run.optim.params] == [sparse, False, False]
         run.optim.step()
 
 
 def test_multiply_and_zero_gradients() -> None:
-    with optimising(ADAMW, net().double()) as run:
+    with optimizing(ADAMW, net().double()) as run:
         give_gradients(run.model.model)
         before = [param.grad.clone() for param in run.optim.params]
         run.optim.multiply_grads(1 / 3)
@@ -194,12 +194,12 @@ def test_fault_11_hf_adamw_works_without_transformers(correct: bool) -> None:
         param.grad = torch.tensor([grad], dtype=torch.float64)
         optimizer.step()
     assert param.item() == pytest.approx(reference_bert_adamw(1.0, grads, 0.1, 0.2, correct), rel=1e-12)
-    with optimising({"type": "alchemy.optim.HFAdamW", "lr": 0.1, "correct_bias": correct, "max_grad_norm": 1.0}) as run:
+    with optimizing({"type": "alchemy.optim.HFAdamW", "lr": 0.1, "correct_bias": correct, "max_grad_norm": 1.0}) as run:
         assert run.optim.optimizer.defaults["correct_bias"] is correct
 
 
 class OldOptim(AlchemyOptimizer):
-    """As projects write it: no arguments, torch's optimiser made from the raw table."""
+    """As projects write it: no arguments, torch's optimizer made from the raw table."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -219,9 +219,9 @@ def test_fault_9_no_tomlkit_in_the_saved_state() -> None:
             assert all_plain(optim.optimizer.defaults)
 
 
-def test_old_optimisers_are_filled_from_their_table_and_reset() -> None:
+def test_old_optimizers_are_filled_from_their_table_and_reset() -> None:
     table = {"type": f"{__name__}.OldOptim", "max_grad_norm": 0.5, "mine": 3}
-    with optimising(table) as run:
+    with optimizing(table) as run:
         assert isinstance(run.optim, OldOptim)
         assert run.optim.max_grad_norm == 0.5
         run.model.model = nn.Linear(2, 2)
@@ -234,7 +234,7 @@ def test_old_optimisers_are_filled_from_their_table_and_reset() -> None:
 
 @pytest.mark.parametrize("kind", ["alchemy.optim.SGD", "torch.optim.SGD"])
 def test_clips_values_as_torch_does(kind: str) -> None:
-    with optimising({"type": kind, "lr": 0.1, "clip_value": 0.5}) as run:
+    with optimizing({"type": kind, "lr": 0.1, "clip_value": 0.5}) as run:
         give_gradients(run.model.module, 3.0)
         expected = copy.deepcopy(run.model.module)
         for param, other in zip(expected.parameters(), run.model.module.parameters(), strict=True):
@@ -256,7 +256,7 @@ class Capped(SGD):
 
 
 def test_a_clip_of_ones_own_is_used() -> None:
-    with optimising({"type": f"{__name__}.Capped", "lr": 1.0, "max_grad_norm": 0.5}) as run:
+    with optimizing({"type": f"{__name__}.Capped", "lr": 1.0, "max_grad_norm": 0.5}) as run:
         before = copy.deepcopy(run.model.module)
         give_gradients(run.model.module, 0.01)
         run.optim.step()
@@ -266,7 +266,7 @@ def test_a_clip_of_ones_own_is_used() -> None:
 
 
 def test_a_clip_of_ones_own_is_not_asked_without_need() -> None:
-    with optimising({"type": f"{__name__}.Capped", "lr": 1.0, "max_grad_norm": 0.5}) as run:
+    with optimizing({"type": f"{__name__}.Capped", "lr": 1.0, "max_grad_norm": 0.5}) as run:
         give_gradients(run.model.module, float("nan"))
         run.updater = GradientUpdater(nonfinite="skip")
         run.train_sched = SimpleNamespace(num_updates=0, cur_epoch=0, epochs=None, step_lr=int)
@@ -277,7 +277,7 @@ def test_a_clip_of_ones_own_is_not_asked_without_need() -> None:
 
 
 def test_an_update_that_is_not_finite_is_masked_on_the_device_and_known_an_update_later() -> None:
-    with optimising({"type": "torch.optim.SGD", "lr": 0.1, "fused": True}) as run:
+    with optimizing({"type": "torch.optim.SGD", "lr": 0.1, "fused": True}) as run:
         updater, window = GradientUpdater(nonfinite="skip"), Window(run)
         weight = run.optim.params[0]
         before = weight.detach().clone()

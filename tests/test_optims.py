@@ -1,4 +1,4 @@
-"""Several optimisers in one task: whose gradients, whose windows, what counts as an update."""
+"""Several optimizers in one task: whose gradients, whose windows, what counts as an update."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_each_parameter_is_in_exactly_one_of_them() -> None:
         assert run.optim.get_lr() == [0.1, 0.1]
 
 
-def test_a_table_is_that_of_its_own_optimiser() -> None:
+def test_a_table_is_that_of_its_own_optimizer() -> None:
     tables = {
         "generator": {
             "type": "alchemy.optim.AdamW",
@@ -104,7 +104,7 @@ def test_a_model_may_say_itself_what_each_takes() -> None:
         ),
     ],
 )
-def test_errors_name_the_optimiser(changes: dict[str, Any], message: str) -> None:
+def test_errors_name_the_optimizer(changes: dict[str, Any], message: str) -> None:
     tables = {name: {**SGD, "params": f"{name}.*", **changes.get(name, {})} for name in ("generator", "discriminator")}
     tables = {name: {key: value for key, value in table.items() if value is not None} for name, table in tables.items()}
     with pytest.raises(AlchemyError, match=message), training(optim=tables):
@@ -130,16 +130,16 @@ def test_the_weights_of_a_loss_are_claimed_by_name() -> None:
         assert run.optim.missing() == []
 
 
-def test_there_is_no_single_optimiser_to_ask_for() -> None:
+def test_there_is_no_single_optimizer_to_ask_for() -> None:
     with training() as run:
         with pytest.raises(
-            AlchemyError, match=r"several optimisers: generator, discriminator; .*\['generator'\].optimizer"
+            AlchemyError, match=r"several optimizers: generator, discriminator; .*\['generator'\].optimizer"
         ):
             run.optim.optimizer  # noqa: B018
-        with pytest.raises(AlchemyError, match="several optimisers"):
+        with pytest.raises(AlchemyError, match="several optimizers"):
             run.optim.optimizer = None
         assert getattr(run.optim, "optimizer", None) is None
-        with pytest.raises(AlchemyError, match="no optimiser 'generater'; did you mean 'generator'"):
+        with pytest.raises(AlchemyError, match="no optimizer 'generater'; did you mean 'generator'"):
             run.optim["generater"]
 
 

@@ -1,4 +1,4 @@
-"""Several optimisers in whole runs: what is logged, what is kept, and several processes."""
+"""Several optimizers in whole runs: what is logged, what is kept, and several processes."""
 
 from __future__ import annotations
 

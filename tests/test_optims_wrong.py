@@ -1,4 +1,4 @@
-"""Several optimisers: losses that go wrong, and names that nobody has."""
+"""Several optimizers: losses that go wrong, and names that nobody has."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.gan_ready import SGD, batches, step, training, weights_of
 
 
 @pytest.mark.parametrize("nonfinite", ["stop", "skip"])
-def test_a_loss_that_is_not_finite_holds_its_own_optimiser_back(nonfinite: str) -> None:
+def test_a_loss_that_is_not_finite_holds_its_own_optimizer_back(nonfinite: str) -> None:
     with training(backward={"nonfinite": nonfinite}) as run:
         updater, pair, start = run.updater, run.model.module, weights_of(run)
         loss = pair.discriminator(torch.ones(2, 1).double()).sum() * math.nan
@@ -57,7 +57,7 @@ def test_a_loss_that_does_not_reach_its_parameters_is_refused() -> None:
             run.updater.accumulate(Loss(pair.discriminator(fake).sum(), 2), optim="generator")
 
 
-def test_a_frozen_optimiser_waits() -> None:
+def test_a_frozen_optimizer_waits() -> None:
     with training() as run:
         run.model.set_requires_grad(False, "generator")
         before = weights_of(run, "generator")
@@ -69,12 +69,12 @@ def test_a_frozen_optimiser_waits() -> None:
 def test_names_that_nobody_has_are_refused() -> None:
     with training() as run:
         x = next(run.model.parameters()).sum()
-        with pytest.raises(AlchemyError, match="there is no optimiser 'generater'; did you mean 'generator'"):
+        with pytest.raises(AlchemyError, match="there is no optimizer 'generater'; did you mean 'generator'"):
             run.updater.accumulate(Loss(x, 1), optim="generater")
     with training(optim=SGD) as run:
         x = next(run.model.parameters()).sum()
         with pytest.raises(
-            AlchemyError, match=r"for the optimiser 'generator', and there is only one; .*\[optim.generator\]"
+            AlchemyError, match=r"for the optimizer 'generator', and there is only one; .*\[optim.generator\]"
         ):
             run.updater.accumulate(Loss(x, 1), optim="generator")
 
@@ -87,7 +87,7 @@ def test_losses_with_and_without_a_name_do_not_mix(first: str, second: str, same
         updater.accumulate(Loss(weight.sum(), 1), optim=first)
         if not same_batch:
             updater.end_micro_batch()
-        with pytest.raises(AlchemyError, match="all optimisers"):
+        with pytest.raises(AlchemyError, match="all optimizers"):
             updater.accumulate(Loss(weight.sum(), 1), optim=second)
 
 

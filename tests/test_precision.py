@@ -187,7 +187,7 @@ def test_an_overflow_skips_the_update_and_halves_the_scale() -> None:
             before = weights(run)
 
 
-def test_a_window_of_another_optimiser_goes_on_with_one_scale() -> None:
+def test_a_window_of_another_optimizer_goes_on_with_one_scale() -> None:
     with training(dtype="fp16", scale=64.0) as run:
         first, second = run.optim.params[:2]
         part = SimpleNamespace(params=[first], step=lambda: None)

@@ -189,7 +189,7 @@ def lowered(text: str) -> str:
     return text.lower()
 
 
-def labelled(sample: dict[str, Any]) -> dict[str, Any]:
+def labeled(sample: dict[str, Any]) -> dict[str, Any]:
     return sample | {"label": sample["label"]}
 
 
@@ -226,7 +226,7 @@ def test_pipes_that_questions_cannot_go_through_are_named(tmp_path: Path) -> Non
 
 
 def test_a_function_that_fails_on_a_question_is_told_with_its_place(tmp_path: Path) -> None:
-    record = piped(tmp_path, {"type": "alchemy.pipeline.lst.Map", "fn": f"{__name__}.labelled"})
+    record = piped(tmp_path, {"type": "alchemy.pipeline.lst.Map", "fn": f"{__name__}.labeled"})
     with (
         alchemy.load(record) as model,
         pytest.raises(AlchemyError, match=r"items\[0\] .*Map failed at .*: sample has no 'label'"),

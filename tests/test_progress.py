@@ -15,7 +15,7 @@ from rich.console import Console
 from alchemy import progress
 from alchemy.progress import Bar
 from alchemy.runner import run_task
-from tests.labelled import config
+from tests.labeled import config
 
 
 def bar(terminal: bool, total: int | None = 10) -> tuple[Bar, io.StringIO]:
@@ -75,7 +75,7 @@ def test_a_rate_below_one_is_not_shown_as_zero() -> None:
 
 def test_a_rate_of_what_is_not_counted_is_not_logged(tmp_path: Path) -> None:
     logs = [{"type": "alchemy.plugins.FileLogger", "log_dir": str(tmp_path)}]
-    cfg = config(type="tests.labelled.Silent") | {"plugins": logs, "log_every": 1}
+    cfg = config(type="tests.labeled.Silent") | {"plugins": logs, "log_every": 1}
     record = run_task(cfg, raise_errors=True).record_dir
     assert record is not None
     rows = [json.loads(row)["values"] for row in (record / "metrics.jsonl").read_text().splitlines()]
@@ -127,7 +127,7 @@ for name in ("TTY_COMPATIBLE", "NO_COLOR", "TERM"):  # of the shell that runs th
     os.environ.pop(name, None)
 from alchemy import run
 from alchemy import progress
-from tests.labelled import config
+from tests.labeled import config
 progress.REFRESH_SECONDS = 0
 cfg = config() | {"plugins": [{"type": "alchemy.plugins.BasicSetup"}], "log_every": 1}
 [result] = run([cfg], device=[-1], raise_errors=True)"""

@@ -216,7 +216,7 @@ def test_a_task_of_a_project_says_what_a_question_is_and_how_a_batch_is_made(tmp
         assert model.predict([{"point": [1.5]}])[0]["pred_name"] == "right"
 
 
-def test_several_optimisers_are_no_hindrance(tmp_path: Path) -> None:
+def test_several_optimizers_are_no_hindrance(tmp_path: Path) -> None:
     record = run_task(gan.config(tmp_path), raise_errors=True).record_dir
     with alchemy.load(record) as model:
         assert len(model.predict([{"z": torch.zeros(2)}] * 3)) == 3

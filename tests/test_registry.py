@@ -105,13 +105,13 @@ def test_a_class_of_the_entry_script_is_found_under_both_names() -> None:
     assert Kind.resolve_registered_module("__main__.Main") is Main
 
 
-def test_a_part_registered_on_a_neighbour_is_found_by_the_common_base() -> None:
+def test_a_part_registered_on_a_neighbor_is_found_by_the_common_base() -> None:
     class Narrow(Kind):
         pass
 
     part = type("Part", (Narrow,), {"__module__": HERE})
-    Narrow.register("Neighbour")(part)
-    assert Kind.resolve_registered_module(f"{HERE}.Neighbour") is part
+    Narrow.register("Neighbor")(part)
+    assert Kind.resolve_registered_module(f"{HERE}.Neighbor") is part
 
 
 def test_resolve_names_what_a_module_lacks() -> None:

@@ -131,7 +131,7 @@ def test_empty_data_and_missing_splits_are_named() -> None:
         go(cfg, raise_errors=True)
 
 
-def test_a_tester_needs_no_optimiser_or_schedule() -> None:
+def test_a_tester_needs_no_optimizer_or_schedule() -> None:
     cfg = config(runner="alchemy.runner.Tester")
     for section in ("optim", "sched"):
         del cfg[section]

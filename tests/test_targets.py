@@ -12,7 +12,7 @@ from alchemy.errors import AlchemyError
 from alchemy.metrics.numbers import numbers_in
 from alchemy.metrics.stack import Stack
 from alchemy.runner import run_task
-from tests.labelled import HUGE, MODELS, config
+from tests.labeled import HUGE, MODELS, config
 from tests.tasks.texts import config as text_config
 
 
@@ -55,13 +55,13 @@ def test_targets_that_are_no_numbers_are_told(model: str, labels: str, message: 
 
 def test_a_module_that_computes_its_own_loss_names_the_sample() -> None:
     cfg = config("large")
-    cfg["model"] = {"type": "tests.labelled.OwnLoss", "inputs": {"labels": "label"}}
+    cfg["model"] = {"type": "tests.labeled.OwnLoss", "inputs": {"labels": "label"}}
     told = failure(cfg)
     assert told.startswith("rows.txt:6 [criterion] the target 3 is out of range")
 
 
 def test_data_without_samples_is_told_before_the_first_step() -> None:
-    assert "the data is empty: tests.labelled.Rows yields nothing" in failure(config(train=0))
+    assert "the data is empty: tests.labeled.Rows yields nothing" in failure(config(train=0))
     cfg = config(dev=0)
     cfg["sched"]["pipes"] = [{"type": "tests.toy.FailAt", "step": 0}]
     assert failure(cfg).startswith("[task.datasets.dev] the data is empty")
@@ -69,7 +69,7 @@ def test_data_without_samples_is_told_before_the_first_step() -> None:
 
 def test_a_metric_that_is_too_large_is_named() -> None:
     assert "the metric 'perplexity' is a number too large" in failure(
-        config(evalpipes=[{"type": "tests.labelled.Score"}])
+        config(evalpipes=[{"type": "tests.labeled.Score"}])
     )
     with pytest.raises(AlchemyError, match="the metric 'big' is a number too large"):
         numbers_in({"good": 1, "big": HUGE})

@@ -1,4 +1,4 @@
-"""The walks that docs/walks.md draws are those of a run: its call stacks, traced."""
+"""The walks that docs/code-walkthrough.md draws are those of a run: its call stacks, traced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from alchemy.metrics.stack import Stack
 from alchemy.records.journal import Journal
 
 PACKAGE = Path(alchemy.__file__).parent
-PAGE = PACKAGE.parent / "docs" / "walks.md"
+PAGE = PACKAGE.parent / "docs" / "code-walkthrough.md"
 
 
 def drawn(walk: str) -> list[str]:

@@ -41,7 +41,7 @@ class Derived(NamedTuple):
 
 
 def for_test(document: Document, model_path: Path | None = None, drop: Sequence[str] = ()) -> Derived:
-    """The config that evaluates what `document` trained: only the test split, no schedule, no optimiser.
+    """The config that evaluates what `document` trained: only the test split, no schedule, no optimizer.
 
     `drop` names further eval pipes that have no place in a test.
     """

@@ -124,7 +124,7 @@ def _claimed_twice(slot: Slot, part: Part, layout: Layout) -> list[str]:
 
 
 def _is_named(slot: Slot) -> bool:
-    """Whether it is one of several optimisers, which says itself what parameters it takes."""
+    """Whether it is one of several optimizers, which says itself what parameters it takes."""
     return slot.kind == "optim" and slot.section != "optim"
 
 

@@ -86,7 +86,7 @@ def _is_folder(path: str) -> bool:
 
 
 def _hint(path: str) -> str:
-    """The neighbour that was meant, or from where paths are counted."""
+    """The neighbor that was meant, or from where paths are counted."""
     if "\\" in path or not path.isprintable():
         return "a backslash in double quotes starts an escape: write forward slashes"
     path = os.path.expanduser(path)

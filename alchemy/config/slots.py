@@ -166,7 +166,7 @@ def collect_slots(doc: Document, sources: Sources) -> Layout:
 
 
 def is_several(table: dict[str, Any]) -> bool:
-    """Whether [optim] holds several optimisers, each in a table with a name of its own."""
+    """Whether [optim] holds several optimizers, each in a table with a name of its own."""
     return bool(table) and "type" not in table and all(isinstance(inner, dict) for inner in table.values())
 
 
@@ -294,7 +294,7 @@ def _wrong_kind(part: Part, kind: str) -> str:
     if kind in part.kinds or not part.complete or foreign.get(kind):
         return ""
     if kind == "optim" and part.module.startswith("torch."):
-        return "not an optimiser"
+        return "not an optimizer"
     known = f"{_article(' and '.join(sorted(part.kinds)))}, " if part.kinds else ""
     return f"{known}not {_article(kind)}"
 

@@ -97,10 +97,10 @@ NAMES_CODE = ("fn", *BUILT_BY_LOADER)
 GIVEN_BY_LOADER = ("data_source", "dataset", "generator", "seed")  # to what it builds, where the table does not
 SAMPLERS = ("sampler", "batch_sampler")  # of these, the ones that must be iterated over
 
-# what one of several optimisers, `[optim.<name>]`, takes beside its own keys, with the annotation to check against
+# what one of several optimizers, `[optim.<name>]`, takes beside its own keys, with the annotation to check against
 NAMED_OPTIM = {"params": "str | list[str]"}
 
-# the limits of what optimisers take that are not ours
+# the limits of what optimizers take that are not ours
 RATES = {
     "lr": "Annotated[float, Ge(0), Finite()]",
     "trf_lr": "Annotated[float, Ge(0), Finite()]",

@@ -101,7 +101,7 @@ def _learnt_with(slot: Slot, part: Part, key: str) -> Iterator[Problem]:
 
 
 def _beside(path: str, *, folders: bool = False) -> str:
-    """The neighbour that was meant."""
+    """The neighbor that was meant."""
     folder, name = os.path.split(os.path.expanduser(path).rstrip("/"))
     try:
         beside = [entry.name for entry in os.scandir(folder or ".") if entry.is_dir() == folders]

@@ -14,7 +14,7 @@ from alchemy.data.rows import Rows, field_at, holds, join_rows, no_numbers, numb
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable
 
-CHANNELS = (1, 3, 4)  # of images that are grey, of colours, or of colours that may be seen through
+CHANNELS = (1, 3, 4)  # of images that are grey, of colors, or of colors that may be seen through
 
 
 class Column(Registrable):

@@ -20,7 +20,7 @@ ROOM = 32  # tokens that there is room for at first; it is doubled when they are
 
 
 class Steps(Protocol):
-    """A decoder and what it remembers. It begins with one row for each sentence; rows of a sentence are neighbours."""
+    """A decoder and what it remembers. It begins with one row for each sentence; rows of a sentence are neighbors."""
 
     def scores(self, last_N: Tensor) -> Tensor:
         """Takes the newest token of each row, gives scores of the next (logits, [N, V]), for the caller to change."""

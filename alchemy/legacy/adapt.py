@@ -226,7 +226,7 @@ class _HandlerUpdater:
             self.run.agree()  # a handler of the project's own knows nothing of signals to other processes
 
     def accumulate(self, loss: Loss, optim: str = "") -> None:
-        """Hands the loss of a model of today to the handler, and the optimiser's name where the loss has one."""
+        """Hands the loss of a model of today to the handler, and the optimizer's name where the loss has one."""
         self.observer.loss(loss, optim)
         backward: Any = self.handler.backward
         named = {"optim": optim} if optim else {}

@@ -49,7 +49,7 @@ class DefaultBackwardHandler(BackwardHandler):
     """Hands losses to the run's updater, and makes the update of a full window inside the call, as it always did.
 
     With `count` a loss is a sum, without it a mean, of which every step weighs the same. `optim` names the one of
-    several optimisers that a loss is for.
+    several optimizers that a loss is for.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Keywords of our schedules, optimisers and handlers that older projects leave to the config.
+"""Keywords of our schedules, optimizers and handlers that older projects leave to the config.
 
 They subclass our parts and call `super().__init__()` bare, or build ours by name alone: what the config says counts.
 """

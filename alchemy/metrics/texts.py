@@ -113,7 +113,7 @@ def bleu(gold: Sequence[str], said: Sequence[str], tokenize: Tokenize = "") -> f
 
 
 def bleu_words(gold: Sequence[str], said: Sequence[str]) -> float:
-    """BLEU over words as they stand, as papers on tokenised text give it."""
+    """BLEU over words as they stand, as papers on tokenized text give it."""
     check_pairs(gold, said)
     return float(import_package("sacrebleu", "BLEU").corpus_bleu(said, [gold], tokenize="none", force=True).score)
 

@@ -20,7 +20,7 @@ from alchemy.nn.rows import Rows, in_front
 from alchemy.pipeline.tokenizers import TokenizerSpec
 
 LOSSES: dict[str, type[Loss]] = {"single": CrossEntropy, "multi": BCE, "regression": MSE}
-# what an untuned config trains: chosen by cross-validation, see "Defaults" in docs/texts.md
+# what an untuned config trains: chosen by cross-validation, see "Defaults" in docs/text-tasks.md
 USUAL_ENCODER = {
     "type": "alchemy.models.fasttext.NGrams",
     "dim": 32,

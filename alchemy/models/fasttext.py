@@ -23,7 +23,7 @@ class NGrams(Encoder):
 
     With a `Pool` of the mean over it this is FastText (Joulin et al. 2016). `dropout` leaves out a share of the runs.
     With `ends`, the begin and the end of the text count as tokens of a run, so that "what .." differs from ".. what".
-    With `sparse`, a step on the CPU touches only the vectors of its batch: much faster, with optimisers that take
+    With `sparse`, a step on the CPU touches only the vectors of its batch: much faster, with optimizers that take
     sparse gradients (`alchemy.optim.Adagrad`, SGD); others get dense ones.
     """
 

@@ -74,7 +74,7 @@ def noam(t: int, *, model_size: int, warmup: int, factor: float = 1.0) -> float:
 
 
 class NoamScheduler(LRScheduler):
-    """The Noam curve for code that drives an optimiser itself: one rate for all groups.
+    """The Noam curve for code that drives an optimizer itself: one rate for all groups.
 
     `self.lr_sched = NoamScheduler(optimizer, model_size=512, num_warmup_steps=4000)`.
     """

@@ -1,4 +1,4 @@
-"""Which parameter is optimised with which settings: every parameter in exactly one group."""
+"""Which parameter is optimized with which settings: every parameter in exactly one group."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _own_params(given: Any, number: int, owner: dict[int, int]) -> list[Tensor]:
 
 
 def undecayed(model: nn.Module, rule: bool | Sequence[str]) -> set[int]:
-    """Ids of the parameters that weight decay spares: biases and normalisation, or what the patterns name."""
+    """Ids of the parameters that weight decay spares: biases and normalization, or what the patterns name."""
     if rule is False:
         return set()
     if rule is True:
@@ -67,7 +67,7 @@ def undecayed(model: nn.Module, rule: bool | Sequence[str]) -> set[int]:
 
 
 def _is_norm(module: nn.Module) -> bool:
-    """Whether a module normalises; also those of other libraries, which are known by their names only."""
+    """Whether a module normalizes; also those of other libraries, which are known by their names only."""
     return any(kind.__name__.rstrip("0123456789d").lower().endswith("norm") for kind in type(module).__mro__)
 
 
@@ -98,7 +98,7 @@ def trf_groups(
 ) -> list[Group]:
     """Groups for a pretrained encoder with a learning rate of its own (`None`: the common one) under a fresh head.
 
-    With a rate of its own the encoder keeps the optimiser's decay, as old projects expect; the head is split.
+    With a rate of its own the encoder keeps the optimizer's decay, as old projects expect; the head is split.
     """
     spared = undecayed(model, no_decay)
     params = list(model.parameters())

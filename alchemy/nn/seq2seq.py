@@ -21,7 +21,7 @@ class Source(NamedTuple):
 
 
 class _Decoding(Protocol):
-    """What a search carries from step to step. The hypotheses of a sentence are neighbours."""
+    """What a search carries from step to step. The hypotheses of a sentence are neighbors."""
 
     def select(self, rows_BR: Tensor) -> None:
         """Goes on with some sentences, in their order, and for each with some of its hypotheses, in any order."""

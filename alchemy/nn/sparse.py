@@ -1,4 +1,4 @@
-"""Which optimisers take sparse gradients, and embeddings that give dense ones to all others."""
+"""Which optimizers take sparse gradients, and embeddings that give dense ones to all others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def takes_sparse(optimizer: Optimizer) -> bool:
 
 
 def make_dense(module: nn.Module, optimizer: Optimizer) -> list[str]:
-    """Turns off `sparse` of the embeddings that the optimiser updates; returns their names."""
+    """Turns off `sparse` of the embeddings that the optimizer updates; returns their names."""
     updated = {id(param) for group in optimizer.param_groups for param in group["params"]}
     found = [
         (name, inner)

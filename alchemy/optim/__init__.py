@@ -1,4 +1,4 @@
-"""Optimisers: the contract, the parts, several of them in one task."""
+"""Optimizers: the contract, the parts, several of them in one task."""
 
 from __future__ import annotations
 

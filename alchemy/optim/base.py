@@ -1,6 +1,6 @@
-"""The optimiser as a part: which parameters, with which settings, clipped how."""
+"""The optimizer as a part: which parameters, with which settings, clipped how."""
 
-# annotations are evaluated here: optimisers in other modules inherit these fields with their types
+# annotations are evaluated here: optimizers in other modules inherit these fields with their types
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from alchemy.registry import Registrable, parameters, where_of
 # keys of [optim] that are ours, whatever class of torch does the work
 OURS = ("max_grad_norm", "clip_value", "no_decay")
 
-# the one of several optimisers that is being built; it must know its table before its constructor is through
+# the one of several optimizers that is being built; it must know its table before its constructor is through
 being_built: ContextVar[str] = ContextVar("alchemy_optim", default="")
 
 
@@ -36,7 +36,7 @@ def own_table(run: Run, name: str | None = None) -> Any:
 
 @dataclass(kw_only=True, eq=False)
 class AlchemyOptimizer(Registrable):
-    """Wraps a torch optimiser; a norm or value of 0 does not clip.
+    """Wraps a torch optimizer; a norm or value of 0 does not clip.
 
     A subclass names its `torch_class`, with the arguments of that as fields of a dataclass; or it calls
     `super().__init__()` and sets `self.optimizer`.
@@ -141,7 +141,7 @@ class AlchemyOptimizer(Registrable):
     def masked(self, skip: Tensor) -> Iterator[None]:
         """Steps inside change nothing where `skip` is true, on the device."""
         optimizer: Any = self._optimizer
-        # the names by which torch's own scaler speaks to a fused optimiser
+        # the names by which torch's own scaler speaks to a fused optimizer
         optimizer.grad_scale, optimizer.found_inf = None, skip.float()
         try:
             yield
@@ -153,7 +153,7 @@ class AlchemyOptimizer(Registrable):
 
     # -- making it
     def make(self, kind: type[Optimizer], **options: Any) -> None:
-        """Sets `self.optimizer` to a `kind` over the parameters that the model wants optimised."""
+        """Sets `self.optimizer` to a `kind` over the parameters that the model wants optimized."""
         self.optimizer = kind(self.groups(dict(self.cfg)), **options)
         if not takes_sparse(self.optimizer):
             for name in make_dense(self.run.model.module, self.optimizer):
@@ -178,7 +178,7 @@ class AlchemyOptimizer(Registrable):
         return [*groups, {"params": extra, "weight_decay": 0.0}] if extra else groups
 
     def _wanted(self, table: Mapping[str, Any]) -> Any:
-        """What the model wants optimised; one of several may say itself, by patterns, what it takes."""
+        """What the model wants optimized; one of several may say itself, by patterns, what it takes."""
         model = self.run.model
         if not self.name:
             return model.optim_params(**table)
@@ -203,8 +203,8 @@ class AlchemyOptimizer(Registrable):
         return [param for name, param in named if any(matches(name, text) for text in patterns)]
 
     def reset(self, **kwargs: object) -> None:
-        """A fresh optimiser of the same kind over the model's parameters as they are now; `kwargs` replace settings."""
-        if "_optimizer" not in vars(self):  # a constructor that makes its optimiser in `reset` calls ours first
+        """A fresh optimizer of the same kind over the model's parameters as they are now; `kwargs` replace settings."""
+        if "_optimizer" not in vars(self):  # a constructor that makes its optimizer in `reset` calls ours first
             return
         kind = type(self._optimizer)
         names, takes_any = parameters(kind)
@@ -227,7 +227,7 @@ class AlchemyOptimizer(Registrable):
         return [name for name, p in self.run.model.named_parameters() if p.requires_grad and id(p) not in listed]
 
     def report_missing(self) -> None:
-        """Warns, once for each, of parameters that will not be trained; also of those made after the optimiser."""
+        """Warns, once for each, of parameters that will not be trained; also of those made after the optimizer."""
         if self.run.model is None or self.name:  # what one of several does not have, another may
             return
         for name, number in hidden(self.run.model.module):
@@ -241,7 +241,7 @@ class AlchemyOptimizer(Registrable):
             self._reported.update(names)
             shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             logger.warning(
-                "not in any optimiser group, so not trained: {}; return them from optim_params, "
+                "not in any optimizer group, so not trained: {}; return them from optim_params, "
                 "or call optim.reset() if they were made later",
                 shown,
             )

@@ -1,4 +1,4 @@
-"""From the table `[optim]` to an optimiser, or to several."""
+"""From the table `[optim]` to an optimizer, or to several."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from alchemy.registry import construct, parameters, placed, resolve, where_of
 
 
 def build_optimizer(run: Run) -> AlchemyOptimizer:
-    """The optimiser that `[optim]` names, or those of its tables `[optim.NAME]`."""
+    """The optimizer that `[optim]` names, or those of its tables `[optim.NAME]`."""
     table = run.table("optim")
     if is_several(table):
         return Optimizers({name: _build_named(run, name) for name in table})
@@ -48,7 +48,7 @@ def _build_named(run: Run, name: str) -> AlchemyOptimizer:
 
 
 def _build(run: Run, table: Mapping[str, Any], section: str) -> AlchemyOptimizer:
-    """One optimiser; a class of torch is wrapped."""
+    """One optimizer; a class of torch is wrapped."""
     cls = _class_of(table, section)
     names, takes_any = parameters(cls)
     if issubclass(cls, Optimizer):
@@ -59,7 +59,7 @@ def _build(run: Run, table: Mapping[str, Any], section: str) -> AlchemyOptimizer
 
 
 def _class_of(table: Mapping[str, Any], section: str) -> type:
-    """The optimiser that `type` names, one of torch's among them; raises what the registry says of other names."""
+    """The optimizer that `type` names, one of torch's among them; raises what the registry says of other names."""
     try:
         return AlchemyOptimizer.resolve_registered_module(table["type"])
     except AlchemyError as error:
@@ -76,7 +76,7 @@ def _has_hook(run: Run) -> bool:
 
 
 def _left_to_model(run: Run, table: Mapping[str, Any], names: Collection[str], section: str) -> set[str]:
-    """Keys that the optimiser does not take but the model's own `optim_params`, which gets the whole table."""
+    """Keys that the optimizer does not take but the model's own `optim_params`, which gets the whole table."""
     claimed = {"params"} if section != "optim" and "params" in table else set()
     if claimed:  # by patterns: the model is not asked
         return claimed

@@ -1,4 +1,4 @@
-"""The optimisers that a config can name, each with typed settings; any other of torch is wrapped."""
+"""The optimizers that a config can name, each with typed settings; any other of torch is wrapped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Beta = Annotated[float, Ge(0), Lt(1)]
 
 
 class Wrapped(AlchemyOptimizer):
-    """Any torch optimiser by its dotted path: `type = "torch.optim.RAdam"` and the keys that the class takes."""
+    """Any torch optimizer by its dotted path: `type = "torch.optim.RAdam"` and the keys that the class takes."""
 
     def __init__(
         self,

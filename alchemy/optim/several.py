@@ -1,4 +1,4 @@
-"""Several optimisers in one task, each with parameters of its own: one optimiser to all who ask for the whole."""
+"""Several optimizers in one task, each with parameters of its own: one optimizer to all who ask for the whole."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from alchemy.optim.base import AlchemyOptimizer
 
 
 class _NotOne(AlchemyError, AttributeError):
-    """The torch optimiser was asked for, and there are several."""
+    """The torch optimizer was asked for, and there are several."""
 
 
 class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
@@ -36,7 +36,7 @@ class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
             return self._parts[name]
         except KeyError:
             hint = did_you_mean(str(name), self._parts) or f"there are {', '.join(self._parts)}"
-            raise AlchemyError(f"there is no optimiser {name!r}", section="optim", hint=hint) from None
+            raise AlchemyError(f"there is no optimizer {name!r}", section="optim", hint=hint) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._parts
@@ -51,7 +51,7 @@ class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
     def optimizer(self) -> Optimizer:
         first = next(iter(self._parts))
         hint = f"name one of them, as run.optim[{first!r}].optimizer"
-        raise _NotOne(f"there are several optimisers: {', '.join(self._parts)}", section="optim", hint=hint)
+        raise _NotOne(f"there are several optimizers: {', '.join(self._parts)}", section="optim", hint=hint)
 
     @optimizer.setter
     def optimizer(self, optimizer: Optimizer) -> None:
@@ -74,7 +74,7 @@ class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
             yield
 
     def step(self) -> None:
-        """The update of a loss that names no optimiser."""
+        """The update of a loss that names no optimizer."""
         for part in self._parts.values():
             part.step()
 
@@ -108,7 +108,7 @@ class Optimizers(AlchemyOptimizer, Mapping[str, AlchemyOptimizer]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state.keys() != self._parts.keys():
-            text = f"the state is one of the optimisers {', '.join(map(str, state))}, not of {', '.join(self._parts)}"
+            text = f"the state is one of the optimizers {', '.join(map(str, state))}, not of {', '.join(self._parts)}"
             raise AlchemyError(text, section="optim", hint="give them the names that they had")
         for name, part in self._parts.items():
             part.load_state_dict(state[name])

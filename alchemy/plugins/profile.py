@@ -38,7 +38,7 @@ class Profile(AlchemyPlugin):
             profile_memory=memory,
             acc_events=True,
         )
-        # the loop knows nothing of it: an update is a step of an optimiser
+        # the loop knows nothing of it: an update is a step of an optimizer
         self._hook = register_optimizer_step_post_hook(self._after_update)
         self._profile.start()
 

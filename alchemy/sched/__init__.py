@@ -46,7 +46,7 @@ __all__ = [
 @AlchemyTrainScheduler.register("NoamScheduler")
 @dataclass(kw_only=True, eq=False)
 class Noam(AlchemyTrainScheduler):
-    """The rate of "Attention is all you need", in place of the optimiser's.
+    """The rate of "Attention is all you need", in place of the optimizer's.
 
     `model_size` is the hidden size that the model's `config` gives, unless it is set.
     """

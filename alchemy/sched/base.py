@@ -218,7 +218,7 @@ class AlchemyTrainScheduler(Registrable):
             self.write_lr()
 
     def write_lr(self) -> None:
-        """Writes the rate of now into the optimiser's groups."""
+        """Writes the rate of now into the optimizer's groups."""
         optim = self.run.optim
         if optim is None or self.lr_sched is not None:
             return

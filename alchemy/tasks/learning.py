@@ -42,7 +42,7 @@ def learn_tokenizer(name: str, texts: Iterable[str], options: Mapping[str, Any],
         if not options:
             raise
         text = f"{name.rpartition('.')[2]} does not learn with {', '.join(options)}: {error}"
-        raise AlchemyError(text, section="task.learn", hint="docs/text.md tells what it takes") from error
+        raise AlchemyError(text, section="task.learn", hint="docs/tokenizers.md tells what it takes") from error
     logger.info("{} was learnt from the training texts{}", learnt, f" of the {what}" if what else "")
     return learnt
 

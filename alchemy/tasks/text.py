@@ -59,7 +59,7 @@ class TextTask(AlchemyTask):
     batches: ClassVar[dict[str, int]] = {"max_sentences": 32}  # of like length, so that little is padded
     target: ClassVar[str] = "label"  # the field of a sample that is to be predicted
     pair: bool = False  # whether samples have two texts
-    needs: tuple[str, ...] = ()  # the fields that each sample has, whether it is labelled or not
+    needs: tuple[str, ...] = ()  # the fields that each sample has, whether it is labeled or not
 
     def __init__(
         self,
@@ -234,10 +234,10 @@ class TextTask(AlchemyTask):
 
     def end_eval(self, split: str, **kwargs: Any) -> dict[str, Any]:
         answers = self._answers.end()
-        labelled = bool(answers) and self.target in answers[0]
-        if not labelled:
+        labeled = bool(answers) and self.target in answers[0]
+        if not labeled:
             logger.warning("{}: the data have no {!r}, so they are not scored", split, self.target)
-        found = self.scores(answers) if labelled else {}
+        found = self.scores(answers) if labeled else {}
         found = super().end_eval(split, preds=answers, **found, **kwargs)
         if answers and not any(isinstance(pipe, Report) for pipe in self.evalpipes):
             self._report(split, **{**found, "preds": answers})
@@ -282,11 +282,11 @@ class TextTask(AlchemyTask):
 
     def _listed(self, source: Samples) -> list[str]:
         """The labels that data list by themselves."""
-        return list(source.labels) if isinstance(source, _Labelled) else []
+        return list(source.labels) if isinstance(source, _Labeled) else []
 
 
 @runtime_checkable
-class _Labelled(Protocol):
+class _Labeled(Protocol):
     """Data that list their labels, as those of the processors do."""
 
     labels: Sequence[str]

@@ -80,7 +80,7 @@ class Spm:
         return self.processor.encode(texts, out_type=int, num_threads=1)
 
     def offsets(self, text: str) -> None:
-        """Its normaliser does not say where a piece was."""
+        """Its normalizer does not say where a piece was."""
 
     def decode(self, ids: list[int]) -> str:
         return self.processor.decode(ids)

@@ -55,7 +55,7 @@ PLAIN = ("$A", "$A $B:1")
 
 @Tokenizer.register()
 class SentencePiece(Backed):
-    """A model file of sentencepiece. What its normaliser changes does not come back."""
+    """A model file of sentencepiece. What its normalizer changes does not come back."""
 
     packages = ("sentencepiece",)
     FILES: ClassVar[Mapping[str, str]] = {"model": "spiece.model"}

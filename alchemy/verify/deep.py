@@ -105,7 +105,7 @@ class _Deep:
                     self.findings += _unfit_for_workers(dataset, f"task.datasets.{split}", spawned)
 
     def _train_step(self) -> None:
-        """A whole step with its update: the model is thrown away, and the optimiser's state shows its size."""
+        """A whole step with its update: the model is thrown away, and the optimizer's state shows its size."""
         run = self.run
         with self._stage("one training step"):
             module = run.model.module
@@ -211,7 +211,7 @@ def _unfit_for_workers(dataset: object, section: str, spawned: bool) -> Iterator
 
 
 def _states(optim: AlchemyOptimizer | Mapping[str, AlchemyOptimizer]) -> list[Mapping[str, Any]]:
-    """What the optimiser holds of each parameter, or all of several do."""
+    """What the optimizer holds of each parameter, or all of several do."""
     parts = optim.values() if isinstance(optim, Mapping) else [optim]
     return [state for part in parts for state in part.optimizer.state.values()]
 

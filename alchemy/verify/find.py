@@ -272,7 +272,7 @@ class BatchFinder(AlchemyTrainer):
 
     def _try(self, size: int) -> Try:
         context = self.context
-        steps = max(2, context.updater.period)  # the optimiser's state is there in the second
+        steps = max(2, context.updater.period)  # the optimizer's state is there in the second
         data = _Largest(self.dataset, self.order, size, size * steps)
         context.task.splits["train"] = (data, {**self.options, "batch_size": size})
         context.limits.max_batches, context.stop_request.reason, context.updater = (

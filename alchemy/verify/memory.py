@@ -22,14 +22,14 @@ class Memory:
 
     parameters: int = 0
     gradients: int = 0
-    optimiser: int = 0
+    optimizer: int = 0
     activations: int = 0
     free: int = 0
     batch_size: int = 0
 
     @property
     def fixed(self) -> int:
-        return self.parameters + self.gradients + self.optimiser
+        return self.parameters + self.gradients + self.optimizer
 
     @property
     def total(self) -> int:
@@ -40,7 +40,7 @@ class Memory:
         return not self.free or self.total <= ROOM * self.free
 
     def __str__(self) -> str:
-        rows = ("parameters", "gradients", "optimiser", "activations")
+        rows = ("parameters", "gradients", "optimizer", "activations")
         text = ", ".join(f"{row} {readable_size(vars(self)[row])}" for row in rows)
         return f"memory: {text}; {readable_size(self.total)} in all" + (
             f" of {readable_size(self.free)} free" if self.free else ""
@@ -52,7 +52,7 @@ class Memory:
         if room <= 0:
             without = self.parameters + self.gradients
             if without + self.parameters // 100 < ROOM * self.free:
-                return "the optimiser's state is too large: alchemy.optim.Adafactor keeps almost none, SGD none"
+                return "the optimizer's state is too large: alchemy.optim.Adafactor keeps almost none, SGD none"
             return "the model itself is too large: make it smaller, or freeze a part of it (requires_grad = false)"
         if self.batch_size < 2:
             return "one sample is too large: shorten it, or make the model smaller"
@@ -70,14 +70,14 @@ def _bytes_of(tensors: Iterable[Tensor]) -> int:
 
 
 def measure(module: nn.Module, states: Iterable[Mapping[str, Any]], free: int) -> Memory:
-    """What stays between steps; `states` is what the optimiser holds of each parameter after its first update."""
+    """What stays between steps; `states` is what the optimizer holds of each parameter after its first update."""
     params = list(module.parameters())
     trained = [p for p in params if p.requires_grad]
     held = [value for state in states for value in state.values() if isinstance(value, Tensor)]
     return Memory(
         parameters=_bytes_of([*params, *module.buffers()]),
         gradients=sum(p.numel() * p.element_size() for p in trained),
-        optimiser=_bytes_of(held),
+        optimizer=_bytes_of(held),
         free=free,
     )
 

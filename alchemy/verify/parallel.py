@@ -141,7 +141,7 @@ class GradientCuts(AlchemyTrainer):
         for optim in _optims(context):
             optim.max_grad_norm = optim.clip_value = None  # they would hide a wrong size
         for group in context.optim.param_groups:
-            # of several optimisers, one would see what another has moved: in each step, or only after all of them
+            # of several optimizers, one would see what another has moved: in each step, or only after all of them
             group["lr"] = group["initial_lr"] = 0.0
         assert isinstance(context.precision, Exact)
         found = Found(quiet=context.precision.quiet, unknown=_mixes_samples(context.model.module))

@@ -69,10 +69,10 @@ class _StepReport:
     ids: list[int] | None
     batch: str
     stains: list[Stain]  # what is not finite in the batch itself
-    loss_sum: float = 0.0  # over all optimisers, as count is
+    loss_sum: float = 0.0  # over all optimizers, as count is
     count: float = 0.0
     finite: bool = True
-    named: dict[str, Total] = field(default_factory=dict)  # by optimiser, where the losses name theirs
+    named: dict[str, Total] = field(default_factory=dict)  # by optimizer, where the losses name theirs
 
     def add(self, optim: str, loss_sum: float, count: float) -> None:
         self.loss_sum += loss_sum

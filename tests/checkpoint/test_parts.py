@@ -135,7 +135,7 @@ def test_a_model_without_tensors_still_has_its_file(run: Run, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["SGD", "AdamW", "Adagrad", "Adafactor", "RMSprop", "LBFGS"])
-def test_an_optimiser_goes_on_as_if_nothing_had_been(tmp_path: Path, name: str) -> None:
+def test_an_optimizer_goes_on_as_if_nothing_had_been(tmp_path: Path, name: str) -> None:
     def go(module: nn.Module, optim: Any, steps: int) -> None:
         for step in range(steps):
             torch.manual_seed(step)

@@ -85,7 +85,7 @@ def test_data_are_named_by_their_path_and_never_copied(tmp_path, monkeypatch, ca
     assert main(["check", "train.toml", "--strict"]) == 0
 
 
-def test_a_file_of_tags_is_recognised(tmp_path, monkeypatch, capsys):
+def test_a_file_of_tags_is_recognized(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "names.txt").write_text("Anna B-PER\nsaid O\n'no' O\n\nAnna B-PER\nruns O\n\n" * 30)
     assert new("names", "--data", "names.txt") == 0

@@ -80,7 +80,7 @@ def test_its_own_script_tests_it_and_knows_no_schedule(trained, project, start):
     assert {f"EveryTester.{name}" for name in ("__init__", "__enter__", "__exit__", "run")} <= calls(record)
 
 
-def test_schedule_and_optimiser_of_torch_are_made_anew_mid_training(project, start):
+def test_schedule_and_optimizer_of_torch_are_made_anew_mid_training(project, start):
     parts = {"sched": "EveryTorchSchedule", "optim": "EveryTorchOptimizer"}
     words = [word for table, name in parts.items() for word in ("--set", f"{table}.type='src.every.{name}'")]
     words += ["--set", "plugins.1.log_dir='records/every/torch'", "--set", "sched.epochs=2"]

@@ -80,7 +80,7 @@ def test_stop_rules_can_say_how_long_to_train():
     assert problems_of(text) == []
 
 
-def test_several_optimisers_each_with_its_parameters():
+def test_several_optimizers_each_with_its_parameters():
     first = '[optim.first]\ntype = "alchemy.optim.SGD"\nparams = ["encoder.*", "pool.*"]\nlr = 1\n'
     assert problems_of(edited("[optim]", f"{first}\n[optim.second]\nparams = 'head'")) == []
 
@@ -300,7 +300,7 @@ DEV = '"alchemy.pipeline.lst.SequenceWrapper", datapipe = ["data/train.txt"]'
 OPENER = '"alchemy.pipeline.openers.LineOpener", datapipe = '
 
 ACCEPTED = {
-    "own optimiser": (ADAMW, 'type = "own.Mine"\nlr = 0.001\n'),
+    "own optimizer": (ADAMW, 'type = "own.Mine"\nlr = 0.001\n'),
     "plain module": (MLP, 'type = "own.Net"\nsize = 4\ninputs = { x = "y" }\noutputs = ["a"]\nfreeze = "b"\n'),
     "function that returns a module": (MLP, 'type = "own.make"\nsize = 4\n'),
     "module of torch": (MLP, 'type = "torch.nn.Linear"\nin_features = 4\nout_features = 2\n'),
@@ -316,7 +316,7 @@ ACCEPTED = {
     ),
 }
 REFUSED = {
-    "own optimiser": (ADAMW, 'type = "own.Mine"\nlr = -1.0\n', "Mine: lr must be at least 0, not -1.0"),
+    "own optimizer": (ADAMW, 'type = "own.Mine"\nlr = -1.0\n', "Mine: lr must be at least 0, not -1.0"),
     "plain module": (MLP, 'type = "own.Net"\nsize = 4\nwidth = 3\n', "Net takes no 'width'"),
     "reserved key": (MLP, 'type = "own.Net"\nsize = 4\ninputs = "x"\n', "inputs must be a table, not the text 'x'"),
     "key of both": (MLP, 'type = "own.Clash"\nsize = 4\nload = "x"\n', "'load' is a key of alchemy and an argument"),

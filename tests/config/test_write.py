@@ -115,7 +115,7 @@ def test_the_record_holds_what_a_run_was_made_of(tmp_path):
     assert list(again) == ["seed", "optim", "data"]
 
 
-class Colour(enum.StrEnum):
+class Color(enum.StrEnum):
     RED = "red"
 
 
@@ -125,7 +125,7 @@ def test_odd_values_have_a_spelling(tmp_path):
         "p": tmp_path,
         "t": (1, 2),
         "n": numpy.float32(0.5),
-        "e": Colour.RED,
+        "e": Color.RED,
         "none": {"none": True},
         "l": [None, math.nan],
     }

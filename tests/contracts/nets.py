@@ -1,4 +1,4 @@
-"""Small networks under an optimiser, with gradients that are drawn."""
+"""Small networks under an optimizer, with gradients that are drawn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def net() -> nn.Sequential:
 
 
 @contextmanager
-def optimising(table: dict[str, Any], module: nn.Module | None = None, model: type[Wrapper] = Wrapper) -> Iterator[Any]:
+def optimizing(table: dict[str, Any], module: nn.Module | None = None, model: type[Wrapper] = Wrapper) -> Iterator[Any]:
     with Run({"optim": table}) as run:
         run.model = model(net() if module is None else module)
         run.optim = build_optimizer(run)

@@ -51,7 +51,7 @@ def chain(table, files, monkeypatch):
 
 
 @each("data pipe", CHAINS)
-def test_every_pipe_gives_the_same_samples_again_also_where_it_has_travelled(chain):
+def test_every_pipe_gives_the_same_samples_again_also_where_it_has_traveled(chain):
     pipe = chain()
     first, second = ([plain(sample) for sample in pipe] for _ in range(2))
     assert first and len(first) == len(second)

@@ -140,9 +140,9 @@ def test_what_is_gone_says_so(tmp_path: Path) -> None:
     remove(tmp_path, [KEY])
     with pytest.raises(Gone, match="was removed, or made again"):
         entry.open()
-    travelled = pickle.loads(packed)  # nothing is opened yet
+    traveled = pickle.loads(packed)  # nothing is opened yet
     with pytest.raises(Gone, match="was removed, or made again"):
-        travelled[0]
+        traveled[0]
 
 
 def test_what_was_made_anew_is_not_read_by_the_layout_of_before(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from alchemy.data.rows import holds, numbers_if_any
 from alchemy.errors import AlchemyError
 from alchemy.registry import construct
 
-Colour = IntEnum("Colour", ["RED"])
+Color = IntEnum("Color", ["RED"])
 
 
 def batch_of(*values, collate=None):
@@ -43,7 +43,7 @@ def batch_of(*values, collate=None):
         ([[np.bool_(True)], [False, True]], torch.bool, [[True, False], [False, True]]),
         ([[True], [2]], torch.int64, [[1], [2]]),
         ([[1], [0.5]], torch.float32, [[1], [0.5]]),
-        ([[Colour.RED], [3]], torch.int64, [[1], [3]]),
+        ([[Color.RED], [3]], torch.int64, [[1], [3]]),
         ([[float("inf")], [1]], torch.float32, [[float("inf")], [1]]),
         ([np.array([1, 2, 3])[::-1]], torch.int64, [[3, 2, 1]]),
     ],

@@ -131,7 +131,7 @@ class Model(AlchemyModel):
 
 
 class Recording(SGD):
-    """Writes the gradients of every update, as the optimiser sees them, to a file for each rank."""
+    """Writes the gradients of every update, as the optimizer sees them, to a file for each rank."""
 
     def __init__(self, *, into: str, lr: float = 0.1) -> None:
         super().__init__(lr=lr)

@@ -8,7 +8,7 @@ import pytest
 
 from alchemy.config.write import dumps
 from tests.dist.start import torchrun
-from tests.labelled import config
+from tests.labeled import config
 
 pytestmark = pytest.mark.dist
 

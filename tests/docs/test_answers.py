@@ -33,7 +33,7 @@ class Scaled(Line):
 
 @SchedPipeline.register()
 class Diary(EndStepPipeline):
-    """Writes after every step what the bar, the optimiser and the metrics say."""
+    """Writes after every step what the bar, the optimizer and the metrics say."""
 
     def __init__(self, *, path: str, evaluates: bool = False) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ def test_the_traceback_of_a_failure_is_in_the_log(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["AdamW", "HFAdamW"])
-def test_the_optimiser_holds_plain_numbers(monkeypatch, kind):
+def test_the_optimizer_holds_plain_numbers(monkeypatch, kind):
     import line_parts
 
     held = []

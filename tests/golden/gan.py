@@ -1,4 +1,4 @@
-"""A GAN whose `forward` calls the backward handler once for each of its two named optimisers."""
+"""A GAN whose `forward` calls the backward handler once for each of its two named optimizers."""
 
 from __future__ import annotations
 

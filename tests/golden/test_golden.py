@@ -1,4 +1,4 @@
-"""Golden traces: no change of loop, data, models or optimisers may move a bit, unless its commit says why.
+"""Golden traces: no change of loop, data, models or optimizers may move a bit, unless its commit says why.
 
 `python -m tests.golden.record NAME ..` records traces again; nothing else does.
 """

@@ -107,7 +107,7 @@ def loss_is_a_process(config: dict[str, Any], record: Path) -> None:
 
 
 @case
-def optimiser_in_the_record(config: dict[str, Any], record: Path) -> None:
+def optimizer_in_the_record(config: dict[str, Any], record: Path) -> None:
     config["optim"] = {"type": f"{_module(record)}.Part", "lr": 0.1}
 
 

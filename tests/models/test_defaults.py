@@ -54,7 +54,7 @@ def test_it_beats_the_most_frequent_class_and_answers_from_its_record(tmp_path: 
 
 
 @pytest.mark.parametrize("kind", ["AdamW", "SGD"])
-def test_it_learns_with_any_optimiser(kind: str, tmp_path: Path) -> None:
+def test_it_learns_with_any_optimizer(kind: str, tmp_path: Path) -> None:
     with ready(defaults(tmp_path, 1, type=f"alchemy.optim.{kind}", lr=0.01)) as run:
         batch, losses = next(iter(loader_of(run, "train"))), []
         run.model.eval()  # without dropout each loss is below the one before

@@ -37,7 +37,7 @@ def test_dropout_takes_any_shape_and_is_a_function_of_the_seed(shape, seed):
     assert torch.allclose(made[kept], states[kept] / 0.6, rtol=1e-4)
 
 
-def test_what_dropout_draws_for_neighbours_has_nothing_in_common():
+def test_what_dropout_draws_for_neighbors_has_nothing_in_common():
     torch.manual_seed(0)
     dropped = (Dropout(0.5)(torch.ones(2**20)) == 0).double() - 0.5
     for apart in (*range(1, 9), 16, 64, 128):

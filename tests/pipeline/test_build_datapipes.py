@@ -141,8 +141,8 @@ def test_the_place_in_the_file_is_named():
 
 
 def test_keys_that_nobody_uses_are_told(capture_log):
-    build_datapipes([SOURCE, {"type": HERE + "Inherited", "colour": "red"}])
-    assert "Inherited does not use 'colour'" in capture_log.text
+    build_datapipes([SOURCE, {"type": HERE + "Inherited", "color": "red"}])
+    assert "Inherited does not use 'color'" in capture_log.text
 
 
 def test_declared_fields_are_checked_from_pipe_to_pipe():

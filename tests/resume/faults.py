@@ -58,7 +58,7 @@ def average() -> None:
 
 
 @fault
-def optimiser() -> None:
+def optimizer() -> None:
     from alchemy.optim import AlchemyOptimizer
 
     _forget(AlchemyOptimizer)

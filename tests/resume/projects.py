@@ -1,4 +1,4 @@
-"""Three small projects whose runs are killed at random: a stream, a training with everything, two optimisers."""
+"""Three small projects whose runs are killed at random: a stream, a training with everything, two optimizers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def everything(folder: Path) -> dict[str, Any]:
 
 
 def optimizers(folder: Path) -> dict[str, Any]:
-    """Two optimisers of two networks, and generators that belong to the project."""
+    """Two optimizers of two networks, and generators that belong to the project."""
     cfg = gan.config(folder, sched__pipes=[{"type": "tests.resume.projects.OwnGenerators"}], ema={"decay": 0.9})
     return {**cfg, "checkpoint": {"every": 2, "last": 2}}
 

@@ -25,7 +25,7 @@ PATIENT = {"any": [{"type": "alchemy.stop.Patience", "monitor": "dev/calls", "mo
         ("torch_generator", AT_EPOCH, ["begin_epoch", 2, KILL], "state model.safetensors/0.weight"),
         ("data_off_by_one", {}, ["forward", 9, KILL], "ledger: "),
         ("average", {}, ["forward", 9, KILL], "state ema.safetensors/0.weight"),
-        ("optimiser", {}, ["forward", 9, KILL], "state optim.safetensors/"),
+        ("optimizer", {}, ["forward", 9, KILL], "state optim.safetensors/"),
         ("metrics", {}, ["forward", 9, KILL], "metrics 10: train/first_epoch"),
         ("ledger", {}, ["forward", 9, KILL], "ledger: "),
         ("best_checkpoints", FIRST_IS_BEST, ["forward", 9, KILL], "state best"),

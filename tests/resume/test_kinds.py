@@ -1,4 +1,4 @@
-"""Every kind of part that has a state goes on with it: schedules, optimisers, averages, precision, rules, samplers."""
+"""Every kind of part that has a state goes on with it: schedules, optimizers, averages, precision, rules, samplers."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 
 from alchemy.launch import workers
 
-# what a training imports: torch's compiler comes with the first optimiser, and takes seconds
+# what a training imports: torch's compiler comes with the first optimizer, and takes seconds
 WARM = ["alchemy.verify.trial", "alchemy.verify.parallel", "alchemy.state", "torch._dynamo"]
 
 

@@ -61,7 +61,7 @@ def test_good_config_is_measured_and_leaves_nothing_behind(tmp_path):
     assert list(found) == []
     weights = (8 * 16 + 16 + 16 * 2 + 2) * 4
     assert found.memory.parameters == found.memory.gradients == weights
-    assert found.memory.optimiser >= 2 * weights
+    assert found.memory.optimizer >= 2 * weights
     # the batch, the hidden layer after its activation, the output, the targets
     assert 4 * 16 * 4 <= found.memory.activations <= 2**11
     assert [p.name for p in tmp_path.iterdir()] == ["deep.toml"]
@@ -124,7 +124,7 @@ def test_no_such_device():
     ("memory", "remedy"),
     [
         (Memory(10, 10, 20, 100, free=100, batch_size=8), "batch_size = 4 with [backward] period = 2 fits"),
-        (Memory(40, 40, 80, 1, free=100, batch_size=8), "the optimiser's state is too large"),
+        (Memory(40, 40, 80, 1, free=100, batch_size=8), "the optimizer's state is too large"),
         (Memory(400, 400, 800, 1, free=100, batch_size=8), "the model itself is too large"),
         (Memory(1, 1, 2, 200, free=100, batch_size=1), "one sample is too large"),
     ],

@@ -86,7 +86,7 @@ def test_keys_of_the_loader_that_cannot_be_are_told_at_their_table() -> None:
         checked(train={"max_tokens": 9, "length_of": "words"})
 
 
-def test_each_of_several_optimisers_has_its_own_count() -> None:
+def test_each_of_several_optimizers_has_its_own_count() -> None:
     from tests.gan import config
 
     report = verify_parallel(prepare_cfg(config()), ranks=1)

@@ -64,7 +64,7 @@ def test_every_step_of_a_window_is_shown() -> None:
 @pytest.mark.parametrize(
     ("update", "names"), [(3, ["loss_discriminator"]), (4, ["loss_discriminator", "loss_generator"])]
 )
-def test_the_loss_of_each_optimiser_is_shown_by_its_name(update: int, names: list[str]) -> None:
+def test_the_loss_of_each_optimizer_is_shown_by_its_name(update: int, names: list[str]) -> None:
     from tests.gan import config
 
     cfg = config(Path("records"), log_every=1, task__n_critic=2)

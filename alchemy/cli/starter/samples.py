@@ -131,7 +131,7 @@ def _inference(draw: random.Random) -> Row:
 
 SUBJECTS = {
     "the man": "der Mann", "the woman": "die Frau", "the child": "das Kind", "my brother": "mein Bruder",
-    "our neighbour": "unser Nachbar", "the teacher": "die Lehrerin", "Anna": "Anna", "nobody": "niemand",
+    "our neighbor": "unser Nachbar", "the teacher": "die Lehrerin", "Anna": "Anna", "nobody": "niemand",
     "the doctor": "der Arzt", "a tourist": "ein Tourist", "the boy": "der Junge", "my sister": "meine Schwester",
 }  # fmt: skip
 VERBS = {

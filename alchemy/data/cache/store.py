@@ -121,11 +121,11 @@ class _Pickler(pickle.Pickler):
         """Called for whatever is not of a built-in type: arrays are referred to, all else is refused."""
         if value is _array_at:
             return NotImplemented
-        flavour, array = _as_array(value)
+        flavor, array = _as_array(value)
         self.arrays.write(bytes(-self.arrays.tell() % ALIGNMENT))
         begin = self.arrays.tell()
         self.arrays.write(array.tobytes())
-        return _array_at, (flavour, array.dtype.str, array.shape, begin)
+        return _array_at, (flavor, array.dtype.str, array.shape, begin)
 
 
 def _as_array(value: Any) -> tuple[str, np.ndarray]:
@@ -134,28 +134,28 @@ def _as_array(value: Any) -> tuple[str, np.ndarray]:
         if value.layout is not torch.strided or value.device.type != "cpu" or value.requires_grad:
             raise Unkept("a tensor that is sparse, on a device or part of a graph")
         try:
-            flavour, array = "tensor", value.resolve_conj().resolve_neg().numpy()
+            flavor, array = "tensor", value.resolve_conj().resolve_neg().numpy()
         except TypeError:
             raise Unkept(f"a tensor of {value.dtype}") from None
     elif type(value) in (np.ndarray, np.memmap):
-        flavour, array = "array", np.asarray(value)
+        flavor, array = "array", np.asarray(value)
     elif isinstance(value, np.generic) and not isinstance(value, np.void | np.object_):
-        flavour, array = "scalar", np.asarray(value)
+        flavor, array = "scalar", np.asarray(value)
     else:
         raise Unkept(f"a {type(value).__module__}.{type(value).__qualname__}")
     if array.dtype.kind not in SIMPLE or not array.dtype.itemsize:
         raise Unkept(f"an array of {array.dtype}")
-    return flavour, array
+    return flavor, array
 
 
-def _array_at(arrays: np.ndarray, views: bool, flavour: str, dtype: str, shape: tuple[int, ...], begin: int) -> Any:
+def _array_at(arrays: np.ndarray, views: bool, flavor: str, dtype: str, shape: tuple[int, ...], begin: int) -> Any:
     """The array, tensor or number of numpy whose bytes begin there."""
     kind = np.dtype(dtype)
     end = begin + kind.itemsize * math.prod(shape)
     view = arrays[begin:end].view(kind).reshape(shape)
-    if flavour == "scalar":
+    if flavor == "scalar":
         return view[()]
-    if flavour == "tensor":
+    if flavor == "tensor":
         import torch
 
         return torch.from_numpy(view.copy())

@@ -237,7 +237,7 @@ def _vocabularies(recipe: Recipe, learnt: Mapping[str, Symbols]) -> tuple[dict[s
 
 
 def _check_aligned(files: Mapping[str, list[Path]], parts: Sequence[EncodedPart]) -> None:
-    """Sides must have as many sentences, or none of them belongs to its neighbour.
+    """Sides must have as many sentences, or none of them belongs to its neighbor.
 
     File by file, where the sides have as many: what is too much in one must not be made up for by the next.
     """

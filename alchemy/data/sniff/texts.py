@@ -1,4 +1,4 @@
-"""Detects the columns of tables of labelled texts or pairs of texts, and notes what is odd about them."""
+"""Detects the columns of tables of labeled texts or pairs of texts, and notes what is odd about them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TAG = re.compile(r"O|[BIESMLU]-.+")
 LISTED = 50  # labels, at most, that a config lists
 
 
-class LabelledTexts:
+class LabeledTexts:
     """The columns of a table that are texts and a label, and its rows that have them all."""
 
     def __init__(self, table: SniffedTable, texts: Sequence[ColumnStats], label: ColumnStats | None) -> None:
@@ -87,8 +87,8 @@ def sniff_texts(paths: Mapping[str, list[Path]], asked: Hints, *, pairs: bool = 
         hint = "write a token, a tab and its tag on each line, no header, an empty line between sentences: --kind ner"
         raise AlchemyError(f"{train.table.path}: the labels {in_short(labels, 5)} are tags of tokens", hint=hint)
     others = {split: _follow(train, files[0], asked) for split, files in paths.items() if split != "train"}
-    unlabelled = [split for split, texts in others.items() if texts.label is None]
-    found = {"train": train} | {split: texts for split, texts in others.items() if split not in unlabelled}
+    unlabeled = [split for split, texts in others.items() if texts.label is None]
+    found = {"train": train} | {split: texts for split, texts in others.items() if split not in unlabeled}
     keys = {split: texts.keys() for split, texts in found.items()}
     if kind != "single":
         keys = {split: own | {"kind": kind} for split, own in keys.items()}
@@ -106,7 +106,7 @@ def sniff_texts(paths: Mapping[str, list[Path]], asked: Hints, *, pairs: bool = 
         finding.notes.append(f"{train.label.name} is predicted as a number: write the labels as texts for classes")
     if any("<e1>" in text for row in train.rows[:100] for text in row):
         finding.notes.append("the texts have marks <e1>..</e1>: for relations between them see alchemy.tasks.Relation")
-    for split in unlabelled:
+    for split in unlabeled:
         finding.notes.append(f"{paths[split][0]} has no labels and is left out: alchemy predict --file answers it")
     for split, texts in found.items():
         finding.notes += [*_note_rows(texts), *(_note_shared(split, texts, train) if split != "train" else [])]
@@ -118,7 +118,7 @@ def sniff_pairs(paths: Mapping[str, list[Path]], asked: Hints) -> Finding:
     return sniff_texts(paths, asked, pairs=True)
 
 
-def _open(table: SniffedTable, asked: Hints, pairs: bool) -> LabelledTexts:
+def _open(table: SniffedTable, asked: Hints, pairs: bool) -> LabeledTexts:
     """The columns of the training data: those that the user names, and guesses for the others."""
     columns, rows = describe_columns(table), len(table.rows)
     wanted = {"text": "first", "pair": "second"} if pairs else {"text": "text"}
@@ -139,10 +139,10 @@ def _open(table: SniffedTable, asked: Hints, pairs: bool) -> LabelledTexts:
         hint = f"it has {in_short(table.names)}: name {'them with --text and --pair' if pairs else 'it with --text'}"
         raise AlchemyError(f"{table.path} does not have {need}", hint=hint)
     texts = [chosen[role] for role in wanted]
-    return LabelledTexts(table, texts, label or find_label(columns, texts, rows))
+    return LabeledTexts(table, texts, label or find_label(columns, texts, rows))
 
 
-def _no_label(train: LabelledTexts) -> AlchemyError:
+def _no_label(train: LabeledTexts) -> AlchemyError:
     texts = [column.name for column in train.texts]
     others = in_short(name for name in train.table.names if name not in texts)
     hint = f"beside {in_short(texts)} it has {others}; name it with --label"
@@ -153,7 +153,7 @@ def _no_label(train: LabelledTexts) -> AlchemyError:
     return AlchemyError(f"{train.table.path} has no column of labels", hint=hint)
 
 
-def _check_values(train: LabelledTexts, kind: str) -> str:
+def _check_values(train: LabeledTexts, kind: str) -> str:
     """Labels of JSON that are numbers with a point are predicted as numbers; true and false are not read."""
     if kind == "single" and any(isinstance(cell, float) for cell in train.labels):
         return "regression"
@@ -167,7 +167,7 @@ def _check_values(train: LabelledTexts, kind: str) -> str:
     return kind
 
 
-def _follow(train: LabelledTexts, file: Path, asked: Hints) -> LabelledTexts:
+def _follow(train: LabeledTexts, file: Path, asked: Hints) -> LabeledTexts:
     """Another split, whose columns are called, or stand, as those of the training data."""
     table = sniff_table(file, asked.encoding)
     columns = describe_columns(table)
@@ -177,7 +177,7 @@ def _follow(train: LabelledTexts, file: Path, asked: Hints) -> LabelledTexts:
         hint = f"it has {in_short(table.names)}; the columns of all splits have the same names"
         raise AlchemyError(f"{file} has no column {missing[0]!r}, which {train.table.path} has", hint=hint)
     label = _same(train.table, train.label, table, columns) if train.label else None
-    return LabelledTexts(table, [column for column in texts if column], label)
+    return LabeledTexts(table, [column for column in texts if column], label)
 
 
 def _same(
@@ -189,7 +189,7 @@ def _same(
     return columns[column.place] if column.place < len(columns) else None
 
 
-def _task_keys(train: LabelledTexts, kind: str, pairs: bool) -> dict[str, Any]:
+def _task_keys(train: LabeledTexts, kind: str, pairs: bool) -> dict[str, Any]:
     texts = [text for row in train.rows for text in row]
     keys: dict[str, Any] = {"type": "Classification", **({"kind": kind} if kind != "single" else {})}
     keys |= {"pair": True} if pairs else {}
@@ -211,7 +211,7 @@ def _label_names(folder: Path, labels: Counter[str]) -> dict[str, Any]:
     return {}
 
 
-def _add_labels(task: dict[str, Any], found: Mapping[str, LabelledTexts], labels: Counter[str]) -> Iterator[str]:
+def _add_labels(task: dict[str, Any], found: Mapping[str, LabeledTexts], labels: Counter[str]) -> Iterator[str]:
     """Labels that the training data lacks: a config lists them if they are few, else the run would refuse them."""
     known = sorted(labels)
     for split, texts in found.items():
@@ -226,7 +226,7 @@ def _add_labels(task: dict[str, Any], found: Mapping[str, LabelledTexts], labels
             yield f"{text}; the run refuses them: add training rows for them, or take those rows out of {split}"
 
 
-def _show(train: LabelledTexts, labels: Counter[str], kind: str) -> list[str]:
+def _show(train: LabeledTexts, labels: Counter[str], kind: str) -> list[str]:
     table = train.table
     characters = tokenizer_keys([text for row in train.rows for text in row])["tokenizer"] == "Characters"
     rows = []
@@ -246,7 +246,7 @@ def _show(train: LabelledTexts, labels: Counter[str], kind: str) -> list[str]:
     return lines + ([f"  not used: {in_short(rest, 8)}"] if rest else [])
 
 
-def _note_rows(texts: LabelledTexts) -> list[str]:
+def _note_rows(texts: LabeledTexts) -> list[str]:
     """Rows that are left out, and texts that occur twice."""
     notes, path = [], texts.table.path
     if texts.table.bad:
@@ -265,7 +265,7 @@ def _note_rows(texts: LabelledTexts) -> list[str]:
     return notes
 
 
-def _note_shared(split: str, texts: LabelledTexts, train: LabelledTexts) -> list[str]:
+def _note_shared(split: str, texts: LabeledTexts, train: LabeledTexts) -> list[str]:
     """Texts of the training data tell nothing about how well others are answered."""
     shared = len(set(texts.rows) & set(train.rows))
     return [f"{shared:,} of {len(texts.rows):,} texts of {split} are in the training data, too"] if shared else []

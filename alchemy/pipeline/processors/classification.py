@@ -105,12 +105,12 @@ def text_field(name: str, cell: Callable[[Any], Any]) -> Fields:
 def label_fields(table: OpenTable, label: str | int | None, fields: Fields) -> Fields:
     """Takes the label out of a row, where the file has labels and they are wanted."""
     if (column := _label_column(table, label)) == "":
-        return _unlabelled if label is None and table.keyed else lambda row: {}
+        return _unlabeled if label is None and table.keyed else lambda row: {}
     cell = table.cell(column)
     return lambda row: fields(cell(row))
 
 
-def _unlabelled(row: Mapping[str, object]) -> dict[str, Any]:
+def _unlabeled(row: Mapping[str, object]) -> dict[str, Any]:
     """The first object of a file decides whether it has labels: those of a later one are not dropped in silence."""
     found = next((name for name in LABELS if name in row), "")
     if found:

@@ -1,7 +1,7 @@
 """Training through huggingface's `accelerate`, under the names that existing projects use.
 
 In a config: `runner = "alchemy.util.ddp.accelerate.Trainer"`, its `BasicSetup` in place of the usual one, `Sharding`
-among the pipes of the training data, `HFAdamW` as optimiser, `Backward` as handler, and `EvalESPipeline` to evaluate.
+among the pipes of the training data, `HFAdamW` as optimizer, `Backward` as handler, and `EvalESPipeline` to evaluate.
 Started alone it is one process; `torchrun --nproc-per-node 2 -m alchemy run CFG` starts several.
 """
 
@@ -46,7 +46,7 @@ def accelerator() -> Any:
 
 @AlchemyRunner.register("Trainer")
 class AccelerateTrainer(AlchemyTrainer):
-    """Trains with model and optimiser prepared by accelerate; only the main process keeps a record."""
+    """Trains with model and optimizer prepared by accelerate; only the main process keeps a record."""
 
     packages = ("accelerate",)
 

@@ -50,7 +50,7 @@ class FastText(Sentiment):
 
 @AlchemyModel.register()
 class TextCNN(Sentiment):
-    """Filters over neighbouring characters; see `src.nets.TextCNN`."""
+    """Filters over neighboring characters; see `src.nets.TextCNN`."""
 
     def __init__(
         self,

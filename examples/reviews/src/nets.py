@@ -54,7 +54,7 @@ class FastText(nn.Module):
 
 
 class TextCNN(nn.Module):
-    """Filters over neighbouring characters; of each filter the strongest answer in the review counts."""
+    """Filters over neighboring characters; of each filter the strongest answer in the review counts."""
 
     def __init__(
         self, *, buckets: int, dim: int, filters: int, sizes: Sequence[int], dropout: float, char_dropout: float

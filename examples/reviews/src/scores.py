@@ -7,7 +7,7 @@ from alchemy.pipeline import EvalPipeline
 
 @EvalPipeline.register()
 class RecallByClass(EvalPipeline):
-    """How many of each class were recognised, as `recall_<name>`; reads the rows that Accuracy hands on."""
+    """How many of each class were recognized, as `recall_<name>`; reads the rows that Accuracy hands on."""
 
     def __init__(self, *, names: list[str]) -> None:
         super().__init__()

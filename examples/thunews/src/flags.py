@@ -61,7 +61,7 @@ def _add_training(to: argparse.ArgumentParser) -> None:
     add("--per_gpu_eval_batch_size", default=8, type=at_least(1), help="the same, in an evaluation")
     add("--gradient_accumulation_steps", default=1, type=at_least(1), help="batches of an update")
     add("--learning_rate", default=5e-5, type=finite(least=0), help="the rate at its height")
-    add("--weight_decay", default=0.0, type=finite(least=0), help="of all weights but biases and normalisation")
+    add("--weight_decay", default=0.0, type=finite(least=0), help="of all weights but biases and normalization")
     add("--adam_epsilon", default=1e-8, type=finite(above=0), help="epsilon of Adam")
     add("--max_grad_norm", default=1.0, type=finite(above=0), help="gradients are cut to this norm")
     add("--num_train_epochs", default=3.0, type=finite(), help="passes over the data; 1.5 ends in the second one")

@@ -190,9 +190,9 @@ def test_what_is_removed_before_a_worker_opens_it_is_told() -> None:
     kept = Cache(ListMap(names(), upper))
     packed = pickle.dumps(kept)
     remove(cache_folder(), [folder_of(kept).name])
-    travelled = pickle.loads(packed)
+    traveled = pickle.loads(packed)
     with pytest.raises(AlchemyError, match="was removed, or made again, while it was in use"):
-        travelled[0]
+        traveled[0]
     assert list(kept) == ["A", "B"]  # it has mapped the files of before
 
 

@@ -8,7 +8,7 @@ from alchemy.pipeline import EvalPipeline
 
 @EvalPipeline.register()
 class WorstClass(EvalPipeline):
-    """The accuracy of the class that is recognised worst; reads the rows that Accuracy hands on."""
+    """The accuracy of the class that is recognized worst; reads the rows that Accuracy hands on."""
 
     produces = ("worst_class",)  # lets `alchemy check` tell a misspelt monitor
 

@@ -169,7 +169,7 @@ class EveryOptimizer(AdamW):
 
 @AlchemyOptimizer.register()
 class EveryTorchOptimizer(AlchemyOptimizer):
-    """With an optimiser of torch, made anew at every reset."""
+    """With an optimizer of torch, made anew at every reset."""
 
     def __init__(self):
         super().__init__()

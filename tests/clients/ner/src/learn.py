@@ -1,4 +1,4 @@
-"""Optimiser, schedule and backward handler of the project's own, each reading its table itself."""
+"""Optimizer, schedule and backward handler of the project's own, each reading its table itself."""
 
 import torch
 

@@ -55,7 +55,7 @@ class WordDropoutBSPipeline(BeginStepPipeline):
 
 @SchedPipeline.register()
 class SwapModelBEPipeline(BeginEpochPipeline):
-    """Goes on with a copy of the model, its own optimiser state and a schedule that starts anew."""
+    """Goes on with a copy of the model, its own optimizer state and a schedule that starts anew."""
 
     def __init__(self, epoch: int, lr: float, **kwargs) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What every optimiser promises: each parameter in one group, the updates of torch, a state of plain numbers."""
+"""What every optimizer promises: each parameter in one group, the updates of torch, a state of plain numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import nn
 from alchemy.context import Run
 from alchemy.nn.adamw import BertAdamW
 from alchemy.nn.groups import as_groups, split_decay, trf_groups, undecayed
-from tests.contracts.nets import all_plain, give_gradients, names_of, net, optimising
+from tests.contracts.nets import all_plain, give_gradients, names_of, net, optimizing
 from tests.contracts.parts import each
 
 TABLES: dict[str, dict[str, Any]] = {
@@ -29,7 +29,7 @@ TABLES: dict[str, dict[str, Any]] = {
 
 
 def reference(table: dict[str, Any], params: Any, **changes: Any) -> torch.optim.Optimizer:
-    """The optimiser of torch with the same options."""
+    """The optimizer of torch with the same options."""
     name = table["type"].rpartition(".")[2]
     kind: Any = BertAdamW if name == "HFAdamW" else getattr(torch.optim, name)
     options = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items() if key != "type"}
@@ -44,7 +44,7 @@ def test_updates_are_those_of_torch(table: dict[str, Any], max_norm: float | Non
     twin = copy.deepcopy(module)
     theirs = reference(table, twin.parameters(), lr=0.1)
     clip = {} if max_norm is None else {"max_grad_norm": max_norm}
-    with optimising({**table, "lr": 0.1, **clip}, module) as run:
+    with optimizing({**table, "lr": 0.1, **clip}, module) as run:
         for scale in (1.0, 2.0):
             give_gradients(module, scale)
             give_gradients(twin, scale)
@@ -57,7 +57,7 @@ def test_updates_are_those_of_torch(table: dict[str, Any], max_norm: float | Non
 
 @each("optim", TABLES)
 def test_steps_lower_a_loss(table: dict[str, Any]) -> None:
-    with optimising({**table, "lr": 0.01}) as run:
+    with optimizing({**table, "lr": 0.01}) as run:
         losses = []
         for _ in range(20):
             loss = (run.model.module(torch.ones(8, 4)) - 1).square().sum()
@@ -75,13 +75,13 @@ def test_a_state_goes_on_to_the_bit(table: dict[str, Any]) -> None:
             give_gradients(run.model.module, scale)
             run.optim.step()
 
-    with optimising({**table, "lr": 0.1}) as first:
+    with optimizing({**table, "lr": 0.1}) as first:
         steps(first, 1.0, 2.0, 0.5)
         weights, state = copy.deepcopy((first.model.state_dict(), first.optim.state_dict()))
         steps(first, 3.0, 0.1)
         after = first.model.state_dict(), first.optim.state_dict()
     assert all_plain(state)
-    with optimising({**table, "lr": 0.7}) as second:
+    with optimizing({**table, "lr": 0.7}) as second:
         second.model.load_state_dict(weights)
         second.optim.load_state_dict(state)
         steps(second, 3.0, 0.1)
@@ -139,14 +139,14 @@ def test_every_parameter_is_in_exactly_one_group(kinds: Any, tied: bool, frozen:
 
 @each("optim", TABLES)
 def test_biases_and_normalisation_are_spared_from_decay(table: dict[str, Any]) -> None:
-    with optimising({**table, "weight_decay": 0.3, "no_decay": True}) as run:
+    with optimizing({**table, "weight_decay": 0.3, "no_decay": True}) as run:
         decay, free = run.optim.param_groups
         assert (decay["weight_decay"], free["weight_decay"]) == (0.3, 0.0)
         assert names_of(run.model.model, decay["params"]) == {"0.weight", "2.weight"}
         assert names_of(run.model.model, decay["params"] + free["params"]) == {
             *dict(run.model.model.named_parameters())
         }
-    with optimising({**table, "no_decay": ["0.*"]}) as run:
+    with optimizing({**table, "no_decay": ["0.*"]}) as run:
         assert names_of(run.model.model, run.optim.param_groups[1]["params"]) == {"0.weight", "0.bias"}
-    with optimising(table) as run:
+    with optimizing(table) as run:
         assert len(run.optim.param_groups) == 1
