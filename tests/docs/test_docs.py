@@ -77,8 +77,9 @@ PLACES = {
     "runner": "run.md", "plugin": "plugins.md", "task": "training.md", "optim": "training.md", "sched": "training.md",
     "backward": "training.md", "loss": "training.md", "data pipe": "data.md", "collate": "data.md",
     "output pipe": "training.md", "eval pipe": "training.md", "sched pipe": "training.md", "stop rule": "stopping.md",
-    "average": "precision.md", "precision": "precision.md", "checkpoint": "checkpoints.md", "tokenizer": "tokenizers.md",
-    "column": "batches.md", "model": "text-tasks.md", "encoder": "text-tasks.md", "head": "text-tasks.md",
+    "average": "precision.md", "precision": "precision.md", "checkpoint": "checkpoints.md",
+    "tokenizer": "tokenizers.md", "column": "batches.md", "model": "text-tasks.md",
+    "encoder": "text-tasks.md", "head": "text-tasks.md",
     "network": "translation.md", "search": "translation.md",
 }  # fmt: skip
 # parts of these packages have a page of their own
