@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
-from alchemy.absent import (
+from alchemy.checkpoint.manifest import Best, Where
+from alchemy.config.load import prepare_cfg
+from alchemy.config.secrets import hide, missing_secrets, remember
+from alchemy.config.seed import seed_of
+from alchemy.config.tree import Document
+from alchemy.errors import ConfigError, MissingKey, in_words
+from alchemy.metrics.metric_stack import Stack
+from alchemy.metrics.scalars import numbers_in, show_epoch, show_scores
+from alchemy.null_objects import (
     Alone,
     CheckpointsLike,
     FullPrecision,
@@ -32,16 +40,8 @@ from alchemy.absent import (
     Updater,
     WeightAverage,
 )
-from alchemy.checkpoint.manifest import Best, Where
-from alchemy.config.load import prepare_cfg
-from alchemy.config.secrets import hide, missing_secrets, remember
-from alchemy.config.seed import seed_of
-from alchemy.config.tree import Document
-from alchemy.errors import ConfigError, MissingKey, in_words
-from alchemy.metrics.numbers import numbers_in, show_epoch, show_scores
-from alchemy.metrics.stack import Stack
 from alchemy.records import NoRecord, RecordLike
-from alchemy.symbols import Members, SymbolTbl
+from alchemy.symbol_table import Members, SymbolTbl
 
 if TYPE_CHECKING:
     from alchemy.checkpoint.policy import Watch

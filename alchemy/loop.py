@@ -13,20 +13,20 @@ from loguru import logger
 from torch.utils.data import IterableDataset
 
 from alchemy.context import Run, current_run
-from alchemy.data.blame import name_samples
-from alchemy.data.chain import is_unsplit
-from alchemy.data.feed import UNSPLIT, Feed
+from alchemy.data.batch_sampler import WHOLE, Place
+from alchemy.data.epoch_batches import UNSPLIT, Feed
 from alchemy.data.loader import Loader, get_dataloader
-from alchemy.data.order import WHOLE, Place
 from alchemy.data.peek import describe, shortened
+from alchemy.data.pipe_chain import is_unsplit
+from alchemy.data.pipe_errors import name_samples
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.launch.signals import Interrupted
-from alchemy.metrics.numbers import numbers_in
-from alchemy.metrics.stack import Scope
-from alchemy.pace import Pace, check_progress
+from alchemy.metrics.metric_stack import Scope
+from alchemy.metrics.scalars import numbers_in
 from alchemy.progress import Bar, Terminal
 from alchemy.registry import placed, where_of
 from alchemy.seeds import Generators, derive, mix, reseed
+from alchemy.training_log import Pace, check_progress
 
 BUDGETS = {"max_tokens": "tokens", "max_sentences": "samples"}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from alchemy.nn.reduce import mean
+from alchemy.nn.loss_reduction import mean
 
 if TYPE_CHECKING:
     from alchemy.optim import AlchemyOptimizer

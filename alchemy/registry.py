@@ -12,7 +12,7 @@ from typing import Any, ClassVar, ForwardRef, Protocol, TypeVar, get_origin, run
 
 from alchemy.annotations import is_constrained, misfits, spell_out
 from alchemy.errors import AlchemyError, did_you_mean, origin_of, recognize
-from alchemy.rules import RULES, broken
+from alchemy.key_rules import RULES, broken
 
 C = TypeVar("C", bound=type)
 

@@ -11,12 +11,12 @@ import torch
 from loguru import logger
 from torch import Tensor
 
+from alchemy.accumulation import Window
 from alchemy.constraints import PositiveInt
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, RunFailed
-from alchemy.nn.reduce import Start, differentiable
+from alchemy.nn.loss_reduction import Start, differentiable
 from alchemy.observe import Loss, Observer
-from alchemy.window import Window
 
 NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
 

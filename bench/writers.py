@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from alchemy.generate import BeamSearch, Limits, Special, Writer
-from alchemy.launch.heap import keep_memory
+from alchemy.launch.allocator import keep_memory
 from alchemy.models.translator import Walk
-from alchemy.nn.rows import Rows
+from alchemy.nn.sequences import Rows
 from alchemy.nn.transformer import Transformer
 from bench.turns import Work, serve
 
@@ -80,7 +80,7 @@ def transformers() -> Work:
 
 
 def ctranslate2(precision: str) -> Work:
-    from alchemy.export.spec import import_ctranslate2, spec_of
+    from alchemy.export.ctranslate2_spec import import_ctranslate2, spec_of
 
     folder = tempfile.TemporaryDirectory()
     spec = spec_of(network().eval(), SPECIAL)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from alchemy.records.folder import read_info
-from alchemy.records.series import read_series
+from alchemy.records.metrics_file import read_series
 from alchemy.runner import run
 from tests.toy import config
 

@@ -12,15 +12,15 @@ import torch
 from torch import nn
 
 import alchemy.runner  # noqa: F401 (lets parts of older projects be built)
+from alchemy.accumulation import Window
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
-from alchemy.nn.adamw import BertAdamW
-from alchemy.nn.groups import as_groups, hidden
+from alchemy.nn.bert_adamw import BertAdamW
 from alchemy.nn.losses import Focal
+from alchemy.nn.param_groups import as_groups, hidden
 from alchemy.optim import SGD, AlchemyOptimizer, build_optimizer
 from alchemy.update import GradientUpdater
 from alchemy.util.optim import prepare_trf_based_model_params
-from alchemy.window import Window
 from tests.contracts.nets import Wrapper, all_plain, give_gradients, names_of, net, optimizing
 from tests.logs import warned
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 import alchemy
 from alchemy.cli import main
-from alchemy.metrics.stack import Stack
-from alchemy.records.journal import Journal
+from alchemy.metrics.metric_stack import Stack
+from alchemy.records.jsonl_writer import Journal
 
 PACKAGE = Path(alchemy.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "code-walkthrough.md"

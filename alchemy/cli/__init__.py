@@ -105,7 +105,7 @@ def _tell(error: AlchemyError) -> None:
 def _refuse_if_hidden() -> None:
     """`python -m alchemy` beside an empty folder `alchemy` finds this package only in part."""
     if sys.modules["alchemy"].__file__ is None:
-        from alchemy.launch.project import refuse_if_hidden
+        from alchemy.launch.project_imports import refuse_if_hidden
 
         refuse_if_hidden()
 
@@ -143,7 +143,7 @@ def _execute(name: str, words: list[str]) -> int:
         return int(done.code or 0)
     args.words = words
     if "device" in args:  # it computes, in a process of its own
-        from alchemy.launch.heap import keep_memory
+        from alchemy.launch.allocator import keep_memory
 
         keep_memory()
     return command(name).main(args)

@@ -56,7 +56,7 @@ def _show(args: argparse.Namespace) -> int:
     if args.json:
         print_json(shown.plain())
     else:
-        from alchemy.config.write import dumps
+        from alchemy.config.toml_writer import dumps
 
         print(hide(dumps(shown).rstrip("\n")))
     if args.defaults:

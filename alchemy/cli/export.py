@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from alchemy.cli.options import Command, add_launch, add_overrides, add_target
-from alchemy.cli.questions import counted, opened
+from alchemy.cli.predict_inputs import counted, opened
 from alchemy.errors import AlchemyError
 from alchemy.export import EXPORTERS
 
 if TYPE_CHECKING:
     from alchemy.cli.target import Trained
     from alchemy.context import Run
+    from alchemy.export.export_folder import Export
     from alchemy.export.exporter import Exporter, Sample
-    from alchemy.export.kept import Export
     from alchemy.generate import Writer
     from alchemy.models.translator import Translator
     from alchemy.tasks.translation import Translation
@@ -78,7 +78,7 @@ def _folder_of(target: Trained, exporter: Exporter[Any]) -> Path:
 
 def _export(folder: Path, exporter: Exporter[Sample], samples: Callable[[], Sequence[Sample]]) -> Export:
     """The export of a folder, made where it is not there; a bar counts the blocks of its check."""
-    from alchemy.export.kept import export
+    from alchemy.export.export_folder import export
 
     return export(folder, exporter, samples, lambda blocks: counted(blocks, "check", len(blocks)))
 
@@ -92,7 +92,7 @@ def engaged(run: Run, target: Trained, args: argparse.Namespace) -> Iterator[Non
         yield
         return
     from alchemy.export.ctranslate2 import CTranslate2, Pair
-    from alchemy.export.engine import supported
+    from alchemy.export.ctranslate2_engine import supported
 
     task, model = cast("Translation", run.task), cast("Translator", run.model)
     exporter = CTranslate2(task, model.module, args.precision)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 from alchemy.cli.export import add_precision, engaged
 from alchemy.cli.options import Command, add_launch, add_overrides, add_target
-from alchemy.cli.questions import Question, answered, blocks, check_files, counted, opened
+from alchemy.cli.predict_inputs import Question, answered, blocks, check_files, counted, opened
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class _Shape(NamedTuple):
     detokenized: Callable[[str], str]
 
     def shown(self, row: dict[str, Any], number: int) -> str:
-        from alchemy.pipeline.rows import to_json
+        from alchemy.pipeline.output_rows import to_json
 
         row = {"pred": "", "score": 0.0, **row}
         texts = [self.detokenized(text) for text in row.get("nbest", [row["pred"]])]
@@ -248,7 +248,7 @@ class _Shape(NamedTuple):
 
 def detokenizer(language: str) -> Callable[[str], str]:
     """Undoes the tokens of Moses; without a language texts stay as they are."""
-    from alchemy.packages import import_package
+    from alchemy.optional_packages import import_package
 
     if not language:
         return str

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alchemy.cli.options import Command, add_launch, add_overrides, add_target
-from alchemy.cli.questions import TEXTS, Question, answered, blocks, check_files, counted, opened
+from alchemy.cli.predict_inputs import TEXTS, Question, answered, blocks, check_files, counted, opened
 from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _main(args: argparse.Namespace) -> int:
 
 def _predict_split(args: argparse.Namespace, suffix: str) -> int:
     """Writes what the model says about the data of its config, in a run of its own."""
-    from alchemy.cli.derive import for_prediction
+    from alchemy.cli.derived_config import for_prediction
     from alchemy.cli.target import open_target, start_derived
 
     target = open_target(args)
@@ -103,10 +103,10 @@ def _refuse_if_unclear(args: argparse.Namespace, suffix: str) -> None:
 
 def _answer(args: argparse.Namespace, suffix: str) -> int:
     """Prints or writes what the model says about texts."""
-    from alchemy.cli.derive import describe_weights
+    from alchemy.cli.derived_config import describe_weights
     from alchemy.cli.target import open_target
     from alchemy.pipeline.output import PredictionFile
-    from alchemy.questions import takes_rows
+    from alchemy.predict_inputs import takes_rows
 
     _refuse_if_unclear(args, suffix)
     target = open_target(args, quiet=True)
@@ -145,7 +145,7 @@ def _rows_wanted(asked_texts: bool) -> Iterator[None]:
 
 def _write(rows: Iterator[dict[str, Any]], file: PredictionFile | None) -> None:
     """Adds rows to a file, or prints them, each as soon as it is there."""
-    from alchemy.pipeline.rows import to_json
+    from alchemy.pipeline.output_rows import to_json
 
     if file is None:
         for row in rows:
@@ -302,7 +302,7 @@ def _with_row(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
 
 def _with_answer(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
     """What was asked and what was answered; a column that the answer would replace is an error, not a loss."""
-    from alchemy.pipeline.rows import to_json
+    from alchemy.pipeline.output_rows import to_json
 
     row = question.row
     # the text that was asked about stands in the row already, under the name that it has there

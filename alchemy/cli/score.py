@@ -11,7 +11,7 @@ from typing import Any
 
 from alchemy.cli.generate import output, texts_task
 from alchemy.cli.options import Command, add_launch, add_overrides, add_target
-from alchemy.cli.questions import TEXTS, Question, answered, blocks, check_files, counted, opened
+from alchemy.cli.predict_inputs import TEXTS, Question, answered, blocks, check_files, counted, opened
 from alchemy.errors import AlchemyError
 
 EXAMPLES = """examples:
@@ -86,7 +86,7 @@ def _parted(where: str, line: str) -> Question:
 
 
 def _shown(row: dict[str, Any], json: bool, per_token: bool) -> str:
-    from alchemy.pipeline.rows import to_json
+    from alchemy.pipeline.output_rows import to_json
 
     each = list(zip(row["tokens"], row["token_scores"], strict=True))
     if json:
@@ -121,7 +121,7 @@ class _Totals:
         return perplexity(self.score / self.tokens) if self.tokens else math.nan
 
     def as_json(self) -> str:
-        from alchemy.pipeline.rows import to_json
+        from alchemy.pipeline.output_rows import to_json
 
         told = {"pairs": self.pairs, "empty": self.empty, "tokens": self.tokens, "score": self.score}
         return to_json({"total": told | {"ppl": self.ppl if self.tokens else None}}) + "\n"

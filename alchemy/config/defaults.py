@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from alchemy.config.known_tables import GIVEN
 from alchemy.config.merge import merge
-from alchemy.config.slots import collect_slots
-from alchemy.config.source import Sources
-from alchemy.config.tables import GIVEN
+from alchemy.config.part_slots import collect_slots
+from alchemy.config.part_source import Sources
 from alchemy.config.tree import DEFAULT, Array, Document, Table
 from alchemy.errors import Problem
 

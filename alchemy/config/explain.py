@@ -6,16 +6,16 @@ import os
 import sys
 from typing import Any
 
-from alchemy.config.dynamic import SEEDLESS, part_names
+from alchemy.config.dynamic_values import SEEDLESS, part_names
+from alchemy.config.known_tables import DEFAULT_TYPES
+from alchemy.config.line_numbers import Path, split_key
 from alchemy.config.merge import brief, find_element, find_key
 from alchemy.config.references import keys_in
-from alchemy.config.scan import Path, split_key
 from alchemy.config.secrets import conceal, shown, without_secrets
 from alchemy.config.seed import seed_of
-from alchemy.config.tables import DEFAULT_TYPES
+from alchemy.config.toml_writer import same
 from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.config.values import dotted_key
-from alchemy.config.write import same
 from alchemy.errors import AlchemyError, Problem, did_you_mean
 from alchemy.registry import plain
 
@@ -159,7 +159,7 @@ def _default(node: object, name: str, path: Path, *, last: bool) -> str:
         raise AlchemyError(f"{dotted_key(path)} is a value and has no key {name!r}")
     kind = node.get("type") or DEFAULT_TYPES.get(dotted_key(path))
     if last and isinstance(kind, str):
-        from alchemy.config.source import find
+        from alchemy.config.part_source import find
 
         part = find(kind, (".",))
         for param in part.params if part is not None else ():

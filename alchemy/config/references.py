@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from alchemy.config.line_numbers import DEEPEST, Path, split_key
 from alchemy.config.merge import brief, find_key
-from alchemy.config.scan import DEEPEST, Path, split_key
 from alchemy.config.secrets import keep_secret, setting_of, shown
+from alchemy.config.toml_writer import inline
 from alchemy.config.tree import Array, Document, Origin, Table, children, twin
 from alchemy.config.values import dotted_key
-from alchemy.config.write import inline
 from alchemy.errors import Problem
 
 MARK, ESCAPED = "${", "$${"

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from alchemy.config.scan import Path
+from alchemy.config.line_numbers import Path
 from alchemy.config.tree import Document, Table
 from alchemy.config.values import dotted_key
 from alchemy.errors import Problem

@@ -14,10 +14,24 @@ import torch
 from loguru import logger
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_convert
 
-from alchemy.data.arguments import check_arguments
-from alchemy.data.blame import blamed, unpicklable
-from alchemy.data.budget import asked, budgeted
-from alchemy.data.chain import (
+from alchemy.data.batch_digest import content_digest
+from alchemy.data.batch_sampler import (
+    UNKNOWN,
+    WHOLE,
+    BatchOrder,
+    Deal,
+    EqualBatches,
+    Place,
+    Single,
+    Unpack,
+    count_batches,
+)
+from alchemy.data.collate import Pad
+from alchemy.data.device import batch_to_device
+from alchemy.data.import_named import named
+from alchemy.data.loader_arguments import check_arguments
+from alchemy.data.peek import peek
+from alchemy.data.pipe_chain import (
     acting_as,
     counts_its_share,
     fetcher,
@@ -29,12 +43,8 @@ from alchemy.data.chain import (
     title,
     walk,
 )
-from alchemy.data.collate import Pad
-from alchemy.data.device import batch_to_device
-from alchemy.data.digest import content_digest
-from alchemy.data.named import named
-from alchemy.data.order import UNKNOWN, WHOLE, BatchOrder, Deal, EqualBatches, Place, Single, Unpack, count_batches
-from alchemy.data.peek import peek
+from alchemy.data.pipe_errors import blamed, unpicklable
+from alchemy.data.token_budget import asked, budgeted
 from alchemy.errors import AlchemyError
 from alchemy.registry import plain
 from alchemy.seeds import derive, reseed
@@ -171,7 +181,7 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = WHOLE, **kwarg
     `sampler`, `batch_sampler`, `collate_fn` and `worker_init_fn` may be an import path or a table with a `type`.
     The order is a function of `seed` alone, for shuffling samplers and for shuffling pipes, with any number of workers;
     whoever trains for several epochs gives each its own seed. Without `batch_size` a sample is a batch already, unless
-    `max_tokens` or `max_sentences` make batches of samples of like length (`alchemy.data.budget`).
+    `max_tokens` or `max_sentences` make batches of samples of like length (`alchemy.data.token_budget`).
     """
     options = {key: plain(value) for key, value in kwargs.items()}
     check_arguments(dataset, options, place.ranks)

@@ -13,9 +13,9 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from alchemy.data.blame import blamed
-from alchemy.data.chain import has_index, link_of, members, seed_chain, title
-from alchemy.data.rows import clip_text, value_text
+from alchemy.data.padding import clip_text, value_text
+from alchemy.data.pipe_chain import has_index, link_of, members, seed_chain, title
+from alchemy.data.pipe_errors import blamed
 from alchemy.errors import AlchemyError
 from alchemy.registry import parameters
 from alchemy.seeds import at_sample

@@ -15,13 +15,13 @@ from torch.nn.utils.rnn import pad_sequence
 from alchemy.data.files import read_lines
 from alchemy.data.tables import is_blank
 from alchemy.errors import AlchemyError
-from alchemy.export.engine import Engine, tokens_of, widest
+from alchemy.export.ctranslate2_engine import Engine, tokens_of, widest
+from alchemy.export.ctranslate2_spec import digest, held, import_ctranslate2, places_of, spec_of
 from alchemy.export.exporter import Agreement, Exporter, Watch
-from alchemy.export.spec import digest, held, import_ctranslate2, places_of, spec_of
 from alchemy.generate import BeamSearch, Hypothesis, Limits, Special, Writer
-from alchemy.metrics.texts import bleu
+from alchemy.metrics.text_scores import bleu
 from alchemy.models.translator import real
-from alchemy.nn.rows import Rows
+from alchemy.nn.sequences import Rows
 from alchemy.pipeline import build_datapipes
 from alchemy.text import Tokenizer
 

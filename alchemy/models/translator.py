@@ -13,11 +13,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from alchemy.constraints import NonNegativeInt
 from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Steps, logs
+from alchemy.generate.search import Steps, logs
 from alchemy.model import AlchemyModel
 from alchemy.nn.losses import CrossEntropy, build_loss
-from alchemy.nn.rows import Rows, in_front
 from alchemy.nn.seq2seq import Network
+from alchemy.nn.sequences import Rows, in_front
 from alchemy.registry import build
 from alchemy.text import Tokenizer
 

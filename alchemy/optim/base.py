@@ -16,9 +16,9 @@ from torch.optim import Optimizer
 from alchemy.constraints import Ge
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.nn.clip import clip_factor, norm_of, scalar_like, scale_grads
-from alchemy.nn.groups import Group, as_groups, hidden, matches, plain_values, split_decay, undecayed, unwrapped
-from alchemy.nn.sparse import make_dense, takes_sparse
+from alchemy.nn.grad_norm import clip_factor, norm_of, scalar_like, scale_grads
+from alchemy.nn.param_groups import Group, as_groups, hidden, matches, plain_values, split_decay, undecayed, unwrapped
+from alchemy.nn.sparse_gradients import make_dense, takes_sparse
 from alchemy.registry import Registrable, parameters, where_of
 
 # keys of [optim] that are ours, whatever class of torch does the work

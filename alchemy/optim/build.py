@@ -9,12 +9,12 @@ from typing import Any
 from loguru import logger
 from torch.optim import Optimizer
 
-from alchemy.config.slots import is_several
+from alchemy.config.part_slots import is_several
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.optim.base import OURS, AlchemyOptimizer, being_built
-from alchemy.optim.parts import Wrapped
-from alchemy.optim.several import Optimizers
+from alchemy.optim.multiple import Optimizers
+from alchemy.optim.optimizers import Wrapped
 from alchemy.registry import construct, parameters, placed, resolve, where_of
 
 

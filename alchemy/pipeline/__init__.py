@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from loguru import logger
 from torch.utils.data import Dataset, IterableDataset
 
-from alchemy.config.fields import fits
+from alchemy.config.field_types import fits
 from alchemy.context import Run, current_run, find_run
-from alchemy.data.blame import blamed, put_place
-from alchemy.data.chain import Link, link_of, seed_chain
+from alchemy.data.pipe_chain import Link, link_of, seed_chain
+from alchemy.data.pipe_errors import blamed, put_place
 from alchemy.errors import AlchemyError
 from alchemy.registry import Registrable, construct, placed, where_of
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from alchemy.constraints import NotEmpty, PositiveInt
-from alchemy.data.budget import Cuts
-from alchemy.data.chain import Link
-from alchemy.data.corpus.mapped import Corpus
+from alchemy.data.corpus.mapped_corpus import Corpus
 from alchemy.data.corpus.sentences import Sentences
+from alchemy.data.pipe_chain import Link
+from alchemy.data.token_budget import Cuts
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text
 from alchemy.pipeline import DataPipeline, LstDataPipeline

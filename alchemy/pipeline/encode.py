@@ -10,12 +10,12 @@ import numpy as np
 from torch.utils.data import IterableDataset
 
 from alchemy.constraints import NonNegativeInt
-from alchemy.data.chain import reader_share, title, walk
+from alchemy.data.pipe_chain import reader_share, title, walk
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline, where_before
+from alchemy.pipeline.char_spans import token_spans
 from alchemy.pipeline.itr import field_of, length_of
-from alchemy.pipeline.located import token_spans
-from alchemy.pipeline.template import Template
+from alchemy.pipeline.special_tokens import Template
 from alchemy.pipeline.tokenizers import TokenizerSpec, keep_tokenizer, tokenizer_digest, tokenizer_of
 from alchemy.text import Tokenizer
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from alchemy.constraints import NonNegativeInt, PositiveInt
-from alchemy.data.chain import Order, link_of, reader_share, splitter_of, title, walk
-from alchemy.data.named import function_named
-from alchemy.data.order import count_batches
+from alchemy.data.batch_sampler import count_batches
+from alchemy.data.import_named import function_named
+from alchemy.data.pipe_chain import Order, link_of, reader_share, splitter_of, title, walk
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, build_datapipes
 from alchemy.pipeline.openers import CsvOpener, JsonlOpener, LineOpener, ParquetOpener, TsvOpener, TxtOpener

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alchemy.constraints import NonNegativeInt, PositiveInt
-from alchemy.data.chain import title
+from alchemy.data.pipe_chain import title
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline, where_in
 from alchemy.pipeline.encode import FieldMaker, MadeField, Texts, Wordwise, numbered, with_index

@@ -24,9 +24,9 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from alchemy.absent import Alone, ProcessGroup
 from alchemy.errors import AlchemyError
-from alchemy.records.journal import Journal, Journalled, NoJournal, encode, living, read_lines
+from alchemy.null_objects import Alone, ProcessGroup
+from alchemy.records.jsonl_writer import Journal, Journalled, NoJournal, encode, living, read_lines
 
 if TYPE_CHECKING:
     import numpy as np

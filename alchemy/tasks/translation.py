@@ -8,21 +8,21 @@ from functools import partial
 from typing import Any, ClassVar, cast
 
 from alchemy.constraints import NonNegativeInt
-from alchemy.data.chain import link_of
+from alchemy.data.pipe_chain import link_of
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
 from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, Writer
-from alchemy.metrics.texts import BleuScorer, Tokenize, text_scores
+from alchemy.metrics.text_scores import BleuScorer, Tokenize, text_scores
 from alchemy.pipeline.encode import Encode
-from alchemy.pipeline.rows import OrderedRows, record_file, written_if_possible
+from alchemy.pipeline.output_rows import OrderedRows, record_file, written_if_possible
 from alchemy.registry import build, construct
 from alchemy.seeds import derive
 from alchemy.task import AlchemyTask
 from alchemy.tasks.alignment import Pair, Unit, between_words, looked_at, words_of
-from alchemy.tasks.checks import Samples
-from alchemy.tasks.lengths import log_lengths
+from alchemy.tasks.data_checks import Samples
+from alchemy.tasks.length_report import log_lengths
 from alchemy.tasks.pairs import Pairs
-from alchemy.tasks.text import DEFAULT_LENGTH, shuffle_training, texts_of
+from alchemy.tasks.text_task import DEFAULT_LENGTH, shuffle_training, texts_of
 from alchemy.text import Tokenizer
 
 END = "</s>"  # how the end of a text is told among its tokens

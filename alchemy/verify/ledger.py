@@ -12,9 +12,9 @@ from alchemy.checkpoint.manifest import newest_valid, read_parts
 from alchemy.errors import AlchemyError
 from alchemy.records import find
 from alchemy.records.folder import status_of
-from alchemy.records.journal import count_lines
+from alchemy.records.jsonl_writer import count_lines
 from alchemy.records.ledger import NAME, START, chained, read_ledger, set_of, set_of_range
-from alchemy.records.links import refuse_links
+from alchemy.records.symlinks import refuse_links
 
 _set_of_range = functools.cache(set_of_range)  # epochs have as many samples as the ones before them
 PATIENCE = 2**24  # samples of which no row tells, and whose sum is computed all the same

@@ -18,12 +18,12 @@ from alchemy.config import dumps
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc, cuda_count
-from alchemy.launch.group import open_group, place
-from alchemy.launch.project import reach
+from alchemy.launch.process_group import open_group, place
+from alchemy.launch.project_imports import reach
 from alchemy.launch.ranks import launched, start_ranks
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.tokenizers import tokenizer_of
-from alchemy.tasks.text import check_vocabulary
+from alchemy.tasks.text_task import check_vocabulary
 
 PARTS = str(Path(__file__).resolve().parent / "src")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from alchemy.config.source import parts
+from alchemy.config.part_source import parts
 
 
 def each(kind: str, cases: Mapping[str, Mapping[str, Any]]) -> pytest.MarkDecorator:

@@ -13,13 +13,13 @@ import pytest
 import torch
 
 import alchemy
-from alchemy.cli.derive import for_test
+from alchemy.cli.derived_config import for_test
 from alchemy.config.load import prepare_cfg
 from alchemy.loop import loader_of
-from alchemy.records.kept import use_own
-from alchemy.records.series import read_series
+from alchemy.records.local_copies import use_own
+from alchemy.records.metrics_file import read_series
 from alchemy.runner import run_task
-from alchemy.verify.equal import compare
+from alchemy.verify.compare_records import compare
 from tests.contracts.parts import each
 from tests.contracts.trainings import config_of
 from tests.models.tiny import KINDS, folder

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from alchemy.context import Run
-from alchemy.nn.adamw import BertAdamW
-from alchemy.nn.groups import as_groups, split_decay, trf_groups, undecayed
+from alchemy.nn.bert_adamw import BertAdamW
+from alchemy.nn.param_groups import as_groups, split_decay, trf_groups, undecayed
 from tests.contracts.nets import all_plain, give_gradients, names_of, net, optimizing
 from tests.contracts.parts import each
 

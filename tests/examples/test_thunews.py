@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from alchemy.config.load import prepare_cfg
-from alchemy.records.series import read_series
+from alchemy.records.metrics_file import read_series
 from alchemy.text import load_tokenizer
 from tests.examples.thunews import (
     ALL,

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from alchemy.errors import AlchemyError
 from alchemy.generate import BeamSearch, Ensemble, Hypothesis, Limits, Sampling, Writer
-from alchemy.generate.beam import BLOCK, best_places
-from alchemy.generate.hypothesis import Special
-from alchemy.generate.rules import AtLeast, AtMost, NoRepeat, Penalty, Prefixes, Rule, Without
+from alchemy.generate.beam_search import BLOCK, best_places
+from alchemy.generate.search import Special
+from alchemy.generate.token_rules import AtLeast, AtMost, NoRepeat, Penalty, Prefixes, Rule, Without
 from alchemy.nn.seq2seq import Network
 from tests.nn.networks import EOS, NETWORKS, PAD, SIZE, UNK, Decoder, network, rows_of
 

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 import alchemy
 from alchemy.cli import main
-from alchemy.records.series import read_series
+from alchemy.records.metrics_file import read_series
 from tests.dist.start import torchrun
 
 FOLDER = Path(__file__).parent

@@ -9,8 +9,8 @@ import torch
 
 from alchemy.models.translator import Walk
 from alchemy.nn.lstm import AttentionLSTM
-from alchemy.nn.rows import Rows
 from alchemy.nn.seq2seq import Network
+from alchemy.nn.sequences import Rows
 from alchemy.nn.transformer import Transformer
 
 PAD, EOS, UNK, SIZE = 0, 1, 2, 7

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from alchemy.data.blame import blamed
+from alchemy.data.pipe_errors import blamed
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import LstDataPipeline, build_datapipes
 from alchemy.pipeline.encode import Encode, EncodeStream, EncodeWords, EncodeWordsStream

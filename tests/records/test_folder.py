@@ -15,7 +15,7 @@ from loguru import logger
 
 from alchemy.errors import AlchemyError
 from alchemy.records.folder import FORMAT, Record, find, newest, read_info, stop
-from alchemy.records.series import Series, read_series
+from alchemy.records.metrics_file import Series, read_series
 
 KEYS = (
     "format id tag purpose status reason pid host started ended heartbeat cmd "
@@ -52,7 +52,7 @@ def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None
 
 
 def test_a_full_disk_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("alchemy.records.room.MIN_FREE_BYTES", 2**60)
+    monkeypatch.setattr("alchemy.records.create_folder.MIN_FREE_BYTES", 2**60)
     with pytest.raises(AlchemyError, match=r"is full: .* MiB are free"):
         Record.create(tmp_path, name="r", tag="t")
     assert not any(tmp_path.iterdir())

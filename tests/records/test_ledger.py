@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alchemy.absent import Alone, NoLedger
 from alchemy.errors import AlchemyError
+from alchemy.null_objects import Alone, NoLedger
 from alchemy.records.ledger import START, Ledger, chained, read_ledger, set_of, set_of_range
 
 

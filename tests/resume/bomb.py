@@ -32,7 +32,7 @@ def wire() -> None:
     """Makes the layers below the parts pass by too: each operation on the disk, each link, each row, each removal."""
     from alchemy.checkpoint import files, keeper, links
     from alchemy.records.folder import Record
-    from alchemy.records.series import Series
+    from alchemy.records.metrics_file import Series
 
     for name in ("make_folder", "open", "write", "sync", "rename", "sync_folder"):
         _wrap(files.Disk, name, "disk")

@@ -66,7 +66,7 @@ def optimizer() -> None:
 
 @fault
 def metrics() -> None:
-    from alchemy.metrics.stack import Stack
+    from alchemy.metrics.metric_stack import Stack
 
     _forget(Stack)
 

@@ -10,9 +10,9 @@ import pytest
 
 from alchemy.checkpoint.files import read
 from alchemy.checkpoint.manifest import checkpoints
-from alchemy.records.journal import Journal, count_lines
+from alchemy.records.jsonl_writer import Journal, count_lines
 from alchemy.records.ledger import read_ledger
-from alchemy.records.series import read_series
+from alchemy.records.metrics_file import read_series
 from alchemy.resuming import resume
 from alchemy.runner import run
 from tests.toy import config

@@ -13,7 +13,7 @@ import pytest
 from alchemy.checkpoint.files import read, write
 from alchemy.checkpoint.manifest import read_manifest
 from alchemy.errors import AlchemyError
-from alchemy.records.series import read_series
+from alchemy.records.metrics_file import read_series
 from alchemy.runner import run
 from alchemy.verify.replay import replay
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.data.messages import shorten
-from alchemy.data.schemes import Scheme, SchemeName
 from alchemy.data.tables import BadRow, OnBad, Rows, TableFormat, open_table
+from alchemy.data.tag_schemes import Scheme, SchemeName
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.processors.classification import text_field
 from alchemy.pipeline.processors.labels import keep_labels, name_of, read_labels

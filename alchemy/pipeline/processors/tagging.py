@@ -11,8 +11,8 @@ from loguru import logger
 
 from alchemy.data.files import lines_of
 from alchemy.data.messages import in_short
-from alchemy.data.schemes import Scheme, SchemeName
 from alchemy.data.tables import BadRow, OnBad, Rows
+from alchemy.data.tag_schemes import Scheme, SchemeName
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.processors.labels import keep_labels, read_labels

@@ -16,14 +16,14 @@ from loguru import logger
 from rich.console import Console
 from torch import nn
 
-from alchemy.absent import Alone
 from alchemy.context import find_run, sym_tbl
 from alchemy.errors import AlchemyError
 from alchemy.legacy.backward import BackwardHandler, DefaultBackwardHandler
 from alchemy.loop import evaluate
+from alchemy.null_objects import Alone
 from alchemy.optim import AlchemyOptimizer
 from alchemy.optim import HFAdamW as _HFAdamW
-from alchemy.packages import import_package
+from alchemy.optional_packages import import_package
 from alchemy.pipeline import DataPipeline, EndStepPipeline, ItrDataPipeline, SchedPipeline
 from alchemy.plugins import AlchemyPlugin
 from alchemy.plugins import BasicSetup as _BasicSetup
