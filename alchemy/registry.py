@@ -13,6 +13,7 @@ from typing import Any, ClassVar, ForwardRef, Protocol, TypeVar, get_origin, run
 from alchemy.annotations import is_constrained, misfits, spell_out
 from alchemy.errors import AlchemyError, did_you_mean, origin_of, recognize
 from alchemy.key_rules import RULES, broken
+from alchemy.moved import current_path
 
 C = TypeVar("C", bound=type)
 
@@ -353,7 +354,7 @@ def _offer(names: Collection[str]) -> str:
 def _text(ty: object, base: type) -> str:
     if not isinstance(ty, str):
         raise AlchemyError(f"the type of a {base.__name__} must be a text such as 'package.module.Class', not {ty!r}")
-    return ty
+    return current_path(ty)
 
 
 def _name(cls: Maker) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from alchemy.config.merge import brief
 from alchemy.config.tree import Array, Document, Origin, Table, children
 from alchemy.errors import Problem
+from alchemy.moved import current_path
 
 # section (a table, or a list of parts), old name, new name
 _OLD = (
@@ -23,6 +24,7 @@ _MISPLACED = {
 
 def rename(layer: Table, notes: list[Problem]) -> None:
     """Gives the old spellings of one layer their new names, so that what a later layer says goes before it."""
+    _update_paths(layer)
     for section, old, new in _OLD:
         for place, table in _tables(layer.get(section), section):
             if old not in table or (new in table and _is_own(table)):
@@ -53,6 +55,16 @@ def modern(override: str) -> str:
         if names[0].removeprefix("~") == section and names[-1] == old:
             return ".".join([*names[:-1], new]) + equals + value
     return override
+
+
+def _update_paths(table: Table) -> None:
+    """Replace import paths of modules that were renamed; no warning, since a record cannot be edited."""
+    for key, value in list(table.items()):
+        if isinstance(value, str) and (path := current_path(value)) != value:
+            table.put(key, path, table.origin_of(key))
+        for inner in value if isinstance(value, Array) else (value,):
+            if isinstance(inner, Table):
+                _update_paths(inner)
 
 
 def _tables(found: object, section: str) -> Iterator[tuple[str, Table]]:

@@ -19,7 +19,7 @@ from alchemy.export.ctranslate2_engine import Engine, tokens_of, widest
 from alchemy.export.ctranslate2_spec import digest, held, import_ctranslate2, places_of, spec_of
 from alchemy.export.exporter import Agreement, Exporter, Watch
 from alchemy.generate import BeamSearch, Hypothesis, Limits, Special, Writer
-from alchemy.metrics.text_scores import bleu
+from alchemy.metrics.bleu_chrf import bleu
 from alchemy.models.translator import real
 from alchemy.nn.sequences import Rows
 from alchemy.pipeline import build_datapipes

@@ -12,7 +12,7 @@ from alchemy.data.pipe_chain import link_of
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
 from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, Writer
-from alchemy.metrics.text_scores import BleuScorer, Tokenize, text_scores
+from alchemy.metrics.bleu_chrf import BleuScorer, Tokenize, text_scores
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.output_rows import OrderedRows, record_file, written_if_possible
 from alchemy.registry import build, construct

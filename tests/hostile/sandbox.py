@@ -27,8 +27,8 @@ MODULES = (
     "alchemy.models.translator", "alchemy.optim.optimizers", "alchemy.pipeline.corpora", "alchemy.pipeline.processors",
     "alchemy.pipeline.processors.classification", "alchemy.plugins.file_logger", "alchemy.sched.schedules",
     "alchemy.tasks.classification", "alchemy.tasks.translation", "alchemy.text.words", "alchemy.verify.finders",
-    "alchemy.verify.gradient_check", "alchemy.verify.dry_run", "alchemy.predictor", "ctranslate2", "alchemy.text.external",
-    "matplotlib.pyplot", "sklearn.metrics", "tests.hostile.warm",
+    "alchemy.verify.gradient_check", "alchemy.verify.dry_run", "alchemy.predictor", "ctranslate2",
+    "alchemy.text.external", "matplotlib.pyplot", "sklearn.metrics", "tests.hostile.warm",
 )  # fmt: skip
 Entry = tuple[int, int, int, str]  # mode, size, time, and content or target
 

@@ -9,8 +9,8 @@ import pytest
 import sacrebleu
 
 from alchemy.errors import AlchemyError
-from alchemy.metrics import text_scores
-from alchemy.metrics.text_scores import BleuScorer, bleu, chrf, detect_tokenizer, text_scores
+from alchemy.metrics import bleu_chrf
+from alchemy.metrics.bleu_chrf import BleuScorer, bleu, chrf, detect_tokenizer, text_scores
 from tests.logs import warned
 
 WORDS = {
@@ -40,7 +40,7 @@ def test_bleu_is_that_of_sacrebleu_with_the_tokenizer_of_the_language(
     language: str, tokenizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # as where the dictionaries of Japanese and Korean are not installed
-    monkeypatch.setattr(text_scores, "PACKAGES", {"ja-mecab": ("no_such_package",), "ko-mecab": ("no_such_package",)})
+    monkeypatch.setattr(bleu_chrf, "PACKAGES", {"ja-mecab": ("no_such_package",), "ko-mecab": ("no_such_package",)})
     gold, said = corpus(language)
     found = text_scores(gold, said)
     assert found["bleu"] == sacrebleu.corpus_bleu(said, [gold], tokenize=tokenizer).score > 10
@@ -79,7 +79,7 @@ def test_a_named_tokenizer_goes_first_and_one_that_is_not_there_is_refused() -> 
 
 
 def test_a_tokenizer_whose_package_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_scores, "PACKAGES", {"ja-mecab": ("no_such_package",)})
+    monkeypatch.setattr(bleu_chrf, "PACKAGES", {"ja-mecab": ("no_such_package",)})
     with pytest.raises(AlchemyError, match=r"'ja-mecab' needs the package no_such_package; install .*sacrebleu\[ja\]"):
         BleuScorer("ja-mecab")
 
