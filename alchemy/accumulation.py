@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from alchemy.optim import AlchemyOptimizer
 
 
-class Window:
+class AccumulationWindow:
     """What has been accumulated for one optimizer: all parameters, or with a `name` those of one of several."""
 
     def __init__(self, run: Run, name: str = "") -> None:

@@ -25,7 +25,6 @@ from alchemy.errors import ConfigError, MissingKey, in_words
 from alchemy.metrics.metric_stack import Stack
 from alchemy.metrics.scalars import numbers_in, show_epoch, show_scores
 from alchemy.null_objects import (
-    Alone,
     CheckpointsLike,
     FullPrecision,
     MixedPrecision,
@@ -36,6 +35,7 @@ from alchemy.null_objects import (
     NoUpdater,
     ProcessGroup,
     SampleLedger,
+    SingleProcess,
     StopRules,
     Updater,
     WeightAverage,
@@ -128,7 +128,7 @@ class Run(Members):
 
     def _do_without(self) -> None:
         # the runner puts others in the place of these, as the config and the command line ask for them
-        self.group: ProcessGroup = Alone()
+        self.group: ProcessGroup = SingleProcess()
         self.checkpoints: CheckpointsLike = NoCheckpoints()
         self.ledger: SampleLedger = NoLedger()
         self.precision: MixedPrecision = FullPrecision()

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from alchemy.checkpoint.manifest import Best, Where
     from alchemy.context import Run
     from alchemy.launch.process_group import Sharing
+    from alchemy.loss_observer import Loss, Observer
     from alchemy.model import AlchemyModel
-    from alchemy.observe import Loss, Observer
     from alchemy.optim import AlchemyOptimizer
     from alchemy.update import StepResult
 
@@ -62,7 +62,7 @@ class ProcessGroup(Protocol):
     def unshared(self, module: nn.Module, optim: AlchemyOptimizer) -> Iterable[nn.Parameter]: ...
 
 
-class Alone:
+class SingleProcess:
     """The group of a run that has one process."""
 
     rank = local_rank = 0

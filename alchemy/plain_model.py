@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from alchemy.checkpoint.manifest import MANIFEST
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.loss_observer import Loss
 from alchemy.model import AlchemyModel
 from alchemy.nn.losses import build_loss, check_target
 from alchemy.nn.partial_load import load_partial
-from alchemy.observe import Loss
 from alchemy.registry import build, construct, parameters, resolve, where_of
 
 # keys of [model] that are ours and never reach the constructor of a plain module

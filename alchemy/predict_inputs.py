@@ -13,9 +13,9 @@ from torch import Tensor
 from alchemy.config.tree import Document, Table
 from alchemy.context import Run
 from alchemy.data.collate import Pad
-from alchemy.data.import_named import named
+from alchemy.data.import_named import import_named
 from alchemy.data.pipe_chain import read_all
-from alchemy.data.pipe_errors import blamed
+from alchemy.data.pipe_errors import locate_error
 from alchemy.data.tables import in_short
 from alchemy.errors import AlchemyError
 from alchemy.key_rules import BATCH_BUDGETS
@@ -110,7 +110,7 @@ class EncodedQuestions:
 
     def __init__(self, run: Run, task: Askable) -> None:
         self.run, self.task, self.longest = run, task, run.model.max_positions()
-        self._collate = named(_collate_table(task), what="collate_fn")
+        self._collate = import_named(_collate_table(task), what="collate_fn")
         self._asked = _Source()
         self._source = _behind_pipes(task, self._asked)
 
@@ -147,7 +147,7 @@ class EncodedQuestions:
         except AlchemyError as error:
             return made[:place], error
         except Exception as error:  # of a function that a pipe calls
-            told = blamed(error)
+            told = locate_error(error)
             if told is None:
                 raise
             problem = told.problem
@@ -217,7 +217,7 @@ class PipedQuestions:
 
     def _told(self, error: Exception, where: str) -> AlchemyError:
         """What went wrong in a pipe, and the ways out."""
-        culprit = error if isinstance(error, AlchemyError) else blamed(error)
+        culprit = error if isinstance(error, AlchemyError) else locate_error(error)
         told = culprit.problem.message if culprit is not None else f"{type(error).__name__}: {error}"
         hint = (
             f"a question is a row as the pipes of the split {self.split!r} read it; give what is missing, let the pipe "
@@ -248,7 +248,7 @@ class PipedQuestions:
     def _find_collate(self, options: Mapping[str, Any], *, budget: bool) -> Callable[[list[Any]], Any]:
         """What makes a batch of samples, as the loader of the split would choose it."""
         if options.get("collate_fn") is not None:
-            made: Callable[[list[Any]], Any] = named(
+            made: Callable[[list[Any]], Any] = import_named(
                 options["collate_fn"], what="collate_fn", given={"dataset": self._chain}
             )
             return made

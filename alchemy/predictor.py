@@ -30,7 +30,7 @@ from alchemy.plain_model import build_model
 from alchemy.precision import build_precision
 from alchemy.predict_inputs import questions_of, takes_rows
 from alchemy.records import find
-from alchemy.records.local_copies import best_checkpoint, config_of, has_best, use_own
+from alchemy.records.local_copies import best_checkpoint, config_of, has_best, use_local_copies
 from alchemy.registry import adapt_with
 from alchemy.seeds import unchanged_generators
 from alchemy.task import build_task
@@ -64,7 +64,7 @@ def load(
         checkpoint = "last"
     document = prepare_cfg(config_of(folder), overrides=overrides, user_dir=user_dir, record=True)
     reach(user_dir)
-    use_own(document, folder, overrides)
+    use_local_copies(document, folder, overrides)
     weights = best_checkpoint(folder, checkpoint)
     return Predictor(document, weights=weights, device=device, batch_size=batch_size, pipes=pipes)
 

@@ -137,7 +137,7 @@ def build(
     try:
         cls = base.resolve_registered_module(table["type"])
     except AlchemyError as error:
-        raise placed(error, where_of(table, "type"), section) from error
+        raise add_location(error, where_of(table, "type"), section) from error
     return construct(cls, table, drop=drop, given=given, section=section)
 
 
@@ -156,7 +156,7 @@ def construct(
     except AlchemyError as error:
         if type(error) is not AlchemyError or error.problem.where:
             raise
-        raise placed(error, where_of(table), section) from error
+        raise add_location(error, where_of(table), section) from error
     except Exception as error:
         told = recognize(error)
         if told is not None:
@@ -373,7 +373,7 @@ def where_of(table: object, key: str = "") -> str:
     return table.where(key) if isinstance(table, _Located) else ""
 
 
-def placed(error: AlchemyError, where: str, section: str) -> AlchemyError:
+def add_location(error: AlchemyError, where: str, section: str) -> AlchemyError:
     """The same error with a place, where it does not say one itself."""
     problem = error.problem
     elsewhere = bool(problem.section) and not problem.section.startswith(section)  # not on a line of this table

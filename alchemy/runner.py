@@ -28,7 +28,7 @@ from alchemy.launch.signals import graceful
 from alchemy.launch.worker_pool import Lost, run_all
 from alchemy.legacy.adapt import adapt, build_updater
 from alchemy.legacy.keywords import fill_keywords
-from alchemy.loop import Left, announce, evaluate, evaluate_at_end, infer, tell_left_out, train
+from alchemy.loop import EvaluationInterrupted, announce, evaluate, evaluate_at_end, infer, tell_left_out, train
 from alchemy.optim import build_optimizer
 from alchemy.pipeline.output import PredictionFile
 from alchemy.plain_model import build_model
@@ -165,7 +165,7 @@ class AlchemyTrainer(AlchemyRunner):
                     tell_left_out(context)
                     evaluate_at_end(context)
                     context.checkpoints.save(context.where, "end")
-            except Left as left:  # an evaluation was left for a signal, which is no failure
+            except EvaluationInterrupted as left:  # an evaluation was left for a signal, which is no failure
                 if not left.saved:
                     context.checkpoints.save(context.where, "signal")
             except NotFinite as error:

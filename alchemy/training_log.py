@@ -18,7 +18,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 FLUSH_UPDATES = 100  # of the ledger between two writes; a state, and the end of an epoch, write it too
 
 
-class Pace:
+class TrainingLog:
     """When numbers are due, and what is logged then; between two times nothing is read from the device."""
 
     def __init__(self, run: Run) -> None:

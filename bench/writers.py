@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from alchemy.generate import BeamSearch, Limits, Special, Writer
+from alchemy.generate import BeamSearch, Limits, Special, TextGenerator
 from alchemy.launch.allocator import keep_memory
-from alchemy.models.translator import Walk
+from alchemy.models.translator import DecodingSteps
 from alchemy.nn.sequences import Rows
 from alchemy.nn.transformer import Transformer
 from bench.turns import Work, serve
@@ -37,7 +37,7 @@ def network() -> Transformer:
 
 
 def sources() -> torch.Tensor:
-    return torch.randint(3, VOCABULARY, (SENTENCES, SOURCE), generator=torch.Generator().manual_seed(0))
+    return torch.randint(3, VOCABULARY, (SENTENCES, SOURCE), generator=torch.TextGenerator().manual_seed(0))
 
 
 def alchemy() -> Work:
@@ -49,7 +49,7 @@ def alchemy() -> Work:
         """As many tokens as are asked for, the end among them."""
         limits = Limits(max_length=tokens - 1, min_length=tokens - 1, max_ratio=0, max_extra=tokens - 1)
         with torch.no_grad():
-            return Writer(BeamSearch(beam=BEAM), SPECIAL, limits)(Walk(net, rows), rows.lengths_B)
+            return TextGenerator(BeamSearch(beam=BEAM), SPECIAL, limits)(DecodingSteps(net, rows), rows.lengths_B)
 
     return write
 

@@ -15,9 +15,9 @@ from torch.nn.functional import softplus
 
 import alchemy
 from alchemy.legacy.backward import BackwardHandler
+from alchemy.loss_observer import Loss
 from alchemy.model import AlchemyModel
 from alchemy.null_objects import Updater
-from alchemy.observe import Loss
 from alchemy.pipeline import EndEpochPipeline, EvalPipeline, LstDataPipeline, SchedPipeline
 from alchemy.task import AlchemyTask
 

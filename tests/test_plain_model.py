@@ -17,7 +17,7 @@ from torch.nn import functional
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.legacy.adapt import build_updater
-from alchemy.observe import Loss
+from alchemy.loss_observer import Loss
 from alchemy.optim import build_optimizer
 from alchemy.plain_model import PlainModel, build_model
 from alchemy.sched import build_sched

@@ -37,7 +37,7 @@ from alchemy.constraints import NonNegativeInt, PositiveInt
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.files import sync_folder, write_atomic
 from alchemy.metrics.scalars import numbers_in
-from alchemy.null_objects import Alone
+from alchemy.null_objects import SingleProcess
 from alchemy.registry import Registrable
 
 OWN = "checkpoints"  # the name of its own state among the parts
@@ -72,7 +72,7 @@ class Checkpoints(Registrable):
         if monitor != "":
             self.watch(Watch(Monitor(monitor, mode), keep=best))
         self.parts: dict[str, Any] = {}
-        self.group: Any = Alone()
+        self.group: Any = SingleProcess()
         self.named = Named(self.state_dir.parent)
         self.note: Callable[..., None] = lambda **fields: None
         self.saver = Saver(asynchronous=asynchronous)

@@ -50,13 +50,13 @@ def _record(result: RunResult) -> Path | None:
 def _config(cfg: Document, record: Path, user_dir: str) -> Document:
     """The config as it was before parts took keys out of it: the record has it, unless it was told not to keep it."""
     from alchemy.config.load import prepare_cfg
-    from alchemy.records.local_copies import use_own
+    from alchemy.records.local_copies import use_local_copies
 
     path = record / "cfg.toml"
     if not path.is_file():
         return cfg
     document = prepare_cfg(path, record=True, user_dir=user_dir)
-    use_own(document, record)
+    use_local_copies(document, record)
     return document
 
 

@@ -60,10 +60,10 @@ def _show(args: argparse.Namespace) -> int:
 
         print(hide(dumps(shown).rstrip("\n")))
     if args.defaults:
-        from alchemy.config.defaults import rendered
+        from alchemy.config.defaults import render_defaults
 
         print("\n# defaults in effect")
-        print("\n".join(f"# {line}" for line in rendered(document).splitlines()))
+        print("\n".join(f"# {line}" for line in render_defaults(document).splitlines()))
     return 0
 
 

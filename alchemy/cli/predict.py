@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alchemy.cli.options import Command, add_launch, add_overrides, add_target
-from alchemy.cli.predict_inputs import TEXTS, Question, answered, blocks, check_files, counted, opened
+from alchemy.cli.predict_inputs import (
+    TEXTS,
+    Question,
+    blocks,
+    check_files,
+    open_predictor,
+    predict_inputs,
+    show_progress,
+)
 from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
@@ -118,13 +126,13 @@ def _answer(args: argparse.Namespace, suffix: str) -> int:
     # a bar would stand between the lines that are printed on a terminal
     seen = bool(args.source) and (bool(args.out) or not sys.stdout.isatty())
     file = PredictionFile(args.out) if args.out else None
-    with opened(target, args) as predictor, _rows_wanted(whole and bool(args.text)):
+    with open_predictor(target, args) as predictor, _rows_wanted(whole and bool(args.text)):
         if target.model_path is not None:
             print(f"model: {describe_weights(target.model_path, target.document)}", file=sys.stderr)
         for questions in asked:
             told = map(_as_row, questions) if whole else questions
-            rows = itertools.starmap(_with_row if whole else _with_answer, answered(predictor, told))
-            _write(counted(rows) if seen else rows, file)
+            rows = itertools.starmap(_with_row if whole else _with_answer, predict_inputs(predictor, told))
+            _write(show_progress(rows) if seen else rows, file)
     if file is not None:
         print(f"{file.rows} answers are in {file.path}", file=sys.stderr)
     return 0

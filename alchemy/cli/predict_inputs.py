@@ -32,7 +32,7 @@ class Question(NamedTuple):
 
 # -- the model
 @contextlib.contextmanager
-def opened(target: Trained, args: argparse.Namespace, batch_size: int = 0) -> Iterator[Predictor]:
+def open_predictor(target: Trained, args: argparse.Namespace, batch_size: int = 0) -> Iterator[Predictor]:
     """The model of a record or a config; what it logs is told on standard error, if it is a warning."""
     from alchemy.launch.device import alloc
     from alchemy.plugins.log_sinks import console_log
@@ -49,7 +49,7 @@ def opened(target: Trained, args: argparse.Namespace, batch_size: int = 0) -> It
         yield predictor
 
 
-def answered(
+def predict_inputs(
     predictor: Predictor, questions: Iterable[Question], *, skip_blank: bool = False
 ) -> Iterator[tuple[Question, dict[str, Any]]]:
     """Each question with its answer, in order; with `skip_blank` a text without words is not asked about, and has none.
@@ -81,7 +81,7 @@ def answered(
     yield from blank()
 
 
-def counted(rows: Iterable[T], what: str = "rows", total: int | None = None) -> Iterator[T]:
+def show_progress(rows: Iterable[T], what: str = "rows", total: int | None = None) -> Iterator[T]:
     """The rows, counted by a bar on standard error."""
     from alchemy.progress import Bar, Terminal
 

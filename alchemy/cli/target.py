@@ -30,7 +30,7 @@ def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
     """
     from alchemy.config.load import prepare_cfg
     from alchemy.launch.project_imports import reach
-    from alchemy.records.local_copies import config_of, use_own
+    from alchemy.records.local_copies import config_of, use_local_copies
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     if os.path.isfile(args.target.partition("#")[0]):
@@ -40,7 +40,7 @@ def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
     record = _find(args.target)
     document = prepare_cfg(config_of(record), record=True, **options)
     reach(args.user_dir)
-    fields = use_own(document, record, args.overrides)
+    fields = use_local_copies(document, record, args.overrides)
     if fields and not quiet:
         print(f"encoded with the tokenizers of {record}: {', '.join(fields)}", file=sys.stderr)
     if any(text.replace(" ", "").startswith("model.model_path=") for text in args.overrides):

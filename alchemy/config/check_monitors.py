@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from alchemy.config.class_attributes import declared, translates_text
+from alchemy.config.class_attributes import read_attribute, translates_text
 from alchemy.config.part_slots import Layout, Slot
 from alchemy.errors import Problem, did_you_mean
 
@@ -59,7 +59,7 @@ def _scores(layout: Layout, before: Slot | None = None) -> list[str] | None:
         pipes = pipes[: before.order]
     found: list[str] = []
     for slot in [task, *pipes]:
-        names = declared(slot, "produces", inherited=False) if slot is not None else None
+        names = read_attribute(slot, "produces", inherited=False) if slot is not None else None
         if slot is None or names is None:
             return None
         if slot is task and translates_text(layout):

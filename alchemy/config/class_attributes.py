@@ -9,7 +9,7 @@ from alchemy.errors import Problem
 from alchemy.optional_packages import explain_missing, is_installed
 
 
-def declared(slot: Slot, attribute: str, *, inherited: bool = True) -> list[str] | None:
+def read_attribute(slot: Slot, attribute: str, *, inherited: bool = True) -> list[str] | None:
     """The names that a part declares, for the values in its table; None where it declares none.
 
     A tuple counts always; a mapping has a condition for each tuple: `""`, a key that must be set, or `key=value`.
@@ -45,7 +45,7 @@ def check_packages(layout: Layout) -> Iterator[Problem]:
     for slot in layout.slots:
         if slot.kind == "task" and infers:  # tasks need theirs to score
             continue
-        needed = declared(slot, "packages") or []
+        needed = read_attribute(slot, "packages") or []
         if slot.kind == "task" and translates_text(layout):
             needed = ["sacrebleu"]
         for package in needed:

@@ -64,7 +64,7 @@ def defaults(doc: Document, roots: Sequence[str] = (".",)) -> Iterator[tuple[str
             yield slot.section, slot.name, values
 
 
-def rendered(doc: Document, roots: Sequence[str] = (".",)) -> str:
+def render_defaults(doc: Document, roots: Sequence[str] = (".",)) -> str:
     """One line a part: `optim AdamW: eps = 1e-08, amsgrad = False`."""
     rows = (
         (section, name, ", ".join(f"{k} = {v}" for k, v in values.items()))

@@ -14,7 +14,7 @@ from torch.utils.data import default_convert
 from alchemy.seeds import Generators, at_sample, derive, mix, reseed
 
 
-class Place(NamedTuple):
+class EpochPosition(NamedTuple):
     """From which batch on an epoch is read, and by which of how many processes."""
 
     start: int = 0  # in batches of all processes together
@@ -23,7 +23,7 @@ class Place(NamedTuple):
     per_device: bool = False  # a batch is for one process, instead of being cut for all of them
 
 
-WHOLE = Place()
+WHOLE = EpochPosition()
 
 
 class Ids(list[Any]):
@@ -98,7 +98,7 @@ class EqualBatches(BatchOrder):
             yield list(range(begin, end)) if order is None else order[begin:end].tolist()
 
 
-class Handed(NamedTuple):
+class StepSamples(NamedTuple):
     """What a loader was given in one step."""
 
     everyone: list[int] | None  # the indices of all processes, in their order; None where a sampler gives other keys
@@ -106,11 +106,11 @@ class Handed(NamedTuple):
     real: bool  # whether it has any; else it reads what another one does
 
 
-UNKNOWN = Handed(None, None, True)  # a batch of which nobody knows the samples
-NOTHING = Handed(None, [], False)  # in a step that only others have something to do in
+UNKNOWN = StepSamples(None, None, True)  # a batch of which nobody knows the samples
+NOTHING = StepSamples(None, [], False)  # in a step that only others have something to do in
 
 
-class Deal:
+class ShardedBatchSampler:
     """A batch sampler: the batches of one process, and a note of each that was handed to the loader.
 
     A batch is cut into as many pieces as there are processes, so that an update has the same samples for any number
@@ -118,9 +118,9 @@ class Deal:
     another one has, marked as not real: it takes part in the update with a count of zero.
     """
 
-    def __init__(self, batches: BatchOrder | Iterable[Iterable[Any]], place: Place, seed: int) -> None:
+    def __init__(self, batches: BatchOrder | Iterable[Iterable[Any]], place: EpochPosition, seed: int) -> None:
         self.batches, self.place, self.seed = batches, place, seed
-        self.handed: deque[Handed] = deque()
+        self.handed: deque[StepSamples] = deque()
 
     def whole(self) -> tuple[int | None, list[int]]:
         """How many samples there are, and which of them an epoch leaves out; None where a sampler chooses them."""
@@ -143,7 +143,7 @@ class Deal:
             self.batches, BatchOrder
         ):  # nothing to share, and all of them are numbers
             for batch in self.batches.from_batch(self.place.start, self.seed):
-                self.handed.append(Handed(batch, batch, True))
+                self.handed.append(StepSamples(batch, batch, True))
                 yield Ids(batch, self.seed)
             return
         rank = self.place.rank
@@ -175,11 +175,11 @@ def _keys(batch: Iterable[Any]) -> list[Any]:
         return keys
 
 
-def _noted(pieces: list[list[Any]], own: list[Any]) -> Handed:
+def _noted(pieces: list[list[Any]], own: list[Any]) -> StepSamples:
     everyone = [key for piece in pieces for key in piece]
     if set(map(type, everyone)) <= {int}:
-        return Handed(everyone, own, bool(own))
-    return Handed(None, None if own else [], bool(own))
+        return StepSamples(everyone, own, bool(own))
+    return StepSamples(None, None if own else [], bool(own))
 
 
 def _drawn_apart(batches: Iterable[Iterable[Any]], seed: int) -> Iterator[Iterable[Any]]:

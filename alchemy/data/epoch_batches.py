@@ -16,7 +16,7 @@ UNSPLIT = (
 )
 
 
-class Feed:
+class EpochBatches:
     """Counts the steps of an epoch; with several processes it gives each of them the same number of steps."""
 
     def __init__(self, loader: Loader, group: ProcessGroup, *, limit: int = 0) -> None:

@@ -12,7 +12,7 @@ from alchemy.errors import AlchemyError
 from alchemy.registry import Registrable, construct, parameters, resolve
 
 
-def named(spec: object, *, what: str, given: Mapping[str, Any] | None = None) -> Any:
+def import_named(spec: object, *, what: str, given: Mapping[str, Any] | None = None) -> Any:
     """The object that `"a.b.name"` or `{ type = "a.b.name", key = value }` means; anything else is taken as it is.
 
     A class is called with the keys, and with those of `given` that its constructor takes; a function with keys
@@ -36,13 +36,13 @@ def named(spec: object, *, what: str, given: Mapping[str, Any] | None = None) ->
         raise AlchemyError(f"{what}: {spec['type']} could not be made: {type(error).__name__}: {error}") from error
 
 
-def function_named(spec: object, arguments: Mapping[str, Any], *, what: str) -> Any:
+def import_function(spec: object, arguments: Mapping[str, Any], *, what: str) -> Any:
     """The function that `spec` means, with keywords filled in; a class is one only if its objects can be called."""
     if isinstance(spec, str):
         target = _find(spec, what)
         if not isinstance(target, type) or not any("__call__" in vars(kind) for kind in target.__mro__):
             return _with_arguments(target, arguments, what=what)
-    return _with_arguments(named(spec, what=what), arguments, what=what)
+    return _with_arguments(import_named(spec, what=what), arguments, what=what)
 
 
 def _with_arguments(function: Any, arguments: Mapping[str, Any], *, what: str) -> Any:
@@ -74,7 +74,7 @@ def _find(dotted: Any, what: str) -> Any:
 
 
 def _inner(value: object, what: str, given: Mapping[str, Any] | None) -> Any:
-    return named(value, what=what, given=given) if isinstance(value, Mapping) and "type" in value else value
+    return import_named(value, what=what, given=given) if isinstance(value, Mapping) and "type" in value else value
 
 
 def _missing(target: type, table: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -26,7 +26,7 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
 _WORKER = re.compile(r"^Caught (\S+) in (?:DataLoader worker process|pin memory thread)")
 
 
-def blamed(error: BaseException, dataset: object = None, *, verb: str = "failed") -> AlchemyError | None:
+def locate_error(error: BaseException, dataset: object = None, *, verb: str = "failed") -> AlchemyError | None:
     """An error of reading data as one that names pipe, line and sample; None where neither pipe nor line is known.
 
     An error of ours keeps its text and gets the pipe's place in the config. `verb` is what befell a pipe without one:
@@ -65,7 +65,7 @@ def name_samples(error: BaseException, dataset: object, ids: Sequence[Any] | Non
     return f", samples {', '.join(map(str, ids[:20]))}{', ..' if len(ids) > 20 else ''}"
 
 
-def put_place(pipe: object, where: str, section: str) -> None:
+def set_place(pipe: object, where: str, section: str) -> None:
     """Lets a pipe know where the config describes it."""
     with contextlib.suppress(TypeError):  # a class with slots, or one that cannot be hashed
         _places[pipe] = (where, section)
@@ -107,7 +107,7 @@ def _sample(frame: FrameType) -> str:
 
 
 def _from_text(text: str, kind: str, dataset: object) -> AlchemyError | None:
-    """As `blamed`, for what a worker tells: a traceback in words."""
+    """As `locate_error`, for what a worker tells: a traceback in words."""
     words = text.rpartition("Traceback (most recent call last):")[2]
     frames = [(file, int(line), name) for file, line, name in _FRAME.findall(words)]
     last = re.search(rf"^(?:\w+\.)*{re.escape(kind)}(?:: |$)", words, re.MULTILINE)

@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 
 from alchemy.data.pipe_chain import link_of, title
-from alchemy.data.pipe_errors import blamed
+from alchemy.data.pipe_errors import locate_error
 from alchemy.errors import AlchemyError
 from alchemy.progress import Bar
 from alchemy.seeds import at_sample, reseed, sample_has_drawn, unchanged_generators
@@ -62,7 +62,7 @@ def _read(dataset: Any, fields: tuple[str, ...], count: int) -> Lengths:
                 found[:, index] = _measured(dataset, index, fields)
                 bar.step()
     except Exception as error:
-        culprit = blamed(error, dataset)
+        culprit = locate_error(error, dataset)
         if culprit is None:
             raise
         raise culprit from error

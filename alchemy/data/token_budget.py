@@ -19,7 +19,7 @@ from alchemy.key_rules import BATCH_BUDGETS, BUDGET_OPTIONS
 OPTIONS = (*BATCH_BUDGETS, *BUDGET_OPTIONS)
 
 
-class Cuts:
+class Truncatable:
     """A data set that can cut its samples: `limits` are the most tokens of each field that it reads; none: all."""
 
     limits: Mapping[str, int | None] = MappingProxyType({})
@@ -178,16 +178,16 @@ def _fitting(
     return np.flatnonzero(fits)
 
 
-def asked(options: dict[str, Any]) -> dict[str, Any]:
+def pop_budget_options(options: dict[str, Any]) -> dict[str, Any]:
     """Takes what speaks of a budget out of the options of a loader; nothing where none is asked for."""
     return {key: value for key in OPTIONS if (value := options.pop(key, None)) is not None}
 
 
-def budgeted(dataset: Any, given: Mapping[str, Any], *, shuffle: bool, collate: Any = None) -> Budget:
+def build_budget(dataset: Any, given: Mapping[str, Any], *, shuffle: bool, collate: Any = None) -> Budget:
     """The batches that were asked for, worked out once for a data set: only their order is that of an epoch."""
     wanted = dict(given)
     lengths = lengths_of(dataset, wanted.pop("length_of", ()), _asks(given))
-    if wanted.get("too_long") == "truncate" and not isinstance(dataset, Cuts):
+    if wanted.get("too_long") == "truncate" and not isinstance(dataset, Truncatable):
         hint = 'cut them with a pipe of your own, or set too_long = "skip"'
         raise AlchemyError('too_long = "truncate" is for corpora that are read in place', hint=hint)
     link = link_of(dataset)
@@ -198,7 +198,7 @@ def budgeted(dataset: Any, given: Mapping[str, Any], *, shuffle: bool, collate: 
     if known is None or not all(map(np.array_equal, columns, lengths.values())):  # of data that changes by epochs
         known = Budget(lengths, shuffle=shuffle, multiple=multiple, where=link.where, **wanted)
         memory[key] = list(lengths.values()), known
-    if isinstance(dataset, Cuts):
+    if isinstance(dataset, Truncatable):
         dataset.limits = known.limits
     return known
 

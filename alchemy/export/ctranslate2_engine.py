@@ -13,8 +13,8 @@ import torch
 
 from alchemy.errors import AlchemyError
 from alchemy.export.ctranslate2_spec import import_ctranslate2, places_of
-from alchemy.generate import BeamSearch, Hypothesis, Writer
-from alchemy.models.translator import Walk
+from alchemy.generate import BeamSearch, Hypothesis, TextGenerator
+from alchemy.models.translator import DecodingSteps
 from alchemy.nn.sequences import Rows
 from alchemy.nn.transformer import Transformer
 
@@ -32,7 +32,7 @@ class Engine:
     """
 
     def __init__(
-        self, folder: Path, network: Transformer, writer: Writer, precision: str, *, told: bool = False
+        self, folder: Path, network: Transformer, writer: TextGenerator, precision: str, *, told: bool = False
     ) -> None:
         self.network, self.writer, self.told = network, writer, told
         self.search, self.places = supported(writer, network.out.out_features), places_of(network)
@@ -52,7 +52,7 @@ class Engine:
     @torch.no_grad()
     def own(self, rows: Rows) -> list[list[Hypothesis]]:
         """As alchemy itself writes them."""
-        walk = Walk(self.network, rows)
+        walk = DecodingSteps(self.network, rows)
         return self.writer(walk, rows.lengths_B, longest=self.network.longest)
 
     def found(self, rows: Rows) -> list[list[Hypothesis]]:
@@ -112,7 +112,7 @@ def _opened(folder: Path, device: torch.device, precision: str) -> Any:
         raise AlchemyError(f"CTranslate2 cannot compute in {precision} here: {error}", hint=hint) from error
 
 
-def supported(writer: Writer, size: int) -> BeamSearch:
+def supported(writer: TextGenerator, size: int) -> BeamSearch:
     """The search, if CTranslate2 can do what it and its limits say."""
     search, limits = writer.search, writer.limits
     if not isinstance(search, BeamSearch):

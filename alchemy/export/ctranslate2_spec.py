@@ -37,7 +37,7 @@ def import_ctranslate2() -> Any:
     return import_package("ctranslate2", "the engine ctranslate2")
 
 
-def held(network: nn.Module) -> Transformer:
+def require_transformer(network: nn.Module) -> Transformer:
     """The network, if it is one that CTranslate2 can hold."""
     hint = "it holds Transformers with sinusoidal or learned places; write texts with --engine torch"
     if not isinstance(network, Transformer):

@@ -43,7 +43,7 @@ class Limits(NamedTuple):
         return torch.minimum((source_B * self.min_ratio).long().clamp_min(self.min_length), self.most(source_B))
 
 
-class Writer:
+class TextGenerator:
     """Writes the texts of a batch by a search, within limits."""
 
     def __init__(self, search: Search, special: Special, limits: Limits) -> None:

@@ -79,7 +79,7 @@ class Hypothesis(NamedTuple):
     score: float
 
 
-class Written:
+class Generated:
     """The tokens of all rows so far, with the sums of their log-probabilities up to each; room is made in advance."""
 
     def __init__(self, rows: int, device: torch.device) -> None:
@@ -115,7 +115,7 @@ class Searching:
         self.special = special
         self.texts: list[list[Hypothesis]] = [[] for _ in range(sentences)]  # those that ended
         self.left_B = torch.arange(sentences, device=device)  # the sentences that are not done
-        self.written = Written(sentences, device)
+        self.written = Generated(sentences, device)
         self.last_N = torch.full((sentences,), special.begin, device=device)
 
     @property

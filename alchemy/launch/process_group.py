@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from alchemy.errors import AlchemyError, explain_failure, in_words
 from alchemy.launch.device import alloc_cuda
 from alchemy.launch.ranks import LOST, WATCHED
-from alchemy.null_objects import Alone, ProcessGroup
+from alchemy.null_objects import ProcessGroup, SingleProcess
 
 if TYPE_CHECKING:
     from alchemy.optim import AlchemyOptimizer
@@ -144,7 +144,7 @@ def refuse_sparse(module: nn.Module) -> None:
             raise AlchemyError(text, section="model", hint=hint)
 
 
-Group = Alone | Processes
+Group = SingleProcess | Processes
 _NONE, _SPARSE, _DENSE = range(3)  # where ranks differ, the last of them is what all have
 
 
@@ -191,16 +191,16 @@ def local_device(device_info: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def open_group(device_type: str = "cpu", timeout: float = 600) -> Iterator[Group]:
-    """The group that torchrun's environment describes; `Alone` without it.
+    """The group that torchrun's environment describes; `SingleProcess` without it.
 
     One that a script or accelerate has made is used, and left to its owner. `timeout` (seconds) bounds every wait.
     """
     here = place()
     if dist.is_available() and dist.is_initialized():
-        yield Processes(here.local_rank) if dist.get_world_size() > 1 else Alone()
+        yield Processes(here.local_rank) if dist.get_world_size() > 1 else SingleProcess()
         return
     if here.size == 1:
-        yield Alone()
+        yield SingleProcess()
         return
     store = _join(here, device_type, datetime.timedelta(seconds=timeout))
     try:

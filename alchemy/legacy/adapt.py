@@ -13,10 +13,10 @@ from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.legacy.backward import BackwardHandler, DefaultBackwardHandler
 from alchemy.loop import log_loss
+from alchemy.loss_observer import Loss, Observer
 from alchemy.model import AlchemyModel
 from alchemy.nn.loss_reduction import mean
 from alchemy.null_objects import Stateful, Updater
-from alchemy.observe import Loss, Observer
 from alchemy.registry import construct
 from alchemy.task import AlchemyTask, loss_of
 from alchemy.update import GradientUpdater, StepResult

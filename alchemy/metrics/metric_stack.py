@@ -15,7 +15,7 @@ from typing import Any
 
 from alchemy.errors import AlchemyError
 from alchemy.metrics.scalars import too_large
-from alchemy.null_objects import Alone, ProcessGroup
+from alchemy.null_objects import ProcessGroup, SingleProcess
 
 PLAIN = frozenset((float, int))  # what needs no device to be read
 Gather = Callable[[object], list[Any]]  # hands a value to all processes and returns those of all, in the order of ranks
@@ -170,7 +170,7 @@ class Stack:
     """The open scopes of a run, innermost last."""
 
     def __init__(self) -> None:
-        self.group: ProcessGroup = Alone()  # of the processes that train together; the runner puts the real one
+        self.group: ProcessGroup = SingleProcess()  # of the processes that train together; the runner puts the real one
         self._kinds: dict[str, str] = {}
         self._open: list[Scope] = [Scope("run", root=True, kinds=self._kinds)]
         self._restored: dict[tuple[str, ...], Mapping[str, Any]] = {}  # by the names from the outermost scope inwards

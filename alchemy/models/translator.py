@@ -43,7 +43,7 @@ class _Translating(Protocol):
     target_tokenizer: Tokenizer
 
 
-class Walk:
+class DecodingSteps:
     """The steps of a search over a network."""
 
     def __init__(self, network: Network, rows: Rows) -> None:
@@ -130,7 +130,7 @@ class Translator(AlchemyModel):
 
     def walk(self, batch: Mapping[str, Any]) -> Steps:
         """The steps of a search for the targets of a batch."""
-        return Walk(self.module, self.rows(batch))
+        return DecodingSteps(self.module, self.rows(batch))
 
     def logs(self, batch: Mapping[str, Any], texts: Sequence[Sequence[int]]) -> list[list[float]]:
         """The log-probability of each token of the text of each source; the last token is the end."""

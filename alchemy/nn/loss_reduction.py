@@ -42,7 +42,7 @@ def _divisor(count: float) -> Tensor:
     return torch.tensor(float(count))
 
 
-class Start:
+class GradientSeed:
     """The gradient of a loss with respect to itself, where a backward pass begins; kept while it stays the same."""
 
     _kept: tuple[Any, Any] = (None, None)

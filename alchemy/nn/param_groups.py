@@ -56,7 +56,7 @@ def _own_params(given: Any, number: int, owner: dict[int, int]) -> list[Tensor]:
     return list(params.values())
 
 
-def undecayed(model: nn.Module, rule: bool | Sequence[str]) -> set[int]:
+def find_undecayed(model: nn.Module, rule: bool | Sequence[str]) -> set[int]:
     """Ids of the parameters that weight decay spares: biases and normalization, or what the patterns name."""
     if rule is False:
         return set()
@@ -100,7 +100,7 @@ def trf_groups(
 
     With a rate of its own the encoder keeps the optimizer's decay, as old projects expect; the head is split.
     """
-    spared = undecayed(model, no_decay)
+    spared = find_undecayed(model, no_decay)
     params = list(model.parameters())
     if trf_lr is None:
         return split_decay([{"params": params, "weight_decay": weight_decay}], spared)
@@ -110,7 +110,7 @@ def trf_groups(
     return [{"params": list(trf.parameters()), "lr": trf_lr}, *groups]
 
 
-def hidden(root: nn.Module) -> list[tuple[str, int]]:
+def find_hidden(root: nn.Module) -> list[tuple[str, int]]:
     """Plain lists and dicts that hide modules or parameters from torch: `("blocks", number of parameters)`."""
     known = {id(param) for param in root.parameters()}
     found = []
@@ -145,14 +145,14 @@ def plain_values(groups: Iterable[Group]) -> None:
     for group in groups:
         for key, value in group.items():
             if key != "params":
-                group[key] = unwrapped(value)
+                group[key] = unwrap_value(value)
 
 
-def unwrapped(value: Any) -> Any:
+def unwrap_value(value: Any) -> Any:
     """A setting as plain Python: tomlkit's subclasses of float and the like would end up in a saved state."""
     if type(value).__module__.startswith("tomlkit"):
         return value.unwrap()
     if isinstance(value, list | tuple):
-        return (tuple if isinstance(value, tuple) else list)(unwrapped(item) for item in value)
+        return (tuple if isinstance(value, tuple) else list)(unwrap_value(item) for item in value)
     kind = next((kind for kind in (bool, int, float, str) if isinstance(value, kind)), None)
     return value if kind is None or type(value) is kind else kind(value)

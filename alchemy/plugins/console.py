@@ -11,7 +11,7 @@ from typing import Annotated
 import torch
 from loguru import logger
 
-from alchemy.config.defaults import rendered
+from alchemy.config.defaults import render_defaults
 from alchemy.config.secrets import mask_secrets
 from alchemy.config.toml_writer import dumps
 from alchemy.constraints import LogFormat
@@ -51,4 +51,4 @@ class DisplayRunningInfo(AlchemyPlugin):
         names = f"alchemy {version('alchemy')}, torch {torch.__version__}, python {platform.python_version()}"
         logger.info("{}: {}, {}", run.cfg.get("tag", ""), ", ".join(device), names)
         logger.debug("config:\n{}", dumps(mask_secrets(run.cfg)).rstrip())
-        logger.debug("defaults in effect:\n{}", rendered(run.cfg, sys.path))
+        logger.debug("defaults in effect:\n{}", render_defaults(run.cfg, sys.path))

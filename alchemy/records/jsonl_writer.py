@@ -23,7 +23,7 @@ LONGEST = 2**24  # bytes of a line; what is longer is no row
 encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
-class Journal:
+class JsonlWriter:
     """Appends rows. Trouble with the disk is counted and never raised; only a file that cannot be opened is an error.
 
     `append` puts a line into a list and returns; twice a second the thread writes what is there. What a disk refuses is
@@ -163,7 +163,7 @@ class Journal:
 class Journalled:
     """What keeps its rows in a journal, and can say what was lost and what it has cost."""
 
-    _journal: Journal | NoJournal
+    _journal: JsonlWriter | NoJsonlWriter
     calling = 0.0  # seconds taken from the loop
 
     @property
@@ -209,11 +209,11 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
                 begun = True
 
 
-def living(lines: Iterator[tuple[int, dict[str, Any] | None]]) -> list[tuple[int, dict[str, Any] | None]]:
+def drop_superseded(lines: Iterator[tuple[int, dict[str, Any] | None]]) -> list[tuple[int, dict[str, Any] | None]]:
     """The lines that count: a resume says how many lines before it are kept, and the others are dead.
 
     >>> event = {"event": "resume", "gen": 1, "from_update": 1, "from_line": 1}
-    >>> living(iter([(1, {"update": 1}), (2, {"update": 2}), (3, None), (4, event), (5, {"update": 2})]))
+    >>> drop_superseded(iter([(1, {"update": 1}), (2, {"update": 2}), (3, None), (4, event), (5, {"update": 2})]))
     [(1, {'update': 1}), (5, {'update': 2})]
     """
     kept: list[tuple[int, dict[str, Any] | None]] = []
@@ -227,7 +227,7 @@ def living(lines: Iterator[tuple[int, dict[str, Any] | None]]) -> list[tuple[int
     return kept
 
 
-class NoJournal:
+class NoJsonlWriter:
     """What the processes have that do not write."""
 
     lines = dropped = 0

@@ -50,7 +50,7 @@ def config_of(record: Path) -> Path:
     return config
 
 
-def use_own(document: Document, record: Path, overrides: Sequence[str] = ()) -> list[str]:
+def use_local_copies(document: Document, record: Path, overrides: Sequence[str] = ()) -> list[str]:
     """Lets a config do with what a record has, but for what `overrides` say; returns the fields of its tokenizers."""
     _use_own_weights(document, record)
     told = {text.partition("=")[0].strip().rpartition(".")[2] for text in overrides}

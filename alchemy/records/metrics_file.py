@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from alchemy.records.jsonl_writer import Journal, Journalled, living, read_lines
+from alchemy.records.jsonl_writer import Journalled, JsonlWriter, drop_superseded, read_lines
 
 encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
 OF_THE_MACHINE = ("time/", "system/")  # names of values that differ between two equal runs
 
 
-class Series(Journalled):
+class MetricsFile(Journalled):
     """Appends rows; trouble with the disk is counted and told once, and never reaches the training loop."""
 
     def __init__(self, path: Path, gen: int = 0) -> None:
@@ -25,7 +25,7 @@ class Series(Journalled):
         self.seconds = 0.0  # of the generations before this one
         self.calling = 0.0  # seconds that `log` has taken from the loop
         self._start = time.monotonic()
-        self._journal: Journal = Journal(path)
+        self._journal: JsonlWriter = JsonlWriter(path)
         self.flush, self.sync, self.close = self._journal.flush, self._journal.sync, self._journal.close
         self.reopen = self._journal.reopen
 
@@ -54,9 +54,9 @@ class Series(Journalled):
         self._journal.append({"event": "resume", "gen": gen, "from_update": from_update, "from_line": from_line})
 
 
-def read_series(path: str | Path, alive: bool = True) -> Iterator[dict[str, Any]]:
+def read_metrics(path: str | Path, alive: bool = True) -> Iterator[dict[str, Any]]:
     """The rows of a `metrics.jsonl`; those that a resume has made void only on request."""
-    lines = living(read_lines(path)) if alive else read_lines(path)
+    lines = drop_superseded(read_lines(path)) if alive else read_lines(path)
     for _, row in lines:
         if row is not None and type(row.get("update")) is int and isinstance(row.get("values", {}), dict):
             yield row
@@ -65,7 +65,7 @@ def read_series(path: str | Path, alive: bool = True) -> Iterator[dict[str, Any]
 def comparable(path: str | Path) -> list[dict[str, Any]]:
     """The rows that count, without what the clock and the machine put in: two equal runs have equal ones."""
     found = []
-    for row in read_series(path):
+    for row in read_metrics(path):
         values = {name: value for name, value in row["values"].items() if not name.startswith(OF_THE_MACHINE)}
         if values:
             found.append({**{key: row[key] for key in ("update", "step", "epoch")}, "values": values})

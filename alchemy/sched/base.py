@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from alchemy.constraints import PositiveFloat, PositiveInt
 from alchemy.context import Run, current_run
-from alchemy.data.batch_sampler import Place
+from alchemy.data.batch_sampler import EpochPosition
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.loop import loader_of
 from alchemy.null_objects import Stateful
@@ -281,7 +281,7 @@ def build_sched(run: Run) -> AlchemyTrainScheduler:
 
 
 def _steps_per_epoch(run: Run) -> int | None:
-    place = Place(rank=run.group.rank, ranks=run.group.size)
+    place = EpochPosition(rank=run.group.rank, ranks=run.group.size)
     try:
         steps = len(loader_of(run, "train", place=place))
     except (TypeError, NotImplementedError):

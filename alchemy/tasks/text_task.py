@@ -11,8 +11,8 @@ from torch import Tensor
 from alchemy.data.messages import in_short
 from alchemy.data.tables import is_blank
 from alchemy.errors import AlchemyError, Refused, did_you_mean
+from alchemy.loss_observer import Loss
 from alchemy.models.windowing import InWindows, Whole
-from alchemy.observe import Loss
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.encode import Encode, EncodeWords

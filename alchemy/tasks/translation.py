@@ -11,7 +11,7 @@ from alchemy.constraints import NonNegativeInt
 from alchemy.data.pipe_chain import link_of
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
-from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, Writer
+from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, TextGenerator
 from alchemy.metrics.bleu_chrf import BleuScorer, Tokenize, text_scores
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.output_rows import OrderedRows, record_file, written_if_possible
@@ -83,7 +83,9 @@ class Translation(AlchemyTask):
         self.special = Special(begin=eos, eos=eos, pad=self.target_tokenizer.pad, unk=self.target_tokenizer.unk)
         # limits are checked although nothing may be written yet
         most: Limits = construct(Limits, limits, section="task.limits")
-        self.writer = Writer(build(Search, search, section="task.search"), self.special, most) if search else None
+        self.writer = (
+            TextGenerator(build(Search, search, section="task.search"), self.special, most) if search else None
+        )
         self.main_score, self.main_mode = ("bleu", "max") if self.writer else ("loss", "min")
         self.engine: Callable[[Mapping[str, Any]], list[list[Hypothesis]]] = self.searched  # another may take its place
         self.others: list[Any] = []  # models that write together with that of the run
@@ -218,7 +220,7 @@ class Translation(AlchemyTask):
     def searched(self, batch: Mapping[str, Any]) -> list[list[Hypothesis]]:
         """The texts of each source of a batch, best first, by the search of the config."""
         model: Any = self.run.model
-        writer = cast(Writer, self.writer)
+        writer = cast(TextGenerator, self.writer)
         steps = Ensemble([each.walk(batch) for each in (model, *self.others)])
         # what is drawn depends on the source, not on its place in the data or in a batch
         read = model.rows(batch)

@@ -119,11 +119,11 @@ def _tensors(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Iterator
         label = f"tensor {name.replace('/', '.', 1)}"
         if name not in one or name not in other:
             yield f"{label} is only in the {'first' if name in one else 'second'} state"
-        elif (text := differing(one[name], other[name])) != "":
+        elif (text := describe_difference(one[name], other[name])) != "":
             yield f"{label} {text}"
 
 
-def differing(one: Tensor, other: Tensor) -> str:
+def describe_difference(one: Tensor, other: Tensor) -> str:
     """How two tensors differ, bit by bit; nothing when they do not."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return f"is {_kind(one)} against {_kind(other)}"

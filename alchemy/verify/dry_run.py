@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from loguru import Message
 
 
-class DeepFindings(list[Problem]):
+class DryRunReport(list[Problem]):
     """The problems that the deep check found, and what it measured on the way."""
 
     memory: Memory | None = None
@@ -46,13 +46,13 @@ class _Stopped(Exception):
     """A stage failed; what comes after it cannot be tried."""
 
 
-def deep_check(doc: Document, device: int = -1, *, user_dir: str = "src") -> DeepFindings:
+def dry_run(doc: Document, device: int = -1, *, user_dir: str = "src") -> DryRunReport:
     """Builds every part of a config as a run would, without writing, and takes one step of each kind.
 
     `device` counts as on the command line, -1 is the CPU. Errors of the parts become problems with the line of the
     project's code that failed.
     """
-    findings = DeepFindings()
+    findings = DryRunReport()
     reach(user_dir)
     work = copy.deepcopy(doc)  # old projects pop from the config
     precision = work.get("precision")
@@ -72,7 +72,7 @@ def deep_check(doc: Document, device: int = -1, *, user_dir: str = "src") -> Dee
 class _Deep:
     """The stages of a deep check, each on what the one before it built."""
 
-    def __init__(self, run: Run, doc: Document, findings: DeepFindings, user_dir: str) -> None:
+    def __init__(self, run: Run, doc: Document, findings: DryRunReport, user_dir: str) -> None:
         self.run, self.doc, self.findings, self.user_dir = run, doc, findings, user_dir
         self.runner: type[AlchemyRunner] = AlchemyTrainer
 

@@ -19,8 +19,8 @@ from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc1
 from alchemy.loop import train
+from alchemy.loss_observer import Loss, Observer
 from alchemy.nn.oom import is_oom
-from alchemy.observe import Loss, Observer
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, Settings, build_updater
 from alchemy.sched import AlchemyTrainScheduler, build_sched
 from alchemy.update import NotFinite

@@ -25,15 +25,15 @@ from alchemy.data.pipe_chain import fetcher, link_of, seed_chain, share_out
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.launch.device import alloc1
 from alchemy.loop import loader_of, train
+from alchemy.loss_observer import Loss, Observer
 from alchemy.model import AlchemyModel
-from alchemy.observe import Loss, Observer
 from alchemy.optim import AlchemyOptimizer
 from alchemy.precision import Precision
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, Settings
 from alchemy.sched import build_sched
 from alchemy.seeds import derive, reseed
 from alchemy.verify.gradient_cuts import DOUBLE, SINGLE, CutReport, Found, Gradients, Kind, UpdateCut, plan, several
-from alchemy.verify.trial_runs import Job, Tell, finished, go, only_training, run_here, why_failed
+from alchemy.verify.trial_runs import Job, Tell, check_finished, go, only_training, run_here, why_failed
 
 BATCHING = ("batch_size", "batch_sampler", "max_tokens", "max_sentences")  # who of them makes batches of samples
 DRAWS = "the forward pass draws random numbers, others for another cut: the gradients cannot be compared"
@@ -84,7 +84,7 @@ def _over(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> 
             Job(_share, Path(name), (doc, kind, place | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, device, user_dir))
             for rank in range(ranks)
         ]
-        finished(go(jobs, at_once=ranks))
+        check_finished(go(jobs, at_once=ranks))
         saved = torch.load(Path(name) / "gradients.pt", weights_only=True)
     return [(UpdateCut(*cut), gradients) for cut, gradients in saved]
 

@@ -44,7 +44,7 @@ class _Found(NamedTuple):
         return f"the first {self.what} comes from {self.operation}{place}\n{self.trace}".rstrip()
 
 
-class Culprit(TorchDispatchMode):
+class NanOrigin(TorchDispatchMode):
     """While it is entered, every operation is asked whether it gave NaN though it was given none.
 
     Infinities count only where no NaN came of them: attention masks are made of them.

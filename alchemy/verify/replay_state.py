@@ -12,7 +12,7 @@ from alchemy.errors import AlchemyError
 from alchemy.files import read_table
 from alchemy.records.folder import read_info, refuse_running
 from alchemy.records.ledger import NAME, read_ledger
-from alchemy.records.metrics_file import read_series
+from alchemy.records.metrics_file import read_metrics
 
 
 def refuse_replay(folder: Path, update: int) -> None:
@@ -33,7 +33,7 @@ def refuse_replay(folder: Path, update: int) -> None:
 
 def _last(folder: Path) -> int:
     """The last update that a record tells of; the ledger of a run that was killed may be behind its numbers."""
-    series = read_series(folder / "metrics.jsonl") if (folder / "metrics.jsonl").is_file() else ()
+    series = read_metrics(folder / "metrics.jsonl") if (folder / "metrics.jsonl").is_file() else ()
     rows = [*(row for _, row in ledger_rows(folder)), *series]
     states = [age(path)[0] for path in checkpoints(folder / "state")]
     return max([0, *states, *(row["update"] for row in rows)])

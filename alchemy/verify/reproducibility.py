@@ -13,7 +13,7 @@ from alchemy.errors import AlchemyError
 from alchemy.launch.worker_pool import Lost
 from alchemy.records.jsonl_writer import read_lines
 from alchemy.verify.compare_records import Comparison, compare, is_stream, last_update
-from alchemy.verify.trial_runs import MOST, Tell, Trial, finished, go, record_in
+from alchemy.verify.trial_runs import MOST, Tell, Trial, check_finished, go, record_in
 
 WORKERS = 2
 SWITCH = "use_deterministic_algorithms = true of the plugin Seeding makes torch refuse what gives other bits each time"
@@ -76,7 +76,7 @@ def verify_resume(
     with tempfile.TemporaryDirectory(prefix="alchemy-verify-") as name:
         whole = Path(name) / "whole"
         tell(f"training without interruption{f', {updates} updates' if updates else ''}")
-        finished(go([trial.train(whole, workers=workers[0])]))
+        check_finished(go([trial.train(whole, workers=workers[0])]))
         report = TrialReport("without interruption", last_update(record_in(whole)), trial.left_out)
         moment = kill_at or max(2, (report.updates + 1) // 2)
         if moment >= report.updates:
@@ -87,7 +87,7 @@ def verify_resume(
             killed = Path(name) / f"killed-{number}"
             _kill(trial, killed, number, moment, tell)
             tell("resuming it")
-            finished(go([trial.resume(killed)]))
+            check_finished(go([trial.resume(killed)]))
             report.runs.append(_resumed(record_in(whole), record_in(killed), number, moment))
     return report
 
@@ -109,7 +109,7 @@ def _kill(trial: Trial, folder: Path, workers: int | None, moment: int, tell: Te
     tell(f"training again{'' if workers is None else f' with {workers} workers'}, with a kill -9 at update {moment}")
     answers = go([trial.train(folder, workers=workers, kill_at=moment)])
     if not isinstance(answers[0], Lost):
-        finished(answers)
+        check_finished(answers)
         raise AlchemyError(f"the training ended before update {moment}, where it was to be killed")
 
 
@@ -138,7 +138,7 @@ def verify_determinism(
     with tempfile.TemporaryDirectory(prefix="alchemy-verify-") as name:
         one, two, third = (Path(name) / word for word in ("one", "two", "other"))
         tell("training twice with the same seed")
-        finished(go([trial.train(one), trial.train(two)]))
+        check_finished(go([trial.train(one), trial.train(two)]))
         first = record_in(one)
         report = TrialReport("each", last_update(first), trial.left_out)
         report.runs.append(_TrialRun("a second time", compare(first, record_in(two))))
@@ -151,7 +151,7 @@ def verify_determinism(
             if isinstance(answer, str) and answer:  # data that cannot be sent to a worker
                 report.notes.append(f"not compared {what}: {answer}")
             else:
-                finished([answer])
+                check_finished([answer])
                 report.runs.append(_TrialRun(what, compare(first, record_in(third))))
     report.notes.append(ON_CPU if device < 0 else f"on this device; {SWITCH}")
     return report

@@ -111,7 +111,7 @@ def go(jobs: Sequence[Job], *, at_once: int = 2) -> list[str | Lost]:
     return answers
 
 
-def finished(answers: Sequence[str | Lost]) -> None:
+def check_finished(answers: Sequence[str | Lost]) -> None:
     """An error where a training did not come to its end."""
     for answer in answers:
         if isinstance(answer, Lost):

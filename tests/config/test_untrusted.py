@@ -36,8 +36,8 @@ torch.nn.utils.clip_grad_norm_ torch.optim.lr_scheduler.partial torch.optim.swa_
 torch.utils.data.DataLoader transformers.pipeline transformers.Trainer transformers.BertModel.from_pretrained
 timm.models.create_model torchvision.models.system torchvision.io.read_file
 alchemy.config.python_config.parse_code alchemy.files.os.system alchemy.files.write_atomic alchemy.runner.run
-alchemy.load alchemy.checkpoint.torch_load.load_foreign alchemy.plugins.backup.shutil alchemy.registry.resolve alchemy.nothing.There
-alchemy.verify.trial_runs.Limit
+alchemy.load alchemy.checkpoint.torch_load.load_foreign alchemy.plugins.backup.shutil alchemy.registry.resolve
+alchemy.nothing.There alchemy.verify.trial_runs.Limit
 src.net.system src.net.other src.net.Imported src.net.NOT_CODE src.net.missing src.link.Evil src.Net net.Net
 __main__.X __mp_main__.X a..b .os.system os.system. torch.nn..Linear os
 """
@@ -213,7 +213,8 @@ KNOWN = {
     "type": """cli/generate.py:texts_task data/import_named.py:_inner nn/losses.py:_outside optim/build.py:_class_of
         optim/optimizers.py:__init__ pipeline/__init__.py:_build_pipe pipeline/__init__.py:resolve_pipe
         plain_model.py:_maker plain_model.py:build_model predictor.py:_keeps predict_inputs.py:takes_rows
-        records/local_copies.py:_use_own_sides registry.py:build tasks/pairs.py:_reads_text tasks/relation.py:_reads_marks verify/trial_runs.py:_class_of""",
+        records/local_copies.py:_use_own_sides registry.py:build tasks/pairs.py:_reads_text
+        tasks/relation.py:_reads_marks verify/trial_runs.py:_class_of""",
     "runner": "runner.py:_runner_of verify/dry_run.py:check",
     "NAMES_CODE": """data/loader.py:get_dataloader pipeline/itr.py:function_of predict_inputs.py:__init__
         predict_inputs.py:_find_collate""",

@@ -13,10 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, RandomSampler
 
-from alchemy.data.batch_sampler import WHOLE, Deal, EqualBatches, Handed, Ids, Place, cut_evenly
-from alchemy.data.epoch_batches import Feed
+from alchemy.data.batch_sampler import (
+    WHOLE,
+    EpochPosition,
+    EqualBatches,
+    Ids,
+    ShardedBatchSampler,
+    StepSamples,
+    cut_evenly,
+)
+from alchemy.data.epoch_batches import EpochBatches
 from alchemy.data.loader import Loader, get_dataloader
-from alchemy.null_objects import Alone
+from alchemy.null_objects import SingleProcess
 from alchemy.pipeline.itr import SplitByWorker
 from alchemy.pipeline.lst import SequenceWrapper
 from alchemy.seeds import sample_rng
@@ -39,7 +47,7 @@ def cut(order: dict[str, Any]) -> EqualBatches:
 
 def steps(order: dict[str, Any], rank: int = 0, ranks: int = 1, per_device: bool = False, start: int = 0) -> list[Any]:
     """What the loader of one process is handed: `(note, indices it reads)` of each step."""
-    deal = Deal(cut(order), Place(start, rank, ranks, per_device), order["seed"])
+    deal = ShardedBatchSampler(cut(order), EpochPosition(start, rank, ranks, per_device), order["seed"])
     read = [list.copy(ids) for ids in deal]
     assert len(deal) == len(read)
     return list(zip(deal.handed, read, strict=True))
@@ -146,7 +154,7 @@ def test_the_numbers_of_a_sample_are_its_own(
     samples: int, size: int, other: int, ranks: int, per_device: bool, seed: int
 ) -> None:
     def drawn(size: int, rank: int = 0, ranks: int = 1) -> dict[int, Any]:
-        place = Place(rank=rank, ranks=ranks)
+        place = EpochPosition(rank=rank, ranks=ranks)
         options = {"batch_size": size, "shuffle": True, "collate_fn": list, "per_device": per_device}
         loader = get_dataloader(Drawing(range(samples)), seed, place=place, **options)
         return {index: own for batch in loader for index, own, _ in batch}
@@ -163,7 +171,7 @@ def test_the_numbers_of_a_sample_are_its_own(
 def test_draws_do_not_depend_on_the_number_of_workers(shuffle: bool, start: int) -> None:
     def drawn(workers: int) -> list[Any]:
         options = {"batch_size": 3, "shuffle": shuffle, "collate_fn": list, "num_workers": workers}
-        return batches(get_dataloader(Drawing(range(11)), 5, place=Place(start), **options))
+        return batches(get_dataloader(Drawing(range(11)), 5, place=EpochPosition(start), **options))
 
     assert drawn(0) == drawn(1) == drawn(2)
     assert len(drawn(0)) == 4 - start
@@ -173,7 +181,10 @@ def test_draws_do_not_depend_on_the_number_of_workers(shuffle: bool, start: int)
 def test_a_sample_that_is_a_batch_draws_the_same_with_and_without_workers(workers: int) -> None:
     whole = batches(get_dataloader(Drawing(range(6)), 5, shuffle=True))
     assert batches(get_dataloader(Drawing(range(6)), 5, shuffle=True, num_workers=workers)) == whole
-    assert batches(get_dataloader(Drawing(range(6)), 5, place=Place(2), shuffle=True, num_workers=workers)) == whole[2:]
+    assert (
+        batches(get_dataloader(Drawing(range(6)), 5, place=EpochPosition(2), shuffle=True, num_workers=workers))
+        == whole[2:]
+    )
 
 
 @pytest.mark.parametrize("start", [0, 1, 3])
@@ -195,7 +206,7 @@ def test_a_sampler_of_the_projects_own_goes_on_where_it_was(start: int, options:
     """Whatever is drawn between two batches, as a model does it."""
 
     def indices(start: int, workers: int) -> list[Any]:
-        loader = get_dataloader(list(range(7)), 5, place=Place(start), num_workers=workers, **options)
+        loader = get_dataloader(list(range(7)), 5, place=EpochPosition(start), num_workers=workers, **options)
         found = []
         for _ in loader:
             found.append(loader.own)
@@ -209,7 +220,7 @@ def test_a_sampler_of_the_projects_own_goes_on_where_it_was(start: int, options:
 def test_a_list_of_batches_goes_on_where_it_was() -> None:
     sampler = BatchSampler(RandomSampler(range(7), generator=torch.Generator().manual_seed(3)), 3, drop_last=False)
     fixed = list(sampler)
-    loader = get_dataloader(list(range(7)), 5, place=Place(1), batch_sampler=fixed)
+    loader = get_dataloader(list(range(7)), 5, place=EpochPosition(1), batch_sampler=fixed)
     assert [batch.tolist() for batch in loader] == fixed[1:]
     assert len(loader) == 2
 
@@ -231,17 +242,17 @@ def test_a_sampler_may_give_keys_that_are_no_numbers(keys: list[Any], size: int 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_keys_are_cut_for_several_processes(rank: int) -> None:
-    deal = Deal([["a", 1, "c"], ["d"]], Place(0, rank, 2), 0)
+    deal = ShardedBatchSampler([["a", 1, "c"], ["d"]], EpochPosition(0, rank, 2), 0)
     assert [list.copy(ids) for ids in deal] == [[["a", 1], ["d"]], [["c"], ["d"]]][rank]
     # nobody knows the number of what it has; that it has nothing is known
-    assert list(deal.handed) == [Handed(None, None, True), Handed(None, None if rank == 0 else [], rank == 0)]
+    assert list(deal.handed) == [StepSamples(None, None, True), StepSamples(None, None if rank == 0 else [], rank == 0)]
 
 
 @pytest.mark.parametrize("kind", [torch.tensor, np.array, lambda numbers: tuple(map(np.int64, numbers))])
 def test_numbers_of_any_kind_are_numbers(kind: Any) -> None:
-    deal = Deal([kind([3, 1])], WHOLE, 0)
+    deal = ShardedBatchSampler([kind([3, 1])], WHOLE, 0)
     assert [list.copy(ids) for ids in deal] == [[3, 1]]
-    assert list(deal.handed) == [Handed([3, 1], [3, 1], True)]
+    assert list(deal.handed) == [StepSamples([3, 1], [3, 1], True)]
 
 
 def test_a_second_pass_has_another_order() -> None:
@@ -258,8 +269,8 @@ def test_a_feed_counts_the_steps_of_the_whole_epoch(order: dict[str, Any], start
     if not total:
         return
     start = min(start, total)
-    loader = get_dataloader(list(range(order["samples"])), order["seed"], place=Place(start), **options)
-    feed = Feed(loader, Alone(), limit=limit)
+    loader = get_dataloader(list(range(order["samples"])), order["seed"], place=EpochPosition(start), **options)
+    feed = EpochBatches(loader, SingleProcess(), limit=limit)
     lasts = [feed.last for _ in feed]
     wanted = min(total, limit) if limit else total
     assert feed.total == wanted
@@ -269,13 +280,13 @@ def test_a_feed_counts_the_steps_of_the_whole_epoch(order: dict[str, Any], start
 
 
 def test_what_is_handed_over_names_all_and_own() -> None:
-    deal = Deal(EqualBatches(5, 4, shuffle=False, drop_last=False), Place(0, 1, 2), 0)
+    deal = ShardedBatchSampler(EqualBatches(5, 4, shuffle=False, drop_last=False), EpochPosition(0, 1, 2), 0)
     assert [list.copy(ids) for ids in deal] == [[2, 3], [4]]
-    assert list(deal.handed) == [Handed([0, 1, 2, 3], [2, 3], True), Handed([4], [], False)]
+    assert list(deal.handed) == [StepSamples([0, 1, 2, 3], [2, 3], True), StepSamples([4], [], False)]
     assert deal.whole() == (5, [])
 
 
-class Second(Alone):
+class Second(SingleProcess):
     """The group of the second of two processes; the first has `steps` batches left."""
 
     rank, size, is_main = 1, 2, False
@@ -292,6 +303,6 @@ class Second(Alone):
 def test_a_stream_goes_on_in_a_process_whose_share_is_used_up(start: int) -> None:
     """Of five samples the second process has two; it keeps the first company in the third step, wherever it begins."""
     stream = SplitByWorker(SequenceWrapper(range(5)))
-    loader = get_dataloader(stream, 0, place=Place(start, 1, 2), batch_size=1)
-    feed = Feed(loader, Second(3 - start))
+    loader = get_dataloader(stream, 0, place=EpochPosition(start, 1, 2), batch_size=1)
+    feed = EpochBatches(loader, Second(3 - start))
     assert [(batch.tolist(), feed.real) for batch in feed] == [([1], True), ([3], True), ([3], False)][start:]

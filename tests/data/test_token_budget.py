@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alchemy.data.batch_sampler import Deal, Place
+from alchemy.data.batch_sampler import EpochPosition, ShardedBatchSampler
 from alchemy.data.loader import get_dataloader
 from alchemy.data.sample_lengths import lengths_of
 from alchemy.data.token_budget import Budget, cut
@@ -80,7 +80,9 @@ def test_the_order_is_the_same_for_any_number_of_processes_and_from_any_place(
     order = Budget(columns(pairs), shuffle=True, **limits)
     whole = list(order.from_batch(0, seed))
     start = data.draw(st.integers(0, len(whole)))
-    deals = [Deal(order, Place(start, rank, ranks, per_device=True), seed) for rank in range(ranks)]
+    deals = [
+        ShardedBatchSampler(order, EpochPosition(start, rank, ranks, per_device=True), seed) for rank in range(ranks)
+    ]
     shares = [[list.copy(ids) for ids in deal] for deal in deals]
     assert len({len(share) for share in shares}) == 1  # as many updates in each
     real = [[note.own for note in deal.handed if note.real] for deal in deals]

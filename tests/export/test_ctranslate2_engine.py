@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from alchemy.errors import AlchemyError
 from alchemy.export.ctranslate2 import pad_rows
 from alchemy.export.ctranslate2_engine import Engine, tokens_of
-from alchemy.export.ctranslate2_spec import PLACES, held, spec_of
-from alchemy.generate import BeamSearch, Hypothesis, Limits, Sampling, Special, Writer
+from alchemy.export.ctranslate2_spec import PLACES, require_transformer, spec_of
+from alchemy.generate import BeamSearch, Hypothesis, Limits, Sampling, Special, TextGenerator
 from alchemy.nn.lstm import AttentionLSTM
 from alchemy.nn.transformer import Transformer
 from tests.export.copying import EOS, SIZE, SPECIAL, network, sentences
@@ -60,7 +60,7 @@ def engine(
     spec.validate()
     spec.optimize(quantization=precision)
     spec.save(str(folder))
-    return Engine(folder, net, Writer(search, special, Limits(**limits)), precision, told=told)
+    return Engine(folder, net, TextGenerator(search, special, Limits(**limits)), precision, told=told)
 
 
 def same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]]) -> None:
@@ -173,7 +173,7 @@ def test_int8_is_about_the_same(folder: Path) -> None:
 
 def test_a_model_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
     with pytest.raises(AlchemyError, match=r"CTranslate2 cannot compute in int8 here: .*--engine torch"):
-        Engine(tmp_path / "none", network(), Writer(BeamSearch(), SPECIAL, Limits()), "int8")
+        Engine(tmp_path / "none", network(), TextGenerator(BeamSearch(), SPECIAL, Limits()), "int8")
 
 
 REFUSED: list[tuple[str, BeamSearch | Sampling, dict[str, Any]]] = [
@@ -195,6 +195,6 @@ def test_what_it_does_not_know_is_refused(message: str, search: Any, limits: dic
 def test_what_it_cannot_hold_is_refused() -> None:
     sizes: dict[str, Any] = {"source_size": SIZE, "target_size": SIZE, "dim": 16}
     with pytest.raises(AlchemyError, match=r"cannot hold a network AttentionLSTM.*--engine torch"):
-        held(AttentionLSTM(**sizes, hidden=16))
+        require_transformer(AttentionLSTM(**sizes, hidden=16))
     with pytest.raises(AlchemyError, match='cannot hold a Transformer with places = "rotary"'):
-        held(Transformer(**sizes, heads=2, inner=32, places="rotary"))
+        require_transformer(Transformer(**sizes, heads=2, inner=32, places="rotary"))

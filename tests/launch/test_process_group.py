@@ -20,7 +20,7 @@ from torch import nn
 from alchemy.errors import AlchemyError
 from alchemy.launch import process_group as groups
 from alchemy.launch.process_group import NEEDED, first_failure, local_device, open_group, place
-from alchemy.null_objects import Alone
+from alchemy.null_objects import SingleProcess
 
 SIZES = (1, 2, 3)
 
@@ -147,7 +147,7 @@ def work(out: Path, ports: list[int]) -> None:
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
     """What every rank says, for each number of ranks: started once, since a start costs seconds."""
     started = {size: start(size, tmp_path_factory.mktemp(f"ranks{size}")) for size in SIZES if size > 1}
-    found = {1: [{"claims": claims(Alone())}]}
+    found = {1: [{"claims": claims(SingleProcess())}]}
     try:
         for size, (out, processes) in started.items():
             told = [process.communicate(timeout=120)[0] for process in processes]
@@ -275,7 +275,7 @@ def test_without_others_a_run_is_alone(given: dict[str, str], monkeypatch: pytes
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     with open_group("cuda") as group:
-        assert isinstance(group, Alone)
+        assert isinstance(group, SingleProcess)
         assert first_failure(group, RuntimeError("x")) is None
 
 

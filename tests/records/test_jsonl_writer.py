@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alchemy.records import jsonl_writer
-from alchemy.records.jsonl_writer import Journal, count_lines, living, read_lines
+from alchemy.records.jsonl_writer import JsonlWriter, count_lines, drop_superseded, read_lines
 
 
 def numbers(path: Path) -> list[Any]:
@@ -26,7 +26,7 @@ def numbers(path: Path) -> list[Any]:
 def test_rows_are_written_in_order_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "日志.jsonl"
     for gen in range(2):
-        log = Journal(path)
+        log = JsonlWriter(path)
         for n in range(100):
             assert log.append({"n": 100 * gen + n, "text": "词"})
         assert log.lines == 100 * (gen + 1)
@@ -57,7 +57,7 @@ def test_rows_reach_the_system_without_being_asked_for(tmp_path: Path) -> None:
 
 def test_a_program_that_forgets_to_close_loses_nothing(tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from alchemy.records.jsonl_writer import Journal\n"
-    code += "Journal(Path(sys.argv[1])).append({'n': 1})"
+    code += "JsonlWriter(Path(sys.argv[1])).append({'n': 1})"
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "a")], check=True, timeout=60)
     assert numbers(tmp_path / "a") == [1]
 
@@ -67,7 +67,7 @@ def test_a_file_cut_anywhere_is_gone_on_with(tmp_path_factory: Any, rows: list[i
     path = tmp_path_factory.mktemp("cut") / "a"
     whole = "".join(json.dumps({"n": n}) + "\n" for n in rows).encode()
     path.write_bytes(whole[:cut])
-    log = Journal(path)
+    log = JsonlWriter(path)
     log.append({"n": -1})
     log.close()
     assert log.lines == count_lines(path)[0] == len(path.read_bytes().splitlines())
@@ -88,7 +88,7 @@ def test_a_full_disk_is_tried_again_until_the_end(tmp_path: Path, monkeypatch: p
         return size
 
     monkeypatch.setattr(jsonl_writer.os, "write", scarce)
-    log = Journal(tmp_path / "a")
+    log = JsonlWriter(tmp_path / "a")
     log.append({"n": 1})
     log.append({"n": 2})
     assert not log.flush()
@@ -122,7 +122,7 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_a_disk_that_hangs_blocks_nobody(hanging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonl_writer, "PATIENCE_SECONDS", 0.05)
-    log = Journal(hanging, capacity=10)
+    log = JsonlWriter(hanging, capacity=10)
     assert log.append({"text": "x" * 100_000})
     assert not log.flush(timeout=0.05)
     taken = [log.append({"n": n}) for n in range(20)]
@@ -134,7 +134,7 @@ def test_a_disk_that_hangs_blocks_nobody(hanging: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("row", [{"n": object()}, {"n": "\udc80"}])
 def test_what_is_no_json_is_dropped_and_counted(tmp_path: Path, row: Any) -> None:
-    log = Journal(tmp_path / "a")
+    log = JsonlWriter(tmp_path / "a")
     assert not log.append(row)
     log.close()
     assert (log.dropped, log.lines, numbers(tmp_path / "a")) == (1, 0, [])
@@ -142,7 +142,7 @@ def test_what_is_no_json_is_dropped_and_counted(tmp_path: Path, row: Any) -> Non
 
 
 def test_rows_of_several_threads_are_whole_and_all_counted(tmp_path: Path) -> None:
-    log = Journal(tmp_path / "a")
+    log = JsonlWriter(tmp_path / "a")
     threads = [threading.Thread(target=lambda: [log.append({"n": n}) for n in range(300)]) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -156,11 +156,11 @@ def test_rows_of_several_threads_are_whole_and_all_counted(tmp_path: Path) -> No
 
 def test_a_file_that_cannot_be_opened_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="gone"):
-        Journal(tmp_path / "gone" / "a")
+        JsonlWriter(tmp_path / "gone" / "a")
 
 
 def test_a_forked_worker_writes_nothing_and_does_not_hang(tmp_path: Path) -> None:
-    log = Journal(tmp_path / "a")
+    log = JsonlWriter(tmp_path / "a")
     log.append({"n": 1})
 
     def work() -> bool:
@@ -185,7 +185,7 @@ def test_a_resume_makes_the_lines_after_its_own_state_void() -> None:
         return {"event": "resume", "from_line": from_line}
 
     lines = [{"n": 1}, {"n": 2}, {"n": 3}, resume(2), {"n": 4}, None, resume(1), {"n": 5}, resume(8), {"n": 6}]
-    kept = living(enumerate(lines, 1))
+    kept = drop_superseded(enumerate(lines, 1))
     assert [(number, row and row["n"]) for number, row in kept] == [(1, 1), (8, 5), (10, 6)]
 
 
@@ -205,4 +205,4 @@ def test_a_row_that_is_nested_too_deeply_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["x", None, [1], 1.5, float("nan")])
 def test_a_resume_from_no_line_drops_none(line: Any) -> None:
-    assert living(iter([(1, {"n": 1}), (2, {"event": "resume", "from_line": line})])) == [(1, {"n": 1})]
+    assert drop_superseded(iter([(1, {"n": 1}), (2, {"event": "resume", "from_line": line})])) == [(1, {"n": 1})]

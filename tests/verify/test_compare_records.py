@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from alchemy.runner import run
-from alchemy.verify.compare_records import Comparison, compare, differing
+from alchemy.verify.compare_records import Comparison, compare, describe_difference
 from tests.toy import config
 
 
@@ -57,7 +57,7 @@ def test_a_record_that_is_longer_is_not_equal() -> None:
     ],
 )
 def test_tensors_are_compared_bit_by_bit(one: torch.Tensor, other: torch.Tensor, text: str) -> None:
-    assert differing(one, other) == text
+    assert describe_difference(one, other) == text
 
 
 def test_many_differences_are_counted() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from alchemy.config.load import prepare_cfg
 from alchemy.files import readable_size
-from alchemy.verify.dry_run import deep_check
+from alchemy.verify.dry_run import dry_run
 from alchemy.verify.memory import Memory
 
 PROJECT = Path(__file__).parent / "project"
@@ -53,7 +53,7 @@ def project(tmp_path, monkeypatch):
 def deep(old: str = "", new: str = ""):
     assert old in GOOD
     Path("deep.toml").write_text(GOOD.replace(old, new) if old else GOOD)
-    return deep_check(prepare_cfg("deep.toml"))
+    return dry_run(prepare_cfg("deep.toml"))
 
 
 def test_good_config_is_measured_and_leaves_nothing_behind(tmp_path):
@@ -117,7 +117,7 @@ def test_tester_needs_no_training_parts():
 
 def test_no_such_device():
     Path("deep.toml").write_text(GOOD)
-    assert "there is no device 99" in str(deep_check(prepare_cfg("deep.toml"), 99)[0])
+    assert "there is no device 99" in str(dry_run(prepare_cfg("deep.toml"), 99)[0])
 
 
 @pytest.mark.parametrize(

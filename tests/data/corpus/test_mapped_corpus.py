@@ -249,9 +249,11 @@ def test_corpora_that_do_not_belong_together_are_refused(out: Path, tmp_path: Pa
 
 def test_the_state_of_a_loader_is_a_position(out: Path) -> None:
     def rows(start: int, **options: Any) -> list[Any]:
-        from alchemy.data.batch_sampler import Place
+        from alchemy.data.batch_sampler import EpochPosition
 
-        loader = get_dataloader(Mapped(f"{out}.en"), 7, place=Place(start), max_tokens=12, shuffle=True, **options)
+        loader = get_dataloader(
+            Mapped(f"{out}.en"), 7, place=EpochPosition(start), max_tokens=12, shuffle=True, **options
+        )
         return [batch["ids"].tolist() for batch in loader]
 
     assert rows(2) == rows(0)[2:] == rows(2, num_workers=2)
