@@ -299,7 +299,7 @@ def test_candidates_that_there_are_not_are_no_ends() -> None:
     seed=st.integers(0, 2**32),
 )
 def test_the_best_of_blocks_are_the_best_of_all(sizes, count, seed):
-    generator = torch.TextGenerator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(sizes, generator=generator, dtype=torch.float64)
     scores[torch.rand(sizes, generator=generator) < 0.3] = -torch.inf
     sums = torch.randn(sizes[:2], generator=generator, dtype=torch.float64)
