@@ -41,11 +41,15 @@ class Recipe(NamedTuple):
 RECIPES = {
     "thucnews-fasttext": Recipe("thucnews/fasttext.toml", "accuracy", "92.23, all 180 k titles"),
     "thucnews-textcnn": Recipe("thucnews/textcnn.toml", "accuracy", "91.22, all 180 k titles and Sogou vectors"),
-    "thucnews-bilstm": Recipe("thucnews/bilstm.toml", "accuracy", "91.12, same data and vectors"),
-    "thucnews-bilstm-attention": Recipe("thucnews/bilstm_attention.toml", "accuracy", "90.90, same data and vectors"),
-    "thucnews-rcnn": Recipe("thucnews/rcnn.toml", "accuracy", "91.54, same data and vectors"),
-    "thucnews-dpcnn": Recipe("thucnews/dpcnn.toml", "accuracy", "91.25, same data and vectors"),
-    "thucnews-transformer": Recipe("thucnews/transformer.toml", "accuracy", "89.91, same data and vectors"),
+    "thucnews-bilstm": Recipe("thucnews/bilstm.toml", "accuracy", "91.12, all 180 k titles and Sogou vectors"),
+    "thucnews-bilstm-attention": Recipe(
+        "thucnews/bilstm_attention.toml", "accuracy", "90.90, all 180 k titles and Sogou vectors"
+    ),
+    "thucnews-rcnn": Recipe("thucnews/rcnn.toml", "accuracy", "91.54, all 180 k titles and Sogou vectors"),
+    "thucnews-dpcnn": Recipe("thucnews/dpcnn.toml", "accuracy", "91.25, all 180 k titles and Sogou vectors"),
+    "thucnews-transformer": Recipe(
+        "thucnews/transformer.toml", "accuracy", "89.91, all 180 k titles and Sogou vectors"
+    ),
     "trec-textcnn": Recipe("trec/textcnn.toml", "accuracy", "91.2 (Kim 2014), replicated 88.2"),
     "sst2-textcnn": Recipe("sst2/textcnn.toml", "accuracy", "82.7, trained on phrases (Kim 2014)"),
     "sst2-minilm": Recipe("sst2/minilm.toml", "accuracy", "none with these weights"),
