@@ -37,7 +37,7 @@ def network() -> Transformer:
 
 
 def sources() -> torch.Tensor:
-    return torch.randint(3, VOCABULARY, (SENTENCES, SOURCE), generator=torch.TextGenerator().manual_seed(0))
+    return torch.randint(3, VOCABULARY, (SENTENCES, SOURCE), generator=torch.Generator().manual_seed(0))
 
 
 def alchemy() -> Work:
