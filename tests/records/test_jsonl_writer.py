@@ -45,8 +45,8 @@ def test_rows_are_written_in_order_and_counted(tmp_path: Path) -> None:
 def test_rows_reach_the_system_without_being_asked_for(tmp_path: Path) -> None:
     """A process that is killed has written all but its last second."""
     code = (
-        "import os, sys, time; from pathlib import Path; from alchemy.records.jsonl_writer import Journal\n"
-        "path = Path(sys.argv[1]); log = Journal(path); log.append({'n': 1})\n"
+        "import os, sys, time; from pathlib import Path; from alchemy.records.jsonl_writer import JsonlWriter\n"
+        "path = Path(sys.argv[1]); log = JsonlWriter(path); log.append({'n': 1})\n"
         "while not path.stat().st_size: time.sleep(0.01)\n"
         "os.kill(os.getpid(), 9)"
     )
@@ -56,7 +56,7 @@ def test_rows_reach_the_system_without_being_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_program_that_forgets_to_close_loses_nothing(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from alchemy.records.jsonl_writer import Journal\n"
+    code = "import sys; from pathlib import Path; from alchemy.records.jsonl_writer import JsonlWriter\n"
     code += "JsonlWriter(Path(sys.argv[1])).append({'n': 1})"
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "a")], check=True, timeout=60)
     assert numbers(tmp_path / "a") == [1]
