@@ -122,7 +122,7 @@ def build(root: Path, version: str) -> list[Path]:
     return packages
 
 
-def release(version: str, root: Path = ROOT, dry_run: bool = False) -> list[str]:
+def release(version: str, root: Path, dry_run: bool = False) -> list[str]:
     """Make a release and return the names of its packages; a dry run leaves the repository as it is."""
     if found := problems(root, version):
         raise ReleaseError(*found)
@@ -152,7 +152,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="do everything in a temporary clone and change nothing")
     options = parser.parse_args(arguments)
     try:
-        packages = release(options.version, dry_run=options.dry_run)
+        packages = release(options.version, ROOT, options.dry_run)
     except ReleaseError as error:
         print(*(f"error: {problem}" for problem in error.args), sep="\n", file=sys.stderr)
         return 1

@@ -116,7 +116,7 @@ def test_all_problems_are_reported_at_once(
     git(root, "switch", "-q", "-c", "topic")
     (root / "new.py").write_text("")
     before = state(root)
-    monkeypatch.setattr(script.release, "__defaults__", (root, False))
+    monkeypatch.setattr(script, "ROOT", root)
     assert script.main(["0.0.9", "--dry-run"]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if line.startswith("error: ")] == [
@@ -128,16 +128,26 @@ def test_all_problems_are_reported_at_once(
     assert "?? new.py" in lines and state(root) == before
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def main() -> None:\n    print('alchemy 0.1.0')\n", "the wheel reports another version"),
+        ("import nothing_of_this_name\n", "No module named 'nothing_of_this_name'"),
+    ],
+)
+def test_a_wheel_that_does_not_work_changes_nothing(text: str, message: str, root: Path) -> None:
+    commit(root, **{"alchemy/__main__.py": text})
+    before = state(root)
+    with pytest.raises(ReleaseError, match=message):
+        release("0.2.0", root)
+    assert state(root) == before and not (root / "dist").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("alchemy/__init__.py", '__version__ = "0.1.0"  # mistake\n__version__ = "0.1.0"\n', "found a mistake"),
-        (
-            "alchemy/__main__.py",
-            "def main() -> None:\n    print('alchemy 0.1.0')\n",
-            "reports another version",
-        ),
-        ("alchemy/__main__.py", "import nothing_of_this_name\n", "No module named 'nothing_of_this_name'"),
         ("CHANGELOG.md", "# Changelog\n", "CHANGELOG.md has no section '## Unreleased'"),
         ("alchemy/__init__.py", "", "has no line `__version__"),
     ],
