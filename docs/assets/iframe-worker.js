@@ -3,13 +3,14 @@ if (location.protocol === "file:") {
   window.IFrameWorker = window.Worker = class extends EventTarget {
     constructor(url) {
       super()
+      const home = new URL(url, document.baseURI).href
       this.frame = Object.assign(document.createElement("iframe"), { hidden: true })
       document.body.append(this.frame)
       const inner = this.frame.contentWindow
       const load = (source) =>
         new Promise((resolve, reject) => {
           const script = inner.document.createElement("script")
-          Object.assign(script, { src: new URL(source, url).href, onload: resolve, onerror: reject })
+          Object.assign(script, { src: new URL(source, home).href, onload: resolve, onerror: reject })
           inner.document.head.append(script)
         })
       inner.postMessage = (data) => {
@@ -20,7 +21,7 @@ if (location.protocol === "file:") {
       inner.importScripts = async (...sources) => {
         for (const source of sources) await load(source)
       }
-      this.ready = load(url)
+      this.ready = load(home)
     }
     postMessage(data) {
       this.ready.then(() => this.frame.contentWindow.dispatchEvent(new MessageEvent("message", { data })))
