@@ -59,7 +59,8 @@ def markdown(page: str, rows: list[Name]) -> str:
     """The source of one page: the module's docstring, a table of its names, and each name in full."""
     table = [f"| [`{row.path.removeprefix(page + '.')}`][{row.path}] | {_cell(row.summary)} |" for row in rows]
     # a guide that explains a word is a better answer to a search than a name that contains it
-    lines = ["---", "search:", "  boost: 0.3", "---", "", f"# {page}", "", ast.get_docstring(_tree(page) or ast.Module([], [])) or "", ""]
+    lines = ["---", "search:", "  boost: 0.3", "---", "", f"# {page}", ""]
+    lines += [ast.get_docstring(_tree(page) or ast.Module([], [])) or "", ""]
     lines += ["| name | summary |", "|---|---|", *table, ""]
     for row in rows if page != "alchemy" else ():
         lines += [f"::: {row.path}", ""]
