@@ -24,7 +24,7 @@ DOCUMENTS = {
     "SECURITY.md": "security-policy.md",
     "recipes/README.md": "recipes-readme.md",
 }
-LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".sh": "bash", ".md": "markdown"}
+LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".sh": "bash", ".md": "markdown", ".yml": "yaml"}
 
 _BLOCK = re.compile(r"^(`{3,})[^\n]*\n.*?^\1$", re.DOTALL | re.MULTILINE)
 _OUTPUT = re.compile(r"<!-- output -->\n```\w*$", re.MULTILINE)
@@ -70,7 +70,9 @@ def site_path(path: str) -> str:
     """
     if path in DOCUMENTS:
         return DOCUMENTS[path]
-    return path.removeprefix(DOCS) if path.startswith(DOCS) else f"source/{path}.md"
+    if path.startswith(DOCS):
+        return path.removeprefix(DOCS)
+    return f"source/{'/'.join(piece.lstrip('.') for piece in path.split('/'))}.md"  # MkDocs leaves hidden files out
 
 
 def repository_path(page: str) -> str:
