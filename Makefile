@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-all check bench docs clean help
+.PHONY: demo test test-all check bench docs coverage release clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/'
@@ -39,8 +39,21 @@ check: $(VENV)/.dev  ## ruff, mypy, import-linter
 test: check  ## all checks and the fast tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest
 
-test-all: check  ## the slow tests too
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m ''
+test-all: check  ## the slow tests too, with coverage: report in build/coverage
+	@rm -rf build/coverage
+	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -m ''; code=$$?; $(MAKE) --no-print-directory coverage; exit $$code
+
+coverage:
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage xml --quiet
+	@$(BIN)/coverage html --quiet
+	@$(BIN)/coverage report > build/coverage/report.txt
+	@echo "the 20 files with the lowest coverage; all of them: build/coverage/html/index.html"
+	@head -n 22 build/coverage/report.txt
+	@grep '^TOTAL' build/coverage/report.txt
+
+release: $(VENV)/.dev  ## check, build and tag a release: make release VERSION=1.0.0 [DRY=1]
+	$(BIN)/python tools/release.py $(VERSION) $(if $(DRY),--dry-run)
 
 bench: $(VENV)/.dev  ## measure start-up and the loop, side by side with plain PyTorch
 	OMP_NUM_THREADS=1 $(BIN)/python -m bench

@@ -41,11 +41,15 @@ class Recipe(NamedTuple):
 RECIPES = {
     "thucnews-fasttext": Recipe("thucnews/fasttext.toml", "accuracy", "92.23, all 180 k titles"),
     "thucnews-textcnn": Recipe("thucnews/textcnn.toml", "accuracy", "91.22, all 180 k titles and Sogou vectors"),
-    "thucnews-bilstm": Recipe("thucnews/bilstm.toml", "accuracy", "91.12, the same"),
-    "thucnews-bilstm-attention": Recipe("thucnews/bilstm_attention.toml", "accuracy", "90.90, the same"),
-    "thucnews-rcnn": Recipe("thucnews/rcnn.toml", "accuracy", "91.54, the same"),
-    "thucnews-dpcnn": Recipe("thucnews/dpcnn.toml", "accuracy", "91.25, the same"),
-    "thucnews-transformer": Recipe("thucnews/transformer.toml", "accuracy", "89.91, the same"),
+    "thucnews-bilstm": Recipe("thucnews/bilstm.toml", "accuracy", "91.12, all 180 k titles and Sogou vectors"),
+    "thucnews-bilstm-attention": Recipe(
+        "thucnews/bilstm_attention.toml", "accuracy", "90.90, all 180 k titles and Sogou vectors"
+    ),
+    "thucnews-rcnn": Recipe("thucnews/rcnn.toml", "accuracy", "91.54, all 180 k titles and Sogou vectors"),
+    "thucnews-dpcnn": Recipe("thucnews/dpcnn.toml", "accuracy", "91.25, all 180 k titles and Sogou vectors"),
+    "thucnews-transformer": Recipe(
+        "thucnews/transformer.toml", "accuracy", "89.91, all 180 k titles and Sogou vectors"
+    ),
     "trec-textcnn": Recipe("trec/textcnn.toml", "accuracy", "91.2 (Kim 2014), replicated 88.2"),
     "sst2-textcnn": Recipe("sst2/textcnn.toml", "accuracy", "82.7, trained on phrases (Kim 2014)"),
     "sst2-minilm": Recipe("sst2/minilm.toml", "accuracy", "none with these weights"),
@@ -53,7 +57,7 @@ RECIPES = {
     "resume-bilstm-crf": Recipe("resume_ner/bilstm_crf.toml", "f1", "94.46 (Lattice LSTM)"),
     "resume-small-bert-crf": Recipe("resume_ner/small_bert_crf.toml", "f1", "none without pretraining"),
     "resume-bert-crf": Recipe("resume_ner/bert_crf.toml", "f1", "95.82 on dev with BERT-base (bertorch)"),
-    "multi30k-tiny": Recipe("multi30k/tiny.toml", "bleu_words", "41.02 (Revisit-MMT)", 1.0, "the mean of its states"),
+    "multi30k-tiny": Recipe("multi30k/tiny.toml", "bleu_words", "41.02 (Revisit-MMT)", 1.0, "average its checkpoints"),
 }
 
 
@@ -128,7 +132,7 @@ def summary(tag: str) -> str:
 
 
 def table() -> str:
-    lines = ["| recipe | command | time of a seed | test | published |", "|---|---|---|---|---|"]
+    lines = ["| recipe | command | time per seed | test | published |", "|---|---|---|---|---|"]
     for tag, recipe in RECIPES.items():
         rows = results(tag)
         command = recipe.command(",".join(str(row["seed"]) for row in rows) or "1,2,3")

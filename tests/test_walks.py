@@ -23,7 +23,7 @@ PAGE = PACKAGE.parent / "docs" / "code-walkthrough.md"
 
 def drawn(walk: str) -> list[str]:
     """The files in the first table below a heading of the page."""
-    section = PAGE.read_text("utf-8").partition(f"## The walk of {walk}\n")[2].partition("\n## ")[0]
+    section = PAGE.read_text("utf-8").partition(f"## {walk}\n")[2].partition("\n## ")[0]
     return re.findall(r"^\| \[[^]]+\]\(\.\./alchemy/([^)]+)\)", section, re.MULTILINE)
 
 
@@ -69,7 +69,7 @@ def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[
 
 def test_a_batch_passes_through_eight_files_and_four_of_them_in_the_loop(stacks: dict[str, list[str]]) -> None:
     walk = stacks["backward"]
-    assert walk == drawn("a batch")
+    assert walk == drawn("From a batch to a gradient")
     assert len(walk) <= 8
     assert len(walk[walk.index("loop.py") :]) <= 4
 
@@ -77,5 +77,5 @@ def test_a_batch_passes_through_eight_files_and_four_of_them_in_the_loop(stacks:
 def test_a_metric_passes_through_five_files(stacks: dict[str, list[str]]) -> None:
     write = stacks["write"]
     walk = [stacks["log"][-1], *write[write.index("loop.py") + 1 :]]
-    assert walk == drawn("a metric")
+    assert walk == drawn("From a loss to metrics.jsonl")
     assert len(walk) <= 5

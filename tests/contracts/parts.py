@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from alchemy.config.source import parts
+from alchemy.config.source import Part, parts
+
+
+@functools.cache
+def listed() -> list[Part]:
+    """Every part, looked up once for all suites."""
+    return parts()
 
 
 def each(kind: str, cases: Mapping[str, Mapping[str, Any]]) -> pytest.MarkDecorator:
@@ -15,7 +22,7 @@ def each(kind: str, cases: Mapping[str, Mapping[str, Any]]) -> pytest.MarkDecora
 
     A part that needs arguments and has no case fails the suite: it is to be added to the table.
     """
-    others = {part.path: part for part in parts(kind)}
+    others = {part.path: part for part in listed() if kind in part.kinds}
     for case in cases.values():
         others.pop(case["type"], None)
     needs = {path: [key.name for key in part.keys if key.required] for path, part in others.items()}

@@ -16,8 +16,9 @@ from tests.docs import pages, zygote
 
 ROOT = pages.ROOT
 DOCS = ROOT / "docs"
-README, CHINESE = ROOT / "README.md", ROOT / "README.zh.md"
-PAGES = [README, CHINESE, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+CHINESE = [ROOT / "README.zh.md", *sorted(DOCS.glob("*.zh.md"))]
+PAGES = [ROOT / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES += sorted(DOCS.glob("*.md"))
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]+)\)")
 HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
 
@@ -40,8 +41,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-# the blocks of the Chinese page are those of the English one, which another test makes sure of
-@pytest.mark.parametrize("page", [page for page in PAGES if page != CHINESE], ids=lambda page: page.name)
+# the blocks of a Chinese page are those of the English one, as another test checks
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in CHINESE], ids=lambda page: page.name)
 def test_the_page_runs_as_it_stands(page: Path, tmp_path: Path, programs: Path) -> None:
     pages.Terminal(tmp_path, programs).run(page)
 
@@ -55,15 +56,19 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or path.suffix != ".md" or anchor in anchors(path), link
 
 
-def test_both_readmes_say_the_same() -> None:
-    shapes = [[len(marks) for marks, _ in HEADING.findall(text_of(page))] for page in (README, CHINESE)]
+@pytest.mark.parametrize("chinese", CHINESE, ids=lambda page: page.name)
+def test_a_chinese_page_follows_the_english_one(chinese: Path) -> None:
+    """Both have the same heading levels, the same blocks, and the same links except those between the two."""
+    english = chinese.with_name(chinese.name.replace(".zh.md", ".md"))
+    shapes = [[len(marks) for marks, _ in HEADING.findall(text_of(page))] for page in (english, chinese)]
     assert shapes[0] == shapes[1]
     runs = [
         [(block.kind, block.body, block.mark.partition(":")[0]) for block in pages.blocks(page)]
-        for page in (README, CHINESE)
+        for page in (english, chinese)
     ]
     assert runs[0] == runs[1]
-    links = [[link for link in LINK.findall(text_of(page)) if "README" not in link] for page in (README, CHINESE)]
+    between = (english.name, chinese.name)
+    links = [[link for link in LINK.findall(text_of(page)) if link not in between] for page in (english, chinese)]
     assert links[0] == links[1]
 
 
