@@ -15,7 +15,7 @@ from alchemy import Run, prepare_cfg, run
 from alchemy.cli import main
 from alchemy.data.loader import get_dataloader
 from alchemy.pipeline import EvalPipeline, OutputPipeline
-from alchemy.plain import build_model
+from alchemy.plain_model import build_model
 from alchemy.task import build_task, load_datasets
 from tests.docs.pages import ROOT
 

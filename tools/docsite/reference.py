@@ -12,12 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from alchemy.config.source import KINDS, parts
+from alchemy.config.part_source import KINDS, parts
 
 ROOT = Path(__file__).resolve().parents[2]
 # documented in full although no part and no package exports their names
 WHOLE_MODULES = (
-    "alchemy.errors", "alchemy.metrics.scores", "alchemy.metrics.stack", "alchemy.predictor", "alchemy.verify.promises",
+    "alchemy.errors", "alchemy.metrics.scores", "alchemy.metrics.metric_stack", "alchemy.predictor",
+    "alchemy.verify.reproducibility",
     "alchemy.verify.replay",
 )  # fmt: skip
 # not for new code: the command line, and the import paths that old projects use
