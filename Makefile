@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-all check bench docs coverage release clean help
+.PHONY: demo test test-all check bench docs site site-serve browser coverage release clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/'
@@ -25,6 +25,17 @@ $(VENV)/.demo: pyproject.toml $(VENV)/.torch
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.torch
 	$(BIN)/pip install -q -e '.[dev]'
+	@touch $@
+
+# without alchemy itself, whose dependencies include torch: the site is made from source
+SITE = $(shell $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["site"])')
+$(VENV)/.site: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install -q $(foreach package,$(SITE),'$(package)')
+	@touch $@
+
+$(VENV)/.browser: pyproject.toml $(VENV)/.dev $(VENV)/.site
+	$(BIN)/pip install -q -e '.[browser]'
+	@command -v chromium chromium-browser google-chrome >/dev/null || $(BIN)/playwright install chromium
 	@touch $@
 
 demo: $(VENV)/.demo  ## train and test a sentiment classifier on real reviews, in about two minutes
@@ -61,5 +72,14 @@ bench: $(VENV)/.dev  ## measure start-up and the loop, side by side with plain P
 docs: $(VENV)/.dev  ## run every command and config of the documentation
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/docs
 
+site: $(VENV)/.site  ## build the documentation site into site/; open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+site-serve: $(VENV)/.site  ## serve the documentation site, and rebuild it when a page changes
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+browser: $(VENV)/.browser  ## the tests that open the site in a browser
+	$(BIN)/pytest -n 0 -m browser tests/site
+
 clean:  ## remove what was built
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

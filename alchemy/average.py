@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from loguru import logger
 
-from alchemy.absent import NoAverage
 from alchemy.constraints import Ge, Lt, NonNegativeInt, PositiveInt
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError
-from alchemy.nn.average import Shadow
+from alchemy.nn.weight_average import Shadow
+from alchemy.null_objects import NoAverage
 from alchemy.registry import Registrable, build, construct
 
 

@@ -16,8 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
-from alchemy.absent import (
-    Alone,
+from alchemy.checkpoint.manifest import Best, Where
+from alchemy.config.load import prepare_cfg
+from alchemy.config.secrets import hide, missing_secrets, remember
+from alchemy.config.seed import seed_of
+from alchemy.config.tree import Document
+from alchemy.errors import ConfigError, MissingKey, in_words
+from alchemy.metrics.metric_stack import Stack
+from alchemy.metrics.scalars import numbers_in, show_epoch, show_scores
+from alchemy.null_objects import (
     CheckpointsLike,
     FullPrecision,
     MixedPrecision,
@@ -28,20 +35,13 @@ from alchemy.absent import (
     NoUpdater,
     ProcessGroup,
     SampleLedger,
+    SingleProcess,
     StopRules,
     Updater,
     WeightAverage,
 )
-from alchemy.checkpoint.manifest import Best, Where
-from alchemy.config.load import prepare_cfg
-from alchemy.config.secrets import hide, missing_secrets, remember
-from alchemy.config.seed import seed_of
-from alchemy.config.tree import Document
-from alchemy.errors import ConfigError, MissingKey, in_words
-from alchemy.metrics.numbers import numbers_in, show_epoch, show_scores
-from alchemy.metrics.stack import Stack
 from alchemy.records import NoRecord, RecordLike
-from alchemy.symbols import Members, SymbolTbl
+from alchemy.symbol_table import Members, SymbolTbl
 
 if TYPE_CHECKING:
     from alchemy.checkpoint.policy import Watch
@@ -128,7 +128,7 @@ class Run(Members):
 
     def _do_without(self) -> None:
         # the runner puts others in the place of these, as the config and the command line ask for them
-        self.group: ProcessGroup = Alone()
+        self.group: ProcessGroup = SingleProcess()
         self.checkpoints: CheckpointsLike = NoCheckpoints()
         self.ledger: SampleLedger = NoLedger()
         self.precision: MixedPrecision = FullPrecision()

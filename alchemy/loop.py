@@ -13,25 +13,25 @@ from loguru import logger
 from torch.utils.data import IterableDataset
 
 from alchemy.context import Run, current_run
-from alchemy.data.blame import name_samples
-from alchemy.data.chain import is_unsplit
-from alchemy.data.feed import UNSPLIT, Feed
+from alchemy.data.batch_sampler import WHOLE, EpochPosition
+from alchemy.data.epoch_batches import UNSPLIT, EpochBatches
 from alchemy.data.loader import Loader, get_dataloader
-from alchemy.data.order import WHOLE, Place
-from alchemy.data.peek import describe, shortened
+from alchemy.data.peek import describe, shorten_item
+from alchemy.data.pipe_chain import is_unsplit
+from alchemy.data.pipe_errors import name_samples
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.launch.signals import Interrupted
-from alchemy.metrics.numbers import numbers_in
-from alchemy.metrics.stack import Scope
-from alchemy.pace import Pace, check_progress
+from alchemy.metrics.metric_stack import Scope
+from alchemy.metrics.scalars import numbers_in
 from alchemy.progress import Bar, Terminal
-from alchemy.registry import placed, where_of
+from alchemy.registry import add_location, where_of
 from alchemy.seeds import Generators, derive, mix, reseed
+from alchemy.training_log import TrainingLog, check_progress
 
 BUDGETS = {"max_tokens": "tokens", "max_sentences": "samples"}
 
 
-class Left(Interrupted):
+class EvaluationInterrupted(Interrupted):
     """An evaluation was left after a batch, because a signal asked the run to end."""
 
     saved = False
@@ -59,7 +59,7 @@ def train(run: Run) -> None:
             schedule.end_train_epoch()                      end-epoch pipes     9
         plugin.exit()                                       10
     """
-    sched, pace = run.train_sched, Pace(run)
+    sched, pace = run.train_sched, TrainingLog(run)
     if run.stop_request.reason and sched.cut_short:
         return  # its last epoch has had its end
     with _saved_when_left(run):
@@ -77,7 +77,7 @@ def train(run: Run) -> None:
                 return
 
 
-def _train_epoch(run: Run, pace: Pace, feed: Feed) -> bool:
+def _train_epoch(run: Run, pace: TrainingLog, feed: EpochBatches) -> bool:
     """The steps that an epoch has left, and its last update; False when it was left for a signal, the state saved."""
     sched, epoch = run.train_sched, run.train_sched.cur_epoch
     stream = derive(run.seed, "step", run.group.rank)
@@ -94,7 +94,7 @@ def _train_epoch(run: Run, pace: Pace, feed: Feed) -> bool:
             reseed(mix(stream, sched.num_updates, sched.cur_step + 1))
             sched.begin_train_step(batch)
             if sched.cur_step == 0:
-                logger.debug("the first batch: {}\n{}", describe(batch), shortened(batch))
+                logger.debug("the first batch: {}\n{}", describe(batch), shorten_item(batch))
             run.model.train()
             text, outputs = _step(run, feed, batch)
             _after_step(run, pace, bar, text, outputs)
@@ -115,7 +115,7 @@ def _saved_when_left(run: Run) -> Iterator[None]:
     """Saves the state of a training that is left within an evaluation; a resume goes on with that evaluation."""
     try:
         yield
-    except Left as left:
+    except EvaluationInterrupted as left:
         # several processes: the gradients of an open window differ, and only those of the first would be saved
         if not left.saved and run.train_sched.resumable and (run.group.size == 1 or not run.mid_window):
             run.checkpoints.save(run.where, "signal")
@@ -123,7 +123,7 @@ def _saved_when_left(run: Run) -> Iterator[None]:
         raise
 
 
-def _step(run: Run, feed: Feed, batch: object) -> tuple[str, Any]:
+def _step(run: Run, feed: EpochBatches, batch: object) -> tuple[str, Any]:
     """Forward and backward of a batch, and where it completes a window the update; an error names its samples."""
     loader, updater = feed.loader, run.updater
     run.progress.window.append(loader.ids)
@@ -144,13 +144,13 @@ def _step(run: Run, feed: Feed, batch: object) -> tuple[str, Any]:
     return text, outputs
 
 
-def _after_step(run: Run, pace: Pace, bar: Bar, text: str, outputs: object) -> None:
+def _after_step(run: Run, pace: TrainingLog, bar: Bar, text: str, outputs: object) -> None:
     run.train_sched.end_train_step(outputs)
     bar.step(text)
     _after_update(run, pace)
 
 
-def _after_update(run: Run, pace: Pace) -> None:
+def _after_update(run: Run, pace: TrainingLog) -> None:
     """At the boundary of an update, and only there: the samples are written down, the rules asked, the state kept."""
     if pace.is_due():
         pace.log()
@@ -211,7 +211,7 @@ def evaluate(split: str = "dev", needs_loss: bool = True, **kwargs: Any) -> dict
                 bar.step()
                 run.agree()
                 if run.stop_request.signal is not None:
-                    raise Left(run.stop_request.signal)
+                    raise EvaluationInterrupted(run.stop_request.signal)
         loss = scores.mean("loss")
         results = dict(task.end_eval(split, **kwargs) or {})
     if loss is not None:
@@ -238,7 +238,7 @@ def _as_if_never_begun() -> Iterator[None]:
     before = generators.state_dict()
     try:
         yield
-    except Left:
+    except EvaluationInterrupted:
         generators.load_state_dict(before)
         raise
 
@@ -255,7 +255,7 @@ def infer(run: Run, split: str = "inference") -> Iterator[tuple[Any, Any]]:
             bar.step()
             run.agree()
             if run.stop_request.signal is not None:
-                raise Left(run.stop_request.signal)
+                raise EvaluationInterrupted(run.stop_request.signal)
 
 
 def _reseed_evaluation(run: Run, split: str, step: int) -> None:
@@ -278,20 +278,20 @@ def log_loss(run: Run, outputs: object) -> None:
         run.metrics.log("tokens", outputs["tokens"])
 
 
-def open_feed(run: Run, epoch: int) -> Feed:
+def open_feed(run: Run, epoch: int) -> EpochBatches:
     """The batches that an epoch has left; their order is a function of (seed, epoch)."""
     seed = derive(run.seed, "order", 0 if run.limits.overfit else epoch)
     group, done = run.group, run.train_sched.cur_step_this_epoch + 1 if run.train_sched is not None else 0
     dataset, kwargs = run.task.dataset("train")
     dealt = bool(kwargs.get("per_device")) or kwargs.get("batch_size") is None
     start = done * group.size if dealt and group.size > 1 and not isinstance(dataset, IterableDataset) else done
-    loader = loader_of(run, "train", seed, Place(start, group.rank, group.size))
-    feed = Feed(loader, group, limit=run.limits.overfit or run.limits.max_batches)
+    loader = loader_of(run, "train", seed, EpochPosition(start, group.rank, group.size))
+    feed = EpochBatches(loader, group, limit=run.limits.overfit or run.limits.max_batches)
     run.progress.epoch_steps = feed.total
     return feed
 
 
-def loader_of(run: Run, split: str, seed: int = 0, place: Place = WHOLE, *, in_order: bool = False) -> Loader:
+def loader_of(run: Run, split: str, seed: int = 0, place: EpochPosition = WHOLE, *, in_order: bool = False) -> Loader:
     """The loader of a split, as the run uses it; what is wrong with its keys is told at their table.
 
     `in_order` keeps the order of the data where batches of a budget would be of like length.
@@ -309,7 +309,7 @@ def loader_of(run: Run, split: str, seed: int = 0, place: Place = WHOLE, *, in_o
         if type(error) is not AlchemyError:
             raise
         table = (run.table("task").get("datasets") or {}).get(split)
-        raise placed(error, where_of(table), f"task.datasets.{split}") from error
+        raise add_location(error, where_of(table), f"task.datasets.{split}") from error
 
 
 def _limited(loader: Iterable[Any], limit: int) -> Iterable[Any]:
@@ -324,7 +324,7 @@ def _length(loader: Any, limit: int) -> int | None:
     return min(length, limit) if limit else length
 
 
-def _finish_window(run: Run, pace: Pace) -> None:
+def _finish_window(run: Run, pace: TrainingLog) -> None:
     """Steps the last, partial accumulation window, with the count that it has."""
     run.updater.flush()
     _after_update(run, pace)

@@ -10,13 +10,13 @@ from loguru import logger
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from alchemy.checkpoint.extra import extra_of, read_extra, write_extra
+from alchemy.checkpoint.extra_state import extra_of, read_extra, write_extra
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.lazy import lazy
-from alchemy.nn.groups import matches
 from alchemy.nn.losses import Loss
-from alchemy.nn.partial import load_partial
+from alchemy.nn.param_groups import matches
+from alchemy.nn.partial_load import load_partial
 from alchemy.nn.weights import load_weights, save_all, unwrap
 from alchemy.registry import Registrable, resolve
 

@@ -14,9 +14,9 @@ from alchemy.constraints import PositiveFloat, PositiveInt
 from alchemy.context import Run, current_run
 from alchemy.data.peek import describe
 from alchemy.errors import AlchemyError, RunFailed
+from alchemy.nn.loss_scale import LossScale
 from alchemy.nn.oom import explain_oom, gradients_kept, halves, is_oom, merge_halves
 from alchemy.nn.recompute import recompute
-from alchemy.nn.scale import LossScale
 from alchemy.registry import Registrable, build, construct
 
 if TYPE_CHECKING:

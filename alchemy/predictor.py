@@ -22,15 +22,15 @@ from alchemy.config.tree import Document, Table
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc_cuda
-from alchemy.launch.project import reach
+from alchemy.launch.project_imports import reach
 from alchemy.legacy.adapt import adapt
 from alchemy.legacy.keywords import fill_keywords
 from alchemy.pipeline import OutputPipeline
-from alchemy.plain import build_model
+from alchemy.plain_model import build_model
 from alchemy.precision import build_precision
-from alchemy.questions import questions_of, takes_rows
+from alchemy.predict_inputs import questions_of, takes_rows
 from alchemy.records import find
-from alchemy.records.kept import best_checkpoint, config_of, has_best, use_own
+from alchemy.records.local_copies import best_checkpoint, config_of, has_best, use_local_copies
 from alchemy.registry import adapt_with
 from alchemy.seeds import unchanged_generators
 from alchemy.task import build_task
@@ -64,7 +64,7 @@ def load(
         checkpoint = "last"
     document = prepare_cfg(config_of(folder), overrides=overrides, user_dir=user_dir, record=True)
     reach(user_dir)
-    use_own(document, folder, overrides)
+    use_local_copies(document, folder, overrides)
     weights = best_checkpoint(folder, checkpoint)
     return Predictor(document, weights=weights, device=device, batch_size=batch_size, pipes=pipes)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.annotations import misfits
-from alchemy.config.slots import Layout, Slot
+from alchemy.config.part_slots import Layout, Slot
 from alchemy.data.files import expand
 from alchemy.data.messages import in_short
 from alchemy.data.sniff.encoding import encoding_of, read_head

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, ForwardRef, Protocol, TypeVar, get_origin, run
 
 from alchemy.annotations import is_constrained, misfits, spell_out
 from alchemy.errors import AlchemyError, did_you_mean, origin_of, recognize
-from alchemy.rules import RULES, broken
+from alchemy.key_rules import RULES, broken
+from alchemy.moved import current_path
 
 C = TypeVar("C", bound=type)
 
@@ -136,7 +137,7 @@ def build(
     try:
         cls = base.resolve_registered_module(table["type"])
     except AlchemyError as error:
-        raise placed(error, where_of(table, "type"), section) from error
+        raise add_location(error, where_of(table, "type"), section) from error
     return construct(cls, table, drop=drop, given=given, section=section)
 
 
@@ -155,7 +156,7 @@ def construct(
     except AlchemyError as error:
         if type(error) is not AlchemyError or error.problem.where:
             raise
-        raise placed(error, where_of(table), section) from error
+        raise add_location(error, where_of(table), section) from error
     except Exception as error:
         told = recognize(error)
         if told is not None:
@@ -353,7 +354,7 @@ def _offer(names: Collection[str]) -> str:
 def _text(ty: object, base: type) -> str:
     if not isinstance(ty, str):
         raise AlchemyError(f"the type of a {base.__name__} must be a text such as 'package.module.Class', not {ty!r}")
-    return ty
+    return current_path(ty)
 
 
 def _name(cls: Maker) -> str:
@@ -372,7 +373,7 @@ def where_of(table: object, key: str = "") -> str:
     return table.where(key) if isinstance(table, _Located) else ""
 
 
-def placed(error: AlchemyError, where: str, section: str) -> AlchemyError:
+def add_location(error: AlchemyError, where: str, section: str) -> AlchemyError:
     """The same error with a place, where it does not say one itself."""
     problem = error.problem
     elsewhere = bool(problem.section) and not problem.section.startswith(section)  # not on a line of this table

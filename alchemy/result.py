@@ -20,11 +20,11 @@ from alchemy.config.tree import Document
 from alchemy.context import Run
 from alchemy.errors import RunFailed, explain_failure, is_library, recognize
 from alchemy.launch.signals import signal_of
-from alchemy.launch.workers import Lost
-from alchemy.metrics.numbers import numbers_in
+from alchemy.launch.worker_pool import Lost
+from alchemy.metrics.scalars import numbers_in
 
 if TYPE_CHECKING:
-    from alchemy.launch.group import Failure
+    from alchemy.launch.process_group import Failure
 
 
 class RunResult:

@@ -6,23 +6,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from alchemy.config.known_tables import RUNNER_NAMES
 from alchemy.config.load import prepare_cfg
 from alchemy.config.secrets import missing_secrets
-from alchemy.config.tables import RUNNER_NAMES
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError, ConfigError, Problem, Refused
 from alchemy.files import locked
 from alchemy.launch.device import alloc
-from alchemy.launch.project import reach
+from alchemy.launch.project_imports import reach
 from alchemy.pipeline.tokenizers import tokenizer_of
-from alchemy.plugins.changes import changes, refuse_changes
-from alchemy.plugins.files import config_hash
+from alchemy.plugins.file_logger import config_hash
+from alchemy.plugins.resume_changes import changes, refuse_changes
 from alchemy.records.folder import LOCK, find, folders, read_info, read_newest_first, refuse_running
-from alchemy.records.kept import config_of, use_own_tokenizers
+from alchemy.records.local_copies import config_of, use_own_tokenizers
 from alchemy.registry import plain
 from alchemy.result import RunResult, expect_a_look
 from alchemy.runner import run
-from alchemy.tasks.learning import is_class
+from alchemy.tasks.learn_tokenizer import is_class
 
 NO_TRAINING = (*RUNNER_NAMES["Tester"], *RUNNER_NAMES["InferenceRunner"])
 

@@ -20,20 +20,20 @@ from alchemy.config.tree import Document
 from alchemy.context import Run, find_run
 from alchemy.data import loader
 from alchemy.errors import AlchemyError, Refused, RunFailed
+from alchemy.launch.allocator import keep_memory
 from alchemy.launch.device import alloc
-from alchemy.launch.group import Sharing, first_failure, local_device, open_group, place
-from alchemy.launch.heap import keep_memory
-from alchemy.launch.project import reach, roots
+from alchemy.launch.process_group import Sharing, first_failure, local_device, open_group, place
+from alchemy.launch.project_imports import reach, roots
 from alchemy.launch.signals import graceful
-from alchemy.launch.workers import Lost, run_all
+from alchemy.launch.worker_pool import Lost, run_all
 from alchemy.legacy.adapt import adapt, build_updater
 from alchemy.legacy.keywords import fill_keywords
-from alchemy.loop import Left, announce, evaluate, evaluate_at_end, infer, tell_left_out, train
+from alchemy.loop import EvaluationInterrupted, announce, evaluate, evaluate_at_end, infer, tell_left_out, train
 from alchemy.optim import build_optimizer
 from alchemy.pipeline.output import PredictionFile
-from alchemy.plain import build_model
+from alchemy.plain_model import build_model
 from alchemy.plugins.base import start_plugin
-from alchemy.plugins.logs import plain_console, stdlib_logging
+from alchemy.plugins.log_sinks import plain_console, stdlib_logging
 from alchemy.precision import build_precision
 from alchemy.progress import Terminal
 from alchemy.registry import Registrable, adapt_with, construct
@@ -165,7 +165,7 @@ class AlchemyTrainer(AlchemyRunner):
                     tell_left_out(context)
                     evaluate_at_end(context)
                     context.checkpoints.save(context.where, "end")
-            except Left as left:  # an evaluation was left for a signal, which is no failure
+            except EvaluationInterrupted as left:  # an evaluation was left for a signal, which is no failure
                 if not left.saved:
                     context.checkpoints.save(context.where, "signal")
             except NotFinite as error:

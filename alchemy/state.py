@@ -13,24 +13,24 @@ from typing import Any
 from loguru import logger
 from torch.utils.data import IterableDataset
 
-from alchemy.absent import Stateful
 from alchemy.checkpoint import Checkpoints
 from alchemy.checkpoint.files import write
 from alchemy.checkpoint.keeper import OWN
 from alchemy.checkpoint.links import Named
 from alchemy.checkpoint.manifest import Manifest
 from alchemy.checkpoint.monitor import Monitor
-from alchemy.checkpoint.parts import Collected, collect_state
 from alchemy.checkpoint.policy import Watch
+from alchemy.checkpoint.run_state import Collected, collect_state
 from alchemy.config.secrets import without_secrets
 from alchemy.context import Run
-from alchemy.data.chain import link_of, walk
+from alchemy.data.pipe_chain import link_of, walk
 from alchemy.errors import AlchemyError, Refused
 from alchemy.files import hash_file, hash_text, write_atomic
-from alchemy.launch.project import find_file, imported_files
+from alchemy.launch.project_imports import find_file, imported_files
 from alchemy.model import AlchemyModel
+from alchemy.null_objects import Stateful
 from alchemy.records.folder import now, read_info
-from alchemy.records.journal import count_lines
+from alchemy.records.jsonl_writer import count_lines
 from alchemy.records.ledger import Ledger
 from alchemy.registry import construct
 from alchemy.seeds import Generators

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from loguru import logger
 
-from alchemy.absent import Updater
 from alchemy.context import Run, current_run
-from alchemy.data.chain import title
 from alchemy.data.loader import batch_to_device
+from alchemy.data.pipe_chain import title
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.loop import log_loss
-from alchemy.observe import Loss
+from alchemy.loss_observer import Loss
+from alchemy.null_objects import Updater
 from alchemy.pipeline import EvalPipeline, OutputPipeline, build_datapipes
 from alchemy.registry import Registrable, build
 

@@ -11,12 +11,12 @@ import torch
 from loguru import logger
 from torch import Tensor
 
+from alchemy.accumulation import AccumulationWindow
 from alchemy.constraints import PositiveInt
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, RunFailed
-from alchemy.nn.reduce import Start, differentiable
-from alchemy.observe import Loss, Observer
-from alchemy.window import Window
+from alchemy.loss_observer import Loss, Observer
+from alchemy.nn.loss_reduction import GradientSeed, differentiable
 
 NOTHING: contextlib.nullcontext[None] = contextlib.nullcontext()
 
@@ -79,10 +79,10 @@ class GradientUpdater:
         self.updates = self.skipped = 0
         self.late = False  # whether the update that was not finite is the one before the last
         self.observer = Observer()
-        self._whole = Window(self.run)
-        self._named: dict[str, Window] = {}
+        self._whole = AccumulationWindow(self.run)
+        self._named: dict[str, AccumulationWindow] = {}
         self._settled = True  # no named loss came since an update was counted: windows open then are state
-        self._start = Start()
+        self._start = GradientSeed()
         self._ended = self._moved = False  # whether a window was full since the last update, and weights have changed
         self._joined = False  # whether the losses of now are pieces of one micro-batch
         self._synced = True  # whether the gradients are those of all processes
@@ -150,7 +150,7 @@ class GradientUpdater:
         if self._ended and self._several:
             self._count_update()
 
-    def _end_step(self, window: Window) -> None:
+    def _end_step(self, window: AccumulationWindow) -> None:
         window.steps += 1
         window.touched = False
         if window.steps >= self.period:
@@ -171,7 +171,7 @@ class GradientUpdater:
             raise RunFailed(text, hint="lower batch_size and raise [backward] period")
 
     # -- windows
-    def _window(self, name: str) -> Window:
+    def _window(self, name: str) -> AccumulationWindow:
         """The window that a loss goes into: one for all parameters, or one for each name; never both in one run."""
         if not name:
             if not self._named:
@@ -182,7 +182,7 @@ class GradientUpdater:
         self._settled = False
         return self._named.get(name) or self._open(name)
 
-    def _open(self, name: str) -> Window:
+    def _open(self, name: str) -> AccumulationWindow:
         if not isinstance(self.run.optim, Mapping):
             hint = f"give each a table, as [optim.{name}]"
             raise AlchemyError(
@@ -192,11 +192,11 @@ class GradientUpdater:
         if self._whole.touched or self._whole.steps or self._whole.updates:
             hint = "name one for every loss, or for none"
             raise AlchemyError(f"a loss is for {name!r}, others were for all optimizers", section="optim", hint=hint)
-        self._named[name] = Window(self.run, name)
+        self._named[name] = AccumulationWindow(self.run, name)
         return self._named[name]
 
     @property
-    def _windows(self) -> list[Window]:
+    def _windows(self) -> list[AccumulationWindow]:
         return [self._whole, *self._named.values()]
 
     @property
@@ -244,7 +244,7 @@ class GradientUpdater:
         if self._ended:
             self._count_update()
 
-    def _update(self, window: Window) -> StepResult:
+    def _update(self, window: AccumulationWindow) -> StepResult:
         run, optim = self.run, window.optim
         if not self._synced or window.name:  # or the epoch was shorter than its loader said, or had no length
             run.group.average_grads(optim.params)
@@ -269,7 +269,7 @@ class GradientUpdater:
         window.clear()
         return result
 
-    def _step(self, window: Window, flag: float | Tensor) -> StepResult:
+    def _step(self, window: AccumulationWindow, flag: float | Tensor) -> StepResult:
         """Clips and steps, unless the loss, a gradient or the scale forbids it."""
         optim, precision, self.late = window.optim, self.run.precision, False
         if precision.scales:
@@ -289,7 +289,7 @@ class GradientUpdater:
         precision.after_step()
         return StepResult(False, optim.grad_norm)
 
-    def _step_on_device(self, window: Window, norm: Tensor, flag: float | Tensor) -> StepResult:
+    def _step_on_device(self, window: AccumulationWindow, norm: Tensor, flag: float | Tensor) -> StepResult:
         """Without waiting for the device where the optimizer can be masked there; the flag is read an update later."""
         optim, finite = window.optim, torch.isfinite(norm + flag)
         if not optim.masks:
@@ -307,7 +307,7 @@ class GradientUpdater:
         self.run.precision.after_step()
         return self._refuse(window, flag) if self.late else StepResult(False, optim.grad_norm)
 
-    def _refuse(self, window: Window, flag: float | Tensor) -> StepResult:
+    def _refuse(self, window: AccumulationWindow, flag: float | Tensor) -> StepResult:
         """An update that would have put NaN into the weights was not made."""
         what = "the loss" if not math.isfinite(float(flag)) else "the gradient"
         whose = f" of {window.name!r}" if window.name else ""
@@ -339,7 +339,7 @@ class GradientUpdater:
         self._ended = self._moved = False
         self._settled = True
 
-    def _over_all_processes(self, window: Window) -> tuple[float | Tensor, float | Tensor]:
+    def _over_all_processes(self, window: AccumulationWindow) -> tuple[float | Tensor, float | Tensor]:
         """The count of the window and the flag of its losses."""
         if self.run.group.size == 1:
             return window.count, window.flag
@@ -370,7 +370,7 @@ class GradientUpdater:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.updates, self.skipped = int(state["updates"]), int(state["skipped"])
         for name, position in state.get("named", {}).items():
-            window = self._named[name] = Window(self.run, name)
+            window = self._named[name] = AccumulationWindow(self.run, name)
             window.updates, window.steps, window.count = position
         saved = state.get("window")
         if saved:

@@ -106,7 +106,7 @@ def cpu(work: Callable[[], object]) -> float:
 
 
 def batching(rounds: int) -> list[Figure]:
-    from alchemy.data.budget import Budget
+    from alchemy.data.token_budget import Budget
 
     draw = np.random.default_rng(0)
     source = np.clip(draw.lognormal(3, 0.5, 1_000_000), 1, 250).astype(np.int64)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from alchemy.cli.starter.config import EPOCHS, MODELS, OPTIMIZERS
-from alchemy.config.write import dumps
+from alchemy.config.toml_writer import dumps
 from alchemy.errors import AlchemyError
 from bench.data import ALCHEMY, ROOT, SETS
 from bench.measure import Figure, measured

@@ -20,9 +20,9 @@ import torch
 from torch import nn
 
 from alchemy.cli import main
-from alchemy.data.budget import Budget
-from alchemy.data.corpus.mapped import Corpus
-from alchemy.nn.rows import Rows
+from alchemy.data.corpus.mapped_corpus import Corpus
+from alchemy.data.token_budget import Budget
+from alchemy.nn.sequences import Rows
 from alchemy.task import AlchemyTask
 from alchemy.tasks import Translation
 from bench import loop

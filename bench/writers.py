@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from alchemy.generate import BeamSearch, Limits, Special, Writer
-from alchemy.launch.heap import keep_memory
-from alchemy.models.translator import Walk
-from alchemy.nn.rows import Rows
+from alchemy.generate import BeamSearch, Limits, Special, TextGenerator
+from alchemy.launch.allocator import keep_memory
+from alchemy.models.translator import DecodingSteps
+from alchemy.nn.sequences import Rows
 from alchemy.nn.transformer import Transformer
 from bench.turns import Work, serve
 
@@ -49,7 +49,7 @@ def alchemy() -> Work:
         """As many tokens as are asked for, the end among them."""
         limits = Limits(max_length=tokens - 1, min_length=tokens - 1, max_ratio=0, max_extra=tokens - 1)
         with torch.no_grad():
-            return Writer(BeamSearch(beam=BEAM), SPECIAL, limits)(Walk(net, rows), rows.lengths_B)
+            return TextGenerator(BeamSearch(beam=BEAM), SPECIAL, limits)(DecodingSteps(net, rows), rows.lengths_B)
 
     return write
 
@@ -80,7 +80,7 @@ def transformers() -> Work:
 
 
 def ctranslate2(precision: str) -> Work:
-    from alchemy.export.spec import import_ctranslate2, spec_of
+    from alchemy.export.ctranslate2_spec import import_ctranslate2, spec_of
 
     folder = tempfile.TemporaryDirectory()
     spec = spec_of(network().eval(), SPECIAL)

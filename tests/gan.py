@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 import alchemy
-from alchemy.absent import Updater
 from alchemy.legacy.backward import BackwardHandler
+from alchemy.loss_observer import Loss
 from alchemy.model import AlchemyModel
-from alchemy.observe import Loss
+from alchemy.null_objects import Updater
 from alchemy.pipeline import EndEpochPipeline, EvalPipeline, LstDataPipeline, SchedPipeline
 from alchemy.task import AlchemyTask
 

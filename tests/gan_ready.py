@@ -12,7 +12,7 @@ from torch import Tensor
 from alchemy.context import Run
 from alchemy.legacy.adapt import build_updater
 from alchemy.optim import build_optimizer
-from alchemy.plain import build_model
+from alchemy.plain_model import build_model
 from alchemy.precision import build_precision
 from alchemy.sched import build_sched
 from alchemy.task import build_task

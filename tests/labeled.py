@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alchemy.absent import Updater
 from alchemy.model import AlchemyModel
 from alchemy.nn.losses import CrossEntropy
+from alchemy.null_objects import Updater
 from alchemy.pipeline import EvalPipeline, LstDataPipeline
 from alchemy.task import DefaultTask
 

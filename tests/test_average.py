@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from alchemy.absent import NoAverage
 from alchemy.average import Average, build_average
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.model import AlchemyModel
+from alchemy.null_objects import NoAverage
 from alchemy.optim import build_optimizer
 from alchemy.runner import run_task
 from alchemy.sched import build_sched

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from alchemy.records.folder import read_info
-from alchemy.records.series import read_series
+from alchemy.records.metrics_file import read_metrics
 from alchemy.runner import run
 from tests.toy import config
 
@@ -37,7 +37,7 @@ def test_same_seed_same_curve_and_another_seed_another(tmp_path: Path) -> None:
 
 def test_the_record_holds_every_number_under_its_name(tmp_path: Path) -> None:
     result = go(config(tmp_path, sched__epochs=2))
-    rows = list(read_series(result.record_dir / "metrics.jsonl"))
+    rows = list(read_metrics(result.record_dir / "metrics.jsonl"))
     names = {name for row in rows for name in row["values"]}
     assert {"train/loss", "train/lr", "time/step", "time/steps_per_s", "system/rss", "dev/loss", "dev/score"} <= names
     assert [row["update"] for row in rows if "train/lr" in row["values"]] == [2, 4, 6, 8]
@@ -84,7 +84,7 @@ def test_the_mean_loss_of_an_evaluation_weighs_samples_not_batches(tmp_path: Pat
 
 def test_old_models_log_their_mean_loss(tmp_path: Path) -> None:
     result = go(config(tmp_path, model={"type": "tests.toy.OldLine"}))
-    rows = [row["values"] for row in read_series(result.record_dir / "metrics.jsonl")]
+    rows = [row["values"] for row in read_metrics(result.record_dir / "metrics.jsonl")]
     assert rows[-1]["dev/loss"] < rows[0]["train/loss"]
 
 
@@ -133,14 +133,14 @@ def test_the_last_weights_are_scored_once_though_another_split_came_after(tmp_pa
 
 def test_numbers_are_logged_though_epochs_are_shorter_than_log_every(tmp_path: Path) -> None:
     result = go(config(tmp_path, log_every=6))
-    rows = [row for row in read_series(result.record_dir / "metrics.jsonl") if "train/lr" in row["values"]]
+    rows = [row for row in read_metrics(result.record_dir / "metrics.jsonl") if "train/lr" in row["values"]]
     assert [row["update"] for row in rows] == [6, 12]
 
 
 def test_time_of_evaluations_is_no_part_of_a_step(tmp_path: Path) -> None:
     cfg = config(tmp_path, log_every=1, sched__pipes=[{"type": "alchemy.pipeline.sched.EvalESPipeline", "period": 8}])
     cfg["task"]["evalpipes"] = [{"type": "tests.toy.Slow", "seconds": 2.0}]
-    rows = [row["values"] for row in read_series(go(cfg).record_dir / "metrics.jsonl")]
+    rows = [row["values"] for row in read_metrics(go(cfg).record_dir / "metrics.jsonl")]
     evaluated = [i for i, row in enumerate(rows) if "time/eval_dev" in row]
     # the step after which an evaluation came is logged next; the sleep would be all of its time
     assert len(evaluated) == 2

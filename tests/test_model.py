@@ -21,7 +21,7 @@ from alchemy.legacy.adapt import build_updater, checked_loss
 from alchemy.model import AlchemyModel, BackwardHandler
 from alchemy.nn.losses import CrossEntropy, Focal, build_loss
 from alchemy.optim import build_optimizer
-from alchemy.plain import build_model
+from alchemy.plain_model import build_model
 from alchemy.sched import build_sched
 from alchemy.task import DefaultTask
 from tests.logs import warned

@@ -12,15 +12,15 @@ import torch
 from torch import nn
 
 import alchemy.runner  # noqa: F401 (lets parts of older projects be built)
+from alchemy.accumulation import AccumulationWindow
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
-from alchemy.nn.adamw import BertAdamW
-from alchemy.nn.groups import as_groups, hidden
+from alchemy.nn.bert_adamw import BertAdamW
 from alchemy.nn.losses import Focal
+from alchemy.nn.param_groups import as_groups, find_hidden
 from alchemy.optim import SGD, AlchemyOptimizer, build_optimizer
 from alchemy.update import GradientUpdater
 from alchemy.util.optim import prepare_trf_based_model_params
-from alchemy.window import Window
 from tests.contracts.nets import Wrapper, all_plain, give_gradients, names_of, net, optimizing
 from tests.logs import warned
 
@@ -111,7 +111,7 @@ def test_learnable_losses_are_optimized_without_decay() -> None:
 def test_parameters_that_will_not_be_trained_are_reported_once() -> None:
     module: Any = net()
     module.blocks = [nn.Linear(2, 2), {"deep": nn.Linear(2, 2)}]
-    assert hidden(module) == [("blocks", 4)]
+    assert find_hidden(module) == [("blocks", 4)]
     with warned() as lines, optimizing(ADAMW, module) as run:
         assert "4 parameters in the plain list or dict 'blocks' are not trained" in lines[0]
         module.late = nn.Linear(2, 2)
@@ -278,7 +278,7 @@ def test_a_clip_of_ones_own_is_not_asked_without_need() -> None:
 
 def test_an_update_that_is_not_finite_is_masked_on_the_device_and_known_an_update_later() -> None:
     with optimizing({"type": "torch.optim.SGD", "lr": 0.1, "fused": True}) as run:
-        updater, window = GradientUpdater(nonfinite="skip"), Window(run)
+        updater, window = GradientUpdater(nonfinite="skip"), AccumulationWindow(run)
         weight = run.optim.params[0]
         before = weight.detach().clone()
         for grad, skipped in ((float("nan"), False), (1.0, True), (1.0, False)):

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 import alchemy
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
+from alchemy.loss_observer import Loss
 from alchemy.nn.losses import Focal
-from alchemy.observe import Loss
 from alchemy.optim import Optimizers, build_optimizer
 from tests.gan import MEAN, SPREAD, Heaps, config, optims
 from tests.gan_ready import SGD, batches, step, training, weights_of

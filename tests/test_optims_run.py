@@ -14,7 +14,7 @@ import torch
 
 import alchemy
 from alchemy.checkpoint.files import read
-from alchemy.verify.equal import compare
+from alchemy.verify.compare_records import compare
 from tests.gan import TRAININGS, config, train
 
 STOPS = {"type": "tests.toy.SignalAt"}

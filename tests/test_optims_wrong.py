@@ -10,8 +10,8 @@ import torch
 
 import alchemy
 from alchemy.errors import AlchemyError, RunFailed
+from alchemy.loss_observer import Loss
 from alchemy.model import NotFinite
-from alchemy.observe import Loss
 from tests.gan import config
 from tests.gan_ready import SGD, batches, step, training, weights_of
 

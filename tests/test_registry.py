@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from alchemy.errors import AlchemyError
-from alchemy.registry import Registrable, build, placed, resolve
+from alchemy.registry import Registrable, add_location, build, resolve
 
 
 class Kind(Registrable):
@@ -122,5 +122,5 @@ def test_resolve_names_what_a_module_lacks() -> None:
 
 def test_an_error_of_another_table_is_not_put_on_a_line_of_this_one() -> None:
     there = AlchemyError("no", section="task.datasets.train")
-    assert str(placed(there, "a.toml:9", "sched")) == "[task.datasets.train] no"
-    assert str(placed(there, "a.toml:9", "task")) == "a.toml:9 [task.datasets.train] no"
+    assert str(add_location(there, "a.toml:9", "sched")) == "[task.datasets.train] no"
+    assert str(add_location(there, "a.toml:9", "task")) == "a.toml:9 [task.datasets.train] no"

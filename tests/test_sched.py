@@ -9,7 +9,7 @@ import pytest
 from torch.optim import lr_scheduler as lrs
 
 import alchemy.runner  # noqa: F401 (lets parts of older projects be built)
-from alchemy.config.source import find
+from alchemy.config.part_source import find
 from alchemy.constraints import PositiveInt
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipeline, EndStepPipeline, SchedPipeline

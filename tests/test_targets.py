@@ -9,8 +9,8 @@ import pytest
 
 import alchemy.context
 from alchemy.errors import AlchemyError
-from alchemy.metrics.numbers import numbers_in
-from alchemy.metrics.stack import Stack
+from alchemy.metrics.metric_stack import Stack
+from alchemy.metrics.scalars import numbers_in
 from alchemy.runner import run_task
 from tests.labeled import HUGE, MODELS, config
 from tests.tasks.texts import config as text_config

@@ -14,7 +14,7 @@ from alchemy.legacy.adapt import adapt, build_updater
 from alchemy.model import AlchemyModel
 from alchemy.optim import build_optimizer
 from alchemy.pipeline import EvalPipeline, OutputPipeline
-from alchemy.plain import build_model
+from alchemy.plain_model import build_model
 from alchemy.sched import build_sched
 from alchemy.task import AlchemyTask, DefaultTask, build_task
 

@@ -17,7 +17,7 @@ from torch import nn
 from alchemy import resume, run, sym_tbl
 from alchemy.checkpoint.files import read
 from alchemy.checkpoint.manifest import checkpoints, read_manifest
-from alchemy.config.write import dumps
+from alchemy.config.toml_writer import dumps
 from alchemy.errors import AlchemyError, Refused
 from alchemy.pipeline import EvalPipeline
 from alchemy.records.folder import read_info

@@ -10,7 +10,7 @@ import pytest
 
 from alchemy import trust
 from alchemy.errors import AlchemyError
-from alchemy.launch.project import reach
+from alchemy.launch.project_imports import reach
 from tests.logs import warned
 
 ONE, TWO = trust.digest_of(b"one"), trust.digest_of(b"two")

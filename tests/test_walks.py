@@ -14,8 +14,8 @@ from torch import Tensor
 
 import alchemy
 from alchemy.cli import main
-from alchemy.metrics.stack import Stack
-from alchemy.records.journal import Journal
+from alchemy.metrics.metric_stack import Stack
+from alchemy.records.jsonl_writer import JsonlWriter
 
 PACKAGE = Path(alchemy.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "code-walkthrough.md"
@@ -41,7 +41,11 @@ def files_of(frame: FrameType | None) -> list[str]:
 @pytest.fixture(scope="module")
 def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[str]]]:
     """Who is on the stack when the first gradient is computed, a loss is logged, and the first row is written."""
-    places = {Tensor.backward.__code__: "backward", Stack.log.__code__: "log", Journal.append_later.__code__: "write"}
+    places = {
+        Tensor.backward.__code__: "backward",
+        Stack.log.__code__: "log",
+        JsonlWriter.append_later.__code__: "write",
+    }
     found: dict[str, list[str]] = {}
 
     def watch(frame: FrameType, event: str, argument: Any) -> None:

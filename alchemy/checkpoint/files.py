@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from alchemy.checkpoint.manifest import LARGEST_STATE, MANIFEST, TEMPORARY, File, Manifest, read_manifest
-from alchemy.checkpoint.tree import DTYPES
+from alchemy.checkpoint.state_tree import DTYPES
 from alchemy.errors import AlchemyError
 from alchemy.files import open_to_read, read_json, sync_folder
 

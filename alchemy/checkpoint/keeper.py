@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from loguru import logger
 
-from alchemy.absent import Alone
+from alchemy.checkpoint.async_saver import Saver
 from alchemy.checkpoint.files import read
 from alchemy.checkpoint.links import Named, link, remove_others
 from alchemy.checkpoint.manifest import (
@@ -31,13 +31,13 @@ from alchemy.checkpoint.manifest import (
     verify,
 )
 from alchemy.checkpoint.monitor import Monitor
-from alchemy.checkpoint.parts import WEIGHT_PARTS, Collected, collect_state, restore
 from alchemy.checkpoint.policy import Every, Score, Watch
-from alchemy.checkpoint.saver import Saver
+from alchemy.checkpoint.run_state import WEIGHT_PARTS, Collected, collect_state, restore
 from alchemy.constraints import NonNegativeInt, PositiveInt
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.files import sync_folder, write_atomic
-from alchemy.metrics.numbers import numbers_in
+from alchemy.metrics.scalars import numbers_in
+from alchemy.null_objects import SingleProcess
 from alchemy.registry import Registrable
 
 OWN = "checkpoints"  # the name of its own state among the parts
@@ -72,7 +72,7 @@ class Checkpoints(Registrable):
         if monitor != "":
             self.watch(Watch(Monitor(monitor, mode), keep=best))
         self.parts: dict[str, Any] = {}
-        self.group: Any = Alone()
+        self.group: Any = SingleProcess()
         self.named = Named(self.state_dir.parent)
         self.note: Callable[..., None] = lambda **fields: None
         self.saver = Saver(asynchronous=asynchronous)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.metrics.numbers import numbers_in
-from alchemy.rules import monitor_names_a_split
+from alchemy.key_rules import monitor_names_a_split
+from alchemy.metrics.scalars import numbers_in
 
 
 @dataclass(frozen=True)

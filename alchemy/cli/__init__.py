@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code: 0, 1 a run failed, 2 the user's error, 130 and 143 on signals."""
     words = [decode_argument(word) for word in (sys.argv[1:] if argv is None else argv)]
     if argv is None:
-        sys.argv[1:] = [repaired(word) for word in sys.argv[1:]]  # records keep the command
+        sys.argv[1:] = [repair_argument(word) for word in sys.argv[1:]]  # records keep the command
     _never_fail_to_print()
     out = _Output(sys.stdout or open(os.devnull, "w"))  # noqa: SIM115  (there is none where it was closed)
     try:
@@ -105,7 +105,7 @@ def _tell(error: AlchemyError) -> None:
 def _refuse_if_hidden() -> None:
     """`python -m alchemy` beside an empty folder `alchemy` finds this package only in part."""
     if sys.modules["alchemy"].__file__ is None:
-        from alchemy.launch.project import refuse_if_hidden
+        from alchemy.launch.project_imports import refuse_if_hidden
 
         refuse_if_hidden()
 
@@ -143,7 +143,7 @@ def _execute(name: str, words: list[str]) -> int:
         return int(done.code or 0)
     args.words = words
     if "device" in args:  # it computes, in a process of its own
-        from alchemy.launch.heap import keep_memory
+        from alchemy.launch.allocator import keep_memory
 
         keep_memory()
     return command(name).main(args)
@@ -206,14 +206,14 @@ class _Output:
             print(f"error: cannot write to the output: {error.strerror}", file=sys.stderr)
 
 
-def repaired(word: str) -> str:
+def repair_argument(word: str) -> str:
     """An argument as it was typed, where the locale could not decode it: UTF-8 in a terminal set to ASCII."""
     return os.fsencode(word).decode("utf-8", "replace") if _is_broken(word) else word
 
 
 def decode_argument(word: str) -> str:
     """The same, but the name of a file stays as the system gives it, or it would not be found."""
-    return word if _is_broken(word) and os.path.exists(word.partition("#")[0]) else repaired(word)
+    return word if _is_broken(word) and os.path.exists(word.partition("#")[0]) else repair_argument(word)
 
 
 def _is_broken(word: str) -> bool:

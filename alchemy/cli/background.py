@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from alchemy.cli import repaired
+from alchemy.cli import repair_argument
 from alchemy.config.secrets import hide_words
 from alchemy.errors import AlchemyError
 from alchemy.files import home, read_table, write_atomic
@@ -43,7 +43,7 @@ def launch_detached(words: Sequence[str], *, folder: Path | None = None) -> dict
         "pid": process.pid,
         "pid_started": started,
         "log": str(log),
-        "cmd": ["alchemy", *hide_words(map(repaired, words))],
+        "cmd": ["alchemy", *hide_words(map(repair_argument, words))],
         "cwd": os.getcwd(),
     }
     process.returncode = 0  # it is not ours to wait for: keeps Popen from warning about a child still running

@@ -47,7 +47,7 @@ def _examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Pr
     """The problems of one file: of its body and of each of its variants, or of the variant that is named."""
     from alchemy.cli.launch import vet
     from alchemy.config.load import family
-    from alchemy.launch.project import reach
+    from alchemy.launch.project_imports import reach
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     try:
@@ -63,9 +63,9 @@ def _examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Pr
 
 def _deep(document: Document, args: argparse.Namespace, notes: list[str]) -> list[Problem]:
     from alchemy.cli.summary import labels
-    from alchemy.verify.deep import deep_check
+    from alchemy.verify.dry_run import dry_run
 
-    found = deep_check(document, args.device, user_dir=args.user_dir)
+    found = dry_run(document, args.device, user_dir=args.user_dir)
     if found.text:
         notes.append(f"{labels([document])[0]}: {found.text}")
     return list(found)

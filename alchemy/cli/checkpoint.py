@@ -24,9 +24,9 @@ from alchemy.checkpoint.manifest import (
 from alchemy.cli.options import Command, Parser, add_user_dir, print_json, record_name, table
 from alchemy.errors import AlchemyError, printable
 from alchemy.files import readable_size
-from alchemy.metrics.numbers import show_epoch
+from alchemy.metrics.scalars import show_epoch
 from alchemy.records.folder import find, newest, now
-from alchemy.records.links import refuse_links
+from alchemy.records.symlinks import refuse_links
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -242,7 +242,7 @@ def _verify(args: argparse.Namespace) -> int:
 # -- average
 def _average(args: argparse.Namespace) -> int:
     folders, target = _to_average(args), _new_folder(args.to)
-    from alchemy.checkpoint.average import mean_weights
+    from alchemy.checkpoint.average_checkpoints import mean_weights
 
     newest = _manifest(folders[-1])
     where = Where(newest.update, newest.epoch, newest.step) if newest else Where(0, 0, 0)
@@ -287,11 +287,11 @@ def _of_record(state: Path, last: int, best: int) -> list[Path]:
 def _import(args: argparse.Namespace) -> int:
     import sys
 
-    from alchemy.launch.project import reach
+    from alchemy.launch.project_imports import reach
 
     target = _new_folder(args.to)
     reach(args.user_dir)
-    from alchemy.checkpoint.foreign import as_files, load_foreign
+    from alchemy.checkpoint.torch_load import as_files, load_foreign
 
     if args.allow_pickle:
         print(f"warning: whatever code {args.file} holds is run now", file=sys.stderr)

@@ -56,14 +56,14 @@ def _show(args: argparse.Namespace) -> int:
     if args.json:
         print_json(shown.plain())
     else:
-        from alchemy.config.write import dumps
+        from alchemy.config.toml_writer import dumps
 
         print(hide(dumps(shown).rstrip("\n")))
     if args.defaults:
-        from alchemy.config.defaults import rendered
+        from alchemy.config.defaults import render_defaults
 
         print("\n# defaults in effect")
-        print("\n".join(f"# {line}" for line in rendered(document).splitlines()))
+        print("\n".join(f"# {line}" for line in render_defaults(document).splitlines()))
     return 0
 
 

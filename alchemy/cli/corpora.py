@@ -150,7 +150,7 @@ def _progress(recipe: Recipe) -> Iterator[Callable[[EncodedPart], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from alchemy.data.corpus.sources import text_bytes
+    from alchemy.data.corpus.text_sources import text_bytes
     from alchemy.data.files import expand
 
     sizes = [text_bytes(path) for paths in recipe.sides.values() for path in expand(list(paths))]
@@ -182,7 +182,7 @@ def _summary(name: Path, manifest: Manifest) -> str:
 
 def info(args: argparse.Namespace) -> int:
     from alchemy.data.corpus.info import facts, verify
-    from alchemy.data.corpus.mapped import Corpus
+    from alchemy.data.corpus.mapped_corpus import Corpus
 
     corpus = Corpus(args.corpus)
     found = facts(corpus) | ({"files": verify(corpus)} if args.verify else {})

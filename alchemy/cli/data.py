@@ -36,7 +36,7 @@ def _peek(args: argparse.Namespace) -> int:
     from alchemy.context import Run
     from alchemy.data.loader import get_dataloader
     from alchemy.data.peek import peek, render
-    from alchemy.launch.project import reach
+    from alchemy.launch.project_imports import reach
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     document = prepare_cfg(args.cfg, **options)
@@ -66,7 +66,7 @@ def _load(run: Any, split: str, user_dir: str) -> tuple[Any, dict[str, Any]]:
     run.task = build_task(run)
     # a task with a way of its own to load data may ask the model; for the others it would be built for nothing
     if type(run.task).load_dataset is not AlchemyTask.load_dataset:
-        from alchemy.plain import build_model
+        from alchemy.plain_model import build_model
 
         run.model = build_model(run)
     load_datasets(run, splits=[split])

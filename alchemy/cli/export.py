@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from alchemy.cli.options import Command, add_launch, add_overrides, add_target
-from alchemy.cli.questions import counted, opened
+from alchemy.cli.predict_inputs import open_predictor, show_progress
 from alchemy.errors import AlchemyError
 from alchemy.export import EXPORTERS
 
 if TYPE_CHECKING:
     from alchemy.cli.target import Trained
     from alchemy.context import Run
+    from alchemy.export.export_folder import Export
     from alchemy.export.exporter import Exporter, Sample
-    from alchemy.export.kept import Export
-    from alchemy.generate import Writer
+    from alchemy.generate import TextGenerator
     from alchemy.models.translator import Translator
     from alchemy.tasks.translation import Translation
 
@@ -59,7 +59,7 @@ def _main(args: argparse.Namespace) -> int:
     for name in filter(None, (args.lines, args.references)):
         check_file(name)
     target = open_target(args, quiet=True)
-    with opened(target, args, batch_size=1) as predictor:
+    with open_predictor(target, args, batch_size=1) as predictor:
         run = predictor.run
         exporter = exporter_of(args.format)(run.task, run.model.module, args.precision)
         folder = Path(args.to) if args.to else _folder_of(target, exporter)
@@ -78,13 +78,13 @@ def _folder_of(target: Trained, exporter: Exporter[Any]) -> Path:
 
 def _export(folder: Path, exporter: Exporter[Sample], samples: Callable[[], Sequence[Sample]]) -> Export:
     """The export of a folder, made where it is not there; a bar counts the blocks of its check."""
-    from alchemy.export.kept import export
+    from alchemy.export.export_folder import export
 
-    return export(folder, exporter, samples, lambda blocks: counted(blocks, "check", len(blocks)))
+    return export(folder, exporter, samples, lambda blocks: show_progress(blocks, "check", len(blocks)))
 
 
 @contextlib.contextmanager
-def engaged(run: Run, target: Trained, args: argparse.Namespace) -> Iterator[None]:
+def use_engine(run: Run, target: Trained, args: argparse.Namespace) -> Iterator[None]:
     """Lets the engine that is asked for write the texts of the model that is open."""
     if args.engine == "torch":
         if args.precision != "float32":
@@ -92,11 +92,11 @@ def engaged(run: Run, target: Trained, args: argparse.Namespace) -> Iterator[Non
         yield
         return
     from alchemy.export.ctranslate2 import CTranslate2, Pair
-    from alchemy.export.engine import supported
+    from alchemy.export.ctranslate2_engine import supported
 
     task, model = cast("Translation", run.task), cast("Translator", run.model)
     exporter = CTranslate2(task, model.module, args.precision)
-    writer = cast("Writer", task.writer)
+    writer = cast("TextGenerator", task.writer)
     supported(writer, exporter.network.out.out_features)
 
     def samples() -> list[Pair]:

@@ -12,7 +12,7 @@ from alchemy.cli.verify import checked_config, show
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
-    from alchemy.verify.find import Rates, Sizes
+    from alchemy.verify.finders import Rates, Sizes
 
 EXAMPLES = """examples:
   alchemy find lr train.toml --device 0
@@ -49,7 +49,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _find(document: Document, args: argparse.Namespace) -> Any:
-    from alchemy.verify.find import find_batch_size, find_rate
+    from alchemy.verify.finders import find_batch_size, find_rate
 
     more = {"device": args.device, "user_dir": args.user_dir}
     if args.action == "lr":

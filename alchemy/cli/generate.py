@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
-from alchemy.cli.export import add_precision, engaged
+from alchemy.cli.export import add_precision, use_engine
 from alchemy.cli.options import Command, add_launch, add_overrides, add_target
-from alchemy.cli.questions import Question, answered, blocks, check_files, counted, opened
+from alchemy.cli.predict_inputs import Question, blocks, check_files, open_predictor, predict_inputs, show_progress
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -100,15 +100,15 @@ def _main(args: argparse.Namespace) -> int:
     shape = _Shape(args.json, args.scores, bool(args.alignments), search.get("nbest", 1) != 1, detokenized)
     table["tokens"], table["alignments"] = args.json, args.alignments
     with (
-        opened(target, args) as predictor,
+        open_predictor(target, args) as predictor,
         _joined(predictor, args),
-        engaged(predictor.run, target, args),
+        use_engine(predictor.run, target, args),
         output(args.output) as out,
     ):
         numbers = itertools.count(1)
         for questions in _asked(args.input, args.prefixes):
-            rows = answered(predictor, questions, skip_blank=True)
-            for question, answer in counted(rows) if args.output else rows:
+            rows = predict_inputs(predictor, questions, skip_blank=True)
+            for question, answer in show_progress(rows) if args.output else rows:
                 out.write(shape.shown(question.row | answer, next(numbers)))
             out.flush()
     return 0
@@ -203,7 +203,7 @@ def _joined(predictor: Predictor, args: argparse.Namespace) -> Iterator[None]:
         for name in args.ensemble:
             target = open_target(argparse.Namespace(**vars(args) | {"target": name, "overrides": []}), quiet=True)
             texts_task(target)
-            other = stack.enter_context(opened(target, args))
+            other = stack.enter_context(open_predictor(target, args))
             first, task = (cast("Translation", one.run.task) for one in (predictor, other))
             _check_same(name, "source", first.source_tokenizer, task.source_tokenizer)
             _check_same(name, "target", first.target_tokenizer, task.target_tokenizer)
@@ -230,7 +230,7 @@ class _Shape(NamedTuple):
     detokenized: Callable[[str], str]
 
     def shown(self, row: dict[str, Any], number: int) -> str:
-        from alchemy.pipeline.rows import to_json
+        from alchemy.pipeline.output_rows import to_json
 
         row = {"pred": "", "score": 0.0, **row}
         texts = [self.detokenized(text) for text in row.get("nbest", [row["pred"]])]
@@ -248,7 +248,7 @@ class _Shape(NamedTuple):
 
 def detokenizer(language: str) -> Callable[[str], str]:
     """Undoes the tokens of Moses; without a language texts stay as they are."""
-    from alchemy.packages import import_package
+    from alchemy.optional_packages import import_package
 
     if not language:
         return str

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def vet(documents: Sequence[Document], args: argparse.Namespace) -> list[Problem]:
     """What loading and the shallow check have to say about the configs."""
     from alchemy.config.check import check_all
-    from alchemy.launch.project import roots
+    from alchemy.launch.project_imports import roots
     from alchemy.preview import preview_files
 
     return check_all(documents, strict=args.strict, roots=roots(args.user_dir), more=[preview_files])

@@ -11,9 +11,9 @@ from alchemy.cli.options import Command, add_user_dir, print_json
 from alchemy.errors import AlchemyError, did_you_mean
 
 if TYPE_CHECKING:
-    from alchemy.config.modules import Module
+    from alchemy.config.module_files import Module
+    from alchemy.config.part_source import Part
     from alchemy.config.signature import Param
-    from alchemy.config.source import Part
 
 EXAMPLES = """examples:
   alchemy parts                 # all of them
@@ -28,7 +28,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.config.source import KINDS, parts
+    from alchemy.config.part_source import KINDS, parts
 
     kind = _kind(args.kind, list(KINDS))
     found = [*_own_parts(args.user_dir, kind), *parts(kind)]
@@ -44,9 +44,9 @@ def _main(args: argparse.Namespace) -> int:
 
 def _own_parts(user_dir: str, kind: str) -> list[Part]:
     """The parts of a project, found in its source under the names that a config writes."""
-    from alchemy.config.modules import locate, read_module
-    from alchemy.config.source import Part, look
-    from alchemy.launch.project import roots
+    from alchemy.config.module_files import locate, read_module
+    from alchemy.config.part_source import Part, look
+    from alchemy.launch.project_imports import roots
 
     folder, where = Path(user_dir), roots(user_dir)
     found = []

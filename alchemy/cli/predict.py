@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alchemy.cli.options import Command, add_launch, add_overrides, add_target
-from alchemy.cli.questions import TEXTS, Question, answered, blocks, check_files, counted, opened
+from alchemy.cli.predict_inputs import (
+    TEXTS,
+    Question,
+    blocks,
+    check_files,
+    open_predictor,
+    predict_inputs,
+    show_progress,
+)
 from alchemy.errors import AlchemyError, printable
 
 if TYPE_CHECKING:
@@ -73,7 +81,7 @@ def _main(args: argparse.Namespace) -> int:
 
 def _predict_split(args: argparse.Namespace, suffix: str) -> int:
     """Writes what the model says about the data of its config, in a run of its own."""
-    from alchemy.cli.derive import for_prediction
+    from alchemy.cli.derived_config import for_prediction
     from alchemy.cli.target import open_target, start_derived
 
     target = open_target(args)
@@ -103,10 +111,10 @@ def _refuse_if_unclear(args: argparse.Namespace, suffix: str) -> None:
 
 def _answer(args: argparse.Namespace, suffix: str) -> int:
     """Prints or writes what the model says about texts."""
-    from alchemy.cli.derive import describe_weights
+    from alchemy.cli.derived_config import describe_weights
     from alchemy.cli.target import open_target
     from alchemy.pipeline.output import PredictionFile
-    from alchemy.questions import takes_rows
+    from alchemy.predict_inputs import takes_rows
 
     _refuse_if_unclear(args, suffix)
     target = open_target(args, quiet=True)
@@ -118,13 +126,13 @@ def _answer(args: argparse.Namespace, suffix: str) -> int:
     # a bar would stand between the lines that are printed on a terminal
     seen = bool(args.source) and (bool(args.out) or not sys.stdout.isatty())
     file = PredictionFile(args.out) if args.out else None
-    with opened(target, args) as predictor, _rows_wanted(whole and bool(args.text)):
+    with open_predictor(target, args) as predictor, _rows_wanted(whole and bool(args.text)):
         if target.model_path is not None:
             print(f"model: {describe_weights(target.model_path, target.document)}", file=sys.stderr)
         for questions in asked:
             told = map(_as_row, questions) if whole else questions
-            rows = itertools.starmap(_with_row if whole else _with_answer, answered(predictor, told))
-            _write(counted(rows) if seen else rows, file)
+            rows = itertools.starmap(_with_row if whole else _with_answer, predict_inputs(predictor, told))
+            _write(show_progress(rows) if seen else rows, file)
     if file is not None:
         print(f"{file.rows} answers are in {file.path}", file=sys.stderr)
     return 0
@@ -145,7 +153,7 @@ def _rows_wanted(asked_texts: bool) -> Iterator[None]:
 
 def _write(rows: Iterator[dict[str, Any]], file: PredictionFile | None) -> None:
     """Adds rows to a file, or prints them, each as soon as it is there."""
-    from alchemy.pipeline.rows import to_json
+    from alchemy.pipeline.output_rows import to_json
 
     if file is None:
         for row in rows:
@@ -302,7 +310,7 @@ def _with_row(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
 
 def _with_answer(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
     """What was asked and what was answered; a column that the answer would replace is an error, not a loss."""
-    from alchemy.pipeline.rows import to_json
+    from alchemy.pipeline.output_rows import to_json
 
     row = question.row
     # the text that was asked about stands in the row already, under the name that it has there

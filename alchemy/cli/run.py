@@ -43,12 +43,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.cli.follow import follow, refuse_if_impossible
+    from alchemy.cli.after_training import follow, refuse_if_impossible
     from alchemy.cli.launch import refuse_if_wrong, start, vet
     from alchemy.cli.problems import report
     from alchemy.cli.summary import exit_code, suggest, summarize
     from alchemy.config.load import expand
-    from alchemy.launch.project import reach
+    from alchemy.launch.project_imports import reach
     from alchemy.launch.ranks import start_ranks
 
     _refuse_nonsense(args)
@@ -87,7 +87,7 @@ def _main(args: argparse.Namespace) -> int:
 
 def _go_on(document: Document, args: argparse.Namespace) -> list[RunResult] | None:
     """The result of the run that was taken up; None where none is unfinished: a new one begins."""
-    from alchemy.launch.group import place
+    from alchemy.launch.process_group import place
     from alchemy.resuming import resume, unfinished
 
     record = unfinished(document)

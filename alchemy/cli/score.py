@@ -11,7 +11,15 @@ from typing import Any
 
 from alchemy.cli.generate import output, texts_task
 from alchemy.cli.options import Command, add_launch, add_overrides, add_target
-from alchemy.cli.questions import TEXTS, Question, answered, blocks, check_files, counted, opened
+from alchemy.cli.predict_inputs import (
+    TEXTS,
+    Question,
+    blocks,
+    check_files,
+    open_predictor,
+    predict_inputs,
+    show_progress,
+)
 from alchemy.errors import AlchemyError
 
 EXAMPLES = """examples:
@@ -45,10 +53,10 @@ def _main(args: argparse.Namespace) -> int:
     target = open_target(args, quiet=True)
     texts_task(target)
     totals = _Totals()
-    with opened(target, args) as predictor, output(args.output) as out:
+    with open_predictor(target, args) as predictor, output(args.output) as out:
         for questions in _pairs(args.sources, args.targets):
-            rows = answered(predictor, questions, skip_blank=True)
-            for question, answer in counted(rows) if args.output else rows:
+            rows = predict_inputs(predictor, questions, skip_blank=True)
+            for question, answer in show_progress(rows) if args.output else rows:
                 out.write(_shown(totals.taken(question.row | answer), args.json, args.per_token))
             out.flush()
         out.write(totals.as_json() if args.json else "")
@@ -86,7 +94,7 @@ def _parted(where: str, line: str) -> Question:
 
 
 def _shown(row: dict[str, Any], json: bool, per_token: bool) -> str:
-    from alchemy.pipeline.rows import to_json
+    from alchemy.pipeline.output_rows import to_json
 
     each = list(zip(row["tokens"], row["token_scores"], strict=True))
     if json:
@@ -121,7 +129,7 @@ class _Totals:
         return perplexity(self.score / self.tokens) if self.tokens else math.nan
 
     def as_json(self) -> str:
-        from alchemy.pipeline.rows import to_json
+        from alchemy.pipeline.output_rows import to_json
 
         told = {"pairs": self.pairs, "empty": self.empty, "tokens": self.tokens, "score": self.score}
         return to_json({"total": told | {"ppl": self.ppl if self.tokens else None}}) + "\n"

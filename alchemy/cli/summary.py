@@ -22,7 +22,7 @@ COLUMNS = 120  # of the table where no terminal shows it
 
 def summarize(documents: Sequence[Document], results: Sequence[RunResult], tests: Mapping[int, RunResult] = {}) -> int:
     """Prints what came out, and returns the exit code. `tests` has the tests of the runs, by their place."""
-    from alchemy.launch.group import place
+    from alchemy.launch.process_group import place
 
     if place().rank == 0 and results:  # of several processes the first says it for all
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else COLUMNS
@@ -108,7 +108,7 @@ def _spread(mean: float, deviation: float) -> str:
     >>> _spread(0.704, 0.006144), _spread(51234.5, 123.4), _spread(0.75, 0.0)
     ('0.7040 ± 0.0061', '51234 ± 123', '0.75 ± 0')
     """
-    from alchemy.metrics.numbers import show
+    from alchemy.metrics.scalars import show
 
     if not deviation:
         return f"{show(mean)} ± 0"
@@ -122,7 +122,7 @@ def _split(result: RunResult) -> str:
 
 def _scores(result: RunResult, trained: RunResult | None = None) -> dict[str, float]:
     """The numbers of the best evaluation, or else the last one; the number that is monitored comes first."""
-    from alchemy.metrics.numbers import numbers_in
+    from alchemy.metrics.scalars import numbers_in
 
     values: Any = result.best.scores if result.best else result.ret
     numbers = numbers_in(values) if isinstance(values, Mapping) else {}
@@ -133,7 +133,7 @@ def _scores(result: RunResult, trained: RunResult | None = None) -> dict[str, fl
 
 def _cell(result: RunResult, most: int, trained: RunResult | None = None) -> str:
     """The scores of a run, or why it has none; what the log has told is not repeated."""
-    from alchemy.metrics.numbers import show_scores
+    from alchemy.metrics.scalars import show_scores
 
     if isinstance(result, BaseException):
         status = "" if trained is None else f"{result.status}: "

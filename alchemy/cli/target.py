@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
-    from alchemy.cli.derive import Derived
+    from alchemy.cli.derived_config import Derived
     from alchemy.config.tree import Document
 
 
@@ -29,8 +29,8 @@ def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
     `quiet` says only what is wrong.
     """
     from alchemy.config.load import prepare_cfg
-    from alchemy.launch.project import reach
-    from alchemy.records.kept import config_of, use_own
+    from alchemy.launch.project_imports import reach
+    from alchemy.records.local_copies import config_of, use_local_copies
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     if os.path.isfile(args.target.partition("#")[0]):
@@ -40,7 +40,7 @@ def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
     record = _find(args.target)
     document = prepare_cfg(config_of(record), record=True, **options)
     reach(args.user_dir)
-    fields = use_own(document, record, args.overrides)
+    fields = use_local_copies(document, record, args.overrides)
     if fields and not quiet:
         print(f"encoded with the tokenizers of {record}: {', '.join(fields)}", file=sys.stderr)
     if any(text.replace(" ", "").startswith("model.model_path=") for text in args.overrides):
@@ -62,7 +62,7 @@ def start_derived(target: Trained, derived: Derived, args: argparse.Namespace, v
 
 def _weights(record: Path, name: str | None) -> Path:
     """The weights asked for; unasked the best, and the last where there are no best."""
-    from alchemy.records.kept import best_checkpoint, has_best
+    from alchemy.records.local_copies import best_checkpoint, has_best
 
     if name is None and not has_best(record) and (record / "state" / "last").exists():
         print(f"{record} has no checkpoint 'best': its 'last' is used", file=sys.stderr)

@@ -20,7 +20,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.cli.derive import for_test
+    from alchemy.cli.derived_config import for_test
     from alchemy.cli.target import open_target, start_derived
 
     target = open_target(args)

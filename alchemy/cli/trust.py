@@ -48,7 +48,7 @@ def _main(args: argparse.Namespace) -> int:
 def _configs(name: str) -> list[Path]:
     """The configs of the record, or of the records below the folder, that a name stands for."""
     from alchemy.records.folder import find, folders
-    from alchemy.records.kept import config_of
+    from alchemy.records.local_copies import config_of
 
     folder = Path(name)
     if os.path.isfile(folder):  # one beside or below cfg.toml, such as a copy in backup/

@@ -11,8 +11,8 @@ from alchemy.errors import printable
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
-    from alchemy.verify.cuts import CutReport
-    from alchemy.verify.promises import TrialReport
+    from alchemy.verify.gradient_cuts import CutReport
+    from alchemy.verify.reproducibility import TrialReport
 
 EXAMPLES = """examples:
   alchemy verify resume train.toml                    # kill -9 and resume: the same to the bit?
@@ -68,7 +68,7 @@ def checked_config(args: argparse.Namespace) -> Document:
     """The config that is named, once nothing is wrong with it."""
     from alchemy.cli.launch import refuse_if_wrong, vet
     from alchemy.config.load import prepare_cfg
-    from alchemy.launch.project import reach
+    from alchemy.launch.project_imports import reach
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     document = prepare_cfg(args.cfg, **options)
@@ -80,10 +80,10 @@ def checked_config(args: argparse.Namespace) -> Document:
 def _check(document: Document, args: argparse.Namespace) -> TrialReport | CutReport:
     common = {"device": args.device, "user_dir": args.user_dir, "tell": tell}
     if args.action == "parallel":
-        from alchemy.verify.parallel import verify_parallel
+        from alchemy.verify.gradient_check import verify_parallel
 
         return verify_parallel(document, ranks=args.ranks, **common)
-    from alchemy.verify.promises import verify_determinism, verify_resume
+    from alchemy.verify.reproducibility import verify_determinism, verify_resume
 
     if args.action == "determinism":
         return verify_determinism(document, updates=args.updates, **common)

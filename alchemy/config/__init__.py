@@ -8,9 +8,9 @@ from alchemy.lazy import lazy
 
 if TYPE_CHECKING:
     from alchemy.config.load import prepare_cfg
+    from alchemy.config.toml_writer import dumps
     from alchemy.config.tree import Document
-    from alchemy.config.write import dumps
 
 __all__ = ["Document", "dumps", "prepare_cfg"]
 
-__getattr__, __dir__ = lazy(__name__, {"Document": "tree", "dumps": "write", "prepare_cfg": "load"})
+__getattr__, __dir__ = lazy(__name__, {"Document": "tree", "dumps": "toml_writer", "prepare_cfg": "load"})

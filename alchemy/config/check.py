@@ -10,15 +10,15 @@ from itertools import chain, islice
 from typing import Any
 
 from alchemy.annotations import misfits
-from alchemy.config.combos import check_combos
+from alchemy.config.check_combinations import check_combos
+from alchemy.config.check_keys import UNREAD, check_keys, misspelt_data
+from alchemy.config.check_paths import check_paths
+from alchemy.config.check_tokenizers import check_tokenizers
 from alchemy.config.formats import read_file
-from alchemy.config.keys import UNREAD, check_keys, misspelt_data
-from alchemy.config.paths import check_paths
+from alchemy.config.known_tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUNNER_NAMES, SECTIONS, SETTINGS, TOP_LEVEL
+from alchemy.config.part_slots import MOST_PROBLEMS, Layout, collect_slots
+from alchemy.config.part_source import Sources
 from alchemy.config.secrets import missing_secrets
-from alchemy.config.slots import MOST_PROBLEMS, Layout, collect_slots
-from alchemy.config.source import Sources
-from alchemy.config.tables import LATER, LOADING, NEEDS, RUN_SETTINGS, RUNNER_NAMES, SECTIONS, SETTINGS, TOP_LEVEL
-from alchemy.config.tokenizers import check_tokenizers
 from alchemy.config.tree import Document, Table
 from alchemy.config.values import line_of
 from alchemy.errors import ConfigError, Problem, closest, did_you_mean

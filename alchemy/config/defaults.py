@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from alchemy.config.known_tables import GIVEN
 from alchemy.config.merge import merge
-from alchemy.config.slots import collect_slots
-from alchemy.config.source import Sources
-from alchemy.config.tables import GIVEN
+from alchemy.config.part_slots import collect_slots
+from alchemy.config.part_source import Sources
 from alchemy.config.tree import DEFAULT, Array, Document, Table
 from alchemy.errors import Problem
 
@@ -64,7 +64,7 @@ def defaults(doc: Document, roots: Sequence[str] = (".",)) -> Iterator[tuple[str
             yield slot.section, slot.name, values
 
 
-def rendered(doc: Document, roots: Sequence[str] = (".",)) -> str:
+def render_defaults(doc: Document, roots: Sequence[str] = (".",)) -> str:
     """One line a part: `optim AdamW: eps = 1e-08, amsgrad = False`."""
     rows = (
         (section, name, ", ".join(f"{k} = {v}" for k, v in values.items()))

@@ -6,16 +6,16 @@ import os
 import sys
 from typing import Any
 
-from alchemy.config.dynamic import SEEDLESS, part_names
+from alchemy.config.dynamic_values import SEEDLESS, part_names
+from alchemy.config.known_tables import DEFAULT_TYPES
+from alchemy.config.line_numbers import Path, split_key
 from alchemy.config.merge import brief, find_element, find_key
 from alchemy.config.references import keys_in
-from alchemy.config.scan import Path, split_key
-from alchemy.config.secrets import conceal, shown, without_secrets
+from alchemy.config.secrets import conceal, mask_value, without_secrets
 from alchemy.config.seed import seed_of
-from alchemy.config.tables import DEFAULT_TYPES
+from alchemy.config.toml_writer import same
 from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.config.values import dotted_key
-from alchemy.config.write import same
 from alchemy.errors import AlchemyError, Problem, did_you_mean
 from alchemy.registry import plain
 
@@ -46,11 +46,11 @@ def explain(doc: Document, key: str) -> str:
             return _default(node, name, path, last=name == keys[-1] and len(path) == len(keys) - 1)
     name = str(path[-1])
     inner = isinstance(node, Table | Array)
-    value = without_secrets(Table({name: node}))[name] if inner else shown(name, plain(node))
+    value = without_secrets(Table({name: node}))[name] if inner else mask_value(name, plain(node))
     lines = [f"{dotted_key(path)} = {brief(value, 200)}", f"  {_source(doc, dotted_key(path), origin)}"]
     before = origin.overrode
     while before is not None:
-        lines.append(f"  overrode {shown(name, before.value_text) or 'another value'}{_from(before)}")
+        lines.append(f"  overrode {mask_value(name, before.value_text) or 'another value'}{_from(before)}")
         before = before.overrode
     return "\n".join(lines)
 
@@ -136,7 +136,7 @@ def _source(doc: Document, key: str, origin: Origin) -> str:
         return f"made by {recipe['dyn']}({settings}) at {origin}{seed}"
     if key in doc.references:
         targets = [_place(doc, keys) for keys in keys_in(doc.references[key])]
-        text = brief(shown(key.rpartition(".")[2], doc.references[key]))
+        text = brief(mask_value(key.rpartition(".")[2], doc.references[key]))
         return f"from {origin}: {text}, which refers to {' and '.join(targets)}"
     if origin.kind == "drawn":
         return "drawn for this run, since the config has no seed"
@@ -159,7 +159,7 @@ def _default(node: object, name: str, path: Path, *, last: bool) -> str:
         raise AlchemyError(f"{dotted_key(path)} is a value and has no key {name!r}")
     kind = node.get("type") or DEFAULT_TYPES.get(dotted_key(path))
     if last and isinstance(kind, str):
-        from alchemy.config.source import find
+        from alchemy.config.part_source import find
 
         part = find(kind, (".",))
         for param in part.params if part is not None else ():

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
-from alchemy.config.scan import DEEPEST, Lines, Path, scan_json
+from alchemy.config.line_numbers import DEEPEST, Lines, Path, scan_json
 from alchemy.config.values import Parsed, decode, fail
 from alchemy.errors import did_you_mean
 from alchemy.trust import digest_of
@@ -134,7 +134,7 @@ def _without_remarks(value: object) -> Any:
 
 
 def _toml(text: str, name: str) -> Parsed:
-    from alchemy.config.toml import parse_toml
+    from alchemy.config.toml_reader import parse_toml
 
     return parse_toml(text, name)
 
@@ -145,7 +145,7 @@ def _ini(text: str, name: str) -> Parsed:
 
 
 def _python(text: str, name: str) -> Parsed:
-    from alchemy.config.code import parse_code
+    from alchemy.config.python_config import parse_code
 
     return parse_code(text, name)
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from alchemy.config.foreign import take_recipes
+from alchemy.config.deprecated import rename
 from alchemy.config.formats import read_file
+from alchemy.config.line_numbers import DEEPEST
 from alchemy.config.merge import compose, deletes, merge
 from alchemy.config.references import escape
-from alchemy.config.scan import DEEPEST
-from alchemy.config.spelling import rename
 from alchemy.config.tree import CODE, Array, Document, Origin, Place, Table, grow, twin
+from alchemy.config.untrusted import take_recipes
 from alchemy.config.values import Parsed, decode, fail
 from alchemy.errors import ConfigError, Problem, did_you_mean
 from alchemy.trust import is_trusted, record_of
@@ -208,7 +208,7 @@ def _take_variants(table: Table, problems: list[Problem]) -> Table:
 
 
 def _of_mapping(data: Mapping[str, Any]) -> Parsed:
-    from alchemy.config.write import toml_source
+    from alchemy.config.toml_writer import toml_source
 
     return Parsed(decode(data.plain() if isinstance(data, Table) else data), source=toml_source(data))
 

@@ -6,21 +6,21 @@ import os
 from collections.abc import Mapping, Sequence
 
 from alchemy.config.defaults import fill_in, is_experiment
-from alchemy.config.dynamic import resolve
+from alchemy.config.deprecated import modern, settle
+from alchemy.config.dynamic_values import resolve
 from alchemy.config.explain import diff, differences, explain
 from alchemy.config.extend import extend
-from alchemy.config.foreign import vet
 from alchemy.config.layers import Layers, Source, split_variant
-from alchemy.config.leftovers import drop_leftovers
 from alchemy.config.merge import assign
 from alchemy.config.override import override
 from alchemy.config.references import References
 from alchemy.config.secrets import note_secrets, settle_secrets
 from alchemy.config.seed import settle_seed
-from alchemy.config.short import expand_names
-from alchemy.config.spelling import modern, settle
+from alchemy.config.short_names import expand_names
 from alchemy.config.splits import expand_splits
+from alchemy.config.stale_keys import drop_leftovers
 from alchemy.config.tree import COMMAND_LINE, Document
+from alchemy.config.untrusted import vet
 from alchemy.errors import ConfigError, Problem
 
 __all__ = ["diff", "differences", "expand", "explain", "family", "prepare_cfg", "variants"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from alchemy.config.scan import Path
+from alchemy.config.line_numbers import Path
 from alchemy.config.tree import Array, Origin, Table, twin
 from alchemy.config.values import dotted_key
 from alchemy.errors import Problem, did_you_mean
@@ -189,7 +189,7 @@ def deletes(table: Table) -> bool:
 
 def brief(value: object, width: int = 60) -> str:
     """A value on one short line."""
-    from alchemy.config.write import inline
+    from alchemy.config.toml_writer import inline
 
     text = inline(plain(value))
     return text if len(text) <= width else f"{text[: width - 3]}..."

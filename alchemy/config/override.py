@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from alchemy.config.known_tables import LATER, SECTIONS
+from alchemy.config.line_numbers import Path, split_key
 from alchemy.config.merge import (
     DATASETS,
     LIKE,
@@ -20,9 +22,7 @@ from alchemy.config.merge import (
     mention,
     note_type,
 )
-from alchemy.config.scan import Path, split_key
 from alchemy.config.secrets import hide_words
-from alchemy.config.tables import LATER, SECTIONS
 from alchemy.config.tree import COMMAND_LINE, Array, Document, Table
 from alchemy.config.values import decode, dotted_key, literal
 from alchemy.errors import Problem, did_you_mean

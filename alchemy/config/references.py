@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from alchemy.config.line_numbers import DEEPEST, Path, split_key
 from alchemy.config.merge import brief, find_key
-from alchemy.config.scan import DEEPEST, Path, split_key
-from alchemy.config.secrets import keep_secret, setting_of, shown
+from alchemy.config.secrets import keep_secret, mask_value, setting_of
+from alchemy.config.toml_writer import inline
 from alchemy.config.tree import Array, Document, Origin, Table, children, twin
 from alchemy.config.values import dotted_key
-from alchemy.config.write import inline
 from alchemy.errors import Problem
 
 MARK, ESCAPED = "${", "$${"
@@ -259,7 +259,7 @@ def _measure(value: object) -> tuple[int, int]:
 
 
 def _problem(place: _Place, why: str, hint: str) -> Problem:
-    name, text = dotted_key(place.path[-1:]), brief(shown(setting_of(place.path), place.text))
+    name, text = dotted_key(place.path[-1:]), brief(mask_value(setting_of(place.path), place.text))
     return Problem(f"{name} = {text}: {why}", str(place.origin), dotted_key(place.path[:-1]), hint)
 
 

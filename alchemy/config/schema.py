@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from alchemy.annotations import Schema, any_of, schema_of
-from alchemy.config.short import resolve_name
+from alchemy.config.known_tables import DEFAULT_TYPES, LATER, LISTS, NOT_PASSED, SECTIONS, SETTINGS
+from alchemy.config.part_source import Part, parts
+from alchemy.config.short_names import resolve_name
 from alchemy.config.signature import Param, literal_value
-from alchemy.config.source import Part, parts
 from alchemy.config.splits import SPLITS
-from alchemy.config.tables import DEFAULT_TYPES, LATER, LISTS, NOT_PASSED, SECTIONS, SETTINGS
-from alchemy.rules import LOADER_OPTIONS
+from alchemy.key_rules import LOADER_OPTIONS
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from alchemy.config.scan import Path
+from alchemy.config.line_numbers import Path
 from alchemy.config.tree import Document, Table
 from alchemy.config.values import dotted_key
 from alchemy.errors import Problem
@@ -178,10 +178,10 @@ def conceal(key: str, one: object, other: object) -> tuple[object, object, bool]
     """Two values of a setting as they may be shown, and whether they are the same secret, as far as one can tell."""
     same = isinstance(one, str) and isinstance(other, str) and _agree(one, other)
     name = key.rpartition(".")[2]
-    return shown(name, one), shown(name, other), same
+    return mask_value(name, one), mask_value(name, other), same
 
 
-def shown(name: str, value: object) -> object:
+def mask_value(name: str, value: object) -> object:
     """The value of a setting, or the mask of a secret; a text that is nothing but a reference is no secret."""
     texts = _strings(value, (name,)) if isinstance(value, list) else ()
     hidden = any(_is_secret(path, text) for _, _, path, text in texts)
@@ -254,11 +254,11 @@ def holds_secret(text: str) -> bool:
 
 def hide_words(words: Iterable[str]) -> list[str]:
     """The words of a command line without secrets: `--set hub.token=..`, `--set=hub.token=..`, `--api-key ..`."""
-    shown: list[str] = []
+    mask_value: list[str] = []
     for word in words:
-        after_option = bool(shown) and shown[-1].startswith("--") and is_secret_name(shown[-1][2:])
-        shown.append(MASK if after_option and not word.startswith("--") else hide(_hide_setting(word)))
-    return shown
+        after_option = bool(mask_value) and mask_value[-1].startswith("--") and is_secret_name(mask_value[-1][2:])
+        mask_value.append(MASK if after_option and not word.startswith("--") else hide(_hide_setting(word)))
+    return mask_value
 
 
 def _hide_setting(word: str) -> str:

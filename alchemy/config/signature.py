@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from alchemy.annotations import printed, spell_out
-from alchemy.config.modules import Import, Module, locate, read_module
+from alchemy.config.module_files import Import, Module, locate, read_module
 
 MISSING = "<required>"
 

@@ -9,11 +9,11 @@ from typing import Any
 from alchemy.annotations import misfits
 from alchemy.config.extend import NOT_INHERITED
 from alchemy.config.merge import DATASETS, brief, merge
-from alchemy.config.short import explain_name
-from alchemy.config.source import Part, find
+from alchemy.config.part_source import Part, find
+from alchemy.config.short_names import explain_name
 from alchemy.config.tree import Array, Document, Table, twin
 from alchemy.errors import Problem, did_you_mean
-from alchemy.rules import LOADER_OPTIONS
+from alchemy.key_rules import LOADER_OPTIONS
 from alchemy.synonyms import place_of
 
 SPLITS = ("train", "dev", "test", "inference")

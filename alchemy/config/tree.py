@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, SupportsIndex
 
-from alchemy.config.scan import Path
+from alchemy.config.line_numbers import Path
 from alchemy.config.values import dotted_key, from_tomlkit, line_of
 from alchemy.errors import Problem
 from alchemy.registry import plain

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from operator import methodcaller
 from typing import Any, Never, Protocol, runtime_checkable
 
-from alchemy.config.scan import BARE_KEY, DEEPEST, Path, scan_toml
+from alchemy.config.line_numbers import BARE_KEY, DEEPEST, Path, scan_toml
 from alchemy.errors import ConfigError, Problem
 
 _SCALARS = (bool, int, float, str, datetime.datetime, datetime.date, datetime.time, type(None))

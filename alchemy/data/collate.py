@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from alchemy.constraints import PositiveInt
-from alchemy.data.chain import link_of
 from alchemy.data.columns import Column, Padded
-from alchemy.data.rows import LISTS, join_rows, value_text
+from alchemy.data.padding import LISTS, join_rows, value_text
+from alchemy.data.pipe_chain import link_of
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable, build, construct
 

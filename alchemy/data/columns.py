@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from alchemy.constraints import Distinct, NonNegativeInt, NotZero, PositiveInt
-from alchemy.data.rows import Rows, field_at, holds, join_rows, no_numbers, numbers_if_any, real_places
+from alchemy.data.padding import Rows, field_at, holds, join_rows, no_numbers, numbers_if_any, real_places
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.registry import Registrable
 

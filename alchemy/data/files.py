@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.packages import import_package
+from alchemy.optional_packages import import_package
 
 COMPRESSED = (".gz", ".xz", ".lzma", ".bz2", ".zst")
 # what reading a damaged file raises, beside the errors of zstandard, which may not be installed

@@ -14,10 +14,24 @@ import torch
 from loguru import logger
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_convert
 
-from alchemy.data.arguments import check_arguments
-from alchemy.data.blame import blamed, unpicklable
-from alchemy.data.budget import asked, budgeted
-from alchemy.data.chain import (
+from alchemy.data.batch_digest import content_digest
+from alchemy.data.batch_sampler import (
+    UNKNOWN,
+    WHOLE,
+    BatchOrder,
+    EpochPosition,
+    EqualBatches,
+    ShardedBatchSampler,
+    Single,
+    Unpack,
+    count_batches,
+)
+from alchemy.data.collate import Pad
+from alchemy.data.device import batch_to_device
+from alchemy.data.import_named import import_named
+from alchemy.data.loader_arguments import check_arguments
+from alchemy.data.peek import peek
+from alchemy.data.pipe_chain import (
     acting_as,
     counts_its_share,
     fetcher,
@@ -29,12 +43,8 @@ from alchemy.data.chain import (
     title,
     walk,
 )
-from alchemy.data.collate import Pad
-from alchemy.data.device import batch_to_device
-from alchemy.data.digest import content_digest
-from alchemy.data.named import named
-from alchemy.data.order import UNKNOWN, WHOLE, BatchOrder, Deal, EqualBatches, Place, Single, Unpack, count_batches
-from alchemy.data.peek import peek
+from alchemy.data.pipe_errors import locate_error, unpicklable
+from alchemy.data.token_budget import build_budget, pop_budget_options
 from alchemy.errors import AlchemyError
 from alchemy.registry import plain
 from alchemy.seeds import derive, reseed
@@ -51,7 +61,9 @@ class Loader(DataLoader[Any]):
     Data with an index comes in the batches of a `deal`, which is the batch sampler that torch is given.
     """
 
-    def __init__(self, dataset: Any, *, seed: int, place: Place, deal: Deal | None, **options: Any) -> None:
+    def __init__(
+        self, dataset: Any, *, seed: int, place: EpochPosition, deal: ShardedBatchSampler | None, **options: Any
+    ) -> None:
         super().__init__(dataset, **options if deal is None else {**options, "batch_sampler": deal})
         self.seed, self.place, self.deal = seed, place, deal
         self.passes = 0
@@ -73,16 +85,16 @@ class Loader(DataLoader[Any]):
                 empty = False
                 yield batch
         except AlchemyError as error:
-            raise blamed(error, self.dataset) or _from_worker(error) from error
+            raise locate_error(error, self.dataset) or _from_worker(error) from error
         except Exception as error:
-            culprit = blamed(error, self.dataset)
+            culprit = locate_error(error, self.dataset)
             if culprit is None:
                 raise
             raise culprit from error
         if empty and self.skipped is None:
             raise _nothing(self)
 
-    def _dealt(self, deal: Deal) -> Iterator[Any]:
+    def _dealt(self, deal: ShardedBatchSampler) -> Iterator[Any]:
         """The batches of data with an index, and what is known of each."""
         for batch in self._start():
             handed = deal.handed.popleft()
@@ -144,7 +156,7 @@ class Loader(DataLoader[Any]):
             total += count_batches(count, self.batch_size or 1, self.drop_last)
         return total
 
-    def _read(self, deal: Deal) -> Iterator[Any]:
+    def _read(self, deal: ShardedBatchSampler) -> Iterator[Any]:
         """As torch reads without workers, at half the cost: a small model would wait for it."""
         fetch = fetcher(self.dataset)
         for ids in deal:
@@ -165,25 +177,25 @@ class Loader(DataLoader[Any]):
             raise
 
 
-def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = WHOLE, **kwargs: Any) -> Loader:
+def get_dataloader(dataset: Any, seed: int = 0, *, place: EpochPosition = WHOLE, **kwargs: Any) -> Loader:
     """The loader of a data set; keywords are those of `torch.utils.data.DataLoader`, as a config can write them.
 
     `sampler`, `batch_sampler`, `collate_fn` and `worker_init_fn` may be an import path or a table with a `type`.
     The order is a function of `seed` alone, for shuffling samplers and for shuffling pipes, with any number of workers;
     whoever trains for several epochs gives each its own seed. Without `batch_size` a sample is a batch already, unless
-    `max_tokens` or `max_sentences` make batches of samples of like length (`alchemy.data.budget`).
+    `max_tokens` or `max_sentences` make batches of samples of like length (`alchemy.data.token_budget`).
     """
     options = {key: plain(value) for key, value in kwargs.items()}
     check_arguments(dataset, options, place.ranks)
     place = place._replace(per_device=options.pop("per_device", False) or options.get("batch_size") is None)
-    budget = asked(options)
+    budget = pop_budget_options(options)
     _choose_collate(dataset, options, budget)
     seed, generator = _seeded(seed, options.get("generator"))
     options["generator"] = generator
     given = {"data_source": dataset, "dataset": dataset, "generator": generator, "seed": seed % 2**32}
     for key in ("sampler", "batch_sampler", "collate_fn", "worker_init_fn"):
         if options.get(key) is not None:
-            options[key] = named(options[key], what=key, given=given)
+            options[key] = import_named(options[key], what=key, given=given)
         if key.endswith("sampler") and inspect.isroutine(options.get(key)):
             text = f"{key} is the function {options[key].__name__}, and cannot be iterated over"
             raise AlchemyError(text, hint="name a class, such as torch.utils.data.RandomSampler")
@@ -194,7 +206,7 @@ def get_dataloader(dataset: Any, seed: int = 0, *, place: Place = WHOLE, **kwarg
     if isinstance(dataset, IterableDataset):
         options.setdefault("batch_size", None)
     else:
-        deal = Deal(_take_batches(dataset, options, budget), place, seed)
+        deal = ShardedBatchSampler(_take_batches(dataset, options, budget), place, seed)
     try:
         return Loader(dataset, seed=seed, place=place, deal=deal, **options)
     except (TypeError, ValueError) as error:
@@ -239,7 +251,7 @@ def _take_batches(
         options.pop(key, None) for key in ("batch_size", "shuffle", "drop_last", "sampler", "batch_sampler")
     )
     if budget:
-        return budgeted(dataset, budget, shuffle=bool(shuffle), collate=options.get("collate_fn"))
+        return build_budget(dataset, budget, shuffle=bool(shuffle), collate=options.get("collate_fn"))
     if batches is not None:
         return batches
     if size is None:

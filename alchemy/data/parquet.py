@@ -10,7 +10,7 @@ from typing import Any
 
 from alchemy.data.files import COMPRESSED, open_bytes
 from alchemy.errors import AlchemyError
-from alchemy.packages import import_package
+from alchemy.optional_packages import import_package
 
 
 @contextlib.contextmanager

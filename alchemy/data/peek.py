@@ -13,9 +13,9 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from alchemy.data.blame import blamed
-from alchemy.data.chain import has_index, link_of, members, seed_chain, title
-from alchemy.data.rows import clip_text, value_text
+from alchemy.data.padding import clip_text, value_text
+from alchemy.data.pipe_chain import has_index, link_of, members, seed_chain, title
+from alchemy.data.pipe_errors import locate_error
 from alchemy.errors import AlchemyError
 from alchemy.registry import parameters
 from alchemy.seeds import at_sample
@@ -118,7 +118,7 @@ def _samples(pipe: Any, seed: int) -> Iterator[Any]:
 
 
 def _told(error: Exception) -> str:
-    known = blamed(error)
+    known = locate_error(error)
     if known is None and not isinstance(error, AlchemyError):
         return f"{type(error).__name__}: {error}"
     return str(known or error)
@@ -141,7 +141,7 @@ def _params(pipe: object) -> dict[str, Any]:
     return {name: kept[name] for name in names if name in kept and not isinstance(kept[name], Dataset)}
 
 
-def shortened(item: object) -> str:
+def shorten_item(item: object) -> str:
     """The values of a sample or batch, cut where a terminal's patience ends."""
     return _short(item, 3 * WIDTH)
 

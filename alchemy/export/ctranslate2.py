@@ -15,13 +15,13 @@ from torch.nn.utils.rnn import pad_sequence
 from alchemy.data.files import read_lines
 from alchemy.data.tables import is_blank
 from alchemy.errors import AlchemyError
-from alchemy.export.engine import Engine, tokens_of, widest
+from alchemy.export.ctranslate2_engine import Engine, tokens_of, widest
+from alchemy.export.ctranslate2_spec import digest, import_ctranslate2, places_of, require_transformer, spec_of
 from alchemy.export.exporter import Agreement, Exporter, Watch
-from alchemy.export.spec import digest, held, import_ctranslate2, places_of, spec_of
-from alchemy.generate import BeamSearch, Hypothesis, Limits, Special, Writer
-from alchemy.metrics.texts import bleu
+from alchemy.generate import BeamSearch, Hypothesis, Limits, Special, TextGenerator
+from alchemy.metrics.bleu_chrf import bleu
 from alchemy.models.translator import real
-from alchemy.nn.rows import Rows
+from alchemy.nn.sequences import Rows
 from alchemy.pipeline import build_datapipes
 from alchemy.text import Tokenizer
 
@@ -61,7 +61,7 @@ class CTranslate2(Exporter[Pair]):
         super().__init__(task, network, precision)
         if not isinstance(task, Translates):
             raise AlchemyError(f"CTranslate2 cannot hold a model of {type(task).__name__}", section="task")
-        self.task, self.network = task, held(network)
+        self.task, self.network = task, require_transformer(network)
         import_ctranslate2()
 
     @property
@@ -114,11 +114,11 @@ class CTranslate2(Exporter[Pair]):
         self.task.source_tokenizer.save(folder / "source")
         self.task.target_tokenizer.save(folder / "target")
 
-    def load(self, folder: Path, writer: Writer | None = None, *, told: bool = False) -> Engine:
+    def load(self, folder: Path, writer: TextGenerator | None = None, *, told: bool = False) -> Engine:
         """The export, which writes texts as `writer` does, or with the beam of the check."""
         if writer is None:
             beam = min(BEAM, widest(self.network.out.out_features))
-            writer = Writer(BeamSearch(beam=beam), self.task.special, Limits())
+            writer = TextGenerator(BeamSearch(beam=beam), self.task.special, Limits())
         return Engine(folder, self.network, writer, self.precision, told=told)
 
     def check(self, folder: Path, samples: Sequence[Pair], watch: Watch[Pair] = iter) -> Agreement:

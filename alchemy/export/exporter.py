@@ -43,7 +43,7 @@ class Exporter(ABC, Generic[Sample]):
     """A format, for one task and the network that it has trained; EXPORTERS names those that there are.
 
     The constructor raises an AlchemyError where the format cannot hold them, or its program is not installed.
-    `alchemy.export.kept.export` calls the rest: `write`, then `check` of what was written.
+    `alchemy.export.export_folder.export` calls the rest: `write`, then `check` of what was written.
     """
 
     name: ClassVar[str]  # of `--format`, of the folder in a record, and of the version in the manifest

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from alchemy.generate.beam import BeamSearch
-from alchemy.generate.hypothesis import Ensemble, Hypothesis, Search, Special, Steps
-from alchemy.generate.sample import Sampling
-from alchemy.generate.writer import Limits, Writer
+from alchemy.generate.beam_search import BeamSearch
+from alchemy.generate.generator import Limits, TextGenerator
+from alchemy.generate.sampling import Sampling
+from alchemy.generate.search import Ensemble, Hypothesis, Search, Special, Steps
 
-__all__ = ["BeamSearch", "Ensemble", "Hypothesis", "Limits", "Sampling", "Search", "Special", "Steps", "Writer"]
+__all__ = ["BeamSearch", "Ensemble", "Hypothesis", "Limits", "Sampling", "Search", "Special", "Steps", "TextGenerator"]

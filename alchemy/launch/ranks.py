@@ -30,7 +30,7 @@ class Ended(NamedTuple):
         return f"rank {self.rank} ended with exit code {self.code}"
 
 
-def launched() -> bool:
+def is_launched() -> bool:
     """Whether a launcher has started this process: torchrun, another one, or `start_ranks`."""
     return "WORLD_SIZE" in os.environ
 
@@ -44,7 +44,7 @@ def start_ranks(count: int, *program: str) -> None:
 
     The exit code is that of the first process that failed, or 1 where it was killed. Signals go to all of them.
     """
-    if count > 1 and not launched():
+    if count > 1 and not is_launched():
         sys.stdout.flush()
         sys.stderr.flush()
         first = _run_together(count, [sys.executable, *program])

@@ -9,14 +9,14 @@ from typing import Any
 
 from torch import Tensor
 
-from alchemy.absent import Stateful, Updater
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.legacy.backward import BackwardHandler, DefaultBackwardHandler
 from alchemy.loop import log_loss
+from alchemy.loss_observer import Loss, Observer
 from alchemy.model import AlchemyModel
-from alchemy.nn.reduce import mean
-from alchemy.observe import Loss, Observer
+from alchemy.nn.loss_reduction import mean
+from alchemy.null_objects import Stateful, Updater
 from alchemy.registry import construct
 from alchemy.task import AlchemyTask, loss_of
 from alchemy.update import GradientUpdater, StepResult

@@ -9,11 +9,11 @@ import torch
 from loguru import logger
 from torch import Tensor
 
-from alchemy.absent import NoUpdater, Updater
 from alchemy.constraints import PositiveInt
 from alchemy.context import Run, current_run
-from alchemy.nn.reduce import by_name, differentiable, mean, weighted_sum
-from alchemy.observe import Loss
+from alchemy.loss_observer import Loss
+from alchemy.nn.loss_reduction import by_name, differentiable, mean, weighted_sum
+from alchemy.null_objects import NoUpdater, Updater
 from alchemy.registry import Registrable, build, construct
 from alchemy.update import GradientUpdater
 

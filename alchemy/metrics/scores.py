@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from alchemy.errors import AlchemyError
-from alchemy.packages import import_package
+from alchemy.optional_packages import import_package
 
 Row = dict[str, float]  # precision, recall, f1, support
 

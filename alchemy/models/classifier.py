@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from alchemy.constraints import Fraction, NonNegativeInt
 from alchemy.model import AlchemyModel
-from alchemy.models.base import TextModel
 from alchemy.models.encoders import Encoder
 from alchemy.models.heads import Head
+from alchemy.models.text_model import TextModel
 from alchemy.nn.dropout import Dropout
 from alchemy.nn.losses import BCE, MSE, CrossEntropy, Loss
-from alchemy.nn.rows import Rows, in_front
+from alchemy.nn.sequences import Rows, in_front
 from alchemy.pipeline.tokenizers import TokenizerSpec
 
 LOSSES: dict[str, type[Loss]] = {"single": CrossEntropy, "multi": BCE, "regression": MSE}

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from alchemy.constraints import Fraction, NonNegativeInt, PositiveInt
 from alchemy.data.files import check_file, read_lines
 from alchemy.errors import AlchemyError
-from alchemy.models.reading import Whole
+from alchemy.models.windowing import Whole
 from alchemy.nn.dropout import Dropout
-from alchemy.nn.positions import waves
-from alchemy.nn.rows import BiRNN, Rows, States
+from alchemy.nn.position_embeddings import waves
+from alchemy.nn.sequences import BiRNN, Rows, States
 from alchemy.registry import Registrable
 from alchemy.text import Tokenizer
 

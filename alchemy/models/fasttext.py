@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from alchemy.constraints import Fraction, Ge, Le, NotEmpty, PositiveInt
 from alchemy.models.encoders import PRIMES, Encoder
-from alchemy.nn.rows import Rows, States, in_front
+from alchemy.nn.sequences import Rows, States, in_front
 from alchemy.text import Tokenizer
 
 

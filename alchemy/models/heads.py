@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from alchemy.constraints import Fraction, NonNegativeInt, NotEmpty, PositiveInt
 from alchemy.nn.dropout import Dropout
-from alchemy.nn.rows import BiRNN, States, at, max_of, mean_of
+from alchemy.nn.sequences import BiRNN, States, at, max_of, mean_of
 from alchemy.registry import Registrable
 
 

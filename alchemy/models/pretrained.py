@@ -15,9 +15,9 @@ from alchemy.context import sym_tbl
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.files import read_table, write_atomic
 from alchemy.models.encoders import Encoder
-from alchemy.nn.rows import Rows, States, at
-from alchemy.packages import import_package
-from alchemy.records.kept import encoder_folder
+from alchemy.nn.sequences import Rows, States, at
+from alchemy.optional_packages import import_package
+from alchemy.records.local_copies import encoder_folder
 from alchemy.text import Tokenizer
 
 

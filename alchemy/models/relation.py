@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from alchemy.constraints import Fraction, NonNegativeInt
 from alchemy.model import AlchemyModel
-from alchemy.models.base import TextModel
 from alchemy.models.encoders import Encoder
 from alchemy.models.heads import Head
+from alchemy.models.text_model import TextModel
 from alchemy.nn.dropout import Dropout
 from alchemy.nn.losses import CrossEntropy
-from alchemy.nn.rows import Rows, in_front, mean_of
+from alchemy.nn.sequences import Rows, in_front, mean_of
 from alchemy.pipeline.tokenizers import TokenizerSpec
 
 

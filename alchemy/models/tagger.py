@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from alchemy.constraints import Fraction, NonNegativeInt
 from alchemy.errors import AlchemyError
 from alchemy.model import AlchemyModel
-from alchemy.models.base import TextModel
 from alchemy.models.encoders import Encoder
+from alchemy.models.text_model import TextModel
 from alchemy.nn.crf import CRF
 from alchemy.nn.dropout import Dropout
 from alchemy.nn.losses import CrossEntropy, check_target
-from alchemy.nn.rows import Rows, in_front
+from alchemy.nn.sequences import Rows, in_front
 from alchemy.pipeline.tokenizers import TokenizerSpec
 
 IGNORED = -100

@@ -13,11 +13,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from alchemy.constraints import NonNegativeInt
 from alchemy.errors import AlchemyError
-from alchemy.generate.hypothesis import Steps, logs
+from alchemy.generate.search import Steps, logs
 from alchemy.model import AlchemyModel
 from alchemy.nn.losses import CrossEntropy, build_loss
-from alchemy.nn.rows import Rows, in_front
 from alchemy.nn.seq2seq import Network
+from alchemy.nn.sequences import Rows, in_front
 from alchemy.registry import build
 from alchemy.text import Tokenizer
 
@@ -43,7 +43,7 @@ class _Translating(Protocol):
     target_tokenizer: Tokenizer
 
 
-class Walk:
+class DecodingSteps:
     """The steps of a search over a network."""
 
     def __init__(self, network: Network, rows: Rows) -> None:
@@ -130,7 +130,7 @@ class Translator(AlchemyModel):
 
     def walk(self, batch: Mapping[str, Any]) -> Steps:
         """The steps of a search for the targets of a batch."""
-        return Walk(self.module, self.rows(batch))
+        return DecodingSteps(self.module, self.rows(batch))
 
     def logs(self, batch: Mapping[str, Any], texts: Sequence[Sequence[int]]) -> list[list[float]]:
         """The log-probability of each token of the text of each source; the last token is the end."""

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError
-from alchemy.nn.cache import KeyValues, LayerCache
+from alchemy.nn.kv_cache import KeyValues, LayerCache
 from alchemy.nn.linear import Linear
 
 FEW = 16  # queries of a step of a search

@@ -274,7 +274,9 @@ def check_target(error: Exception, target: object, logits: object = None) -> Non
     if isinstance(target, list | tuple):
         for row, value in enumerate(target):
             if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
-                hint = "give each sample the number of its class: alchemy.pipeline.targets.LabelIds makes it of a name"
+                hint = (
+                    "give each sample the number of its class: alchemy.pipeline.label_ids.LabelIds makes it of a name"
+                )
                 text = f"the target is {repr(value)[:60]}, expected a number"
                 raise BadSample(text, row=row, section="criterion", hint=hint) from error
     if isinstance(target, list | tuple):

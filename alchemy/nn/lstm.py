@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from alchemy.constraints import Fraction, Ge, MultipleOf, PositiveInt
 from alchemy.nn.dropout import Dropout
 from alchemy.nn.linear import Linear
-from alchemy.nn.rows import BiRNN, Rows, mean_of
 from alchemy.nn.seq2seq import Network, Source
+from alchemy.nn.sequences import BiRNN, Rows, mean_of
 
 
 class Recalled:

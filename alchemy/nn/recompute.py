@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import checkpoint
 
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.nn.groups import matches
+from alchemy.nn.param_groups import matches
 
 
 def recompute(root: nn.Module, patterns: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
-from alchemy.nn.rows import Rows
+from alchemy.nn.sequences import Rows
 from alchemy.registry import Registrable
 
 

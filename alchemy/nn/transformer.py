@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from alchemy.constraints import Fraction, PositiveInt
 from alchemy.nn.attention import CrossAttention, SelfAttention
-from alchemy.nn.cache import Family, KeyValues, LayerCache
 from alchemy.nn.dropout import Dropout
+from alchemy.nn.kv_cache import Family, KeyValues, LayerCache
 from alchemy.nn.linear import Linear
-from alchemy.nn.positions import Learned, NoPlaces, Sinusoidal
-from alchemy.nn.rows import Rows
+from alchemy.nn.position_embeddings import Learned, NoPlaces, Sinusoidal
 from alchemy.nn.seq2seq import Network, Source
+from alchemy.nn.sequences import Rows
 
 Activation = Literal["relu", "gelu", "swiglu"]
 Places = Literal["sinusoidal", "learned", "rotary"]

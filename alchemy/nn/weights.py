@@ -15,7 +15,7 @@ from safetensors.torch import load_file, load_model, save_model
 from torch import Tensor, nn
 
 from alchemy.errors import AlchemyError, RunFailed
-from alchemy.nn.partial import load_partial
+from alchemy.nn.partial_load import load_partial
 
 
 def unwrap(module: Any) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from alchemy.optim.base import AlchemyOptimizer
 from alchemy.optim.build import build_optimizer
-from alchemy.optim.parts import SGD, Adafactor, Adagrad, Adam, AdamW, HFAdamW, Wrapped
-from alchemy.optim.several import Optimizers
+from alchemy.optim.multiple import Optimizers
+from alchemy.optim.optimizers import SGD, Adafactor, Adagrad, Adam, AdamW, HFAdamW, Wrapped
 
 __all__ = [
     "SGD",

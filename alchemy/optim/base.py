@@ -16,9 +16,18 @@ from torch.optim import Optimizer
 from alchemy.constraints import Ge
 from alchemy.context import Run, current_run
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.nn.clip import clip_factor, norm_of, scalar_like, scale_grads
-from alchemy.nn.groups import Group, as_groups, hidden, matches, plain_values, split_decay, undecayed, unwrapped
-from alchemy.nn.sparse import make_dense, takes_sparse
+from alchemy.nn.grad_norm import clip_factor, norm_of, scalar_like, scale_grads
+from alchemy.nn.param_groups import (
+    Group,
+    as_groups,
+    find_hidden,
+    find_undecayed,
+    matches,
+    plain_values,
+    split_decay,
+    unwrap_value,
+)
+from alchemy.nn.sparse_gradients import make_dense, takes_sparse
 from alchemy.registry import Registrable, parameters, where_of
 
 # keys of [optim] that are ours, whatever class of torch does the work
@@ -81,7 +90,7 @@ class AlchemyOptimizer(Registrable):
     def optimizer(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
         plain_values(optimizer.param_groups)
-        optimizer.defaults.update({key: unwrapped(value) for key, value in optimizer.defaults.items()})
+        optimizer.defaults.update({key: unwrap_value(value) for key, value in optimizer.defaults.items()})
 
     @property
     def param_groups(self) -> list[Group]:
@@ -169,7 +178,7 @@ class AlchemyOptimizer(Registrable):
             text = f"{type(model).__name__}.optim_params gives no parameters"
             raise AlchemyError(text, section=self.section, hint=hint)
         if self.no_decay is not False:
-            groups = split_decay(groups, undecayed(model.module, self.no_decay))
+            groups = split_decay(groups, find_undecayed(model.module, self.no_decay))
         if self.name:  # a loss is claimed as the rest is: nobody else could tell whose it is
             return groups
         listed = {id(param) for group in groups for param in group["params"]}
@@ -230,7 +239,7 @@ class AlchemyOptimizer(Registrable):
         """Warns, once for each, of parameters that will not be trained; also of those made after the optimizer."""
         if self.run.model is None or self.name:  # what one of several does not have, another may
             return
-        for name, number in hidden(self.run.model.module):
+        for name, number in find_hidden(self.run.model.module):
             self._report(
                 f"{name}:hidden",
                 f"{number} parameters in the plain list or dict '{name}' are not trained; use nn.ModuleList, "

@@ -9,13 +9,13 @@ from typing import Any
 from loguru import logger
 from torch.optim import Optimizer
 
-from alchemy.config.slots import is_several
+from alchemy.config.part_slots import is_several
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.optim.base import OURS, AlchemyOptimizer, being_built
-from alchemy.optim.parts import Wrapped
-from alchemy.optim.several import Optimizers
-from alchemy.registry import construct, parameters, placed, resolve, where_of
+from alchemy.optim.multiple import Optimizers
+from alchemy.optim.optimizers import Wrapped
+from alchemy.registry import add_location, construct, parameters, resolve, where_of
 
 
 def build_optimizer(run: Run) -> AlchemyOptimizer:
@@ -67,7 +67,7 @@ def _class_of(table: Mapping[str, Any], section: str) -> type:
             found = resolve(table["type"])
             if isinstance(found, type) and issubclass(found, Optimizer):
                 return found
-        raise placed(error, where_of(table, "type"), section) from error
+        raise add_location(error, where_of(table, "type"), section) from error
 
 
 def _has_hook(run: Run) -> bool:

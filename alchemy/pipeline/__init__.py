@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from loguru import logger
 from torch.utils.data import Dataset, IterableDataset
 
-from alchemy.config.fields import fits
+from alchemy.config.field_types import fits
 from alchemy.context import Run, current_run, find_run
-from alchemy.data.blame import blamed, put_place
-from alchemy.data.chain import Link, link_of, seed_chain
+from alchemy.data.pipe_chain import Link, link_of, seed_chain
+from alchemy.data.pipe_errors import locate_error, set_place
 from alchemy.errors import AlchemyError
-from alchemy.registry import Registrable, construct, placed, where_of
+from alchemy.registry import Registrable, add_location, construct, where_of
 
 if TYPE_CHECKING:
     from alchemy.pipeline.itr import Batch
@@ -177,7 +177,7 @@ def build_datapipes(pipes: Sequence[Mapping[str, Any]], *, section: str = "", se
     for number, table in enumerate(pipes):
         name = f"{section}.pipes.{number}" if section else f"pipes.{number}"
         built = _build_pipe(table, built, first=number == 0, section=name)
-        put_place(built, where_of(table), name)
+        set_place(built, where_of(table), name)
         seed_chain(built, seed)
         fields = _flow(link_of(built), fields, table, name)
     return built
@@ -195,7 +195,7 @@ def over_questions(pipes: Sequence[Mapping[str, Any]], questions: Any, *, sectio
         name = f"{section}.pipes.{number}"
         if kinds[0].begins and kind.maps and issubclass(kind, LstDataPipeline):
             built = _build_pipe(table, built, first=False, section=name)
-            put_place(built, where_of(table), name)
+            set_place(built, where_of(table), name)
         elif kind.maps or (kinds[0].begins and not (kind.begins or kind.keeps)):
             left.append(str(table["type"]))
     if left:
@@ -218,7 +218,7 @@ def _build_pipe(table: Mapping[str, Any], before: Any, *, first: bool, section: 
     try:
         kind: Any = DataPipeline.resolve_registered_module(table["type"])
     except AlchemyError as error:
-        raise placed(error, where_of(table), section) from error
+        raise add_location(error, where_of(table), section) from error
     if not first and kind.begins:
         hint = "put it first, or join chains with alchemy.pipeline.itr.Concat"
         text = f"{table['type']} begins a chain: it reads files, and nothing from the pipe before it"
@@ -230,8 +230,8 @@ def _build_pipe(table: Mapping[str, Any], before: Any, *, first: bool, section: 
         if not isinstance(cause, Exception) or error.problem.section != section:
             raise
         # a pipe that reads while it is built is not to blame for those before it
-        culprit = blamed(cause, verb="could not be built")
-        raise error if culprit is None else placed(culprit, where_of(table), section) from cause
+        culprit = locate_error(cause, verb="could not be built")
+        raise error if culprit is None else add_location(culprit, where_of(table), section) from cause
     if not first and link_of(pipe).datapipe is None:
         pipe.datapipe = before  # its constructor took no argument, or forgot to hand it on
     return pipe

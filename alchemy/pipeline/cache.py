@@ -10,6 +10,8 @@ import numpy as np
 from loguru import logger
 
 from alchemy.context import sym_tbl
+from alchemy.data.batch_digest import content_digest
+from alchemy.data.cache.cache_key import Key, changed_facts
 from alchemy.data.cache.entries import (
     cache_folder,
     entries,
@@ -20,11 +22,9 @@ from alchemy.data.cache.entries import (
     short,
     told_size,
 )
-from alchemy.data.cache.hashes import Hashes
-from alchemy.data.cache.key import Key, changed_facts
-from alchemy.data.cache.store import Gone, Stored, Unkept, Unwritable
-from alchemy.data.chain import has_index, link_of, read_all, splitter_of, title
-from alchemy.data.digest import content_digest
+from alchemy.data.cache.file_hashes import Hashes
+from alchemy.data.cache.sample_store import Gone, Stored, Unkept, Unwritable
+from alchemy.data.pipe_chain import has_index, link_of, read_all, splitter_of, title
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before
 from alchemy.seeds import Generators, at_sample, derive, reseed, sample_has_drawn

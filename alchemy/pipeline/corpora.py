@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from alchemy.constraints import NotEmpty, PositiveInt
-from alchemy.data.budget import Cuts
-from alchemy.data.chain import Link
-from alchemy.data.corpus.mapped import Corpus
+from alchemy.data.corpus.mapped_corpus import Corpus
 from alchemy.data.corpus.sentences import Sentences
+from alchemy.data.pipe_chain import Link
+from alchemy.data.token_budget import Truncatable
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text
 from alchemy.pipeline import DataPipeline, LstDataPipeline
@@ -22,7 +22,7 @@ from alchemy.pipeline.tokenizers import keep_tokenizer
 __all__ = ["Mapped", "Parallel"]
 
 
-class Sides(Cuts, Link):
+class Sides(Truncatable, Link):
     """Sentences side by side; a loader that asks for a batch of them gets padded rows at once."""
 
     corpora: Mapping[str, Sentences]

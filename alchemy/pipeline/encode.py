@@ -10,12 +10,12 @@ import numpy as np
 from torch.utils.data import IterableDataset
 
 from alchemy.constraints import NonNegativeInt
-from alchemy.data.chain import reader_share, title, walk
+from alchemy.data.pipe_chain import reader_share, title, walk
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline, where_before
+from alchemy.pipeline.char_spans import token_spans
 from alchemy.pipeline.itr import field_of, length_of
-from alchemy.pipeline.located import token_spans
-from alchemy.pipeline.template import Template
+from alchemy.pipeline.special_tokens import Template
 from alchemy.pipeline.tokenizers import TokenizerSpec, keep_tokenizer, tokenizer_digest, tokenizer_of
 from alchemy.text import Tokenizer
 
@@ -103,7 +103,7 @@ class _Streamed(_Encoder):
     """The form for streams."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for number, sample in numbered(self.datapipe):
+        for number, sample in enumerate_samples(self.datapipe):
             yield self.told(sample, f"sample {number}".__str__)
 
     def __len__(self) -> int:
@@ -293,7 +293,7 @@ def with_index(pipe: object, datapipe: Any) -> Any:
     return datapipe
 
 
-def numbered(datapipe: Any) -> Iterator[tuple[int, Any]]:
+def enumerate_samples(datapipe: Any) -> Iterator[tuple[int, Any]]:
     """The samples of a stream, each with a number that no other has, whichever worker reads it."""
     splitter = next((link for link in walk(datapipe) if isinstance(link, DataPipeline) and link.splits), None)
     reader, readers = (0, 1) if splitter is None else reader_share(splitter)

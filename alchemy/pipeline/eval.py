@@ -14,10 +14,10 @@ from alchemy.checkpoint.policy import Watch
 from alchemy.constraints import FileName, Inside, NonNegativeFloat, NonNegativeInt
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
-from alchemy.metrics import scores, texts
-from alchemy.metrics.numbers import numbers_in
+from alchemy.metrics import bleu_chrf, scores
+from alchemy.metrics.scalars import numbers_in
 from alchemy.pipeline import EvalPipeline
-from alchemy.pipeline.rows import record_file, to_json, written_if_possible
+from alchemy.pipeline.output_rows import record_file, to_json, written_if_possible
 
 SCORES: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
     "accuracy": scores.accuracy,
@@ -26,7 +26,7 @@ SCORES: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
     "mae": lambda gold, said: scores.number_scores(gold, said)["mae"],
     "pearson": lambda gold, said: scores.number_scores(gold, said)["pearson"],
     "spearman": lambda gold, said: scores.number_scores(gold, said)["spearman"],
-    "chrf": texts.chrf,
+    "chrf": bleu_chrf.chrf,
 }
 
 
@@ -130,7 +130,7 @@ class SpanF1(_Score):
         name: str = "span_f1",
         enabled: bool = True,
     ) -> None:
-        from alchemy.data.schemes import Scheme  # with all processors, which other scores do without
+        from alchemy.data.tag_schemes import Scheme  # with all processors, which other scores do without
 
         super().__init__(varname, pred=pred, label=label, name=name, enabled=enabled)
         self.scheme = Scheme(scheme, begins=True)
@@ -195,14 +195,14 @@ class BLEU(_Score):
         self,
         varname: str = "preds",
         *,
-        tokenize: texts.Tokenize = "",
+        tokenize: bleu_chrf.Tokenize = "",
         pred: str = "pred",
         label: str = "label",
         name: str = "",
         enabled: bool = True,
     ) -> None:
         super().__init__(varname, pred=pred, label=label, name=name, enabled=enabled)
-        self.count, self.taken = texts.BleuScorer(tokenize), ""
+        self.count, self.taken = bleu_chrf.BleuScorer(tokenize), ""
 
     def score(self, gold: Sequence[Any], said: Sequence[Any]) -> float:
         found = self.count(gold, said)

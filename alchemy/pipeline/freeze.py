@@ -9,7 +9,7 @@ from loguru import logger
 
 from alchemy.constraints import NonNegativeInt, PositiveInt
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.nn.groups import matches
+from alchemy.nn.param_groups import matches
 from alchemy.pipeline import BeginStepPipeline, SchedPipeline
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from alchemy.constraints import NonNegativeInt, PositiveInt
-from alchemy.data.chain import Order, link_of, reader_share, splitter_of, title, walk
-from alchemy.data.named import function_named
-from alchemy.data.order import count_batches
+from alchemy.data.batch_sampler import count_batches
+from alchemy.data.import_named import import_function
+from alchemy.data.pipe_chain import Order, link_of, reader_share, splitter_of, title, walk
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, build_datapipes
 from alchemy.pipeline.openers import CsvOpener, JsonlOpener, LineOpener, ParquetOpener, TsvOpener, TxtOpener
@@ -338,7 +338,7 @@ def _share_of(total: int, pipe: DataPipeline) -> int:
 
 def function_of(fn: object, args: Mapping[str, Any] | None, what: str) -> Any:
     """The function that a config names, with the keywords it is to be called with."""
-    return function_named(fn, args or {}, what=f"{what}: fn")
+    return import_function(fn, args or {}, what=f"{what}: fn")
 
 
 def field_of(sample: Any, name: str, pipe: object) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from loguru import logger
 
 from alchemy.constraints import Ge, Gt, Lt, NonNegativeInt, NotEmpty, PositiveInt
-from alchemy.data.chain import has_index, title
+from alchemy.data.pipe_chain import has_index, title
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before, where_in
 from alchemy.pipeline.itr import field_of, function_of, length_of, map_sample

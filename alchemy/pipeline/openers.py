@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from loguru import logger
 
 from alchemy.constraints import FileNames, OneCharacter, Sign
-from alchemy.data.chain import worker_share
 from alchemy.data.files import expand, read_lines
 from alchemy.data.parquet import open_parquet
+from alchemy.data.pipe_chain import worker_share
 from alchemy.data.tables import BadRow, OnBad, Rows, csv_rows, json_rows
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline

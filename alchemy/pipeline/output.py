@@ -13,9 +13,9 @@ from loguru import logger
 from alchemy.constraints import Inside
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
-from alchemy.metrics.stack import Scope
+from alchemy.metrics.metric_stack import Scope
 from alchemy.pipeline import OutputPipeline
-from alchemy.pipeline.rows import cells_of, jsonable, record_file, rows_of, to_json, written_if_possible
+from alchemy.pipeline.output_rows import cells_of, jsonable, record_file, rows_of, to_json, written_if_possible
 
 FORMATS = (".jsonl", ".csv")
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from alchemy.data.chain import Link, read_all, title
 from alchemy.data.corpus.sentences import InMemory
+from alchemy.data.pipe_chain import Link, read_all, title
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text
 from alchemy.pipeline import LstDataPipeline, where_before, where_in

@@ -18,11 +18,11 @@ from rich.cells import cell_len, set_cell_size
 from alchemy.constraints import NonNegativeInt
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
-from alchemy.metrics.numbers import numbers_in, show
+from alchemy.metrics.scalars import numbers_in, show
 from alchemy.pipeline import EvalPipeline
-from alchemy.pipeline.findings import KINDS, Analysis, Answered, kind_of
+from alchemy.pipeline.error_analysis import KINDS, Analysis, Answered, kind_of
 from alchemy.pipeline.output import PredictionFile
-from alchemy.pipeline.rows import record_file, to_json
+from alchemy.pipeline.output_rows import record_file, to_json
 from alchemy.records.labels import labels_file, read_names
 
 PIECES = ("report", "confusion", "picture", "hardest")

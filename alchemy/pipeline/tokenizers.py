@@ -11,7 +11,7 @@ from loguru import logger
 
 from alchemy.constraints import NotAClass
 from alchemy.context import Run, find_run
-from alchemy.data.chain import title
+from alchemy.data.pipe_chain import title
 from alchemy.errors import AlchemyError, Refused
 from alchemy.records.tokenizers import tokenizer_folder
 from alchemy.registry import build

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alchemy.constraints import NonNegativeInt, PositiveInt
-from alchemy.data.chain import title
+from alchemy.data.pipe_chain import title
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline, where_in
-from alchemy.pipeline.encode import FieldMaker, MadeField, Texts, Wordwise, numbered, with_index
+from alchemy.pipeline.encode import FieldMaker, MadeField, Texts, Wordwise, enumerate_samples, with_index
 from alchemy.pipeline.itr import field_of
 
 __all__ = ["Windows", "WindowsStream"]
@@ -120,7 +120,7 @@ class WindowsStream(_Cutting, ItrDataPipeline):
     """Windows for a stream."""
 
     def __iter__(self) -> Iterator[Any]:
-        for number, sample in numbered(self.datapipe):
+        for number, sample in enumerate_samples(self.datapipe):
             for span in self.spans_of(sample):
                 yield self.window(sample, number, span)
 

@@ -10,24 +10,24 @@ if TYPE_CHECKING:
     from alchemy.plugins.backup import Backup as Backup
     from alchemy.plugins.base import AlchemyPlugin as AlchemyPlugin
     from alchemy.plugins.base import RunnerPlugin as RunnerPlugin
-    from alchemy.plugins.basic import BasicSetup as BasicSetup
-    from alchemy.plugins.basic import DisplayRunningInfo as DisplayRunningInfo
-    from alchemy.plugins.board import TensorboardLogger as TensorboardLogger
-    from alchemy.plugins.files import FileLogger as FileLogger
-    from alchemy.plugins.profile import Profile as Profile
+    from alchemy.plugins.console import BasicSetup as BasicSetup
+    from alchemy.plugins.console import DisplayRunningInfo as DisplayRunningInfo
+    from alchemy.plugins.file_logger import FileLogger as FileLogger
+    from alchemy.plugins.profiler import Profile as Profile
     from alchemy.plugins.seeding import Seeding as Seeding
+    from alchemy.plugins.tensorboard import TensorboardLogger as TensorboardLogger
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
         "AlchemyPlugin": "base",
         "RunnerPlugin": "base",
-        "BasicSetup": "basic",
-        "DisplayRunningInfo": "basic",
+        "BasicSetup": "console",
+        "DisplayRunningInfo": "console",
         "Backup": "backup",
-        "FileLogger": "files",
-        "Profile": "profile",
-        "TensorboardLogger": "board",
+        "FileLogger": "file_logger",
+        "Profile": "profiler",
+        "TensorboardLogger": "tensorboard",
         "Seeding": "seeding",
     },
 )

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 from alchemy.config.secrets import hide, hide_words
 from alchemy.errors import AlchemyError
 from alchemy.files import locked, write_atomic, write_in_place
-from alchemy.records.fields import FORMAT, read_fields
-from alchemy.records.links import refuse_links
-from alchemy.records.room import cannot_write, make_folder
-from alchemy.records.series import Series
+from alchemy.records.create_folder import cannot_write, make_folder
+from alchemy.records.metrics_file import MetricsFile
+from alchemy.records.record_json import FORMAT, read_fields
+from alchemy.records.symlinks import refuse_links
 
 HEARTBEAT_SECONDS = 30.0
 SILENT_SECONDS = 10 * HEARTBEAT_SECONDS
@@ -88,7 +88,7 @@ class Record:
         if not self._lock.enter_context(locked(folder / LOCK)):
             self._lock.close()
             raise AlchemyError(f"another process writes to {folder}", hint="wait for it, or end it with `alchemy stop`")
-        self.series = Series(folder / "metrics.jsonl", info["gen"])
+        self.series = MetricsFile(folder / "metrics.jsonl", info["gen"])
         self.log = self.series.log
         self.remarks: list[str] = []  # what was lost; appended to the reason when the record is closed
         self._reopen = [self.series.reopen]

@@ -24,9 +24,9 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from alchemy.absent import Alone, ProcessGroup
 from alchemy.errors import AlchemyError
-from alchemy.records.journal import Journal, Journalled, NoJournal, encode, living, read_lines
+from alchemy.null_objects import ProcessGroup, SingleProcess
+from alchemy.records.jsonl_writer import Journalled, JsonlWriter, NoJsonlWriter, drop_superseded, encode, read_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,7 @@ NAME = "ledger.jsonl"
 START = bytes(16)  # what the chain hangs on
 CHUNK = 2**20
 MOST = 2**26  # samples of an update; a row with more would be believed for hours before its sum is known
-ALONE = Alone()
+ALONE = SingleProcess()
 
 Piece: TypeAlias = "array[int] | bytes"  # the numbers of what a process saw in a step, or a digest of its contents
 NOTHING: array[int] = array("q")
@@ -57,7 +57,7 @@ class Ledger(Journalled):
 
     def __init__(self, path: Path | None, group: ProcessGroup = ALONE) -> None:
         self._group = group
-        self._journal: Journal | NoJournal = NoJournal() if path is None else Journal(path)
+        self._journal: JsonlWriter | NoJsonlWriter = NoJsonlWriter() if path is None else JsonlWriter(path)
         self._is_main = path is not None
         self._hash, self._update = START, 0
         self._open: list[Piece] = []  # of the update that is being made
@@ -111,7 +111,7 @@ class Ledger(Journalled):
     def _row(self, entry: Update, total: int | None) -> str:
         update, epoch, steps = entry
         digest = _digest(b"".join([piece if isinstance(piece, bytes) else _bytes(piece) for piece in steps]))
-        self._hash = chained(self._hash, digest)
+        self._hash = extend_chain(self._hash, digest)
         n = sum([1 if isinstance(piece, bytes) else len(piece) for piece in steps])
         whole = "null" if total is None else f'"{total:016x}"'
         # spelt out, since an encoder takes as long as all the hashes of the row
@@ -146,7 +146,7 @@ class Ledger(Journalled):
 def read_ledger(path: str | Path) -> list[tuple[int, dict[str, Any]]]:
     """`(line, row)` of all rows that count; a damaged line among them is an error, half a line at the end is not."""
     rows = []
-    for line, row in living(read_lines(path)):
+    for line, row in drop_superseded(read_lines(path)):
         if row is None or not _is_row(row):
             hint = "the record was changed by hand, or its disk has lost data"
             raise AlchemyError("this line is no row of a ledger", where=f"{path}:{line}", hint=hint)
@@ -169,7 +169,7 @@ def _is_ids(value: object) -> bool:
     return isinstance(value, list) and all(type(number) is int and 0 <= number < 2**63 for number in value)
 
 
-def chained(before: bytes, digest: bytes) -> bytes:
+def extend_chain(before: bytes, digest: bytes) -> bytes:
     """The next link of the chain."""
     return _digest(before + digest)
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from alchemy.constraints import FiniteFloat, NonNegativeFloat, PositiveInt
 from alchemy.errors import AlchemyError
-from alchemy.nn import curves
-from alchemy.nn.curves import NoamScheduler
+from alchemy.nn import lr_curves
+from alchemy.nn.lr_curves import NoamScheduler
 from alchemy.sched.base import AlchemyTrainScheduler, build_sched
-from alchemy.sched.parts import (
+from alchemy.sched.schedules import (
     Constant,
     Cosine,
     Exponential,
@@ -60,7 +60,7 @@ class Noam(AlchemyTrainScheduler):
         self._size = self.model_size or _hidden_size(self.run.model)
 
     def lr_at(self, base: float, t: int) -> float:
-        return curves.noam(t, model_size=self._size, warmup=self._warmup, factor=self.factor)
+        return lr_curves.noam(t, model_size=self._size, warmup=self._warmup, factor=self.factor)
 
 
 def _hidden_size(model: AlchemyModel) -> int:

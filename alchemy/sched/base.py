@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from alchemy.absent import Stateful
 from alchemy.constraints import PositiveFloat, PositiveInt
 from alchemy.context import Run, current_run
-from alchemy.data.order import Place
+from alchemy.data.batch_sampler import EpochPosition
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.loop import loader_of
+from alchemy.null_objects import Stateful
 from alchemy.pipeline import BeginEpochPipeline, BeginStepPipeline, EndEpochPipeline, EndStepPipeline, SchedPipeline
 from alchemy.registry import Registrable, build, parameters
-from alchemy.sched.calls import PipeCalls
+from alchemy.sched.pipe_calls import PipeCalls
 
 # saved with the names that they have as attributes
 COUNTERS = ("cur_step", "cur_step_this_epoch", "cur_epoch", "epochs_done", "num_updates", "lr_start")
@@ -281,7 +281,7 @@ def build_sched(run: Run) -> AlchemyTrainScheduler:
 
 
 def _steps_per_epoch(run: Run) -> int | None:
-    place = Place(rank=run.group.rank, ranks=run.group.size)
+    place = EpochPosition(rank=run.group.rank, ranks=run.group.size)
     try:
         steps = len(loader_of(run, "train", place=place))
     except (TypeError, NotImplementedError):

@@ -14,12 +14,12 @@ from alchemy.errors import AlchemyError
 from alchemy.metrics.scores import ClassScores, LabelScores, number_scores
 from alchemy.pipeline.encode import Encode
 from alchemy.pipeline.itr import field_of
+from alchemy.pipeline.label_ids import LabelIds
+from alchemy.pipeline.output_rows import rows_of
 from alchemy.pipeline.processors.labels import target_of
-from alchemy.pipeline.rows import rows_of
-from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
-from alchemy.tasks.checks import Samples, check_logits
-from alchemy.tasks.text import TextTask, batch_fields, texts_of
+from alchemy.tasks.data_checks import Samples, check_logits
+from alchemy.tasks.text_task import TextTask, batch_fields, texts_of
 
 TARGETS = {"single": "label", "multi": "labels", "regression": "label"}
 MAIN_SCORES = {"single": "accuracy", "multi": "micro_f1", "regression": "mse"}

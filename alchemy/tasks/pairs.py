@@ -7,15 +7,15 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from alchemy.data.chain import link_of, title
-from alchemy.data.corpus.mapped import Corpus
+from alchemy.data.corpus.mapped_corpus import Corpus
+from alchemy.data.pipe_chain import link_of, title
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, build_datapipes
 from alchemy.pipeline.cache import Cache
 from alchemy.pipeline.pairs import SIDES, EncodedPairs, EncodePairs, text_of
 from alchemy.pipeline.processors import ParallelText
 from alchemy.pipeline.tokenizers import keep_tokenizer, tokenizer_of
-from alchemy.tasks.learning import check_vocabulary, is_class, learn_tokenizer, learns_a_size
+from alchemy.tasks.learn_tokenizer import check_vocabulary, is_class, learn_tokenizer, learns_a_size
 from alchemy.text import Tokenizer
 
 LEARNT = "alchemy.text.BPE"

@@ -12,12 +12,12 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.metrics.scores import ClassScores
 from alchemy.pipeline import DataPipeline, processors
 from alchemy.pipeline.encode import EncodeWords
+from alchemy.pipeline.label_ids import LabelIds
+from alchemy.pipeline.output_rows import rows_of
 from alchemy.pipeline.processors.relation import Marks
-from alchemy.pipeline.rows import rows_of
-from alchemy.pipeline.targets import LabelIds
 from alchemy.task import AlchemyTask
-from alchemy.tasks.checks import Samples, check_logits
-from alchemy.tasks.text import TextTask, batch_fields, texts_of
+from alchemy.tasks.data_checks import Samples, check_logits
+from alchemy.tasks.text_task import TextTask, batch_fields, texts_of
 
 
 @AlchemyTask.register()

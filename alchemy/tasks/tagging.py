@@ -9,16 +9,16 @@ from typing import Any, ClassVar, Literal
 from loguru import logger
 
 from alchemy.constraints import NonNegativeInt
-from alchemy.data.schemes import Scheme
 from alchemy.data.tables import BadRow
+from alchemy.data.tag_schemes import Scheme
 from alchemy.errors import AlchemyError
 from alchemy.metrics.scores import SpanScores, accuracy
 from alchemy.pipeline import where_in
 from alchemy.pipeline.encode import EncodeWords
-from alchemy.pipeline.targets import LabelIds
+from alchemy.pipeline.label_ids import LabelIds
 from alchemy.task import AlchemyTask
-from alchemy.tasks.checks import Samples, samples_of
-from alchemy.tasks.text import TextTask, texts_of
+from alchemy.tasks.data_checks import Samples, samples_of
+from alchemy.tasks.text_task import TextTask, texts_of
 from alchemy.text import Characters
 
 

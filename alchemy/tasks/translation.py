@@ -8,21 +8,21 @@ from functools import partial
 from typing import Any, ClassVar, cast
 
 from alchemy.constraints import NonNegativeInt
-from alchemy.data.chain import link_of
+from alchemy.data.pipe_chain import link_of
 from alchemy.errors import AlchemyError
 from alchemy.files import write_atomic
-from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, Writer
-from alchemy.metrics.texts import BleuScorer, Tokenize, text_scores
+from alchemy.generate import Ensemble, Hypothesis, Limits, Search, Special, TextGenerator
+from alchemy.metrics.bleu_chrf import BleuScorer, Tokenize, text_scores
 from alchemy.pipeline.encode import Encode
-from alchemy.pipeline.rows import OrderedRows, record_file, written_if_possible
+from alchemy.pipeline.output_rows import OrderedRows, record_file, written_if_possible
 from alchemy.registry import build, construct
 from alchemy.seeds import derive
 from alchemy.task import AlchemyTask
 from alchemy.tasks.alignment import Pair, Unit, between_words, looked_at, words_of
-from alchemy.tasks.checks import Samples
-from alchemy.tasks.lengths import log_lengths
+from alchemy.tasks.data_checks import Samples
+from alchemy.tasks.length_report import log_lengths
 from alchemy.tasks.pairs import Pairs
-from alchemy.tasks.text import DEFAULT_LENGTH, shuffle_training, texts_of
+from alchemy.tasks.text_task import DEFAULT_LENGTH, shuffle_training, texts_of
 from alchemy.text import Tokenizer
 
 END = "</s>"  # how the end of a text is told among its tokens
@@ -83,7 +83,9 @@ class Translation(AlchemyTask):
         self.special = Special(begin=eos, eos=eos, pad=self.target_tokenizer.pad, unk=self.target_tokenizer.unk)
         # limits are checked although nothing may be written yet
         most: Limits = construct(Limits, limits, section="task.limits")
-        self.writer = Writer(build(Search, search, section="task.search"), self.special, most) if search else None
+        self.writer = (
+            TextGenerator(build(Search, search, section="task.search"), self.special, most) if search else None
+        )
         self.main_score, self.main_mode = ("bleu", "max") if self.writer else ("loss", "min")
         self.engine: Callable[[Mapping[str, Any]], list[list[Hypothesis]]] = self.searched  # another may take its place
         self.others: list[Any] = []  # models that write together with that of the run
@@ -218,7 +220,7 @@ class Translation(AlchemyTask):
     def searched(self, batch: Mapping[str, Any]) -> list[list[Hypothesis]]:
         """The texts of each source of a batch, best first, by the search of the config."""
         model: Any = self.run.model
-        writer = cast(Writer, self.writer)
+        writer = cast(TextGenerator, self.writer)
         steps = Ensemble([each.walk(batch) for each in (model, *self.others)])
         # what is drawn depends on the source, not on its place in the data or in a batch
         read = model.rows(batch)

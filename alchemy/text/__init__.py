@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from alchemy.text.base import Tokenizer as Tokenizer
     from alchemy.text.base import load_tokenizer as load_tokenizer
     from alchemy.text.bpe import BPE as BPE
-    from alchemy.text.foreign import Folder as Folder
-    from alchemy.text.foreign import SentencePiece as SentencePiece
+    from alchemy.text.external import Folder as Folder
+    from alchemy.text.external import SentencePiece as SentencePiece
     from alchemy.text.subword import SubwordNMT as SubwordNMT
     from alchemy.text.vocab import Vocabulary as Vocabulary
     from alchemy.text.words import Characters as Characters
@@ -23,8 +23,8 @@ __getattr__, __dir__ = lazy(
         "Tokenizer": "base",
         "load_tokenizer": "base",
         "BPE": "bpe",
-        "Folder": "foreign",
-        "SentencePiece": "foreign",
+        "Folder": "external",
+        "SentencePiece": "external",
         "SubwordNMT": "subword",
         "Vocabulary": "vocab",
         "Characters": "words",

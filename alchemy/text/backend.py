@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from alchemy.errors import AlchemyError
-from alchemy.packages import import_package
+from alchemy.optional_packages import import_package
 from alchemy.text.base import ROLES, Encoded, Located, Tokenizer, flatten
 from alchemy.text.vocab import check_multiple
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text, open_to_read, read_table, replace_folder, write_atomic
-from alchemy.registry import Registrable, build, construct, is_known, placed
+from alchemy.registry import Registrable, add_location, build, construct, is_known
 
 MANIFEST = "alchemy.json"
 FORMAT = 1
@@ -133,7 +133,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         files = {key: folder / name for key, name in cls.FILES.items()}
         return construct(cls, {**manifest["options"], **files})
     except AlchemyError as error:
-        raise placed(error, str(folder / MANIFEST), "") from error
+        raise add_location(error, str(folder / MANIFEST), "") from error
 
 
 def flatten(rows: Sequence[Sequence[int]]) -> Encoded:

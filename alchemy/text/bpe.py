@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from alchemy.constraints import PositiveInt
 from alchemy.errors import AlchemyError
-from alchemy.packages import import_package
+from alchemy.optional_packages import import_package
 from alchemy.text.backend import Backed, Rust, no_utf8
 from alchemy.text.base import Tokenizer, content_of
 from alchemy.text.vocab import SPECIALS

@@ -1,5 +1,5 @@
 """Parameter groups under their old name."""
 
-from alchemy.nn.groups import trf_groups as prepare_trf_based_model_params
+from alchemy.nn.param_groups import trf_groups as prepare_trf_based_model_params
 
 __all__ = ["prepare_trf_based_model_params"]

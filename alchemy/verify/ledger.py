@@ -12,9 +12,9 @@ from alchemy.checkpoint.manifest import newest_valid, read_parts
 from alchemy.errors import AlchemyError
 from alchemy.records import find
 from alchemy.records.folder import status_of
-from alchemy.records.journal import count_lines
-from alchemy.records.ledger import NAME, START, chained, read_ledger, set_of, set_of_range
-from alchemy.records.links import refuse_links
+from alchemy.records.jsonl_writer import count_lines
+from alchemy.records.ledger import NAME, START, extend_chain, read_ledger, set_of, set_of_range
+from alchemy.records.symlinks import refuse_links
 
 _set_of_range = functools.cache(set_of_range)  # epochs have as many samples as the ones before them
 PATIENCE = 2**24  # samples of which no row tells, and whose sum is computed all the same
@@ -114,7 +114,7 @@ def verify_ledger(record: str | Path) -> LedgerReport:
                 epoch.close(row)
                 continue
             epoch.take(row)
-            link = chained(before, bytes.fromhex(row["ids"]))
+            link = extend_chain(before, bytes.fromhex(row["ids"]))
             before = bytes.fromhex(row["hash"])
             links.setdefault(row["update"], []).append(row["hash"])
         except (KeyError, TypeError, ValueError) as error:

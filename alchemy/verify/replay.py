@@ -18,25 +18,25 @@ import torch
 from alchemy.checkpoint.files import read
 from alchemy.checkpoint.keeper import OWN
 from alchemy.checkpoint.manifest import read_manifest
-from alchemy.checkpoint.parts import restore
+from alchemy.checkpoint.run_state import restore
 from alchemy.config.load import prepare_cfg
 from alchemy.context import Run
 from alchemy.data.peek import describe
 from alchemy.errors import AlchemyError, in_words
 from alchemy.launch.device import alloc
-from alchemy.launch.project import reach
+from alchemy.launch.project_imports import reach
 from alchemy.loop import train
-from alchemy.metrics.numbers import show_epoch
-from alchemy.observe import Loss, Observer
+from alchemy.loss_observer import Loss, Observer
+from alchemy.metrics.scalars import show_epoch
 from alchemy.optim import AlchemyOptimizer
-from alchemy.plugins.changes import changes
+from alchemy.plugins.resume_changes import changes
 from alchemy.records.folder import find
-from alchemy.records.kept import config_of
+from alchemy.records.local_copies import config_of
 from alchemy.runner import AlchemyRunner, AlchemyTrainer, Settings
 from alchemy.state import parts_of
-from alchemy.verify.culprit import MANY, Culprit, Stain, stains
-from alchemy.verify.past import ledger_rows, left_of, processes_of, refuse_replay, state_before
-from alchemy.verify.trial import Tell, run_here
+from alchemy.verify.nan_origin import MANY, NanOrigin, Stain, stains
+from alchemy.verify.replay_state import ledger_rows, left_of, processes_of, refuse_replay, state_before
+from alchemy.verify.trial_runs import Tell, run_here
 
 LARGEST = 10  # gradients that are shown
 
@@ -276,7 +276,7 @@ class _Watch(Observer):
 
     def __init__(self, run: Run, report: UpdateReport, *, debug: bool) -> None:
         self.run, self.report = run, report
-        self.culprit = Culprit() if debug else None
+        self.culprit = NanOrigin() if debug else None
 
     @property
     def is_on(self) -> bool:

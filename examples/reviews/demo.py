@@ -9,7 +9,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from alchemy import prepare_cfg, run
-from alchemy.cli.derive import best_checkpoint, for_test
+from alchemy.cli.derived_config import best_checkpoint, for_test
 
 HERE = Path(__file__).resolve().parent
 

@@ -18,12 +18,12 @@ from alchemy.config import dumps
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc, cuda_count
-from alchemy.launch.group import open_group, place
-from alchemy.launch.project import reach
-from alchemy.launch.ranks import launched, start_ranks
+from alchemy.launch.process_group import open_group, place
+from alchemy.launch.project_imports import reach
+from alchemy.launch.ranks import is_launched, start_ranks
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.tokenizers import tokenizer_of
-from alchemy.tasks.text import check_vocabulary
+from alchemy.tasks.text_task import check_vocabulary
 
 PARTS = str(Path(__file__).resolve().parent / "src")
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def gpus(args: argparse.Namespace) -> int:
     """How many GPUs there are to train on, each with a process of its own."""
-    if args.local_rank >= 0 and not launched():
+    if args.local_rank >= 0 and not is_launched():
         hint = "leave it out: all GPUs are used; or start with torchrun"
         raise AlchemyError(f"--local_rank={args.local_rank} without the environment of a launcher", hint=hint)
     return 0 if args.no_cuda else cuda_count()

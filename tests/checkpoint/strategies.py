@@ -8,7 +8,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from alchemy.checkpoint.tree import DTYPES
+from alchemy.checkpoint.state_tree import DTYPES
 
 SHAPES = st.lists(st.integers(0, 3), max_size=3)
 

@@ -27,7 +27,7 @@ from alchemy.checkpoint.manifest import (
     read_manifest,
     verify,
 )
-from alchemy.checkpoint.tree import DTYPES
+from alchemy.checkpoint.state_tree import DTYPES
 from alchemy.errors import AlchemyError
 from tests.checkpoint.faults import FaultyDisk, PowerCut, files_of, is_exactly, same_bits, save, tensors_of
 from tests.checkpoint.strategies import tensors

@@ -274,7 +274,7 @@ def test_what_must_be_on_the_disk_first_is_called_before(train: Any, tmp_path: P
 
 
 def test_a_long_wait_for_the_one_before_is_told(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("alchemy.checkpoint.saver.LONG_WAIT", 0.0)
+    monkeypatch.setattr("alchemy.checkpoint.async_saver.LONG_WAIT", 0.0)
     training = train(every=1)
     training.keeper.saver.before = lambda state: time.sleep(0.02)
     with warned("DEBUG") as said:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from alchemy.cli import main
+from alchemy.config.toml_writer import dumps
 from alchemy.config.tree import Document
-from alchemy.config.write import dumps
 from alchemy.files import write_atomic
 from alchemy.records import newest
-from alchemy.records.kept import use_own_labels
 from alchemy.records.labels import labels_file
+from alchemy.records.local_copies import use_own_labels
 from tests.toy import config
 
 READ = {"type": "alchemy.pipeline.processors.TextClassification", "path": "a.csv", "labels": "names.txt"}

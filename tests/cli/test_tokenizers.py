@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from alchemy.cli import main
-from alchemy.cli.derive import use_own_tokenizers
+from alchemy.cli.derived_config import use_own_tokenizers
+from alchemy.config.toml_writer import dumps
 from alchemy.config.tree import Document
-from alchemy.config.write import dumps
 from alchemy.records import newest
 from alchemy.text import Words
 from tests.toy import config

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from alchemy.config.source import Part, look
+from alchemy.config.part_source import Part, look
 from alchemy.registry import resolve
 
 # module -> names, with the parameters that must be taken, in this order where they are positional

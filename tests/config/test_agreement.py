@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from alchemy.annotations import choices, fits, is_constrained
-from alchemy.config.keys import check_keys
+from alchemy.config.check_keys import check_keys
+from alchemy.config.known_tables import GIVEN
+from alchemy.config.part_slots import Layout, Slot
+from alchemy.config.part_source import Part, Sources, find, parts
 from alchemy.config.signature import Param
-from alchemy.config.slots import Layout, Slot
-from alchemy.config.source import Part, Sources, find, parts
-from alchemy.config.tables import GIVEN
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError
+from alchemy.key_rules import RULES, broken
 from alchemy.registry import Registrable, annotations_of, broken_rules, construct, resolve
-from alchemy.rules import RULES, broken
 
 # numbers around every limit, texts that are names, paths and nonsense, lists, tables, and nothing
 VALUES = [

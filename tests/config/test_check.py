@@ -243,12 +243,12 @@ def test_mutated_configs_never_end_in_a_traceback(data):
 
 
 def test_the_defaults_in_effect_are_listed() -> None:
-    from alchemy.config.defaults import rendered
+    from alchemy.config.defaults import render_defaults
 
     doc = prepare_cfg(
         {"optim": {"type": "alchemy.optim.AdamW", "lr": 0.1}, "sched": {"type": "alchemy.scheduler.NoamScheduler"}}
     )
-    lines = rendered(doc).splitlines()
+    lines = render_defaults(doc).splitlines()
     assert lines[0].startswith("optim AdamW: weight_decay = 0.01, betas = (0.9, 0.999)")
     assert lines[1].startswith("sched Noam: num_warmup_steps = 0, factor = 1.0, model_size = None, epochs = None")
 

@@ -8,8 +8,8 @@ import pytest
 
 from alchemy.config import formats
 from alchemy.config.check import check
+from alchemy.config.line_numbers import LONG_KEY, Lines
 from alchemy.config.load import family, prepare_cfg
-from alchemy.config.scan import LONG_KEY, Lines
 from alchemy.errors import ConfigError
 
 HEAD = 'tag = "x"\nrunner = "alchemy.runner.Trainer"\n'

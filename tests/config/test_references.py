@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from alchemy.cli import main
 from alchemy.config import dumps, secrets
 from alchemy.config.load import diff, expand, explain, prepare_cfg
-from alchemy.config.write import same
+from alchemy.config.toml_writer import same
 from alchemy.errors import ConfigError
 
 

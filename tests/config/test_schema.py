@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from alchemy.config.known_tables import SECTIONS
+from alchemy.config.part_source import find, parts
 from alchemy.config.schema import part_schema, schema
-from alchemy.config.source import find, parts
-from alchemy.config.tables import SECTIONS
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from alchemy.cli import main
 from alchemy.config import secrets
 from alchemy.config.explain import diff, differences
 from alchemy.config.load import prepare_cfg
-from alchemy.config.write import dumps
+from alchemy.config.toml_writer import dumps
 from alchemy.context import Run
 from alchemy.errors import ConfigError
 from alchemy.runner import run

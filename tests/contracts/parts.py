@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from alchemy.config.source import Part, parts
+from alchemy.config.part_source import Part, parts
 
 
 @functools.cache

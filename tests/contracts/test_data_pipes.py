@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from alchemy.config.fields import fits
+from alchemy.config.field_types import fits
 from alchemy.data.loader import get_dataloader
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import ItrDataPipeline, build_datapipes

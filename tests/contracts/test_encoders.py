@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alchemy.config.source import parts
+from alchemy.config.part_source import parts
 from alchemy.errors import AlchemyError
 from alchemy.models.encoders import Embedding, Encoder, Recurrent, Transformer
 from alchemy.models.fasttext import NGrams
 from alchemy.models.heads import CNN, DPCNN, GRU, LSTM, RCNN, Attention, Head, Pool, SumMax
 from alchemy.models.pretrained import Pretrained
-from alchemy.nn.rows import in_front
+from alchemy.nn.sequences import in_front
 from tests.logs import warned
 from tests.models.tiny import KINDS, folder, padded, ragged, words
 

@@ -12,8 +12,8 @@ from torch import nn
 
 from alchemy.errors import AlchemyError
 from alchemy.export import EXPORTERS
+from alchemy.export.export_folder import MANIFEST, Export, export
 from alchemy.export.exporter import Exporter, exporter_of
-from alchemy.export.kept import MANIFEST, Export, export
 from tests.export.copying import Task, network, pairs
 
 

@@ -13,13 +13,13 @@ import pytest
 import torch
 
 import alchemy
-from alchemy.cli.derive import for_test
+from alchemy.cli.derived_config import for_test
 from alchemy.config.load import prepare_cfg
 from alchemy.loop import loader_of
-from alchemy.records.kept import use_own
-from alchemy.records.series import read_series
+from alchemy.records.local_copies import use_local_copies
+from alchemy.records.metrics_file import read_metrics
 from alchemy.runner import run_task
-from alchemy.verify.equal import compare
+from alchemy.verify.compare_records import compare
 from tests.contracts.parts import each
 from tests.contracts.trainings import config_of
 from tests.models.tiny import KINDS, folder
@@ -231,11 +231,11 @@ def test_a_model_is_loaded_as_it_was_saved(cfg: dict[str, Any], tmp_path: Path) 
 def test_it_learns_and_a_record_answers_as_the_run_did(encoder: str, head: str, task: str, tmp_path: Path) -> None:
     result = run(config(encoder, head, task, tmp_path, dropout=0.0))
     record = Path(result.record_dir)
-    rows = [row["values"] for row in read_series(record / "metrics.jsonl")]
+    rows = [row["values"] for row in read_metrics(record / "metrics.jsonl")]
     losses = [values["train/loss"] for values in rows if "train/loss" in values]
     assert result.ret["loss"] < losses[0]
     document = prepare_cfg(record / "cfg.toml")
-    use_own(document, record)
+    use_local_copies(document, record)
     # other batches, so other paddings; the weights come from the record
     again = run_task(for_test(document, record / "state" / "last").document, raise_errors=True)
     assert near(again.ret["preds"], result.ret["preds"])

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from alchemy.context import Run
-from alchemy.nn.adamw import BertAdamW
-from alchemy.nn.groups import as_groups, split_decay, trf_groups, undecayed
+from alchemy.nn.bert_adamw import BertAdamW
+from alchemy.nn.param_groups import as_groups, find_undecayed, split_decay, trf_groups
 from tests.contracts.nets import all_plain, give_gradients, names_of, net, optimizing
 from tests.contracts.parts import each
 
@@ -129,7 +129,7 @@ def test_every_parameter_is_in_exactly_one_group(kinds: Any, tied: bool, frozen:
     model = Zoo(kinds, tied, frozen)
     whole = [{"params": model.parameters(), "weight_decay": 0.1}]
     for groups in (
-        split_decay(as_groups(whole), undecayed(model, rule)),
+        split_decay(as_groups(whole), find_undecayed(model, rule)),
         trf_groups(model, model.encoder, 0.1, trf_lr),
     ):
         listed = [id(param) for group in groups for param in group["params"]]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alchemy.config.source import parts
+from alchemy.config.part_source import parts
 from alchemy.errors import AlchemyError
 from alchemy.registry import build
 from alchemy.text import Tokenizer, load_tokenizer

@@ -23,8 +23,8 @@ from hypothesis.extra import numpy as arrays
 
 from alchemy.data.cache import entries as cache
 from alchemy.data.cache.entries import Entry, entries, keep_samples, read_entry, remove
-from alchemy.data.cache.hashes import Hashes
-from alchemy.data.cache.store import SampleWriter, Stored, Unkept, Unwritable
+from alchemy.data.cache.file_hashes import Hashes
+from alchemy.data.cache.sample_store import SampleWriter, Stored, Unkept, Unwritable
 
 KEY = "0123456789abcdef"
 ABOUT: dict[str, Any] = {"chain": ["source"], "facts": {"the file a.txt": "1"}}
@@ -354,16 +354,16 @@ def test_who_waits_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_large_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from alchemy.data.cache import hashes
+    from alchemy.data.cache import file_hashes
 
-    monkeypatch.setattr(hashes, "LARGE", 10)
-    monkeypatch.setattr(hashes, "SETTLED", 0.0)
+    monkeypatch.setattr(file_hashes, "LARGE", 10)
+    monkeypatch.setattr(file_hashes, "SETTLED", 0.0)
     path = tmp_path / "a.txt"
     path.write_text("a" * 20)
     first = Hashes(tmp_path)
     digest = first.of(path)
     first.save()
-    monkeypatch.setattr(hashes, "hash_file", lambda path: "read")
+    monkeypatch.setattr(file_hashes, "hash_file", lambda path: "read")
     assert Hashes(tmp_path).of(path) == digest
     before = path.stat()
     path.write_text("b" * 20)
@@ -374,9 +374,9 @@ def test_a_large_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_file_that_has_just_been_written_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from alchemy.data.cache import hashes
+    from alchemy.data.cache import file_hashes
 
-    monkeypatch.setattr(hashes, "LARGE", 10)
+    monkeypatch.setattr(file_hashes, "LARGE", 10)
     (tmp_path / "a.txt").write_text("a" * 20)
     known = Hashes(tmp_path)
     known.of(tmp_path / "a.txt")

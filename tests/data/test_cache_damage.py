@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from alchemy.data.cache import entries as module
 from alchemy.data.cache.entries import Entry, entries, everything, keep_samples, look_at, read_entry, remove
-from alchemy.data.cache.store import Gone, SampleWriter, Stored, Unkept
+from alchemy.data.cache.sample_store import Gone, SampleWriter, Stored, Unkept
 
 KEY = "0123456789abcdef"
 ROWS = [{"ids": [1, 2, 3], "text": "one", "n": np.int64(1)}, {"ids": [4], "text": "two", "n": np.int64(2)}]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from alchemy.data.collate import CollateFn, DefaultCollateFn, Pad
 from alchemy.data.columns import Column, Padded
 from alchemy.data.loader import get_dataloader
-from alchemy.data.rows import Rows
+from alchemy.data.padding import Rows
 from alchemy.errors import AlchemyError
 
 SAMPLES: list[Any] = [

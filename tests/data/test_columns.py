@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from alchemy.data.collate import DefaultCollateFn, Pad
 from alchemy.data.columns import Padded, Spans
-from alchemy.data.rows import holds, numbers_if_any
+from alchemy.data.padding import holds, numbers_if_any
 from alchemy.errors import AlchemyError
 from alchemy.registry import construct
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.config.write import dumps
+from alchemy.config.toml_writer import dumps
 from tests.dist.start import torchrun
 from tests.tasks.texts import TEXTS, config
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from alchemy.config.write import dumps
+from alchemy.config.toml_writer import dumps
 from alchemy.records.folder import read_info
 from tests.clients.conftest import NER
 from tests.clients.accelerated import HERE, PARTS

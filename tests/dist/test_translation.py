@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from alchemy.cli import main
-from alchemy.config.write import dumps
-from alchemy.records.series import comparable
+from alchemy.config.toml_writer import dumps
+from alchemy.records.metrics_file import comparable
 from tests.dist.start import torchrun
 from tests.tasks.pairs import config
 

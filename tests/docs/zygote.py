@@ -102,17 +102,17 @@ def _warm_up() -> None:
     import torch
 
     import alchemy.cli
-    from alchemy.launch import workers
+    from alchemy.launch import worker_pool
 
     weight = torch.nn.Parameter(torch.zeros(1))
     torch.optim.AdamW([weight])  # makes torch import its compiler, which takes seconds
     for module in pkgutil.iter_modules(alchemy.cli.__path__, "alchemy.cli."):
         if not module.ispkg:
             importlib.import_module(module.name)
-    for name in ("alchemy.resuming", "alchemy.state", "alchemy.verify.replay", "alchemy.verify.promises"):
+    for name in ("alchemy.resuming", "alchemy.state", "alchemy.verify.replay", "alchemy.verify.reproducibility"):
         importlib.import_module(name)
     forking = {**vars(multiprocessing), "get_context": lambda method: multiprocessing.get_context("fork")}
-    workers.multiprocessing = SimpleNamespace(**forking)  # type: ignore[assignment]
+    worker_pool.multiprocessing = SimpleNamespace(**forking)  # type: ignore[assignment]
 
 
 def _attend(link: socket.socket) -> None:
@@ -181,9 +181,9 @@ def _rank(words: list[str]) -> int:
 
 
 def _page(words: list[str]) -> int:
-    from alchemy.launch import workers
+    from alchemy.launch import worker_pool
 
-    workers.multiprocessing = multiprocessing  # they import the file again, as they do for a user
+    worker_pool.multiprocessing = multiprocessing  # they import the file again, as they do for a user
     sys.argv, sys.path[0] = words, os.getcwd()
     sys.modules.pop("__mp_main__", None)  # the zygote's own, where a page's classes are looked for first
     runpy.run_path(words[0], run_name="__main__")

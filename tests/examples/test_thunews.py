@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from alchemy.config.load import prepare_cfg
-from alchemy.records.series import read_series
+from alchemy.records.metrics_file import read_metrics
 from alchemy.text import load_tokenizer
 from tests.examples.thunews import (
     ALL,
@@ -55,7 +55,7 @@ def test_the_whole_command(thunews: Any, place: Path, capsys: pytest.CaptureFixt
     assert [row["label"] for row in answers] == [label for label, _ in TRAIN[5::-1]]
     assert all(LABELS[int(row["pred"])] == row["label"] for row in answers)
     [training] = [record for record in (out / "records").iterdir() if (record / "ledger.jsonl").exists()]
-    scored = [row["update"] for row in read_series(training / "metrics.jsonl") if "dev/accuracy" in row["values"]]
+    scored = [row["update"] for row in read_metrics(training / "metrics.jsonl") if "dev/accuracy" in row["values"]]
     assert scored == [3, 6, 8]
     assert list(training.glob("events.out.tfevents.*"))
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from alchemy.launch.project import reach
+from alchemy.launch.project_imports import reach
 from tests.models.tiny import folder
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "thunews"

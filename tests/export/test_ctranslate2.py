@@ -12,9 +12,9 @@ import pytest
 from alchemy.errors import AlchemyError
 from alchemy.export import ctranslate2
 from alchemy.export.ctranslate2 import CTranslate2, Pair
+from alchemy.export.ctranslate2_spec import digest, spec_of
+from alchemy.export.export_folder import Export, export
 from alchemy.export.exporter import Agreement
-from alchemy.export.kept import Export, export
-from alchemy.export.spec import digest, spec_of
 from alchemy.text import load_tokenizer
 from tests.export.copying import SPECIAL, WORDS, Task, network, pairs, sentences
 from tests.hidden import HIDE
@@ -91,9 +91,9 @@ def test_an_agreement_tells_what_it_counted() -> None:
 
 def test_a_missing_package_is_named_when_it_is_needed() -> None:
     code = """
-import alchemy.cli.export, alchemy.export.kept
+import alchemy.cli.export, alchemy.export.export_folder
 from alchemy.errors import AlchemyError
-from alchemy.export.spec import import_ctranslate2
+from alchemy.export.ctranslate2_spec import import_ctranslate2
 try:
     import_ctranslate2()
 except AlchemyError as error:

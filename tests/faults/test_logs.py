@@ -10,7 +10,7 @@ import tomlkit
 import alchemy.runner
 from alchemy import prepare_cfg, run
 from alchemy.config import dumps
-from alchemy.records.series import comparable
+from alchemy.records.metrics_file import comparable
 
 TAG = "a [/x] {brace} {0} [bold]tag"
 

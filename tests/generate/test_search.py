@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from alchemy.errors import AlchemyError
-from alchemy.generate import BeamSearch, Ensemble, Hypothesis, Limits, Sampling, Writer
-from alchemy.generate.beam import BLOCK, best_places
-from alchemy.generate.hypothesis import Special
-from alchemy.generate.rules import AtLeast, AtMost, NoRepeat, Penalty, Prefixes, Rule, Without
+from alchemy.generate import BeamSearch, Ensemble, Hypothesis, Limits, Sampling, TextGenerator
+from alchemy.generate.beam_search import BLOCK, best_places
+from alchemy.generate.search import Special
+from alchemy.generate.token_rules import AtLeast, AtMost, NoRepeat, Penalty, Prefixes, Rule, Without
 from alchemy.nn.seq2seq import Network
 from tests.nn.networks import EOS, NETWORKS, PAD, SIZE, UNK, Decoder, network, rows_of
 
@@ -270,7 +270,7 @@ def test_what_would_make_all_texts_alike_is_refused(how: Any, name: str, value: 
 @pytest.mark.parametrize("how", [BeamSearch(beam=2), Sampling()])
 def test_a_text_is_never_longer_than_the_network_takes(how: Any) -> None:
     net, source = network(1, "learned"), torch.tensor([3])
-    write = Writer(how, SPECIAL, Limits(min_length=100, max_length=200, max_extra=200))
+    write = TextGenerator(how, SPECIAL, Limits(min_length=100, max_length=200, max_extra=200))
     ((text, *_),) = write(Decoder(net, [[3, 4, 5]]), source, longest=net.longest)
     assert len(text.tokens) == net.longest == 64  # its end, which needs no place, for what it begins with
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from alchemy.absent import Updater
+from alchemy.loss_observer import Loss
 from alchemy.model import AlchemyModel
-from alchemy.observe import Loss
+from alchemy.null_objects import Updater
 from alchemy.task import AlchemyTask
 from tests.golden.gan import Pair
 

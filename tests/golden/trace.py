@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 import alchemy
 from alchemy.cli import main
-from alchemy.records.series import read_series
+from alchemy.records.metrics_file import read_metrics
 from tests.dist.start import torchrun
 
 FOLDER = Path(__file__).parent
@@ -69,7 +69,7 @@ def cpu_model() -> str:
 def losses_of(record: Path) -> dict[str, list[float]]:
     """Each series of losses: JSON keeps all the digits of a float."""
     found: dict[str, list[float]] = defaultdict(list)
-    for row in read_series(record / "metrics.jsonl"):
+    for row in read_metrics(record / "metrics.jsonl"):
         for name, value in row["values"].items():
             if name.partition("/")[2].startswith("loss"):
                 found[name].append(value)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from alchemy.config.write import dumps
+from alchemy.config.toml_writer import dumps
 
 Edit = Callable[[dict[str, Any], Path], None]
 CASES: dict[str, Callable[[Path], None]] = {}
@@ -77,7 +77,7 @@ def model_is_getoutput(config: dict[str, Any], record: Path) -> None:
 
 @case
 def model_is_our_code_parser(config: dict[str, Any], record: Path) -> None:
-    config["model"] = {"type": "alchemy.config.code.parse_code", "text": python(), "name": "x"}
+    config["model"] = {"type": "alchemy.config.python_config.parse_code", "text": python(), "name": "x"}
 
 
 @case

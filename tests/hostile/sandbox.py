@@ -14,7 +14,7 @@ from pathlib import Path
 
 from alchemy.checkpoint.manifest import age, checkpoints
 from alchemy.config.load import prepare_cfg
-from alchemy.config.write import dumps
+from alchemy.config.toml_writer import dumps
 from alchemy.files import hash_file
 from tests.docs import zygote
 from tests.hostile.commands import Reading
@@ -23,12 +23,12 @@ from tests.tasks import pairs, texts
 LIMIT = 60  # seconds, after which a command hangs
 OLDER, NEWER = "2026-01-01_00-00-00.000000", "2026-02-01_00-00-00.000000"
 MODULES = (
-    "alchemy.data.corpus.mapped", "alchemy.generate", "alchemy.models.classifier", "alchemy.models.encoders",
-    "alchemy.models.translator", "alchemy.optim.parts", "alchemy.pipeline.corpora", "alchemy.pipeline.processors",
-    "alchemy.pipeline.processors.classification", "alchemy.plugins.files", "alchemy.sched.parts",
-    "alchemy.tasks.classification", "alchemy.tasks.translation", "alchemy.text.words", "alchemy.verify.find",
-    "alchemy.verify.parallel", "alchemy.verify.deep", "alchemy.predictor", "ctranslate2", "alchemy.text.foreign",
-    "matplotlib.pyplot", "sklearn.metrics", "tests.hostile.warm",
+    "alchemy.data.corpus.mapped_corpus", "alchemy.generate", "alchemy.models.classifier", "alchemy.models.encoders",
+    "alchemy.models.translator", "alchemy.optim.optimizers", "alchemy.pipeline.corpora", "alchemy.pipeline.processors",
+    "alchemy.pipeline.processors.classification", "alchemy.plugins.file_logger", "alchemy.sched.schedules",
+    "alchemy.tasks.classification", "alchemy.tasks.translation", "alchemy.text.words", "alchemy.verify.finders",
+    "alchemy.verify.gradient_check", "alchemy.verify.dry_run", "alchemy.predictor", "ctranslate2",
+    "alchemy.text.external", "matplotlib.pyplot", "sklearn.metrics", "tests.hostile.warm",
 )  # fmt: skip
 Entry = tuple[int, int, int, str]  # mode, size, time, and content or target
 

@@ -14,8 +14,9 @@ from seqeval import metrics as seqeval
 from seqeval.scheme import IOBES
 from sklearn import metrics as sklearn
 
-from alchemy.data.schemes import Scheme
+from alchemy.data.tag_schemes import Scheme
 from alchemy.errors import AlchemyError
+from alchemy.metrics.bleu_chrf import text_scores
 from alchemy.metrics.scores import (
     ClassScores,
     LabelScores,
@@ -23,7 +24,6 @@ from alchemy.metrics.scores import (
     import_package,
     number_scores,
 )
-from alchemy.metrics.texts import text_scores
 from alchemy.tasks import Tagging
 
 LABELS = ["体育", "b", "c", "never"]

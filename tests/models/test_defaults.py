@@ -12,7 +12,7 @@ import pytest
 import alchemy
 from alchemy.loop import loader_of
 from alchemy.runner import run_task
-from alchemy.verify.equal import compare
+from alchemy.verify.compare_records import compare
 from tests.ready import ready
 from tests.tasks.texts import config
 from tests.toy import Interrupt

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from alchemy.nn.rows import Rows
+from alchemy.nn.sequences import Rows
 from alchemy.text import Words
 
 KINDS = ("bert", "albert", "xlnet", "roberta", "distilbert", "electra")

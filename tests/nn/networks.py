@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from alchemy.models.translator import Walk
+from alchemy.models.translator import DecodingSteps
 from alchemy.nn.lstm import AttentionLSTM
-from alchemy.nn.rows import Rows
 from alchemy.nn.seq2seq import Network
+from alchemy.nn.sequences import Rows
 from alchemy.nn.transformer import Transformer
 
 PAD, EOS, UNK, SIZE = 0, 1, 2, 7
@@ -45,7 +45,7 @@ def rows_of(sources: Sequence[Sequence[int]], extra: int = 0) -> Rows:
     return Rows(ids_BS, torch.arange(width) < torch.tensor(list(map(len, sources)))[:, None])
 
 
-class Decoder(Walk):
+class Decoder(DecodingSteps):
     """The steps of a search over a network, for sources as lists of tokens."""
 
     def __init__(self, net: Network, sources: Sequence[list[int]], extra: int = 0) -> None:

@@ -15,7 +15,7 @@ from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.encode import Encode, EncodeStream, EncodeWords, EncodeWordsStream
 from alchemy.pipeline.itr import Shuffle
 from alchemy.pipeline.lst import SequenceWrapper
-from alchemy.pipeline.template import shares
+from alchemy.pipeline.special_tokens import shares
 from alchemy.text import Tokenizer, Words, load_tokenizer
 from tests.text.kinds import LINES, every_kind, make, wordpiece
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from alchemy.data.blame import blamed
+from alchemy.data.pipe_errors import locate_error
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import LstDataPipeline, build_datapipes
 from alchemy.pipeline.encode import Encode, EncodeStream, EncodeWords, EncodeWordsStream
@@ -88,7 +88,7 @@ def test_an_error_has_the_place_in_the_config_too():
     pipe = build_datapipes([source, encode], section="task.datasets.train")
     with pytest.raises(AlchemyError, match="a text has 4 tokens") as caught:
         pipe[1]
-    assert str(blamed(caught.value)).startswith("[task.datasets.train.pipes.1] train.tsv:3: a text has 4 tokens")
+    assert str(locate_error(caught.value)).startswith("[task.datasets.train.pipes.1] train.tsv:3: a text has 4 tokens")
 
 
 def test_without_a_file_an_error_names_the_sample():

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alchemy.data.chain import acting_as
 from alchemy.data.loader import get_dataloader
+from alchemy.data.pipe_chain import acting_as
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.cache import Cache

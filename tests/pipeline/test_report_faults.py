@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from alchemy.context import Run
-from alchemy.pipeline import findings, pictures, report
+from alchemy.pipeline import error_analysis, plots, report
 from alchemy.pipeline.report import Report
 
 ROWS = [{"label": "财经", "pred": "体育"}, {"label": "体育", "pred": "体育"}]
@@ -69,7 +69,9 @@ def test_without_a_record_only_the_table_of_the_last_evaluation_is_logged(
 
 def test_only_the_last_picture_is_drawn(run: Run, tmp_path: Path, monkeypatch: Any) -> None:
     drawn = []
-    monkeypatch.setattr(findings, "draw_confusion", lambda names, counts, legend: drawn.append(counts.sum()) or b"png")
+    monkeypatch.setattr(
+        error_analysis, "draw_confusion", lambda names, counts, legend: drawn.append(counts.sum()) or b"png"
+    )
     pipe = Report()
     pipe("dev", preds=ROWS)
     pipe("dev", preds=ROWS * 2)
@@ -82,13 +84,13 @@ def test_only_the_last_picture_is_drawn(run: Run, tmp_path: Path, monkeypatch: A
 def shown(monkeypatch: Any, names: list[str]) -> tuple[list[str], str]:
     """The names and the title on the edge of a picture."""
     figures: list[Any] = []
-    monkeypatch.setattr(pictures, "_png", lambda figure: figures.append(figure) or pictures_png(figure))
-    assert pictures.draw_confusion(names, np.eye(len(names), dtype=int), "dev_confusion.csv").startswith(b"\x89PNG")
+    monkeypatch.setattr(plots, "_png", lambda figure: figures.append(figure) or pictures_png(figure))
+    assert plots.draw_confusion(names, np.eye(len(names), dtype=int), "dev_confusion.csv").startswith(b"\x89PNG")
     (axes,) = figures[0].axes
     return [label.get_text() for label in axes.get_xticklabels()], axes.get_xlabel()
 
 
-pictures_png = pictures._png
+pictures_png = plots._png
 
 
 def test_names_that_look_like_formulas_are_names(monkeypatch: Any) -> None:
@@ -97,12 +99,12 @@ def test_names_that_look_like_formulas_are_names(monkeypatch: Any) -> None:
 
 
 def test_letters_that_no_font_has_are_numbered(monkeypatch: Any) -> None:
-    monkeypatch.setattr(pictures, "font_for", lambda text: "")
+    monkeypatch.setattr(plots, "font_for", lambda text: "")
     assert shown(monkeypatch, ["体育", "b"]) == (["1", "2"], "said (the lines of dev_confusion.csv)")
 
 
 def test_a_font_that_has_the_letters_is_found(monkeypatch: Any) -> None:
-    assert pictures.font_for("sport") == "DejaVu Sans"
+    assert plots.font_for("sport") == "DejaVu Sans"
     letters = {"DejaVu Sans": set(map(ord, "sport…")), "Last Resort": set(range(1 << 16))}
     letters["Noto CJK"] = set(map(ord, "体育sport…"))
 
@@ -114,15 +116,15 @@ def test_a_font_that_has_the_letters_is_found(monkeypatch: Any) -> None:
         def findfont(name: str) -> str:
             return name
 
-    monkeypatch.setattr(pictures, "import_package", lambda *names: Fonts)
-    monkeypatch.setattr(pictures, "_characters_of", lambda path: letters[path])
-    pictures._font_for.cache_clear()
-    found = [pictures.font_for("sport"), pictures.font_for("体育 sport"), pictures.font_for("语")]
-    pictures._font_for.cache_clear()
+    monkeypatch.setattr(plots, "import_package", lambda *names: Fonts)
+    monkeypatch.setattr(plots, "_characters_of", lambda path: letters[path])
+    plots._font_for.cache_clear()
+    found = [plots.font_for("sport"), plots.font_for("体育 sport"), plots.font_for("语")]
+    plots._font_for.cache_clear()
     assert found == ["DejaVu Sans", "Noto CJK", ""]
 
 
 @pytest.mark.parametrize("count", [1, 40, 100])
 def test_many_classes_fit_into_a_picture(count: int) -> None:
     counts = np.ones((count, count), int)
-    assert pictures.draw_confusion([f"class {n}" for n in range(count)], counts, "x.csv").startswith(b"\x89PNG")
+    assert plots.draw_confusion([f"class {n}" for n in range(count)], counts, "x.csv").startswith(b"\x89PNG")

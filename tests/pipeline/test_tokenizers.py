@@ -10,7 +10,7 @@ import pytest
 
 from alchemy.context import Run
 from alchemy.data.corpus.build import build
-from alchemy.data.corpus.mapped import Corpus
+from alchemy.data.corpus.mapped_corpus import Corpus
 from alchemy.data.corpus.recipe import Recipe
 from alchemy.errors import AlchemyError, Refused
 from alchemy.pipeline.corpora import Mapped, Parallel

@@ -19,7 +19,7 @@ from loguru import logger
 
 from alchemy import sym_tbl
 from alchemy.cli import main
-from alchemy.config.write import dumps
+from alchemy.config.toml_writer import dumps
 from alchemy.context import current_run
 from alchemy.errors import AlchemyError
 from alchemy.plugins.base import AlchemyPlugin

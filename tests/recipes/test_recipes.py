@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from alchemy.cli import main
-from alchemy.config.write import dumps
+from alchemy.config.toml_writer import dumps
 from tests.recipes.kitchen import FILES, ROOT, loaded, name_of, set_out, shorten, small
 from tests.tasks.texts import config
 from tests.text.sets import DATA

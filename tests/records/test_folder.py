@@ -15,7 +15,7 @@ from loguru import logger
 
 from alchemy.errors import AlchemyError
 from alchemy.records.folder import FORMAT, Record, find, newest, read_info, stop
-from alchemy.records.series import Series, read_series
+from alchemy.records.metrics_file import MetricsFile, read_metrics
 
 KEYS = (
     "format id tag purpose status reason pid host started ended heartbeat cmd "
@@ -31,7 +31,7 @@ def test_a_record_lives_and_ends(tmp_path: Path) -> None:
     info = read_info(record.path)
     assert set(KEYS.split()) <= set(info)
     assert (info["format"], info["status"], info["reason"], info["tag"]) == (FORMAT, "finished", "all epochs", "t")
-    (row,) = read_series(record.path / "metrics.jsonl")
+    (row,) = read_metrics(record.path / "metrics.jsonl")
     assert row["values"] == {"train/loss": "nan", "train/lr": 0.5}
     assert (row["update"], row["step"], row["epoch"], row["gen"]) == (1, 2, 0, 0)
 
@@ -52,14 +52,14 @@ def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None
 
 
 def test_a_full_disk_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("alchemy.records.room.MIN_FREE_BYTES", 2**60)
+    monkeypatch.setattr("alchemy.records.create_folder.MIN_FREE_BYTES", 2**60)
     with pytest.raises(AlchemyError, match=r"is full: .* MiB are free"):
         Record.create(tmp_path, name="r", tag="t")
     assert not any(tmp_path.iterdir())
 
 
 def test_trouble_with_the_disk_is_counted_and_never_raised() -> None:
-    series = Series(Path("/dev/full"))  # a disk on which every write fails
+    series = MetricsFile(Path("/dev/full"))  # a disk on which every write fails
     for update in range(3):
         series.log({"a": 1.0}, update=update, step=1, epoch=0)
     series.close()
@@ -92,7 +92,7 @@ def test_what_is_no_record_is_said(tmp_path: Path) -> None:
     with pytest.raises(AlchemyError, match="there is no record 'gone'"):
         find("gone", (str(tmp_path),))
     (tmp_path / "m.jsonl").write_text(json.dumps({"update": 1}) + '\n{"upd')
-    assert list(read_series(tmp_path / "m.jsonl")) == [{"update": 1}]
+    assert list(read_metrics(tmp_path / "m.jsonl")) == [{"update": 1}]
 
 
 def test_the_heartbeat_outlives_trouble_and_tells_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alchemy.absent import Alone, NoLedger
 from alchemy.errors import AlchemyError
-from alchemy.records.ledger import START, Ledger, chained, read_ledger, set_of, set_of_range
+from alchemy.null_objects import NoLedger, SingleProcess
+from alchemy.records.ledger import START, Ledger, extend_chain, read_ledger, set_of, set_of_range
 
 
-class Group(Alone):
+class Group(SingleProcess):
     """The process of a rank, as the ledger sees its group: `gather` finds what the others have handed in."""
 
     def __init__(self, rank: int, handed: list[Any]) -> None:
@@ -73,7 +73,7 @@ def test_a_row_holds_the_chain_and_the_set(tmp_path: Path) -> None:
     row, event = rows(tmp_path / "l")
     assert list(row) == ["update", "epoch", "n", "ids", "hash", "set"]
     assert (row["update"], row["epoch"], row["n"]) == (1, 0, 4)
-    assert row["hash"] == chained(START, bytes.fromhex(row["ids"])).hex()
+    assert row["hash"] == extend_chain(START, bytes.fromhex(row["ids"])).hex()
     assert row["set"] == f"{set_of_range(4):016x}"
     assert event == {"event": "epoch", "epoch": 0, "samples": 4, "update": 1}
     assert set(ledger.cost) == {"calling", "writing"}
@@ -202,7 +202,7 @@ def test_a_resume_without_a_state_begins_again(tmp_path: Path) -> None:
         ledger.flush()
         ledger.close()
     (row,) = rows(tmp_path / "l")
-    assert row["hash"] == chained(START, bytes.fromhex(row["ids"])).hex()
+    assert row["hash"] == extend_chain(START, bytes.fromhex(row["ids"])).hex()
 
 
 def test_what_is_open_at_the_end_of_an_epoch_belongs_to_it(tmp_path: Path) -> None:

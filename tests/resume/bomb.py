@@ -32,14 +32,14 @@ def wire() -> None:
     """Makes the layers below the parts pass by too: each operation on the disk, each link, each row, each removal."""
     from alchemy.checkpoint import files, keeper, links
     from alchemy.records.folder import Record
-    from alchemy.records.series import Series
+    from alchemy.records.metrics_file import MetricsFile
 
     for name in ("make_folder", "open", "write", "sync", "rename", "sync_folder"):
         _wrap(files.Disk, name, "disk")
     _wrap(keeper, "link", "link")
     _wrap(links, "link_files", "swap")
     _wrap(keeper, "remove_others", "remove")
-    _wrap(Series, "log", "row")
+    _wrap(MetricsFile, "log", "row")
     _wrap(Record, "finish", "finish")
 
 

@@ -12,7 +12,7 @@ import torch
 from alchemy.checkpoint.files import read
 from alchemy.checkpoint.manifest import newest_valid, read_manifest, verify
 from alchemy.records.ledger import read_ledger
-from alchemy.records.series import comparable
+from alchemy.records.metrics_file import comparable
 
 # what the clock, the number of lines and the names of folders have to say, which differ between equal runs
 OF_THE_RECORD = {"rows", "checkpoints", "settings"}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from alchemy.config.load import prepare_cfg
-from alchemy.config.write import dumps
+from alchemy.config.toml_writer import dumps
 from tests.resume.parts import config
 
 ROOT = Path(__file__).parents[2]

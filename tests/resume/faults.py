@@ -42,8 +42,8 @@ def torch_generator() -> None:
 def data_off_by_one() -> None:
     from alchemy import loop
 
-    made = loop.Place
-    loop.Place = lambda start, rank, ranks: made(start + (start > 0), rank, ranks)  # type: ignore[assignment, misc]
+    made = loop.EpochPosition
+    loop.EpochPosition = lambda start, rank, ranks: made(start + (start > 0), rank, ranks)  # type: ignore[assignment, misc]
 
 
 def _forget(owner: Any) -> None:
@@ -66,7 +66,7 @@ def optimizer() -> None:
 
 @fault
 def metrics() -> None:
-    from alchemy.metrics.stack import Stack
+    from alchemy.metrics.metric_stack import Stack
 
     _forget(Stack)
 

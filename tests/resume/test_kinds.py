@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from alchemy.checkpoint.manifest import checkpoints, read_manifest
-from alchemy.records.series import comparable
+from alchemy.records.metrics_file import comparable
 from tests.resume.compare import differences
 from tests.resume.conftest import Lab, record_of, text_of
 from tests.resume.parts import config

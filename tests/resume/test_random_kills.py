@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from alchemy.config.load import prepare_cfg
-from alchemy.config.write import dumps
+from alchemy.config.toml_writer import dumps
 from alchemy.records.folder import read_info
 from tests.resume.compare import differences
 from tests.resume.conftest import Lab, text_of

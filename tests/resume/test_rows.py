@@ -10,9 +10,9 @@ import pytest
 
 from alchemy.checkpoint.files import read
 from alchemy.checkpoint.manifest import checkpoints
-from alchemy.records.journal import Journal, count_lines
+from alchemy.records.jsonl_writer import JsonlWriter, count_lines
 from alchemy.records.ledger import read_ledger
-from alchemy.records.series import read_series
+from alchemy.records.metrics_file import read_metrics
 from alchemy.resuming import resume
 from alchemy.runner import run
 from tests.toy import config
@@ -24,9 +24,9 @@ ROWS = 3
 def test_a_state_counts_only_the_rows_that_the_disk_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str], name: str, part: str
 ) -> None:
-    taking = Journal._write
+    taking = JsonlWriter._write
 
-    def take_a_few(journal: Journal, rest: bytes, encoded: list[Callable[[], bytes]]) -> bytes:
+    def take_a_few(journal: JsonlWriter, rest: bytes, encoded: list[Callable[[], bytes]]) -> bytes:
         if journal.path.name != name:
             return taking(journal, rest, encoded)
         room = ROWS - count_lines(journal.path)[0]
@@ -36,7 +36,7 @@ def test_a_state_counts_only_the_rows_that_the_disk_has(
         return b"".join(rows[room:])
 
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, "_write", take_a_few)
+        patched.setattr(JsonlWriter, "_write", take_a_few)
         cfg = config(tmp_path / "runs", log_every=1, checkpoint={"every": 2, "last": 9}, sched__epochs=2)
         (result,) = run([cfg], device=[-1], raise_errors=True)
     record = result.record_dir
@@ -58,4 +58,4 @@ def updates(path: Path) -> list[int]:
     """The updates that have a row which counts."""
     if path.name == "ledger.jsonl":
         return [row["update"] for _, row in read_ledger(path) if "n" in row]
-    return [row["update"] for row in read_series(path) if "train/loss" in row["values"]]
+    return [row["update"] for row in read_metrics(path) if "train/loss" in row["values"]]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from alchemy.config.load import prepare_cfg
-from alchemy.config.write import dumps
+from alchemy.config.toml_writer import dumps
 from tests.resume.conftest import ROOT, Lab, record_of, text_of
 from tests.resume.parts import config
 

@@ -103,10 +103,10 @@ def _be_child(job: dict[str, Any], seen: Path) -> None:
 
 def _hasten() -> None:
     """Leaves out what takes most of the time: a kill loses nothing that the system has, and no package changes here."""
-    from alchemy.plugins import files
+    from alchemy.plugins import file_logger
 
     os.fsync = lambda handle: None  # type: ignore[assignment]
-    files.distributions = lambda: iter(())  # type: ignore[assignment]
+    file_logger.distributions = lambda: iter(())  # type: ignore[assignment]
 
 
 def _work(job: dict[str, Any]) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import alchemy
-from alchemy.config.write import dumps
+from alchemy.config.toml_writer import dumps
 from alchemy.errors import AlchemyError
 from alchemy.runner import run_task
 from tests.dist.start import ROOT

@@ -15,7 +15,7 @@ from alchemy.errors import AlchemyError
 from alchemy.records.ledger import read_ledger
 from alchemy.runner import run_task
 from alchemy.text import Words
-from alchemy.verify.equal import compare
+from alchemy.verify.compare_records import compare
 from tests.tasks.pairs import NETWORKS, config
 from tests.toy import Interrupt
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from alchemy.launch import workers
+from alchemy.launch import worker_pool
 
 # what a training imports: torch's compiler comes with the first optimizer, and takes seconds
-WARM = ["alchemy.verify.trial", "alchemy.verify.parallel", "alchemy.state", "torch._dynamo"]
+WARM = ["alchemy.verify.trial_runs", "alchemy.verify.gradient_check", "alchemy.state", "torch._dynamo"]
 
 
 @pytest.fixture(autouse=True)
@@ -30,4 +30,4 @@ def forks() -> multiprocessing.context.BaseContext:
 def processes(monkeypatch: pytest.MonkeyPatch, forks: multiprocessing.context.BaseContext) -> None:
     """Trainings in processes of their own, forked from one that has imported everything and trained nothing."""
     stands_in = SimpleNamespace(**{**vars(multiprocessing), "get_context": lambda method: forks})
-    monkeypatch.setattr(workers, "multiprocessing", stands_in)
+    monkeypatch.setattr(worker_pool, "multiprocessing", stands_in)

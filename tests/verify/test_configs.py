@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from alchemy.cli import main
-from alchemy.config.write import dumps
+from alchemy.config.toml_writer import dumps
 from tests.examples.thunews import EXAMPLE, command, flags, furnished
 from tests.recipes.kitchen import FILES, SETS, name_of, set_out, shorten, small
 

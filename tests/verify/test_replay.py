@@ -13,7 +13,7 @@ import pytest
 from alchemy.checkpoint.files import read, write
 from alchemy.checkpoint.manifest import read_manifest
 from alchemy.errors import AlchemyError
-from alchemy.records.series import read_series
+from alchemy.records.metrics_file import read_metrics
 from alchemy.runner import run
 from alchemy.verify.replay import replay
 
@@ -38,7 +38,7 @@ def test_an_update_comes_out_as_it_did(update: int, start: str) -> None:
     before = everything(folder)
     report = replay(folder, update, device=[-1])
     rows = {
-        row["update"]: row["values"] for row in read_series(folder / "metrics.jsonl") if "train/loss" in row["values"]
+        row["update"]: row["values"] for row in read_metrics(folder / "metrics.jsonl") if "train/loss" in row["values"]
     }
     assert report.start.startswith(start)
     assert report.loss == rows[update]["train/loss"]
@@ -70,7 +70,7 @@ def test_the_loss_of_each_optimizer_is_shown_by_its_name(update: int, names: lis
     cfg = config(Path("records"), log_every=1, task__n_critic=2)
     (result,) = run([cfg], device=[-1], raise_errors=True)
     report = replay(str(result.record_dir), update, device=[-1])
-    rows = {row["update"]: row["values"] for row in read_series(Path(str(result.record_dir)) / "metrics.jsonl")}
+    rows = {row["update"]: row["values"] for row in read_metrics(Path(str(result.record_dir)) / "metrics.jsonl")}
     logged = {name.removeprefix("train/"): value for name, value in rows[update].items() if "/loss_" in name}
     assert list(report.losses) == names
     assert report.losses == {name: logged[name] for name in names}

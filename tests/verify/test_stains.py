@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from alchemy.verify.culprit import stains
+from alchemy.verify.nan_origin import stains
 
 NAN, INF = float("nan"), float("inf")
 ONE_BAD = torch.tensor([[1.0, 2.0], [1.0, NAN], [3.0, 4.0]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alchemy.config.references import ESCAPED, MARK
-from alchemy.config.write import inline
+from alchemy.config.toml_writer import inline
 from alchemy.data.sniff.finding import Finding
 from alchemy.data.sniff.points import Points
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from loguru import logger
 
-from alchemy.data.cache.store import MANIFEST, SampleWriter, Stored, Unwritable, is_as_written
+from alchemy.data.cache.sample_store import MANIFEST, SampleWriter, Stored, Unwritable, is_as_written
 from alchemy.files import hash_text, home, locked, replace_folder, write_atomic
 
 FORMAT = 3

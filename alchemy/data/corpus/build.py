@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from alchemy.data.corpus.encoder import EncodedPart, Symbols, Task, encode_piece, settle_part, spread
-from alchemy.data.corpus.join import join_parts, put_in_place
 from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, TOKENIZER, Manifest, beside, read_manifest, smallest
+from alchemy.data.corpus.merge_parts import join_parts, put_in_place
 from alchemy.data.corpus.recipe import BPE_SIZE, Recipe
-from alchemy.data.corpus.sources import source_of
+from alchemy.data.corpus.text_sources import source_of
 from alchemy.data.files import expand
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_file, locked

@@ -17,7 +17,7 @@ import numpy as np
 
 from alchemy.data.corpus.layout import smallest
 from alchemy.data.corpus.recipe import Recipe
-from alchemy.data.corpus.sources import Piece, source_of
+from alchemy.data.corpus.text_sources import Piece, source_of
 from alchemy.errors import AlchemyError
 from alchemy.text.base import Tokenizer
 

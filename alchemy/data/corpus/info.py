@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from alchemy.data.corpus.layout import AGAIN, beside
-from alchemy.data.corpus.mapped import Corpus
+from alchemy.data.corpus.mapped_corpus import Corpus
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_file
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from alchemy.data.files import read_lines
 from alchemy.data.messages import in_short
-from alchemy.data.schemes import Scheme
 from alchemy.data.sniff.encoding import detect_encoding
 from alchemy.data.sniff.finding import (
     Finding,
@@ -26,6 +25,7 @@ from alchemy.data.sniff.finding import (
     uses_characters,
 )
 from alchemy.data.tables import BadRow
+from alchemy.data.tag_schemes import Scheme
 from alchemy.errors import AlchemyError
 
 MOST_LINES = 200_000  # that are looked at

@@ -16,7 +16,7 @@ from alchemy.data.tables import BadRow, FormatName, OnBad, OpenTable, Rows, Tabl
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.processors.labels import keep_labels, read_labels, target_of
-from alchemy.pipeline.processors.samples import FromFiles, tried
+from alchemy.pipeline.processors.samples import FromFiles, convert_rows
 
 Fields = Callable[[Any], dict[str, Any]]
 LABELS = ("label", "labels")  # the columns in which labels are looked for
@@ -66,7 +66,7 @@ class TextClassification(FromFiles, LstDataPipeline):
         if self.pair != "":
             parts.append(text_field("pair", table.cell(self.pair)))
         parts.append(label_fields(table, self.label, self._targets()))
-        return tried(table.rows, lambda row: {key: value for part in parts for key, value in part(row).items()})
+        return convert_rows(table.rows, lambda row: {key: value for part in parts for key, value in part(row).items()})
 
     def _targets(self) -> Fields:
         match self.kind:

@@ -11,7 +11,7 @@ from alchemy.data.files import lines_of
 from alchemy.data.tables import BadRow, OnBad, Rows
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.processors.labels import target_of
-from alchemy.pipeline.processors.samples import FromFiles, tried
+from alchemy.pipeline.processors.samples import FromFiles, convert_rows
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 
@@ -42,7 +42,7 @@ class Fasta(FromFiles, LstDataPipeline):
         self.fill(path, self._read, bad)
 
     def _read(self, path: Path) -> Rows:
-        return tried(_entries(lines_of(path, self.encoding)), self._sample)
+        return convert_rows(_entries(lines_of(path, self.encoding)), self._sample)
 
     def _sample(self, entry: list[str]) -> dict[str, Any]:
         header, *lines = entry

@@ -12,7 +12,7 @@ from alchemy.constraints import PositiveInt
 from alchemy.data.messages import in_short
 from alchemy.data.tables import OnBad
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.packages import import_package
+from alchemy.optional_packages import import_package
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.processors.idx import scaled
 from alchemy.pipeline.processors.labels import LabelNames, keep_labels, read_labels

@@ -13,7 +13,7 @@ from alchemy.data.messages import shorten
 from alchemy.data.tables import BadRow, FormatName, OnBad, OpenTable, Rows, TableFormat, is_blank, open_table
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline
-from alchemy.pipeline.processors.samples import FromFiles, tried
+from alchemy.pipeline.processors.samples import FromFiles, convert_rows
 
 
 @DataPipeline.register()
@@ -45,7 +45,7 @@ class ParallelText(FromFiles, LstDataPipeline):
         self.path, self.names, self.columns, self.empty, self.encoding = path, names, columns, empty, encoding
         if isinstance(path, list):
             files = [check_file(file) for file in path]
-            self.fill(files[0], lambda _: tried(_aligned(files, encoding), self._sample), bad)
+            self.fill(files[0], lambda _: convert_rows(_aligned(files, encoding), self._sample), bad)
         else:
             layout = TableFormat(format, delimiter, encoding=encoding)
             self.fill(path, lambda file: self._table(*self._opened(file, layout, header)), bad)
@@ -65,7 +65,7 @@ class ParallelText(FromFiles, LstDataPipeline):
 
     def _table(self, table: OpenTable, places: Sequence[str | int]) -> Rows:
         cells = [table.cell(place) for place in places]
-        return tried(table.rows, lambda row: self._sample([cell(row) for cell in cells]))
+        return convert_rows(table.rows, lambda row: self._sample([cell(row) for cell in cells]))
 
     def _sample(self, texts: Sequence[Any]) -> dict[str, Any]:
         for name, text in zip(self.names, texts, strict=True):

@@ -12,7 +12,7 @@ from alchemy.data.tables import BadRow, FormatName, OnBad, Rows, TableFormat, op
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.processors.classification import label_fields, text_field
 from alchemy.pipeline.processors.labels import keep_labels, read_labels
-from alchemy.pipeline.processors.samples import FromFiles, tried
+from alchemy.pipeline.processors.samples import FromFiles, convert_rows
 
 
 @DataPipeline.register()
@@ -55,7 +55,7 @@ class Relation(FromFiles, LstDataPipeline):
     def _read(self, path: Path) -> Rows:
         table = open_table(path, self.layout)
         text, label = text_field("text", table.cell(self.text)), label_fields(table, self.label, self.known.single)
-        return tried(table.rows, lambda row: self.marked.read(text(row)["text"]) | label(row))
+        return convert_rows(table.rows, lambda row: self.marked.read(text(row)["text"]) | label(row))
 
 
 class Marks:

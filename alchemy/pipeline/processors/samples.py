@@ -75,7 +75,7 @@ def _check_alike(first: Sample, sample: Sample, where: str) -> None:
         raise AlchemyError(text, where=where, hint="read files of different kinds with pipes of their own")
 
 
-def tried(rows: Rows, convert: Callable[[Any], Sample]) -> Iterator[tuple[int, Any]]:
+def convert_rows(rows: Rows, convert: Callable[[Any], Sample]) -> Iterator[tuple[int, Any]]:
     """Rows turned into samples; a BadRow that is raised on the way stands in the place of its row."""
     for line, row in rows:
         try:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from alchemy.data.messages import shorten
-from alchemy.data.schemes import Scheme, SchemeName
 from alchemy.data.tables import BadRow, OnBad, Rows, TableFormat, open_table
+from alchemy.data.tag_schemes import Scheme, SchemeName
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.processors.classification import text_field
 from alchemy.pipeline.processors.labels import keep_labels, name_of, read_labels
-from alchemy.pipeline.processors.samples import FromFiles, tried
+from alchemy.pipeline.processors.samples import FromFiles, convert_rows
 
 
 @DataPipeline.register()
@@ -48,7 +48,7 @@ class Spans(FromFiles, LstDataPipeline):
     def _read(self, path: Path) -> Rows:
         table = open_table(path, TableFormat("jsonl", encoding=self.encoding))
         text, spans = text_field("text", table.cell(self.text)), table.cell(self.spans)
-        return tried(table.rows, lambda row: self._sample(text(row)["text"], spans(row)))
+        return convert_rows(table.rows, lambda row: self._sample(text(row)["text"], spans(row)))
 
     def _sample(self, text: str, listed: object) -> dict[str, Any]:
         if not isinstance(listed, list):

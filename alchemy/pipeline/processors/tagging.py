@@ -11,12 +11,12 @@ from loguru import logger
 
 from alchemy.data.files import lines_of
 from alchemy.data.messages import in_short
-from alchemy.data.schemes import Scheme, SchemeName
 from alchemy.data.tables import BadRow, OnBad, Rows
+from alchemy.data.tag_schemes import Scheme, SchemeName
 from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.pipeline import DataPipeline, LstDataPipeline
 from alchemy.pipeline.processors.labels import keep_labels, read_labels
-from alchemy.pipeline.processors.samples import FromFiles, tried
+from alchemy.pipeline.processors.samples import FromFiles, convert_rows
 
 
 @DataPipeline.register()
@@ -75,7 +75,7 @@ class Tagging(FromFiles, LstDataPipeline):
             raise AlchemyError("there is a carriage return inside a line", where=f"{path}:{strange}", hint=hint)
         rows = list(_sentences(listed))
         width = self._width(f"{path}:{rows[0][0]}", rows[0][1][0]) if rows else 0
-        return tried(
+        return convert_rows(
             ((first, (first, lines)) for first, lines in rows), lambda row: self._sample(path, row[0], row[1], width)
         )
 

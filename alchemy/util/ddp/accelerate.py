@@ -16,14 +16,14 @@ from loguru import logger
 from rich.console import Console
 from torch import nn
 
-from alchemy.absent import Alone
 from alchemy.context import find_run, sym_tbl
 from alchemy.errors import AlchemyError
 from alchemy.legacy.backward import BackwardHandler, DefaultBackwardHandler
 from alchemy.loop import evaluate
+from alchemy.null_objects import SingleProcess
 from alchemy.optim import AlchemyOptimizer
 from alchemy.optim import HFAdamW as _HFAdamW
-from alchemy.packages import import_package
+from alchemy.optional_packages import import_package
 from alchemy.pipeline import DataPipeline, EndStepPipeline, ItrDataPipeline, SchedPipeline
 from alchemy.plugins import AlchemyPlugin
 from alchemy.plugins import BasicSetup as _BasicSetup
@@ -70,7 +70,7 @@ class AccelerateTrainer(AlchemyTrainer):
 
     def set_up(self) -> None:
         # accelerate wraps the model and shares the work out itself: to the rest, each process is alone
-        self.context.group = self.context.metrics.group = Alone()
+        self.context.group = self.context.metrics.group = SingleProcess()
         context, ours = self.context, accelerator()
         if ours.num_processes > 1:
             logger.info(

@@ -14,7 +14,7 @@ from alchemy.config.tree import Document
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc1
-from alchemy.launch.project import reach
+from alchemy.launch.project_imports import reach
 from alchemy.loop import infer
 from alchemy.registry import plain
 from alchemy.runner import InferenceRunner, prepare

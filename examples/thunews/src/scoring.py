@@ -11,7 +11,7 @@ from loguru import logger
 from alchemy import AlchemyRunner, evaluate
 from alchemy.files import write_atomic
 from alchemy.loop import infer
-from alchemy.metrics.numbers import numbers_in
+from alchemy.metrics.scalars import numbers_in
 from alchemy.runner import prepare
 from src.checkpoints import read
 

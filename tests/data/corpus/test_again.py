@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alchemy.data.corpus import sources
+from alchemy.data.corpus import text_sources
 from alchemy.data.corpus.build import build
-from alchemy.data.corpus.mapped import Corpus
+from alchemy.data.corpus.mapped_corpus import Corpus
 from alchemy.data.corpus.recipe import Recipe
 from alchemy.errors import AlchemyError
 from alchemy.text import Words
@@ -27,7 +27,7 @@ from tests.data.corpus.texts import TEXT, files_below, one, texts, written
 
 
 def test_a_file_that_becomes_shorter_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "PIECE_BYTES", 10)
+    monkeypatch.setattr(text_sources, "PIECE_BYTES", 10)
     text = written(tmp_path / "t.txt", TEXT * 20)
     with pytest.raises(AlchemyError, match="has changed while it was read"):
         build(Recipe(tmp_path / "c", {"": [text]}), tell=lambda part: os.truncate(text, 30))

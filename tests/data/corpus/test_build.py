@@ -19,11 +19,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from alchemy.data.corpus import sources
+from alchemy.data.corpus import text_sources
 from alchemy.data.corpus.build import build
-from alchemy.data.corpus.mapped import Corpus
+from alchemy.data.corpus.mapped_corpus import Corpus
 from alchemy.data.corpus.recipe import Recipe
-from alchemy.data.corpus.sources import Piece, read_text, source_of
+from alchemy.data.corpus.text_sources import Piece, read_text, source_of
 from alchemy.errors import AlchemyError
 from tests.data.corpus.texts import LINES, TEXT, files_below, one, texts, written
 
@@ -54,7 +54,7 @@ def test_the_bytes_do_not_depend_on_pieces_or_processes(
     text = written(folder / "t.txt", lines)
     one(folder / "1" / "c", text, tokenizer=kind, min_frequency=least)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "PIECE_BYTES", piece)
+        patch.setattr(text_sources, "PIECE_BYTES", piece)
         one(folder / "3" / "c", text, workers=3, tokenizer=kind, min_frequency=least)
     assert files_below(folder / "1") == files_below(folder / "3")
     if least == 1:
@@ -139,8 +139,8 @@ KINDS: dict[str, Callable[[Path, bytes], Any]] = {
 def test_every_kind_of_file_gives_the_same_sentences(
     tmp_path: Path, name: str, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "PIECE_BYTES", piece)
-    monkeypatch.setattr(sources, "ROWS", 2)
+    monkeypatch.setattr(text_sources, "PIECE_BYTES", piece)
+    monkeypatch.setattr(text_sources, "ROWS", 2)
     KINDS[name](tmp_path / name, "".join(f"{line}\n" for line in TEXT).encode())
     assert texts(one(tmp_path / "c", tmp_path / name)) == TEXT
 
@@ -154,7 +154,7 @@ def test_pieces_of_a_file_are_its_lines(tmp_path_factory: pytest.TempPathFactory
     path = tmp_path_factory.mktemp("pieces") / "t.txt"
     written(path, ["", *lines])  # a first line that is empty, so that nothing looks like a byte order mark
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "PIECE_BYTES", piece)
+        patch.setattr(text_sources, "PIECE_BYTES", piece)
         source = source_of(path, "text")
         found = [line for cut in source.cut(path) for line in source.read(cut)]
     assert found == ["", *lines]
@@ -262,7 +262,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, workers: 
 
 
 def test_an_error_far_into_a_file_has_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "PIECE_BYTES", 10)
+    monkeypatch.setattr(text_sources, "PIECE_BYTES", 10)
     (tmp_path / "t.txt").write_bytes(b"word\n" * 20 + b"b\xffd\n")
     with pytest.raises(AlchemyError, match=r"t\.txt:21 "):
         one(tmp_path / "c", tmp_path / "t.txt")

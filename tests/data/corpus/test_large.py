@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from alchemy.data.corpus.mapped import Corpus
+from alchemy.data.corpus.mapped_corpus import Corpus
 from bench.data import MIB, anonymous
 from tests.toy import config
 

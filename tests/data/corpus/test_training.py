@@ -16,7 +16,7 @@ from alchemy.errors import AlchemyError
 from alchemy.model import AlchemyModel
 from alchemy.records.folder import status_of
 from alchemy.runner import run
-from alchemy.verify.equal import compare, last_update
+from alchemy.verify.compare_records import compare, last_update
 from alchemy.verify.ledger import verify_ledger
 from tests.toy import config
 

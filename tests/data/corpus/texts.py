@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from alchemy.data.corpus.build import build
-from alchemy.data.corpus.mapped import Corpus
+from alchemy.data.corpus.mapped_corpus import Corpus
 from alchemy.data.corpus.recipe import Recipe
 from alchemy.text import load_tokenizer
 

@@ -13,9 +13,9 @@ import torch
 
 from alchemy.context import Run
 from alchemy.data.cache.entries import Entry, cache_folder, entries, remove
-from alchemy.data.cache.store import Stored
-from alchemy.data.lengths import lengths_of
+from alchemy.data.cache.sample_store import Stored
 from alchemy.data.loader import get_dataloader
+from alchemy.data.sample_lengths import lengths_of
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.cache import Cache

@@ -9,7 +9,7 @@ from alchemy.config.tree import Document
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import processors
-from alchemy.pipeline.targets import LabelIds
+from alchemy.pipeline.label_ids import LabelIds
 from alchemy.records.labels import labels_file
 
 # part: (file, text, options, what the record has)

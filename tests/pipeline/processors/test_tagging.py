@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alchemy.data.schemes import LETTERS, Scheme
 from alchemy.data.tables import BadRow
+from alchemy.data.tag_schemes import LETTERS, Scheme
 from alchemy.errors import AlchemyError
 from alchemy.pipeline.processors import Spans, Tagging
 

@@ -1,0 +1,88 @@
+"""What a module keeps beside its tensors, with `get_extra_state`: as a file next to its weights, or in a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from alchemy.checkpoint.files import TENSORS, TensorFile
+from alchemy.checkpoint.manifest import STATE, read_parts
+from alchemy.checkpoint.run_state import MODEL
+from alchemy.checkpoint.state_tree import join_state, split_state
+from alchemy.errors import AlchemyError
+from alchemy.files import parse_json, write_atomic
+
+KEY = "extra"  # of the metadata, which has the JSON; the tensors in it are those of the file
+
+
+def extra_of(module: nn.Module) -> dict[str, Any]:
+    """What a file of tensors cannot hold. An extra state that is a tensor is one like any other."""
+    return {name: value for name, value in module.state_dict().items() if not isinstance(value, Tensor)}
+
+
+def write_extra(module: nn.Module, folder: Path, name: str) -> list[str]:
+    """Writes `NAME.extra.safetensors` if there is something to write; names what is neither JSON nor a tensor."""
+    extra = extra_of(module)
+    if not extra:
+        _file(folder, name).unlink(missing_ok=True)  # of another module
+        return []
+    taken = split_state(extra)
+    tensors = {key: tensor.cpu().contiguous().clone() for key, tensor in taken.tensors.items()}
+    write_atomic(_file(folder, name), save(tensors, {KEY: json.dumps(taken.json, allow_nan=False)}))
+    return taken.left_out
+
+
+def read_extra(module: nn.Module, folder: Path, name: str) -> dict[str, Any]:
+    """What was saved of the module `name` beside its tensors, in a folder of weights or in a checkpoint."""
+    wanted = extra_of(module)
+    if not wanted:
+        return {}
+    if _file(folder, name).is_file():
+        found = _read(_file(folder, name))
+    elif (folder / STATE).is_file():
+        found = _of_checkpoint(folder, name, wanted)
+    else:  # weights that somebody else has written
+        found = {}
+    return {key: found[key] for key in wanted if key in found}
+
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.{KEY}{TENSORS}"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            content = parse_json(opened.metadata()[KEY])
+        tensors = TensorFile(file)
+        extra: dict[str, Any] = join_state(content, {key: tensors[key] for key in tensors.names})
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise AlchemyError(f"{str(file)!r} cannot be read: {error!r}") from error
+    return extra
+
+
+class _References(dict[str, Tensor]):
+    """The tensors of a checkpoint as its JSON names them, `file/name`, read when they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def __missing__(self, reference: str) -> Tensor:
+        stem, _, name = reference.partition("/")
+        return TensorFile(self.folder / f"{stem}{TENSORS}")[name]
+
+
+def _of_checkpoint(folder: Path, name: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    prefix = "" if name == MODEL else f"{name}:"
+    try:
+        saved = read_parts(folder)[MODEL]
+        tensors = _References(folder)
+        return {key: join_state(saved[prefix + key], tensors) for key in wanted if prefix + key in saved}
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise AlchemyError(f"{str(folder / STATE)!r} cannot be read: {error!r}") from error

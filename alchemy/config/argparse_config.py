@@ -1,0 +1,69 @@
+"""Any argparse parser as a config: one key an option, its help as a comment, its default or what the user gave."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from alchemy.config.toml_writer import inline
+from alchemy.config.tree import COMMAND_LINE, Document, Origin
+from alchemy.config.values import decode, quote_key
+
+
+def from_parser(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> Document:
+    """Parses `argv` (the program's own arguments by default) and gives what came out as a document.
+
+    Mistakes on the command line end the program as argparse always does.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> _ = parser.add_argument("--lr", type=float, default=0.1, help="learning rate")
+    >>> from_parser(parser, ["--lr", "0.5"])["lr"]
+    0.5
+    """
+    values = decode(vars(parser.parse_args(argv)), parser.prog)
+    with _no_defaults(parser):
+        given = vars(parser.parse_args(argv))
+    doc = Document(path=parser.prog)
+    for key, value in values.items():
+        doc.put(key, value, COMMAND_LINE if key in given else Origin(kind="default"))
+    doc.source = _text(parser, values)
+    return doc
+
+
+@contextmanager
+def _no_defaults(parser: argparse.ArgumentParser) -> Iterator[None]:
+    """Inside, an option that is not given leaves no trace: what is there was given."""
+    kept = [(action, action.default) for action in _actions(parser)]
+    parsers = [(one, dict(one._defaults)) for one in _parsers(parser)]
+    try:
+        for action, _ in kept:
+            action.default = argparse.SUPPRESS
+        for one, _ in parsers:
+            one._defaults.clear()
+        yield
+    finally:
+        for action, default in kept:
+            action.default = default
+        for one, defaults in parsers:
+            one._defaults.update(defaults)
+
+
+def _parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    below = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return [parser, *(one for choices in below for child in choices.values() for one in _parsers(child))]
+
+
+def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [action for one in _parsers(parser) for action in one._actions]
+
+
+def _text(parser: argparse.ArgumentParser, values: dict[str, Any]) -> str:
+    """The values as TOML with the help of each option above it, which `dumps` will keep."""
+    helps = {action.dest: action.help or "" for action in _actions(parser) if action.help != argparse.SUPPRESS}
+    lines = []
+    for key, value in values.items():
+        lines += [f"# {line.strip()}" for line in helps.get(key, "").splitlines()]
+        lines.append(f"{quote_key(key)} = {inline(value)}")
+    return "\n".join([*lines, ""])

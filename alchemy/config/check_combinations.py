@@ -1,0 +1,280 @@
+"""Combinations that cannot work: each key is right, and together they are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeGuard
+
+from alchemy.config.check_monitors import brings_data, check_monitors, check_rows, evaluated_splits
+from alchemy.config.class_attributes import check_packages
+from alchemy.config.field_types import fits
+from alchemy.config.part_slots import Layout, Slot
+from alchemy.config.tree import Table
+from alchemy.errors import Problem, did_you_mean
+from alchemy.key_rules import BATCH_BUDGETS
+
+
+def check_combos(layout: Layout) -> Iterator[Problem]:
+    """The problems of every rule below."""
+    for name, table in layout.splits.items():
+        split = _Split(name, table, layout.inside(f"task.datasets.{name}.pipes"), layout)
+        for of_split in _OF_SPLITS:
+            yield from of_split(split)
+    for rule in _RULES:
+        yield from rule(layout)
+
+
+class _Split(NamedTuple):
+    """The data set of one split: its table for the loader, and its pipes."""
+
+    name: str
+    table: Table
+    pipes: list[Slot]
+    layout: Layout
+
+    @property
+    def iterable(self) -> bool:
+        """Whether the loader gets an iterable data set; False where that cannot be told."""
+        last = self.pipes[-1] if self.pipes else None
+        return last is not None and last.is_a("ItrDataPipeline", "IterableDataset") and not last.is_a("LstDataPipeline")
+
+    @property
+    def workers(self) -> int:
+        value = self.table.get("num_workers")
+        return value if isinstance(value, int) else 0
+
+    def find(self, *names: str) -> list[Slot]:
+        return [pipe for pipe in self.pipes if pipe.is_a(*names)]
+
+    def problem(self, message: str, key: str, hint: str, *, error: bool = True) -> Problem:
+        return Problem(message, self.table.where(key), f"task.datasets.{self.name}", hint, error)
+
+
+# -- data
+
+
+def _shuffled_stream(split: _Split) -> Iterator[Problem]:
+    shuffle, batch = "shuffle with the pipe alchemy.pipeline.itr.Shuffle", "batch with alchemy.pipeline.itr.BucketBatch"
+    instead = {"shuffle": shuffle, "sampler": shuffle, "batch_sampler": shuffle, **dict.fromkeys(BATCH_BUDGETS, batch)}
+    for key, pipe in instead.items():
+        if split.iterable and split.table.get(key):
+            text = f"{key} cannot be used with iterable data ({split.pipes[-1].name} is the last pipe)"
+            yield split.problem(text, key, f"{pipe}, or end with alchemy.pipeline.lst.ItrToLst")
+
+
+def _workers_without_split(split: _Split) -> Iterator[Problem]:
+    if not split.iterable or split.workers < 2 or any(map(_splits, split.pipes)):
+        return
+    text = f"{split.workers} workers would each read all of the data: no pipe splits it"
+    hint = "put alchemy.pipeline.itr.SplitByWorker after the opener, or set num_workers = 0"
+    # a pipe of the project whose source cannot be seen may split in its own way
+    sure = all(pipe.part is not None and pipe.part.readable for pipe in split.pipes)
+    yield split.problem(text, "num_workers", hint, error=sure)
+
+
+def _splits(pipe: Slot) -> bool:
+    words = pipe.part.own_words if pipe.part else ()
+    return pipe.is_a("SplitByWorker", "Sharding") or "get_worker_info" in words or "splits" in words
+
+
+def _split_twice(split: _Split) -> Iterator[Problem]:
+    for pipe in split.find("SplitByWorker")[1:]:
+        text = "the data is split by worker twice, and most of it is lost"
+        yield pipe.problem(text, hint="remove one SplitByWorker")
+    to_list = split.find("ItrToLst")
+    for pipe in split.find("SplitByWorker"):
+        if to_list and pipe.order < to_list[-1].order and split.workers > 0:
+            text = "the data is split by worker, and again by the loader, which shares a list out among the workers"
+            yield pipe.problem(text, hint="remove SplitByWorker: ItrToLst needs the whole data")
+
+
+def _batched_twice(split: _Split) -> Iterator[Problem]:
+    batches = split.find("Batch", "BucketBatch", "TokenBatch")
+    for pipe in batches[1:]:
+        yield pipe.problem("the data is batched twice: a batch of batches", hint="remove one of the pipes")
+    for key in ("batch_size", "batch_sampler", "max_tokens", "max_sentences"):
+        if batches and split.table.get(key):
+            text = f"{key} batches again what the pipe {batches[-1].name} has batched"
+            yield split.problem(text, key, f"remove {key} here, or the pipe")
+
+
+def _batch_of_one(split: _Split) -> Iterator[Problem]:
+    task = split.layout.at("task")
+    ours = split.pipes and all(slot is not None and slot.ours for slot in (task, *split.pipes))
+    named = any("Batch" in pipe.name for pipe in split.pipes) or "batch_size" in split.table
+    named = named or (task is not None and task.is_a("Translation"))  # which has a budget of its own
+    if ours and not named and not any(map(split.table.get, ("batch_sampler", *BATCH_BUDGETS))):
+        text = f"nothing makes batches of the split {split.name!r}: the model gets single samples"
+        hint = "end with alchemy.pipeline.itr.Batch, or give batch_size or max_tokens"
+        yield split.problem(text, "pipes", hint, error=False)
+
+
+def _learnt_by_heart(split: _Split) -> Iterator[Problem]:
+    training = split.layout.splits.get("train")
+    if training is None or split.name not in ("dev", "test") or not split.pipes:
+        return
+    first = split.pipes[0]
+    if first.ours and "path" in first.table and training.get("pipes") == split.table.get("pipes"):
+        text = f"{split.name} reads the same samples as train: its scores say nothing about new data"
+        yield split.problem(text, "pipes", "name another file, or hold out a share: dev = 0.1", error=False)
+
+
+def _chain_starts(split: _Split) -> Iterator[Problem]:
+    """The first pipe must have something to read, and a list of pipes must not be empty."""
+    if split.table.get("pipes") == []:
+        yield split.problem("the list of pipes is empty", "pipes", 'name its parts: pipes = [{ type = "..." }, ..]')
+    first = split.pipes[0] if split.pipes else None
+    param = first.part.param("datapipe") if first and first.part and first.part.ours else None
+    if first and param and not param.required and "datapipe" not in first.table:
+        text = f"{first.name} is the first pipe and has nothing to read"
+        yield first.problem(text, hint="put an opener or alchemy.pipeline.lst.SequenceWrapper before it")
+
+
+def _fields_flow(split: _Split) -> Iterator[Problem]:
+    """A pipe that declares fields which the pipe before it does not give."""
+    fields: Any = None  # as the pipe before gives them, where it says so
+    for pipe in split.pipes:
+        takes, gives, keeps = map(pipe.part.attribute, ("takes", "gives", "keeps")) if pipe.part else (None, None, None)
+        for name, kind in takes.items() if takes and fields is not None else ():
+            have = fields.get(name)
+            if have is None or not fits(kind, have):
+                lack = f"the field {name!r}" if have is None else f"{name!r} as {kind}"
+                there = ", ".join(f"{key}: {value or 'any'}" for key, value in fields.items()) or "no field"
+                text = f"{pipe.name} takes {lack}, but it is given {there}"
+                yield pipe.problem(text, hint="put a pipe between them")
+        if gives is not None or not keeps:
+            fields = gives
+
+
+# -- numbers
+
+
+def _no_end(layout: Layout) -> Iterator[Problem]:
+    sched = layout.at("sched")
+    if sched is None or not sched.ours or layout.of_kind("stop rule"):
+        return
+    if sched.value("epochs") is None and sched.value("num_training_steps") is None:
+        yield sched.problem("does not say how long to train", hint="set epochs or num_training_steps")
+
+
+def _nothing_learnt(layout: Layout) -> Iterator[Problem]:
+    for optim in layout.of_kind("optim"):
+        for key in ("lr", "trf_lr"):
+            value = optim.table.get(key)
+            if _is_number(value) and value == 0:
+                yield optim.problem(f"{key} = 0: nothing will be learnt", key, hint="set a rate above 0", error=False)
+
+
+def _long_warmup(layout: Layout) -> Iterator[Problem]:
+    sched = layout.at("sched")
+    if sched is None:
+        return
+    warmup, total = sched.table.get("num_warmup_steps"), sched.table.get("num_training_steps")
+    unit = sched.value("unit") or "step"
+    if unit == "epoch" and not _is_number(total):
+        total = sched.table.get("epochs")
+    if _is_number(warmup) and _is_number(total) and warmup > total:
+        what = "epochs" if unit == "epoch" else "updates"
+        text = f"the warm-up of {warmup} {what} is longer than the training of {total}"
+        yield sched.problem(text, "num_warmup_steps", hint="the learning rate would never reach its height")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# -- evaluation
+
+
+def _evaluated_splits(layout: Layout) -> Iterator[Problem]:
+    """A schedule pipe that evaluates a split which has no data."""
+    for pipe in layout.inside("sched.pipes"):
+        split = pipe.value("split")
+        takes = pipe.part is not None and pipe.part.param("split") is not None
+        if isinstance(split, str) and takes and split not in layout.splits and "task" in layout.doc:
+            text = f"{pipe.name} evaluates the split {split!r}, which has no data set"
+            hint = did_you_mean(split, layout.splits) or f"add [task.datasets.{split}], or name another split"
+            yield pipe.problem(text, "split", hint=hint, error=not brings_data(layout))
+
+
+def _never_evaluated(layout: Layout) -> Iterator[Problem]:
+    """Evaluation pipes in a training that evaluates nothing."""
+    pipes, runner = layout.inside("task.evalpipes"), layout.at("runner")
+    trains = runner is not None and runner.is_a("Trainer", "AlchemyTrainer")
+    known = all(pipe.ours for pipe in layout.inside("sched.pipes"))
+    if pipes and trains and known and not evaluated_splits(layout) and layout.at("sched"):
+        hint = 'add { type = "alchemy.pipeline.sched.EvalEEPipeline", period = 1 } to the pipes of [sched]'
+        yield pipes[0].problem(
+            "there are evaluation pipes, but nothing evaluates during training", hint=hint, error=False
+        )
+
+
+def _untrained_test(layout: Layout) -> Iterator[Problem]:
+    runner, model = layout.at("runner"), layout.at("model")
+    tests = runner is not None and runner.is_a("Tester", "ALchemyTester", "InferenceRunner", "AlchemyInferenceRunner")
+    if tests and runner and model and not any("path" in str(k) or "checkp" in str(k) for k in model.table):
+        text = f"{runner.name} runs a model that names no 'model_path' to load"
+        yield model.problem(text, hint="without one the weights are those of a new model", error=False)
+
+
+def _homeless_checkpoints(layout: Layout) -> Iterator[Problem]:
+    """Checkpoints are kept in the record."""
+    makes = any(plugin.is_a("FileLogger") for plugin in layout.inside("plugins"))
+    for slot in layout.of_kind("checkpoint"):
+        if not makes and slot.value("enabled") is not False and "sched" in layout.doc:
+            hint = "add alchemy.plugins.FileLogger to the plugins"
+            yield slot.problem("there is no record to keep checkpoints in", hint=hint, error=False)
+
+
+# -- plugins
+
+
+def _repeated_plugins(layout: Layout) -> Iterator[Problem]:
+    seen: dict[str, Slot] = {}
+    for plugin in layout.inside("plugins"):
+        key = f"{plugin.part.module}.{plugin.part.name}" if plugin.part else str(plugin.table.get("type", ""))
+        if key in seen and key:
+            first = seen[key].table.where() or seen[key].section
+            equal = plugin.table == seen[key].table
+            single = plugin.is_a("BasicSetup", "FileLogger", "Seeding")
+            if equal or single:
+                text = f"{plugin.name} stands in the list twice, first at {first}"
+                yield plugin.problem(text, hint="remove one", error=single)
+        seen.setdefault(key, plugin)
+
+
+def _plugin_order(layout: Layout) -> Iterator[Problem]:
+    """Whoever writes into the record comes after the plugin that makes it."""
+    plugins = layout.inside("plugins")
+    maker = next((p for p in plugins if p.is_a("FileLogger")), None)
+    for plugin in plugins:
+        if not plugin.is_a("Backup", "TensorboardLogger"):
+            continue
+        if maker is None:
+            text = f"{plugin.name} writes into a record, and no FileLogger makes one"
+            yield plugin.problem(text, hint="add alchemy.plugins.FileLogger before it", error=False)
+        elif plugin.order < maker.order:
+            text = f"{plugin.name} comes before FileLogger, which makes the record it writes into"
+            yield plugin.problem(text, hint="move FileLogger before it")
+
+
+def _two_seeds(layout: Layout) -> Iterator[Problem]:
+    top = layout.doc.get("seed")
+    origin = layout.doc.origin_of("seed")
+    if "seed" not in layout.doc or origin.kind != "file":  # drawn, or given with --seeds on purpose
+        return
+    for plugin in layout.inside("plugins"):
+        own = plugin.table.get("seed")
+        if plugin.is_a("Seeding") and top is not None and own is not None and own != top:
+            text = f"Seeding has the seed {own}, the config has seed = {top}"
+            yield plugin.problem(text, "seed", hint="keep one of them: the top-level seed is used", error=False)
+
+
+_OF_SPLITS = (
+    _shuffled_stream, _workers_without_split, _split_twice, _batched_twice, _batch_of_one, _learnt_by_heart,
+    _chain_starts, _fields_flow,
+)  # fmt: skip
+_RULES = (
+    _no_end, _nothing_learnt, _long_warmup, _evaluated_splits, _never_evaluated, _untrained_test, check_monitors,
+    check_rows, check_packages, _homeless_checkpoints, _repeated_plugins, _plugin_order, _two_seeds,
+)  # fmt: skip

@@ -1,0 +1,264 @@
+"""The keys of a part's table against what its constructor takes: unknown, missing, of the wrong type."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from alchemy.annotations import expected, fits, misfits
+from alchemy.config.known_tables import (
+    BUILT_BY_LOADER,
+    BY_CONVENTION,
+    GIVEN,
+    GIVEN_BY_LOADER,
+    LISTS,
+    NAMED_OPTIM,
+    NOT_PASSED,
+    RATES,
+    SECTIONS,
+)
+from alchemy.config.part_slots import Layout, Slot
+from alchemy.config.part_source import Part
+from alchemy.config.short_names import as_table
+from alchemy.config.signature import Param, forwards, words_in
+from alchemy.config.tree import Table
+from alchemy.config.vocabulary_sizes import network_sizes
+from alchemy.errors import Problem, closest, did_you_mean
+from alchemy.key_rules import LOADER_OPTIONS, broken, broken_options
+from alchemy.synonyms import meanings, place_of
+
+_PLAIN_MODEL = "alchemy.plain_model.PlainModel"
+_DATA = ("data", "datasets")
+UNREAD = "remove it, or let a part of the project read it"
+_CRITERION = {name: Param(name, "str", "''") for name in ("target", "output")}  # of the loss of a plain module
+
+
+def check_keys(layout: Layout, strict: bool) -> Iterator[Problem]:
+    """All problems with the keys of all parts, of the data sets, and of the tables without a part."""
+    for slot in layout.slots:
+        if slot.section != "runner" and slot.part is not None:
+            yield from _check_slot(slot, slot.part, layout, strict)
+    for split, table in layout.splits.items():
+        yield from _check_split(split, table, layout, strict)
+    for section in (name for name, (kind, _) in SECTIONS.items() if not kind):
+        yield from _check_lists(section, layout.doc.table(section))
+
+
+def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterator[Problem]:
+    handed, params = _handed(slot), _params(slot, part, layout)
+    others, claimed = _read_by_others(slot, layout), _claimed_twice(slot, part, layout)
+    takes_any = _takes_any(slot, part, layout)
+    for key, value in slot.table.items():
+        if key == "type" or key in NOT_PASSED.get(slot.section, ()):
+            continue
+        if key in handed:
+            hint = f"remove it: {handed[key]}"
+            yield slot.problem(f"{key!r} is not for the config to give", key, hint=hint)
+        elif key in claimed:
+            hint = f"rename the argument, or wrap it in a function that takes another name for {key!r}"
+            yield slot.problem(f"{key!r} is a key of alchemy and an argument of {part.name}", key, hint=hint)
+        elif key in params:
+            for text, hint in misfits(key, value, params[key].annotation, params[key].default):
+                # old parts were never checked against their annotations, and a sloppy one worked
+                hint = hint or as_table(key, value)
+                yield slot.problem(f"{part.name}: {text}", key, hint=hint, error=part.ours or not part.takes_kwargs)
+        elif not takes_any and key not in others:
+            names = [name for name in params if name not in handed and name != "type"]
+            listed = (
+                f"it takes {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}" if names else "it takes nothing"
+            )
+            beside = NOT_PASSED.get(slot.section, ())
+            hint = (
+                _data_of(slot, key)
+                or _elsewhere(key, slot, layout)
+                or did_you_mean(key, [*names, *others, *beside])
+                or listed
+            )
+            yield slot.problem(f"{part.name} takes no {key!r}", key, hint=hint)
+        elif takes_any and key not in others:
+            yield from _unread(slot, part, key, layout, strict)
+    missing = (
+        _missing(slot, part, params, handed) if slot.parent is None or (slot.built_by_loader and not takes_any) else []
+    )
+    yield from missing
+    if part.ours and not missing:
+        yield from _check_rules(slot, part, params, layout)
+
+
+def refused_keys(slot: Slot, layout: Layout) -> list[str]:
+    """The keys of a table that its part surely does not take."""
+    part = slot.part
+    if part is None or slot.section == "runner" or _takes_any(slot, part, layout):
+        return []
+    known = {"type", *NOT_PASSED.get(slot.section, ()), *_handed(slot), *_params(slot, part, layout)}
+    return [key for key in slot.table if key not in known and key not in _read_by_others(slot, layout)]
+
+
+# -- what a table may hold
+
+
+def _params(slot: Slot, part: Part, layout: Layout) -> dict[str, Param]:
+    params = {p.name: p for p in part.params}
+    adapter = layout.sources.find(_adapter(slot, part))
+    params |= {p.name: p for p in (adapter.params if adapter else ()) if p.name not in (*params, "module")}
+    if slot.kind == "loss" and _gives_targets(layout):
+        params |= _CRITERION
+    if _is_named(slot):
+        params |= {name: Param(name, text, "None") for name, text in NAMED_OPTIM.items()}
+    if slot.kind == "optim" and not part.ours:  # those of torch say nothing about limits in their signatures
+        known = [name for name in RATES if name in params or part.old_style]
+        params |= {name: Param(name, RATES[name], params[name].default if name in params else "None") for name in known}
+    return params
+
+
+def _adapter(slot: Slot, part: Part) -> str:
+    """What alchemy puts around a part that is not its own; the keys of both stand in one table."""
+    if slot.kind == "optim" and part.is_torch_optimizer:
+        return "alchemy.optim.Wrapped"
+    return _PLAIN_MODEL if slot.kind == "model" and part.is_plain_model else ""
+
+
+def _claimed_twice(slot: Slot, part: Part, layout: Layout) -> list[str]:
+    """Keys of alchemy that the constructor of a plain module takes too: it would never get them."""
+    plain = layout.sources.find(_PLAIN_MODEL) if _adapter(slot, part) == _PLAIN_MODEL and part.complete else None
+    return [p.name for p in plain.params if p.name != "module" and part.param(p.name)] if plain else []
+
+
+def _is_named(slot: Slot) -> bool:
+    """Whether it is one of several optimizers, which says itself what parameters it takes."""
+    return slot.kind == "optim" and slot.section != "optim"
+
+
+def _gives_targets(layout: Layout) -> bool:
+    """Whether the loss is given an output and a field of the batch, as plain modules need it."""
+    model = layout.at("model")
+    return model is None or model.part is None or model.part.is_plain_model
+
+
+def _handed(slot: Slot) -> dict[str, str]:
+    """Names that somebody else gives to the constructor, and who."""
+    if slot.kind == "data pipe":
+        return {"datapipe": "each pipe gets the one before it"} if slot.order else {}
+    if slot.kind == "optim":
+        return {} if _is_named(slot) else {"params": "the parameters come from the model"}
+    return dict.fromkeys(GIVEN.get(slot.kind, ()), "the runner gives it")
+
+
+def _takes_any(slot: Slot, part: Part, layout: Layout) -> bool:
+    if part.old_style:
+        return slot.section != "model" or not part.is_plain_model or part.takes_kwargs or not part.readable
+    if slot.built_by_loader:
+        return layout.own_method("task", "load_dataset") is not None
+    return slot.parent is not None and (slot.parent.part is None or slot.parent.part.old_style)
+
+
+def _read_by_others(slot: Slot, layout: Layout) -> Collection[str]:
+    """Keys that a table may hold though its part does not name them."""
+    if slot.kind == "model":
+        return BY_CONVENTION["model"]  # whoever builds the model loads the weights itself where the model does not
+    # the model's own `optim_params(**table)` gets all of [optim]
+    function = layout.own_method("model", "optim_params") if slot.kind == "optim" else None
+    return words_in(function) if function else ()
+
+
+# -- keys that nobody takes
+
+
+def _unread(slot: Slot, part: Part, key: str, layout: Layout, strict: bool) -> Iterator[Problem]:
+    """A key of an old-style part that nobody seems to read; the code of the project, not a signature, tells."""
+    convention = BY_CONVENTION.get(slot.kind, ())
+    if not part.readable or key in part.words or key in convention or key in layout.words:
+        return
+    near = did_you_mean(key, [*part.known, *convention])
+    function = layout.own_method("model", "optim_params") if slot.kind == "optim" else None
+    readers = [c.node for c in part.line if c.node and not c.dotted.startswith(("alchemy.", "torch."))]
+    if near or not any(forwards(node) for node in (*readers, function) if node):
+        hint = near or _elsewhere(key, slot, layout) or UNREAD
+        yield slot.problem(f"nothing in the source of {part.name} reads {key!r}", key, hint=hint, error=strict)
+
+
+def _data_of(slot: Slot, key: str) -> str:
+    """The hint for a misspelt table of the data."""
+    near = misspelt_data(slot).get(key, "")
+    return f"did you mean [task.{near}]?" if near else ""
+
+
+def misspelt_data(task: Slot) -> dict[str, str]:
+    """Tables of a task that are surely `[task.data]` or `[task.datasets]`, which it lacks."""
+    if task.section != "task" or any(key in task.table for key in _DATA):
+        return {}
+    tables = [key for key, value in task.table.items() if isinstance(value, Table) and task.part]
+    unknown = [key for key in tables if task.part is not None and task.part.param(key) is None]
+    return {key: near for key in unknown if not meanings(key) and (near := closest(key, _DATA))}
+
+
+def _elsewhere(key: str, slot: Slot, layout: Layout) -> str:
+    """The section that does take a key which stands in the wrong one."""
+    for other in layout.slots:
+        if other is not slot and "." not in other.section and other.part is not None and key in other.part.known:
+            return f"it belongs into [{other.section}]"
+    return place_of(key, slot.section)
+
+
+def _missing(slot: Slot, part: Part, params: dict[str, Param], handed: dict[str, str]) -> list[Problem]:
+    given = {"type", *slot.table, *handed, *(GIVEN_BY_LOADER if slot.built_by_loader else ())}
+    if slot.built_by_loader and part.function:
+        return []  # it is called with what nobody but its caller knows
+    found = []
+    for param in params.values():
+        if param.required and param.name not in given:
+            wanted = expected(param.annotation) if param.annotation not in ("", "Any") else ""
+            hint = f"add {param.name} = ..." + (f" ({wanted})" if wanted else "")
+            if param.name == "tokenizer":
+                hint = 'add tokenizer = "alchemy.text.Words", "alchemy.text.Characters", or the path of a folder'
+            if slot.kind == "data pipe" and param.name == "datapipe" and part.ours:
+                hint = 'the first pipe reads from its own table: datapipe = ["file"]'
+            found.append(slot.problem(f"{part.name} needs {param.name!r}", hint=hint))
+    return found
+
+
+def _check_rules(slot: Slot, part: Part, params: dict[str, Param], layout: Layout) -> Iterator[Problem]:
+    """What is wrong with the values together; not asked while one of them is wrong by itself."""
+    values = {name: slot.value(name) for name in params} | network_sizes(slot, layout)
+    given = [param for name, param in params.items() if name in slot.table]
+    if all(fits(values[param.name], param.annotation, param.default) for param in given):
+        for klass in part.line:
+            for key, text, hint in broken(klass.dotted, values):
+                yield slot.problem(text, key if key in slot.table else "", hint=hint)
+
+
+def _check_lists(section: str, table: Table) -> Iterator[Problem]:
+    """A table that only holds lists of parts."""
+    names = [path.partition(".")[2] for path in LISTS if path.startswith(f"{section}.")]
+    for key in table:
+        if key not in names:
+            hint = did_you_mean(key, names) or f"it takes {' and '.join(names)}: lists of parts with a type each"
+            yield Problem(f"takes no {key!r}", table.where(key), section, hint)
+
+
+# -- data sets: `pipes` are parts, everything else goes to the loader
+
+
+def _check_split(split: str, table: Table, layout: Layout, strict: bool) -> Iterator[Problem]:
+    section = f"task.datasets.{split}"
+    task, own = layout.at("task"), layout.own_method("task", "load_dataset")
+    part = task.part if task else None
+    known = part is not None and part.readable
+    if known and not own and "pipes" not in table:
+        hint = 'name its parts: pipes = [{ type = "..." }, ..]'
+        yield Problem(f"the split {split!r} has no 'pipes' to read from", table.where(), section, hint)
+    wrong = [(key, *row) for key, value in table.items() for row in misfits(key, value, LOADER_OPTIONS.get(key, ""))]
+    for key, text, hint in wrong or broken_options(table):
+        yield Problem(text, table.where(key), section, hint, error=bool(wrong) or not own)
+    for key, value in table.items():
+        near = did_you_mean(key, [*LOADER_OPTIONS, "pipes"])
+        if key in BUILT_BY_LOADER and isinstance(value, Table) and "type" not in value and not own:
+            hint = f'write {key} = {{ type = "package.module.Name", ... }}'
+            yield Problem(f"{key} needs a 'type'", table.where(key), section, hint)
+        elif key in LOADER_OPTIONS or key == "pipes":
+            continue
+        elif own is None or part is None:
+            hint = near or "it takes 'pipes' and the arguments of torch's DataLoader"
+            yield Problem(f"the loader takes no {key!r}", table.where(key), section, hint, known or strict)
+        elif key not in part.words | layout.words and (near or not forwards(own)):
+            text = f"nothing in the source of {part.name} reads {key!r}"
+            yield Problem(text, table.where(key), section, near or UNREAD, strict)

@@ -1,0 +1,96 @@
+"""Old spellings that are still understood, with one warning each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from alchemy.config.merge import brief
+from alchemy.config.tree import Array, Document, Origin, Table, children
+from alchemy.errors import Problem
+from alchemy.moved import current_path
+
+# section (a table, or a list of parts), old name, new name
+_OLD = (
+    ("sched", "lr_warmup_steps", "num_warmup_steps"),
+    ("plugins", "use_determininstic_algorithms", "use_deterministic_algorithms"),
+)
+
+# keys that do nothing at the top level
+_MISPLACED = {
+    "use_determininstic_algorithms": "write use_deterministic_algorithms in the table of alchemy.plugins.Seeding",
+    "use_deterministic_algorithms": "write it in the table of alchemy.plugins.Seeding",
+}
+
+
+def rename(layer: Table, notes: list[Problem]) -> None:
+    """Gives the old spellings of one layer their new names, so that what a later layer says goes before it."""
+    _update_paths(layer)
+    for section, old, new in _OLD:
+        for place, table in _tables(layer.get(section), section):
+            if old not in table or (new in table and _is_own(table)):
+                continue
+            use = f"{new!r} is given too, and used" if new in table else f"its value {brief(table[old])} is used"
+            message, hint = f"{old!r} is the old spelling of {new!r}; {use}", f"rename it to {new!r}"
+            notes.append(Problem(message, table.where(old), place, hint, error=False))
+            _rename(table, old, new)
+
+
+def settle(doc: Document, notes: list[Problem]) -> None:
+    """A project's own part may read the old name itself: there it stays beside the new one."""
+    rename(doc, notes)
+    for section, old, new in _OLD:
+        for _, table in _tables(doc.get(section), section):
+            if new in table and _is_own(table) and any(o.spelt == old for o in _story(table.origin_of(new))):
+                table.put(old, table[new], table.origin_of(new))
+    for key, hint in _MISPLACED.items():
+        if key in doc:
+            notes.append(Problem(f"{key!r} does nothing here", doc.where(key), hint=hint, error=False))
+
+
+def modern(override: str) -> str:
+    """An override with its key in the spelling of today: `sched.lr_warmup_steps=5` sets `sched.num_warmup_steps`."""
+    key, equals, value = override.partition("=")
+    names = key.strip().split(".")
+    for section, old, new in _OLD:
+        if names[0].removeprefix("~") == section and names[-1] == old:
+            return ".".join([*names[:-1], new]) + equals + value
+    return override
+
+
+def _update_paths(table: Table) -> None:
+    """Replace import paths of modules that were renamed; no warning, since a record cannot be edited."""
+    for key, value in list(table.items()):
+        if isinstance(value, str) and (path := current_path(value)) != value:
+            table.put(key, path, table.origin_of(key))
+        for inner in value if isinstance(value, Array) else (value,):
+            if isinstance(inner, Table):
+                _update_paths(inner)
+
+
+def _tables(found: object, section: str) -> Iterator[tuple[str, Table]]:
+    """The tables of a section: itself, or its parts, which a delta gives by name."""
+    if isinstance(found, Table) and section != "plugins":
+        yield section, found
+    elif isinstance(found, Table | Array):
+        for name, item in children(found):
+            if isinstance(item, Table):
+                yield f"{section}.{name}", item
+
+
+def _is_own(table: Table) -> bool:
+    kind = table.get("type")
+    return isinstance(kind, str) and not kind.startswith("alchemy.")
+
+
+def _rename(table: Table, old: str, new: str) -> None:
+    """In its place, so that the order of the keys stays."""
+    rows = [(key, item, table.origin_of(key)) for key, item in table.items() if key != old or new not in table]
+    table.clear()
+    for key, item, origin in rows:
+        table.put(*((new, item, origin._replace(spelt=old)) if key == old else (key, item, origin)))
+
+
+def _story(origin: Origin | None) -> Iterator[Origin]:
+    while origin is not None:
+        yield origin
+        origin = origin.overrode

@@ -1,0 +1,382 @@
+"""What a part's source says about it: parameters, ancestors and names, read with `ast`, never imported."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from alchemy.config.known_tables import DEFAULT_TYPES, GIVEN, MODULES
+from alchemy.config.module_files import Module, absolute, locate, read_module
+from alchemy.config.name_lookup import PLAIN_BASES, Class, Gap, ancestors, lookup
+from alchemy.config.signature import MISSING, Param, fields_of, is_dataclass, literal_value, parameters_of, words_in
+from alchemy.constraints import is_import_path
+from alchemy.errors import did_you_mean
+from alchemy.registry import ENTRY_MODULES, annotations_of, is_registered, parameters
+
+# the base classes of parts, as dotted text: config/ knows them by name only
+KINDS = {
+    "runner": ("alchemy.runner.AlchemyRunner",),
+    "plugin": ("alchemy.plugins.AlchemyPlugin", "alchemy.plugins.RunnerPlugin", "alchemy.plugins.Plugin"),
+    "task": ("alchemy.task.AlchemyTask",),
+    "model": ("alchemy.model.AlchemyModel",),
+    "optim": ("alchemy.optim.AlchemyOptimizer",),
+    "sched": ("alchemy.sched.AlchemyTrainScheduler",),
+    "backward": ("alchemy.model.BackwardHandler", "alchemy.update.GradientUpdater"),
+    "loss": ("alchemy.nn.losses.Loss",),
+    "data pipe": ("alchemy.pipeline.DataPipeline",),
+    "output pipe": ("alchemy.pipeline.OutputPipeline",),
+    "eval pipe": ("alchemy.pipeline.EvalPipeline",),
+    "sched pipe": ("alchemy.pipeline.SchedPipeline",),
+    "stop rule": ("alchemy.stop.StopRule",),
+    "checkpoint": ("alchemy.checkpoint.keeper.Checkpoints",),
+    "precision": ("alchemy.precision.Precision",),
+    "average": ("alchemy.average.Average",),
+    "ddp": ("alchemy.launch.process_group.Sharing",),
+    "collate": ("alchemy.data.collate.CollateFn",),
+    "column": ("alchemy.data.columns.Column",),
+    "tokenizer": ("alchemy.text.Tokenizer",),
+    "encoder": ("alchemy.models.encoders.Encoder",),
+    "head": ("alchemy.models.heads.Head",),
+    "network": ("alchemy.nn.seq2seq.Network",),
+    "search": ("alchemy.generate.search.Search",),
+}
+_FOREIGN = ("alchemy.", "torch.")  # what is not the project's own code
+_TORCH_OPTIMIZERS = ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer")
+_TORCH_MODULES = ("torch.nn.Module", "torch.nn.modules.module.Module")
+_LONGEST = 100  # parts of an import path
+_KIND_OF_CLASS = {base.rpartition(".")[2]: kind for kind, bases in KINDS.items() for base in bases}
+
+
+@dataclass(eq=False)
+class Part:
+    """Everything the check wants to know about what a `type` names."""
+
+    name: str
+    module: str
+    params: tuple[Param, ...] = ()
+    takes_kwargs: bool = False
+    bare: bool = False  # the constructor takes nothing: the part reads its own table
+    readable: bool = True  # False: the constructor stands in code that cannot be read
+    function: bool = False
+    doc: str = ""
+    where: str = ""
+    path: str = ""  # the dotted name that a config writes
+    bases: tuple[str, ...] = ()  # all ancestors, nearest first
+    registered: tuple[str, ...] = ()  # the bases it is registered on, as its source writes them
+    line: list[Class] = field(default_factory=list, repr=False)
+
+    @property
+    def old_style(self) -> bool:
+        return self.takes_kwargs or self.bare or not self.readable
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of part that it is; empty when its ancestors do not tell."""
+        names = [*self.bases, f"{self.module}.{self.name}"]
+        ours = [n.rpartition(".")[2] for n in names if n.startswith("alchemy.")]
+        return frozenset(_KIND_OF_CLASS[n] for n in [*ours, *self.registered] if n in _KIND_OF_CLASS)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every ancestor was found, so that a kind it does not show is a kind it is not."""
+        if any(base not in _KIND_OF_CLASS for base in self.registered):
+            return False
+        return all(c.node is not None or c.dotted in PLAIN_BASES or c.dotted.startswith("builtins.") for c in self.line)
+
+    @property
+    def is_torch_optimizer(self) -> bool:
+        """Whether it is torch's or derived from one of torch's, which alchemy wraps."""
+        return any(klass.dotted in _TORCH_OPTIMIZERS for klass in self.line)
+
+    @property
+    def is_plain_model(self) -> bool:
+        """Whether it gives a module as a model: a class of modules, a function, or what nobody can tell."""
+        return not self.kinds and (
+            self.function or not self.complete or any(c.dotted in _TORCH_MODULES for c in self.line)
+        )
+
+    @property
+    def ours(self) -> bool:
+        return self.module.startswith("alchemy.")
+
+    def is_a(self, *names: str) -> bool:
+        """Whether it is, or descends from, a class of one of these names."""
+        return self.name in names or any(base.rpartition(".")[2] in names for base in self.bases)
+
+    def param(self, name: str) -> Param | None:
+        return next((p for p in self.params if p.name == name), None)
+
+    @property
+    def keys(self) -> list[Param]:
+        """The parameters that its table can give: all but those that are filled in for it.
+
+        A data pipe that stands first may be given what others get from the one before them.
+        """
+        filled = {name for kind in self.kinds if kind != "data pipe" for name in GIVEN.get(kind, ())}
+        return [p for p in self.params if p.name not in filled]
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """Every name that its constructor or an inherited one takes: what `super().__init__()` may fill."""
+        names = {p.name for p in self.params}
+        for klass in self.line:
+            names |= {p.name for p in _own_parameters(klass)[0]}
+        return frozenset(names)
+
+    def method(self, name: str) -> tuple[Class, ast.FunctionDef] | None:
+        """The first definition of a method along the ancestors."""
+        for klass in self.line:
+            if isinstance(klass.node, ast.ClassDef):
+                for item in klass.node.body:
+                    if isinstance(item, ast.FunctionDef) and item.name == name:
+                        return klass, item
+        return None
+
+    def attribute(self, name: str, *, inherited: bool = True) -> Any:
+        """A class attribute that is written as a literal; None for any other.
+
+        Without `inherited`, a part of a project has only those that its own classes write.
+        """
+        for klass in self.line:
+            if not (inherited or self.ours) and klass.dotted.startswith(_FOREIGN):
+                return None
+            for item in klass.node.body if isinstance(klass.node, ast.ClassDef) else ():
+                match item:
+                    case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
+                        return literal_value(ast.unparse(value))
+                    case ast.AnnAssign(target=ast.Name(id=found), value=ast.expr() as value) if found == name:
+                        return literal_value(ast.unparse(value))
+        return None
+
+    @cached_property
+    def own_words(self) -> frozenset[str]:
+        """The strings, names and attributes in the project's modules that define it and its ancestors."""
+        modules = {c.module.name: c.module for c in self.line if c.module and not c.dotted.startswith(_FOREIGN)}
+        return frozenset(word for module in modules.values() for word in words_in(module.tree))
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The same, with what the classes of alchemy that it descends from say."""
+        ours = (c.node for c in self.line if c.node is not None and c.dotted.startswith("alchemy."))
+        return self.own_words | self.known | {word for node in ours for word in words_in(node)}
+
+
+def find(dotted: str, roots: Sequence[str] = (".",)) -> Part | None:
+    """The part that a `type` names, or None when it cannot be found or read; `look` says why."""
+    found = look(dotted, roots) if dotted else None
+    return found if isinstance(found, Part) else None
+
+
+def look(dotted: str, roots: Sequence[str] = (".",), *, base: str = "") -> Part | Gap:
+    """The part that a `type` names, or what is in the way. `base` picks among equal aliases of several bases."""
+    pieces = dotted.split(".")
+    if len(pieces) > _LONGEST:
+        return Gap("form", f"type = {dotted[:40]!r}... is not an import path: it has {len(pieces)} parts")
+    if not is_import_path(dotted):
+        return Gap("form", f"type = {dotted!r} is not an import path", "write it like 'package.module.Class'")
+    module_name, name = ".".join(pieces[:-1]), pieces[-1]
+    if module_name in ENTRY_MODULES:
+        return _live_part(dotted, name)
+    if module_name == "torch":  # whose own names no source shows
+        near = [f"{home}.{name}" for home in ("torch.optim", "torch.nn") if isinstance(lookup(home, name, ()), Class)]
+        if near:
+            return Gap("name", f"module 'torch' has no {name!r}", f"did you mean {near[0]!r}?")
+    found = lookup(MODULES.get(module_name, module_name), name, tuple(roots), base=base)
+    if isinstance(found, Gap):
+        # made by code that runs, in a notebook or a loop: no source shows it, but the registry knows it by now
+        return Gap("unreadable") if is_registered(dotted) else found
+    return _part(found, dotted, tuple(roots))
+
+
+def _live_part(dotted: str, name: str) -> Part | Gap:
+    """A part of the script or notebook that is running: its class is there, and maybe no file that could be read."""
+    running = [sys.modules[module] for module in ENTRY_MODULES if module in sys.modules]
+    there = {key: value for module in running for key, value in vars(module).items()}
+    if is_registered(dotted):
+        there.setdefault(name, None)
+    if name not in there:
+        classes = [key for key, value in there.items() if isinstance(value, type) and value.__module__ in ENTRY_MODULES]
+        hint = did_you_mean(name, classes) or "it is a class of a script or notebook: run it from there"
+        return Gap("name", f"the script that is running has no {name!r}", hint)
+    part = there[name]
+    names, takes_any = parameters(part) if callable(part) else ({}, True)
+    if takes_any or not names or not isinstance(part, type):  # it reads its table itself, or is no class
+        return Gap("unreadable")
+    rows = annotations_of(part)
+    params = [Param(key, rows[key][0], MISSING if required else rows[key][1]) for key, required in names.items()]
+    above = [f"{base.__module__}.{base.__qualname__}" for base in part.__mro__[1:]]
+    line = [Class(path) for path in (dotted, *above)]
+    return Part(name, "__main__", tuple(params), path=dotted, bases=tuple(above), line=line)
+
+
+class Sources:
+    """What the sources below `roots` say, each looked up once: for one command, since sources change between them."""
+
+    def __init__(self, roots: Sequence[str]) -> None:
+        self.roots = tuple(roots)
+        self._parts: dict[tuple[str, str], Part | Gap] = {}
+        self._words: dict[str, set[str]] = {}
+
+    def look(self, dotted: str, *, base: str = "") -> Part | Gap:
+        key = (dotted, base)
+        if key not in self._parts:
+            self._parts[key] = look(dotted, self.roots, base=base)
+        return self._parts[key]
+
+    def find(self, dotted: str) -> Part | None:
+        found = self.look(dotted) if dotted else None
+        return found if isinstance(found, Part) else None
+
+    def words(self, module: str) -> set[str]:
+        if module not in self._words:
+            self._words[module] = project_words(module, self.roots)
+        return self._words[module]
+
+
+# -- classes to parts
+
+
+def _part(found: Class, dotted: str, roots: tuple[str, ...]) -> Part | Gap:
+    node, module = found.node, found.module
+    if node is None or module is None:
+        return Gap("unreadable")
+    name = found.dotted.rpartition(".")[2]
+    line = ancestors(found, roots) if isinstance(node, ast.ClassDef) else [found]
+    params, takes_kwargs, readable = _constructor(line)
+    return Part(
+        name=name,
+        module=module.name,
+        params=tuple(params),
+        takes_kwargs=takes_kwargs,
+        bare=readable and not params and not takes_kwargs,
+        readable=readable,
+        function=not isinstance(node, ast.ClassDef),
+        doc=ast.get_docstring(node) or "",
+        where=module.at(node.lineno),
+        path=dotted,
+        bases=tuple(c.dotted for c in line[1:]),
+        registered=tuple(b.rpartition(".")[2] for rows in module.aliases.values() for b, c in rows if c == name),
+        line=line,
+    )
+
+
+def _constructor(line: list[Class]) -> tuple[list[Param], bool, bool]:
+    """Parameters, whether any other key is taken, and whether the constructor could be read at all."""
+    for klass in line:
+        if klass.node is None:
+            if klass.dotted in PLAIN_BASES or klass.dotted == "builtins.object":
+                continue
+            return [], True, False
+        params, takes_kwargs, has_one = _own_parameters(klass)
+        if has_one:
+            if isinstance(klass.node, ast.ClassDef) and is_dataclass(klass.node):
+                params = _dataclass_fields(line)
+            return params, takes_kwargs, True
+    return [], False, True
+
+
+def _dataclass_fields(line: list[Class]) -> list[Param]:
+    """Its own, then those of the ancestors that are dataclasses too; the nearest says what a name is."""
+    found: dict[str, Param | None] = {}
+    for klass in line:
+        if isinstance(klass.node, ast.ClassDef) and klass.module is not None and is_dataclass(klass.node):
+            found = {**found, **{n: p for n, p in fields_of(klass.node, klass.module).items() if n not in found}}
+    return [param for param in found.values() if param is not None]
+
+
+def _own_parameters(klass: Class) -> tuple[list[Param], bool, bool]:
+    if klass.node is None or klass.module is None:
+        return [], False, False
+    return parameters_of(klass.node, klass.module)
+
+
+# -- the project around a part, and the parts that alchemy has
+
+
+def project_words(name: str, roots: Sequence[str], limit: int = 60) -> set[str]:
+    """The words of a project's module and of the modules of the same package that it imports, in turn."""
+    top = name.split(".")[0]
+    queue, words = [name], set()
+    for name in queue:  # which grows on the way
+        place = locate(name, roots)
+        module = read_module(name, place) if place else None
+        if module is None or module.error is not None:
+            continue
+        words |= words_in(module.tree)
+        named = [found for node in ast.walk(module.tree) for found in _imports(module, node)]
+        new = [found for found in dict.fromkeys(named) if found.split(".")[0] == top and found not in queue]
+        queue += new[: limit - len(queue)]
+    return words
+
+
+def _imports(module: Module, node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import():
+            return [a.name for a in node.names]
+        case ast.ImportFrom():
+            source = absolute(module, node.module or "", node.level)
+            return [source, *(f"{source}.{a.name}" for a in node.names if a.name != "*")]
+    return []
+
+
+_NOT_SHORT = ("alchemy.pipeline",)  # its modules are known by their own names: itr, lst, output, ...
+_INTERNAL = ("Wrapped", "Foreign", "Optimizers", "PlainModel")  # made for what else a table names, never named
+_NOT_ZOO = tuple(f"alchemy.{name}" for name in ("util", "cli", "verify", "config", "scheduler", "questions"))
+
+
+def parts(kind: str = "") -> list[Part]:
+    """Every part of alchemy itself (of one kind), under the name that a config writes, with its parameters."""
+    place = locate("alchemy", ())
+    found: dict[str, Part] = {}
+    for name in sorted(_module_names(place.folders[0], "alchemy")) if place else ():
+        home = locate(name, ())
+        module = read_module(name, home) if home and not name.startswith(_NOT_ZOO) else None
+        for binding in module.names.values() if module else ():
+            if isinstance(binding, ast.ClassDef) and not binding.name.startswith("_"):
+                part = look(_public(module, binding.name), ())
+                if isinstance(part, Part) and part.kinds and _is_part(part):
+                    found[part.path] = part
+    inherited = {base for part in found.values() for base in part.bases}
+    return [p for _, p in sorted(found.items()) if _listed(p, inherited) and (not kind or kind in p.kinds)]
+
+
+def _is_part(part: Part) -> bool:
+    """Not the contract itself, unless that is what a table without a `type` means."""
+    return part.name not in _KIND_OF_CLASS or f"{part.module}.{part.name}" in DEFAULT_TYPES.values()
+
+
+def _listed(part: Part, inherited: set[str]) -> bool:
+    """A part to name in a config, rather than one for others to build on."""
+    if part.registered or f"{part.module}.{part.name}" in DEFAULT_TYPES.values():
+        return True
+    return part.name not in _INTERNAL and f"{part.module}.{part.name}" not in inherited
+
+
+def _public(module: Module | None, name: str) -> str:
+    """What a config writes: the alias of a class with our prefix; the package that re-exports it, or its module."""
+    if module is None:
+        return name
+    if name.lower().startswith("alchemy"):
+        name = next((alias for alias, rows in module.aliases.items() if rows[0][1] == name and alias != name), name)
+    pieces = module.name.split(".")
+    for i in range(2, len(pieces)):
+        package = ".".join(pieces[:i])
+        found = lookup(package, name, ()) if package not in _NOT_SHORT else None
+        if isinstance(found, Class) and found.dotted == f"{module.name}.{name}":
+            return f"{package}.{name}"
+    return f"{module.name}.{name}"
+
+
+def _module_names(folder: str, package: str) -> Iterator[str]:
+    yield package
+    for entry in os.scandir(folder):
+        stem, suffix = os.path.splitext(entry.name)
+        if entry.is_dir() and os.path.isfile(os.path.join(entry.path, "__init__.py")):
+            yield from _module_names(entry.path, f"{package}.{entry.name}")
+        elif suffix == ".py" and stem != "__init__":
+            yield f"{package}.{stem}"

@@ -1,0 +1,194 @@
+"""Short names of alchemy's own parts: `type = "AdamW"` in `[optim]` is `"alchemy.optim.AdamW"`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from alchemy.config.known_tables import DEFAULT_TYPES, LISTS, SECTIONS
+from alchemy.config.module_files import locate, read_module
+from alchemy.config.name_lookup import Class, lookup
+from alchemy.config.part_source import KINDS, Part, find, look
+from alchemy.config.tree import Array, Document, Table
+from alchemy.errors import Problem, closest, did_you_mean
+from alchemy.synonyms import architecture
+
+_PIPES = ("processors", "openers", "itr", "lst", "encode", "pairs", "label_ids", "windows", "cache", "corpora")
+
+# the modules in which the parts of a kind are looked for, under the paths that `alchemy parts` prints
+HOMES = {
+    "runner": ("alchemy.runner",),
+    "plugin": ("alchemy.plugins", "alchemy.web.plugins"),
+    "task": ("alchemy.tasks", "alchemy.task"),
+    "model": ("alchemy.models",),
+    "optim": ("alchemy.optim",),
+    "sched": ("alchemy.sched",),
+    "backward": ("alchemy.update", "alchemy.legacy.backward"),
+    "loss": ("alchemy.nn.losses",),
+    "data pipe": tuple(f"alchemy.pipeline.{name}" for name in _PIPES),
+    "output pipe": ("alchemy.pipeline.output",),
+    "eval pipe": ("alchemy.pipeline.eval", "alchemy.pipeline.report", "alchemy.pipeline.error_analysis"),
+    "sched pipe": ("alchemy.pipeline.sched", "alchemy.pipeline.freeze"),
+    "stop rule": ("alchemy.stop",),
+    "checkpoint": ("alchemy.checkpoint.keeper",),
+    "precision": ("alchemy.precision",),
+    "average": ("alchemy.average",),
+    "ddp": ("alchemy.launch.process_group",),
+    "collate": ("alchemy.data.collate",),
+    "column": ("alchemy.data.columns",),
+    "tokenizer": ("alchemy.text",),
+    "encoder": ("alchemy.models.encoders", "alchemy.models.fasttext", "alchemy.models.pretrained"),
+    "head": ("alchemy.models.heads",),
+    "network": ("alchemy.nn.transformer", "alchemy.nn.lstm"),
+    "search": ("alchemy.generate",),
+}
+
+# keys inside the tables of alchemy's own parts that hold a part, or a list or table of parts
+_INNER = {
+    **{key: key for key in ("encoder", "head", "network", "search", "tokenizer")},
+    "source_tokenizer": "tokenizer",
+    "target_tokenizer": "tokenizer",
+    "collate_fn": "collate",
+    "fields": "column",
+    "pipes": "data pipe",
+}
+_AS_TEXT = ("tokenizer", "collate")  # kinds that a key may name without a table
+_BASES = {base for bases in KINDS.values() for base in bases} - set(DEFAULT_TYPES.values())
+_TORCH = {"optim": "torch.optim", "loss": "torch.nn"}
+
+
+def expand_names(doc: Document, notes: list[Problem], roots: Sequence[str] = (".",)) -> None:
+    """Replaces the short names of a config by import paths; one that is unknown stays, for the check to report."""
+    _expand_key(doc, "runner", "runner")
+    for section, (kind, _) in SECTIONS.items():
+        table = doc.get(section)
+        if kind and isinstance(table, Table) and (section != "criterion" or _is_loss(doc, roots)):
+            several = kind == "optim" and "type" not in table
+            for inner in table.values() if several else (table,):
+                _expand(inner, kind, section, notes)
+    for path, kind in LISTS.items():
+        head, _, key = path.rpartition(".")
+        _expand((doc.table(head) if head else doc).get(key), kind, path, notes)
+    task = doc.table("task")
+    _expand_key(task.table("data"), "processor", "data pipe")
+    for split, table in task.table("datasets").items():
+        if isinstance(table, Table):
+            _expand_inside(table, f"task.datasets.{split}", [])  # a task may have words of its own for its loader
+
+
+def resolve_name(word: str, kind: str) -> str:
+    """The import path of the part of a kind that a short name means; the word itself if there is no one such part.
+
+    >>> resolve_name("AdamW", "optim"), resolve_name("Map", "data pipe"), resolve_name("src.Own", "optim")
+    ('alchemy.optim.AdamW', 'Map', 'src.Own')
+    """
+    found = _paths_of(word, kind) if word.isidentifier() else []
+    return found[0] if len(found) == 1 else word
+
+
+def explain_name(word: str, kind: str) -> tuple[str, str]:
+    """What is wrong with a name that has no dot and stands for no part of this kind, and how to fix it."""
+    paths = _paths_of(word, kind) if word.isidentifier() else []
+    if paths:
+        return f"{word!r} is the name of {len(paths)} parts", f"write {' or '.join(map(repr, paths))}"
+    message, own = f"alchemy has no {kind} {word!r}", f"write a part of your own as 'src.module.{word or 'Class'}'"
+    package = _TORCH.get(kind)
+    if package and word.isidentifier() and isinstance(lookup(package, word, ()), Class):
+        return message, f"write '{package}.{word}'"
+    if kind == "model" and (written := architecture(word)):
+        return message, f"for texts, write {written}"
+    others = [(other, path) for other in HOMES for path in _paths_of(word, other)] if word.isidentifier() else []
+    if others:
+        return message, f"{others[0][1]!r} is of the kind {others[0][0]!r}"
+    near = did_you_mean(word, names_of(kind))
+    return message, near or f"`alchemy parts {shlex.quote(kind)}` lists what there is; {own}"
+
+
+def as_table(key: str, value: object) -> str:
+    """The hint for the name of a part where its table is expected: `head = "CNN"`."""
+    if key not in _INNER or not isinstance(value, str):
+        return ""
+    names = names_of(_INNER[key])
+    name = value if value in names else closest(value, names) or ".."
+    return f'write {key} = {{ type = "{name}" }}'
+
+
+@lru_cache(maxsize=32)
+def names_of(kind: str) -> tuple[str, ...]:
+    """The short names of the parts of a kind, for hints; not of the classes that others build on."""
+    names = dict.fromkeys(name for home in HOMES.get(kind, ()) for name in _public(home))
+    return tuple(name for name in names if any(p.registered or kind == "loss" for p in _parts_of(name, kind)))
+
+
+def _paths_of(word: str, kind: str) -> list[str]:
+    return [part.path for part in _parts_of(word, kind)]
+
+
+@lru_cache(maxsize=1024)  # our own source does not change while a process runs
+def _parts_of(word: str, kind: str) -> tuple[Part, ...]:
+    """The parts of a kind that have this name; a class that several modules offer counts once."""
+    found: dict[str, Part] = {}
+    for home in HOMES.get(kind, ()):
+        part = look(f"{home}.{word}", ()) if word in _public(home) else None
+        if isinstance(part, Part) and kind in part.kinds and f"{part.module}.{part.name}" not in _BASES:
+            found.setdefault(f"{part.module}.{part.name}", part)
+    return tuple(found.values())
+
+
+@lru_cache(maxsize=64)
+def _public(home: str) -> tuple[str, ...]:
+    place = locate(home, ())
+    module = read_module(home, place) if place else None
+    return tuple(name for name in module.public() if name[:1].isupper()) if module else ()
+
+
+# -- the places of a config where a part is named
+
+
+def _is_loss(doc: Document, roots: Sequence[str]) -> bool:
+    """Whether `[criterion]` names a part: an old-style model reads the table itself, and may use words of its own."""
+    part = find(str(doc.table("model").get("type", "")), roots)
+    if part is None:
+        return False
+    return not part.old_style or (part.is_plain_model and part.complete)
+
+
+def _expand(node: object, kind: str, section: str, notes: list[Problem]) -> None:
+    """The part in a table, or the parts in a list of tables, and what is named inside of them."""
+    if isinstance(node, Array):
+        for index, item in enumerate(node):
+            _expand(item, kind, f"{section}.{index}", notes)
+    elif isinstance(node, Table):
+        _expand_key(node, "type", kind)
+        if str(node.get("type", "")).startswith("alchemy."):
+            _expand_inside(node, section, notes)
+
+
+def _expand_inside(table: Table, section: str, notes: list[Problem]) -> None:
+    """What the table of a part, or of a split, names by keys that alchemy knows; anything else is the part's own."""
+    for key, kind in _INNER.items():
+        value, here = table.get(key), f"{section}.{key}"
+        if isinstance(value, str) and kind in _AS_TEXT and not os.path.isdir(value):
+            _expand_key(table, key, kind)
+        elif key == "fields" and isinstance(value, Table):
+            for name, item in value.items():
+                _expand(item, kind, f"{here}.{name}", notes)
+        elif isinstance(value, Table | Array):
+            _expand(value, kind, here, notes)
+            notes.extend(_unknown(value, kind, here))
+
+
+def _unknown(node: Table | Array, kind: str, section: str) -> Iterator[Problem]:
+    """A short name inside of a part that stands for nothing; those of the sections are reported by the check."""
+    if isinstance(node, Table) and isinstance(word := node.get("type"), str) and "." not in word:
+        message, hint = explain_name(word, kind)
+        yield Problem(message, node.where("type"), section, hint)
+
+
+def _expand_key(table: Table, key: str, kind: str) -> None:
+    word = table.get(key)
+    full = resolve_name(word, kind) if isinstance(word, str) else word
+    if full != word:
+        table.put(key, full, table.origin_of(key))

@@ -1,0 +1,114 @@
+"""TOML text as plain data, and its mistakes as sentences with a line."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import replace
+
+from alchemy.config.line_numbers import LONG_KEY, Lines, Scan, scan_toml
+from alchemy.config.values import Parsed
+from alchemy.errors import ConfigError, Problem
+
+
+def parse_toml(text: str, name: str) -> Parsed:
+    """Parses TOML 1.0 and the inline tables of TOML 1.1."""
+    import tomllib
+
+    with suppress(ValueError, RecursionError):  # TOML 1.1, or a mistake: the scan tells
+        if not LONG_KEY.search(text):  # tomllib takes quadratic time for such a key
+            return Parsed(tomllib.loads(text), Lines(text), text)
+    layout = scan_toml(text, name)
+    try:
+        return Parsed(tomllib.loads(layout.text), layout.lines, text)
+    except ValueError as error:
+        raise ConfigError([_with_slip(_problem(str(error), layout, name), text)]) from None
+
+
+_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+_LINE = "a line must be 'key = value', '[table]' or '# comment'"
+
+# how tomllib's message starts -> what we say, and how to fix it
+_SENTENCES = [
+    ("Expected '=' after a key", _LINE, ""),
+    ("Invalid statement", _LINE, ""),
+    ("Invalid initial character for a key", "a key is missing, or has a character that needs quotes", ""),
+    ("Unclosed array", "the list that starts here is never closed", "add ']', and a comma between its values"),
+    ("Unclosed inline table", "the table that starts here is never closed", "add '}', and a comma between its keys"),
+    ("Expected newline or end", "there is more on the line after the value: {rest}", "write one setting a line"),
+    ("Invalid hex value", "a backslash in double quotes starts an escape", "use 'single quotes', or write \\\\"),
+    ("Unescaped '\\'", "a backslash in double quotes starts an escape", "use 'single quotes', or write \\\\"),
+    ("Expected ']", "the name of the table is not closed", "write [name], or [[name]] for a list of tables"),
+    ("Expected", "the text that starts here is never closed", "add the closing quotes"),
+    ("Unterminated string", "the text that starts here is never closed", "add the closing quotes"),
+    ("Illegal character '\\n'", "the text is not closed on its line", "add the closing quote, or use three quotes"),
+    ("Cannot declare", "the table exists already in another form", "write it in one place"),
+    ("Cannot mutate immutable", "a table in braces cannot be extended elsewhere", "put all its keys in one place"),
+]
+
+
+def _problem(message: str, layout: Scan, name: str) -> Problem:
+    place = _PLACE.search(message)
+    message = _PLACE.sub("", message)
+    offset = len(layout.text)
+    if place and place[1]:
+        before = layout.text.split("\n")[: int(place[1]) - 1]
+        offset = sum(len(line) + 1 for line in before) + int(place[2]) - 1
+    line = layout.line_at(offset)  # blanking joins lines but keeps lengths: this is the line in the user's text
+    if offset >= len(layout.text) or message.startswith("Unclosed"):
+        line = layout.statement
+    where, rest = f"{name}:{line}", layout.text[offset:].split("\n")[0].strip()
+    if message.startswith("Invalid value"):
+        return _bad_value(rest, where)
+    for start, sentence, hint in _SENTENCES:
+        if message.startswith(start):
+            return Problem(sentence.format(rest=repr(rest[:40])), where, hint=hint)
+    return Problem(f"the text is not TOML: {message[:1].lower()}{message[1:]}", where)
+
+
+_FIXES = {
+    "True": "write true",
+    "False": "write false",
+    "None": "write { none = true }",
+    "null": "write { none = true }",
+}
+
+
+# characters of input methods and word processors, and what TOML wants in their place
+_LOOK_ALIKE = {
+    "＝": "=", "：": "=", "，": ",", "、": ",", "；": ",", "．": ".", "＃": "#", "［": "[", "］": "]",
+    "【": "[", "】": "]", "｛": "{", "｝": "}", "“": '"', "”": '"', "„": '"', "＂": '"', "‘": "'", "’": "'",
+    "−": "-", "–": "-", "—": "-", "‑": "-", "－": "-", "　": " ", "\u00a0": " ",
+}  # fmt: skip
+_COLON = re.compile(r"""\s*([\w.-]+)\s*:\s*(\S.*)""")
+_SLIPS = [  # what a line that is no TOML looks like, and how it is written
+    (re.compile(r"\s*(?://|--|%|;)"), "a comment starts with #"),
+    (re.compile(r"[^#\"']*\s//"), "a comment starts with #"),
+    (re.compile(r"[^=]*=\s*-?\d+,\d+\s*$"), "a decimal point is a dot: 0.001"),
+    (re.compile(r"[^=]*=\s*-?\.\d"), "write the zero before the dot: 0.001"),
+    (re.compile(r"[^=]*=\s*-?\d+\.\s*(?:#|$)"), "write the zero behind the dot: 1.0"),
+]
+
+
+def _with_slip(problem: Problem, text: str) -> Problem:
+    """The problem with a better hint, where its line shows a slip that people often make."""
+    number = problem.where.rpartition(":")[2]
+    line = text.split("\n")[int(number) - 1]
+    odd = next((char for char in line if char in _LOOK_ALIKE), "")
+    if odd:
+        return replace(problem, hint=f"the line has the character {odd!r}: write {_LOOK_ALIKE[odd]!r}")
+    colon = _COLON.match(line)
+    if colon and problem.message == _LINE:
+        return replace(problem, hint=f"write {colon[1]} = {colon[2]}")
+    return replace(problem, hint=next((hint for slip, hint in _SLIPS if slip.match(line)), problem.hint))
+
+
+def _bad_value(text: str, where: str) -> Problem:
+    """The problem with what stands where a TOML value should."""
+    word = re.split(r"[,\]}#]", text)[0].strip()[:60]
+    if text.startswith(("[", "{")):
+        return Problem("the list or table is not closed, or lacks a comma", where)
+    if not word:
+        return Problem("a value is missing", where, hint='empty text is ""')
+    return Problem(f"{word!r} is not a value", where, hint=_FIXES.get(word, f'quote text: "{word}"'))

@@ -1,0 +1,90 @@
+"""Texts for many sentences: limits and rules around a search."""
+
+# B sentences, T tokens of a prefix
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from alchemy.constraints import Ge, Le
+from alchemy.generate.search import Hypothesis, Search, Special, Steps
+from alchemy.generate.token_rules import AtLeast, AtMost, NoRepeat, Penalty, Prefixes, Rule, Without
+from alchemy.registry import construct
+
+# beyond the upper bound it is a slip
+Tokens = Annotated[int, Ge(0), Le(1_000_000_000)]
+Ratio = Annotated[float, Ge(0), Le(1_000_000_000)]
+
+
+class Limits(NamedTuple):
+    """How long texts may be, and what they must obey; lengths are in tokens, their end not counted.
+
+    A text has at most `max_ratio` tokens for each of its source and `max_extra` more, and never more than `max_length`;
+    at least `min_ratio` for each of its source, and `min_length`.
+    """
+
+    max_length: Annotated[int, Ge(1), Le(1_000_000_000)] = 256
+    max_ratio: Ratio = 2.0
+    max_extra: Tokens = 10
+    min_length: Tokens = 0
+    min_ratio: Ratio = 0.0
+    unk_penalty: Ratio = 0.0
+    no_repeat: Tokens = 0  # runs of so many tokens come once; 0: as often as they like
+
+    def most(self, source_B: Tensor) -> Tensor:
+        return (source_B * self.max_ratio + self.max_extra).long().clamp(1, self.max_length)
+
+    def least(self, source_B: Tensor) -> Tensor:
+        return torch.minimum((source_B * self.min_ratio).long().clamp_min(self.min_length), self.most(source_B))
+
+
+class TextGenerator:
+    """Writes the texts of a batch by a search, within limits."""
+
+    def __init__(self, search: Search, special: Special, limits: Limits) -> None:
+        construct(Limits, limits._asdict())  # of code, which may give anything
+        self.search, self.special, self.limits = search, special, limits
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        steps: Steps,
+        source_B: Tensor,
+        prefixes: Sequence[Sequence[int]] = (),
+        numbers: Sequence[int] = (),
+        longest: int | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The texts of each sentence, best first, for sources of `source_B` tokens; they begin with the prefixes.
+
+        `longest` is how many tokens the decoder takes, `numbers` tells random numbers of sentences apart.
+        """
+        most_B = self.limits.most(source_B)
+        if longest is not None:  # what a row begins with takes a place, too
+            most_B = most_B.clamp_max(longest - 1)
+        rules: list[Rule] = self._rules(source_B, most_B)
+        if any(prefixes):
+            rows = [torch.tensor(list(row), dtype=torch.long, device=source_B.device) for row in prefixes]
+            lengths_B = torch.tensor(list(map(len, rows)), device=source_B.device)
+            rules = [Prefixes(pad_sequence(rows, batch_first=True), lengths_B, rules)]
+        return self.search(steps, most_B, self.special, rules, numbers)
+
+    def _rules(self, source_B: Tensor, most_B: Tensor) -> list[Rule]:
+        limits, special = self.limits, self.special
+        # what begins a row may be what ends it
+        never = [token for token in {special.begin, special.pad} - {special.eos} if token is not None]
+        rules: list[Rule] = [Without(torch.tensor(never, dtype=torch.long, device=source_B.device))]
+        if limits.unk_penalty and special.unk is not None:
+            rules.append(Penalty(special.unk, limits.unk_penalty))
+        if limits.no_repeat:
+            rules.append(NoRepeat(limits.no_repeat))
+        if limits.min_length or limits.min_ratio:
+            least_B = torch.minimum(limits.least(source_B), most_B)
+            # only where runs are forbidden may nothing be left
+            rules.append(AtLeast(least_B, special.eos, or_stuck=limits.no_repeat > 0))
+        # the last, so that a text that is full can always end
+        return [*rules, AtMost(most_B, special.eos)]

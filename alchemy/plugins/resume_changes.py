@@ -1,0 +1,198 @@
+"""What has changed since a record was written, and whether a run that goes on with it is still the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from alchemy.checkpoint.links import missing_names
+from alchemy.config.dynamic_values import part_names
+from alchemy.config.explain import differences
+from alchemy.config.load import prepare_cfg
+from alchemy.config.merge import brief
+from alchemy.config.secrets import MASK
+from alchemy.config.tree import Array, Document, Table
+from alchemy.errors import AlchemyError, did_you_mean
+from alchemy.files import hash_file, read_table
+from alchemy.launch.project_imports import find_file
+from alchemy.plugins.file_logger import environment, hash_code, values_hash, versions
+from alchemy.records.folder import read_info
+
+# keys that do not change any number of a training: `*` matches one name, `**` all that follow
+HARMLESS = (
+    "tag",
+    "checkpoint.**",
+    "stop.**",
+    "task.datasets.*.num_workers",  # with a stream it does matter: the state knows, and refuses
+    "task.datasets.*.prefetch_factor",
+    "task.datasets.*.persistent_workers",
+    "task.datasets.*.pin_memory",
+    "task.datasets.*.timeout",
+    "task.datasets.test.**",
+    "task.datasets.inference.**",
+)
+# plugins of alchemy that only show, write or send; any other plugin may change what is computed
+QUIET = (
+    "BasicSetup",
+    "DisplayRunningInfo",
+    "FileLogger",
+    "TensorboardLogger",
+    "Backup",
+    "Profile",
+    "MailOnFinish",
+)
+# may be allowed even if nothing of that name has changed: jobs move between machines, and a state is checked later
+GENERAL = {"data", "num_workers", "ranks", "code", "torch", "device", "threads", "ledger", "checkpt"}
+
+
+class Change(NamedTuple):
+    """One thing that is not as it was; if it `breaks`, a run that goes on is not equal to one that never stopped."""
+
+    name: str
+    text: str
+    breaks: bool
+    of_config: bool = False
+
+
+def changes(record: Path, document: Document, device_info: Mapping[str, Any], user_dir: str) -> list[Change]:
+    """All that differs between a record and the run that is to go on with it."""
+    return [
+        *_config(record, document),
+        *_code(record, user_dir),
+        *_machine(record, device_info),
+        *_weights(record),
+    ]
+
+
+def _config(record: Path, document: Document) -> Iterator[Change]:
+    was, info = prepare_cfg(record / "cfg.toml", compare=True), read_info(record)
+    written, former = info.get("cfg_values"), record / f"cfg.{info.get('gen', 0) - 1}.toml"
+    # a resume with another config keeps the former one before it notes the new hash, and may be killed in between
+    known = [was, *([prepare_cfg(former, compare=True)] if former.is_file() else [])]
+    if written and written not in map(values_hash, known):
+        yield Change("cfg.toml", "was edited since the run wrote it", True, of_config=True)
+    harmless = [*HARMLESS, *_quiet_plugins(was, document)]
+    for key, before, after in differences(was, document):
+        if before == after == MASK:  # also of a plugin: the same value is part of going on with the same run
+            yield Change(key, "the secret has changed", True, of_config=True)
+            continue
+        breaks = not any(_matches(key, pattern) for pattern in harmless)
+        yield Change(key, f"{_shown(before)} -> {_shown(after)}", breaks, of_config=True)
+
+
+def _matches(key: str, pattern: str) -> bool:
+    """Matches name by name: a `*` that crosses dots would match the parameters of a pipe.
+
+    >>> _matches("stop.any.0.patience", "stop.**"), _matches("task.datasets.train.pipes.0.timeout", "task.*.timeout")
+    (True, False)
+    """
+    names, wanted = key.split("."), pattern.split(".")
+    if wanted[-1] == "**":
+        wanted = wanted[:-1]
+        names = names[: len(wanted)]
+    return len(names) == len(wanted) and all(want in ("*", name) for name, want in zip(names, wanted))
+
+
+def _quiet_plugins(*documents: Document) -> Iterator[str]:
+    """Patterns for the plugins that change no number in any of the configs."""
+    types: dict[str, list[str]] = {}
+    for document in documents:
+        plugins = document.get("plugins")
+        for name, table in zip(part_names(plugins), plugins, strict=True) if isinstance(plugins, Array) else ():
+            types.setdefault(name, []).append(str(table.get("type")) if isinstance(table, Table) else "")
+    for name, kinds in types.items():
+        parts = [kind.rpartition(".") for kind in kinds]
+        if all(kind in QUIET and module.partition(".")[0] in ("", "alchemy") for module, _, kind in parts):
+            yield f"plugins.{name}.**"
+
+
+def _shown(value: object) -> str:
+    return "absent" if type(value) is object else brief(value)
+
+
+def _code(record: Path, user_dir: str) -> Iterator[Change]:
+    info = read_info(record)
+    if info.get("code"):
+        changed = [text for name, digest in info["code"].items() if (text := _change_of(name, digest, user_dir))]
+        if changed:
+            yield Change("code", ", ".join(changed), True)
+    elif info["code_hash"] != hash_code(user_dir):  # of an earlier version, or killed before the first save
+        yield Change("code", f"the code in {user_dir} has changed", True)
+    for package, version in versions().items():
+        before = info["versions"].get(package)
+        if before != version:
+            yield Change(package, f"{before} -> {version}", True)
+
+
+def _change_of(name: str, digest: str, user_dir: str) -> str:
+    path = find_file(name, user_dir)
+    if path is None:
+        return f"{name} is missing"
+    return "" if hash_file(path) == digest else f"{name} has changed"
+
+
+def _weights(record: Path) -> Iterator[Change]:
+    missing = missing_names(record)
+    if missing:
+        names = ", ".join(f"checkpt/{name}" for name in missing)
+        yield Change("checkpt", f"missing: {names}", True)
+
+
+def _machine(record: Path, device_info: Mapping[str, Any]) -> Iterator[Change]:
+    before = _environment_in(record / "env.json")
+    now = environment(dict(device_info))
+    rows = {
+        "device": (_kind(before.get("device")), _kind(now["device"]), True),
+        "threads": (before.get("threads"), now["threads"], True),  # sums are cut differently
+        "processor": (before.get("processor"), now["processor"], True),
+        "platform": (before.get("platform"), now["platform"], False),
+        "cwd": (before.get("cwd"), now["cwd"], False),
+    }
+    for name, (was, new, breaks) in rows.items() if before else ():
+        if was != new:
+            yield Change(name, f"{was} -> {new}", breaks)
+    was = before.get("processes", now["processes"])
+    if was != now["processes"]:  # where the data stands is counted over all of them; a state that cannot do so refuses
+        text = "the data goes on where it stood, but sums are added in another order and dropout draws anew"
+        yield Change("ranks", f"{was} -> {now['processes']} processes: {text}", False)
+    packages = before.get("packages", {})
+    for name in sorted({*packages, *now["packages"]}) if before else ():
+        if name not in versions() and packages.get(name) != now["packages"].get(name):
+            yield Change(name, f"{packages.get(name, 'absent')} -> {now['packages'].get(name, 'absent')}", False)
+
+
+def _environment_in(path: Path) -> dict[str, Any]:
+    try:
+        content = read_table(path) if path.exists() else {}
+        for key in ("device", "packages"):
+            if not isinstance(content.get(key, {}), dict):
+                raise ValueError(f"its {key!r} is not a JSON object")
+    except (OSError, ValueError) as error:
+        hint = "put it back, or remove it: then nobody knows on what machine the run was"
+        raise AlchemyError(f"{path} cannot be read: {error}", hint=hint) from error
+    return content
+
+
+def _kind(device: Mapping[str, Any] | None) -> str:
+    """The sort of device: one GPU of a machine is as good as the next."""
+    return str((device or {}).get("device", "cpu")).partition(":")[0]
+
+
+def refuse_changes(found: Collection[Change], allowed: Collection[str]) -> None:
+    """An error that names every change which breaks exactness and was not allowed."""
+    breaking = [change for change in found if change.breaks]
+    names = {change.name for change in breaking} | {"config"}
+    refused = [change for change in breaking if not _is_allowed(change, allowed)]
+    if refused:
+        listed = "".join(f"\n  {change.name}: {change.text}" for change in refused)
+        raise AlchemyError(
+            f"it would not be the same run any more:{listed}",
+            hint=f"put it back, or go on all the same with --allow {','.join(change.name for change in refused)}",
+        )
+    for name in set(allowed) - names - GENERAL:
+        raise AlchemyError(f"--allow {name}: nothing of that name has changed", hint=did_you_mean(name, names))
+
+
+def _is_allowed(change: Change, allowed: Collection[str]) -> bool:
+    return change.name in allowed or (change.of_config and "config" in allowed)

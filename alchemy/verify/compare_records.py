@@ -1,0 +1,155 @@
+"""Whether two records are equal to the bit, and where they part if they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alchemy.checkpoint.files import read
+from alchemy.checkpoint.manifest import newest_valid, read_manifest
+from alchemy.checkpoint.run_state import STATE, by_reference
+from alchemy.errors import RunFailed
+from alchemy.records.ledger import NAME
+from alchemy.records.metrics_file import comparable
+from alchemy.verify.ledger import compare_ledgers
+
+SHOWN = 5  # differences of a kind; the rest is counted
+
+
+@dataclass
+class Comparison:
+    """What was compared, and every difference in words; the one that comes first in time is the first."""
+
+    tensors: int = 0
+    rows: int = 0
+    updates: int = 0
+    differences: list[str] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        return not self.differences
+
+    def plain(self) -> dict[str, Any]:
+        return {"equal": self.equal, **asdict(self)}
+
+    def __str__(self) -> str:
+        if self.differences:
+            return "\n".join(self.differences)
+        return f"equal: {self.tensors} tensors, {self.rows} rows, {self.updates} updates of the ledger"
+
+
+def compare(one: Path, other: Path) -> Comparison:
+    """Compares the samples, the numbers and the last state of two records."""
+    states = [_state(record) for record in (one, other)]
+    tensors = [by_reference(state) for state in states]
+    rows = [comparable(record / "metrics.jsonl") for record in (one, other)]
+    found = Comparison(len(tensors[0]), len(rows[0]))
+    samples = [compare_ledgers(one, other)] if all((record / NAME).is_file() for record in (one, other)) else []
+    found.updates = sum(row.updates for row in samples)
+    found.differences += [
+        f"they see other samples from update {row.updates + 1} on" for row in samples if not row.equal
+    ]
+    found.differences += _rows(*rows)
+    found.differences += _shortened(list(_tensors(*tensors)), "tensors differ")
+    return found
+
+
+def is_stream(record: Path) -> bool:
+    """Whether the training data of a record have no index."""
+    return _state(record)[STATE]["parts"]["data"]["samples"] is None
+
+
+def last_update(record: Path) -> int:
+    """The update of the newest valid state."""
+    folder = newest_valid(record / "state")[0]
+    return 0 if folder is None else read_manifest(folder).update
+
+
+def _state(record: Path) -> dict[str, Any]:
+    folder, passed = newest_valid(record / "state")
+    if folder is None:
+        raise RunFailed(f"{record} has no valid state to compare", hint="; ".join(passed))
+    return read(folder)
+
+
+# -- numbers
+def _rows(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> list[str]:
+    """Where the numbers part: the first row that differs, with each number that does."""
+    for a, b in zip(one, other):
+        if a != b:
+            return [f"they part at update {min(a['update'], b['update'])}: {_differing(a, b)}"]
+    if len(one) == len(other):
+        return []
+    longer = max(one, other, key=len)[min(len(one), len(other))]
+    return [f"they part at update {longer['update']}: {len(one)} rows against {len(other)}"]
+
+
+def _differing(a: dict[str, Any], b: dict[str, Any]) -> str:
+    ours, others = a["values"], b["values"]
+    if [a[key] for key in ("update", "step", "epoch")] != [b[key] for key in ("update", "step", "epoch")]:
+        return f"a row of update {a['update']}, step {a['step']} against one of {b['update']}, step {b['step']}"
+    names = [name for name in {**ours, **others} if ours.get(name) != others.get(name)]
+    texts = [f"{name} {' against '.join(_apart(ours.get(name), others.get(name)))}" for name in names]
+    return ", ".join(texts[:SHOWN])
+
+
+def _apart(one: object, other: object) -> tuple[str, str]:
+    """Two numbers with as many digits as it takes to tell them apart.
+
+    >>> _apart(0.51, 0.52), _apart(0.123456789, 0.123456780)
+    (('0.51', '0.52'), ('0.12345679', '0.12345678'))
+    """
+    if not isinstance(one, int | float) or not isinstance(other, int | float):
+        return str(one), str(other)
+    for digits in range(4, 18):
+        texts = f"{one:.{digits}g}", f"{other:.{digits}g}"
+        if texts[0] != texts[1]:
+            break
+    return texts
+
+
+# -- tensors
+def _tensors(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Iterator[str]:
+    for name in {**one, **other}:
+        label = f"tensor {name.replace('/', '.', 1)}"
+        if name not in one or name not in other:
+            yield f"{label} is only in the {'first' if name in one else 'second'} state"
+        elif (text := describe_difference(one[name], other[name])) != "":
+            yield f"{label} {text}"
+
+
+def describe_difference(one: Tensor, other: Tensor) -> str:
+    """How two tensors differ, bit by bit; nothing when they do not."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return f"is {_kind(one)} against {_kind(other)}"
+    if not one.numel():
+        return ""
+    count = int((_bytes(one) != _bytes(other)).any(dim=1).sum())
+    if not count:
+        return ""
+    text = f"differs in {count:,} of {one.numel():,} values"
+    if one.is_floating_point():
+        text += f", by {(one.double() - other.double()).abs().max():.2g} at most"
+    return text
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    """A row of bytes for each value: so that NaN is equal to itself, and 0 not to -0."""
+    flat = tensor.contiguous().reshape(-1)
+    flat = torch.view_as_real(flat) if flat.is_complex() else flat
+    return flat.view(torch.uint8).reshape(tensor.numel(), -1)
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def _shortened(texts: list[str], what: str) -> list[str]:
+    if len(texts) <= SHOWN:
+        return texts
+    return [*texts[:SHOWN], f"and {len(texts) - SHOWN} more {what}"]

@@ -1,0 +1,365 @@
+"""What to set before a long training, found by short ones: the learning rate and the batch size."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol, Unpack
+
+import numpy as np
+import torch
+from loguru import logger
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset
+
+from alchemy.config.tree import Document
+from alchemy.errors import AlchemyError
+from alchemy.launch.device import alloc1
+from alchemy.loop import train
+from alchemy.loss_observer import Loss, Observer
+from alchemy.nn.oom import is_oom
+from alchemy.runner import AlchemyRunner, AlchemyTrainer, Settings, build_updater
+from alchemy.sched import AlchemyTrainScheduler, build_sched
+from alchemy.update import NotFinite
+from alchemy.verify.trial_runs import only_training, run_here
+
+FEW = 5  # losses that give a mean worth the name
+LOOKED_AT = 1000  # samples among which the largest are found
+
+
+# -- the learning rate
+@dataclass
+class Rates:
+    """The loss that each rate has led to; single ones say little, so what is shown and compared are means."""
+
+    rates: list[float] = field(default_factory=list)
+    raw: list[float] = field(default_factory=list)
+    ended: str = ""
+
+    def add(self, rate: float, loss: float) -> None:
+        self.rates.append(rate)
+        self.raw.append(loss)
+
+    @property
+    def exploded(self) -> bool:
+        """The scale is that of the first losses: the best one may be as near to 0 as it likes."""
+        latest = _mean(self.raw[-FEW:])
+        return not math.isfinite(latest) or latest > 4 * abs(_mean(self.raw[:FEW]))
+
+    @property
+    def losses(self) -> list[float]:
+        """Each loss as the mean of those around it."""
+        return [_mean(self.raw[max(0, i - self._reach) : i + self._reach + 1]) for i in range(len(self.raw))]
+
+    @property
+    def _reach(self) -> int:
+        return max(1, len(self.raw) // 20)
+
+    @property
+    def _best(self) -> int | None:
+        """Where the loss is lowest; None where it is no lower than chance would have it."""
+        losses = list(itertools.takewhile(math.isfinite, self.losses))
+        begin = self.raw[: max(FEW, len(self.raw) // 5)]
+        if len(losses) < 2 * FEW:
+            return None
+        best = min(range(len(losses)), key=losses.__getitem__)
+        spread = float(np.std(begin)) / math.sqrt(2 * self._reach + 1)
+        return best if losses[best] < _mean(begin) - 3 * spread - 1e-3 * abs(_mean(begin)) else None
+
+    @property
+    def lowest(self) -> float | None:
+        """The rate at which the loss was lowest: from there on it is too large. None where it never fell."""
+        return None if self._best is None else self.rates[self._best]
+
+    @property
+    def steepest(self) -> float | None:
+        """The rate at which the loss fell fastest."""
+        if self._best is None:
+            return None
+        losses, reach = self.losses, self._reach
+        # rates are evenly spaced on the scale of their logarithm, so differences are slopes
+        fall = lambda i: losses[i + reach] - losses[max(0, i - reach)]  # noqa: E731
+        return self.rates[min(range(max(1, self._best - reach + 1)), key=fall)]
+
+    def as_data(self) -> dict[str, Any]:
+        told = [loss if math.isfinite(loss) else str(loss) for loss in self.losses]  # JSON has no word for them
+        rows = [{"rate": rate, "loss": loss} for rate, loss in zip(self.rates, told, strict=True)]
+        return {"suggestion": self.steepest, "lowest": self.lowest, "ended": self.ended, "rows": rows}
+
+
+@AlchemyTrainScheduler.register()
+class RateSweep(AlchemyTrainScheduler):
+    """Raises the rate of every group by the same factor an update, and keeps the losses that came of it."""
+
+    def __init__(self, *, num_training_steps: int, first: float, last: float) -> None:
+        self.first, self.growth = first, (last / first) ** (1 / (num_training_steps - 1))
+        self.found, self.losses = Rates(), _Losses()
+        self._rate = 0.0
+        super().__init__(num_training_steps=num_training_steps)
+        # what freezes stays; evaluations would only take time
+        self.begin_epoch_pipes, self.end_step_pipes, self.end_epoch_pipes = [], [], []
+
+    def lr_at(self, base: float, t: int) -> float:
+        leading = self.run.optim.param_groups[0]["initial_lr"]
+        return self.first * self.growth**t * (base / leading if leading else 1.0)
+
+    def step_lr(self) -> None:
+        if self.num_updates:  # the loss of this update is what the rate of the one before has led to
+            self.found.add(self._rate, self.losses.mean)
+            if self.found.exploded:
+                self.run.stop("the loss exploded")
+        self._rate, self.losses.sum, self.losses.count = self.run.optim.get_lr()[0], 0.0, 0.0
+        super().step_lr()
+
+
+class _Losses(Observer):
+    """The losses since the last update."""
+
+    sum = count = 0.0
+
+    def loss(self, loss: Loss, optim: str) -> None:
+        self.sum += loss.sum.item()
+        self.count += float(loss.count)
+
+    @property
+    def mean(self) -> float:
+        return self.sum / max(self.count, 1e-9)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+@AlchemyRunner.register()
+class RateFinder(AlchemyTrainer):
+    """Trains under a RateSweep and gives back what it found."""
+
+    def run(self) -> Rates:
+        self.set_up()
+        context = self.context
+        sweep = context.train_sched
+        assert isinstance(sweep, RateSweep)
+        context.updater.observer, found = sweep.losses, sweep.found
+        try:
+            with self._looping():
+                train(context)
+            found.ended = context.stop_request.reason or ""
+        except NotFinite as error:
+            found.ended = str(error.problem.message)
+        return found
+
+
+def find_rate(
+    doc: Document,
+    *,
+    first: float = 1e-7,
+    last: float = 1.0,
+    updates: int = 100,
+    device: int = -1,
+    user_dir: str = "src",
+) -> Rates:
+    """Trains for a moment, while the rate grows from `first` to `last`; nothing is written."""
+    _refuse(first, last, updates)
+    work = only_training(doc, "alchemy.verify.finders.RateFinder")
+    work["sched"] = {
+        "type": "alchemy.verify.finders.RateSweep",
+        "num_training_steps": updates,
+        "first": first,
+        "last": last,
+        "pipes": doc.plain().get("sched", {}).get("pipes", []),
+    }
+    found: Rates = run_here(work, alloc1(device), user_dir)
+    return found
+
+
+def _refuse(first: float, last: float, updates: int) -> None:
+    """An error for a sweep that cannot be, before anything is built for it."""
+    if not 0 < first < last < math.inf:
+        hint = "rates above 0 are needed, --first below --last, such as --first 1e-7 --last 1"
+        raise AlchemyError(f"the rate cannot grow from {first} to {last}", hint=hint)
+    if updates < 2:
+        raise AlchemyError(f"--updates is {updates}", hint="give 2 or more; 100 show a curve")
+
+
+# -- the batch size
+@dataclass
+class Try:
+    """One size, whether it fitted, and the memory that it took at most, where the device knows it."""
+
+    batch_size: int
+    fits: bool
+    peak: float | None = None  # MiB
+
+
+@dataclass
+class Sizes:
+    """All sizes that were tried, up to `limit`."""
+
+    limit: int
+    why: str
+    tries: list[Try] = field(default_factory=list)
+
+    @property
+    def best(self) -> int:
+        return max((row.batch_size for row in self.tries if row.fits), default=0)
+
+    def as_data(self) -> dict[str, Any]:
+        return {"batch_size": self.best, "limit": self.limit, "why": self.why, "tries": [asdict(t) for t in self.tries]}
+
+
+class _Indexed(Protocol):
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> Any: ...
+
+
+class _Largest(Dataset[Any]):
+    """The largest samples of a data set, `count` of them over and over: the worst batch that may come."""
+
+    def __init__(self, dataset: _Indexed, order: Sequence[int], count: int, length: int) -> None:
+        self.dataset, self.order, self.count, self.length = dataset, order, count, length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[self.order[index % self.count % len(self.order)]]
+
+
+@AlchemyRunner.register()
+class BatchFinder(AlchemyTrainer):
+    """Trains a few steps with ever larger batches until the memory is full, then closes in."""
+
+    def __init__(
+        self,
+        cfg: MutableMapping[str, Any],
+        device_info: dict[str, Any] | None = None,
+        *,
+        most: int | None,
+        **settings: Unpack[Settings],
+    ) -> None:
+        self.most = most
+        super().__init__(cfg, device_info, **settings)
+
+    def run(self) -> Sizes:
+        self.set_up()
+        self.dataset, self.options = self._data()
+        self.order = by_size(self.dataset)
+        found = self._limit()
+        for size in sizes_to_try(found):
+            found.tries.append(self._try(size))
+            logger.info("batch_size {}: {}", size, "fits" if found.tries[-1].fits else "out of memory")
+            if self.context.stop_request.signal is not None:
+                break
+        return found
+
+    def _data(self) -> tuple[Any, dict[str, Any]]:
+        dataset, options = self.context.task.dataset("train")
+        if not options.get("batch_size") or isinstance(dataset, IterableDataset):
+            hint = "the size is a setting of the pipe, or sampler, that makes the batches: lower it by hand"
+            text = "the batches of 'train' are not made from a batch_size"
+            raise AlchemyError(text, section="task.datasets.train", hint=hint)
+        drop = ("shuffle", "sampler", "batch_sampler", "num_workers", "prefetch_factor", "persistent_workers", "seed")
+        return dataset, {key: value for key, value in options.items() if key not in drop}
+
+    def _limit(self) -> Sizes:
+        count = len(self.dataset)
+        if self.most is None or count <= self.most:
+            return Sizes(count, "so many samples there are")
+        return Sizes(self.most, "--max")
+
+    def _try(self, size: int) -> Try:
+        context = self.context
+        steps = max(2, context.updater.period)  # the optimizer's state is there in the second
+        data = _Largest(self.dataset, self.order, size, size * steps)
+        context.task.splits["train"] = (data, {**self.options, "batch_size": size})
+        context.limits.max_batches, context.stop_request.reason, context.updater = (
+            steps,
+            None,
+            build_updater(context, context.model),
+        )
+        context.train_sched = build_sched(context)
+        cuda = context.device is not None and context.device.type == "cuda"
+        if cuda:
+            torch.cuda.reset_peak_memory_stats(context.device)
+        fits = self._fits()
+        if not fits:  # the frames that held the activations are gone only here
+            context.optim.zero_grad()
+            gc.collect()
+            if cuda:
+                torch.cuda.empty_cache()
+        return Try(size, fits, torch.cuda.max_memory_allocated(context.device) / 2**20 if cuda else None)
+
+    def _fits(self) -> bool:
+        try:
+            with self._looping():
+                train(self.context)
+        except NotFinite:  # a loss that is no number has taken its memory all the same
+            return True
+        except Exception as error:
+            if not any(map(is_oom, _causes(error))):
+                raise
+            return False
+        return True
+
+
+def sizes_to_try(found: Sizes) -> Iterator[int]:
+    """The next size to try, as long as there is one: doubled until one does not fit, then halfway between."""
+    size = 1
+    while size <= found.limit:
+        yield size
+        if not found.tries[-1].fits:
+            break
+        if size == found.limit:
+            return
+        size = min(2 * size, found.limit)
+    below, above = found.best, size
+    while below and above - below > max(1, below // 32):
+        middle = (below + above) // 2
+        yield middle
+        below, above = (middle, above) if found.tries[-1].fits else (below, middle)
+
+
+def by_size(dataset: _Indexed) -> list[int]:
+    """The indices of samples, the largest first; of a large data set every k-th is looked at."""
+    step = max(1, len(dataset) // LOOKED_AT)
+    indices = range(0, len(dataset), step)
+    return sorted(indices, key=lambda i: _volume(dataset[i]), reverse=True)
+
+
+def _volume(sample: object) -> int:
+    """How much a sample holds: numbers of its tensors and lists, letters of its texts.
+
+    >>> _volume({"ids": [1, 2, 3], "text": "ab", "label": 1})
+    6
+    """
+    if isinstance(sample, Tensor | np.ndarray):
+        return int(sample.numel() if isinstance(sample, Tensor) else sample.size)
+    if isinstance(sample, str | bytes):
+        return len(sample)
+    if isinstance(sample, Mapping):
+        return sum(map(_volume, sample.values()))
+    return sum(map(_volume, sample)) if isinstance(sample, list | tuple) else 1
+
+
+def find_batch_size(doc: Document, *, limit: int | None = None, device: int = -1, user_dir: str = "src") -> Sizes:
+    """The largest batch of the largest samples that a training step has memory for; nothing is written."""
+    if device < 0 and limit is None:
+        hint = "say where to end with --max N, or choose a GPU with --device"
+        raise AlchemyError("on the CPU the machine would swap before it says that memory is full", hint=hint)
+    if limit is not None and limit < 1:
+        raise AlchemyError(f"--max is {limit}", hint="give 1 or more")
+    work = only_training(doc, "alchemy.verify.finders.BatchFinder")
+    work["sched"] = {"type": "alchemy.sched.Constant", "num_training_steps": 10**9}
+    if isinstance(work.get("precision"), Mapping):
+        work["precision"]["halve_on_oom"] = False
+    found: Sizes = run_here(work, alloc1(device), user_dir, most=limit)
+    return found
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__

@@ -1,0 +1,283 @@
+"""Whether the gradient of an update depends on how its samples are cut into steps and over processes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.utils._pytree import tree_map_only
+from torch.utils.data import Dataset, IterableDataset
+
+from alchemy.config.tree import Document
+from alchemy.context import Run
+from alchemy.data.pipe_chain import fetcher, link_of, seed_chain, share_out
+from alchemy.errors import AlchemyError, RunFailed
+from alchemy.launch.device import alloc1
+from alchemy.loop import loader_of, train
+from alchemy.loss_observer import Loss, Observer
+from alchemy.model import AlchemyModel
+from alchemy.optim import AlchemyOptimizer
+from alchemy.precision import Precision
+from alchemy.runner import AlchemyRunner, AlchemyTrainer, Settings
+from alchemy.sched import build_sched
+from alchemy.seeds import derive, reseed
+from alchemy.verify.gradient_cuts import DOUBLE, SINGLE, CutReport, Found, Gradients, Kind, UpdateCut, plan, several
+from alchemy.verify.trial_runs import Job, Tell, check_finished, go, only_training, run_here, why_failed
+
+BATCHING = ("batch_size", "batch_sampler", "max_tokens", "max_sentences")  # who of them makes batches of samples
+DRAWS = "the forward pass draws random numbers, others for another cut: the gradients cannot be compared"
+
+
+def verify_parallel(
+    doc: Document, *, ranks: int = 2, device: int = -1, user_dir: str = "src", tell: Tell = lambda text: None
+) -> CutReport:
+    """Makes the first update of a config in several ways and compares their gradients."""
+    if ranks < 1:
+        raise AlchemyError(f"--ranks is {ranks}", hint="give 1 or more; 1 leaves the processes out")
+    tell("the first update, cut into steps in one process")
+    try:
+        kind, found = DOUBLE, _cuts(doc, DOUBLE, ranks, device, user_dir)
+    except (RuntimeError, TypeError, ValueError) as error:
+        if not _is_of_types(error):
+            raise _failed(error) from error
+        tell(f"again in float32, since float64 fails: {str(error).partition(chr(10))[0]}")
+        kind, found = SINGLE, _cuts(doc, SINGLE, ranks, device, user_dir)
+    if ranks > 1 and not found.unknown:
+        tell(f"the same over {ranks} processes")
+        found.gradients += _over(doc, kind, ranks, device, user_dir)
+    return CutReport.of(kind, found)
+
+
+def _cuts(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> Found:
+    """The gradients of all cuts, by a run in this process."""
+    work = only_training(doc, "alchemy.verify.gradient_check.GradientCuts")
+    work["sched"] = {"type": "alchemy.sched.Constant", "num_training_steps": 1}
+    work["precision"] = {"type": "alchemy.verify.gradient_check.Exact", "double": kind.double}
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64 if kind.double else before)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            found: Found = run_here(work, alloc1(device), user_dir, ranks=ranks)
+    finally:
+        torch.set_default_dtype(before)
+    return found
+
+
+def _over(doc: Document, kind: Kind, ranks: int, device: int, user_dir: str) -> list[tuple[UpdateCut, Gradients]]:
+    """The gradients of the cuts over several processes, as the first of them sees them."""
+    with tempfile.TemporaryDirectory(prefix="alchemy-verify-") as name, socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        place = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
+        probe.close()
+        jobs = [
+            Job(_share, Path(name), (doc, kind, place | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, device, user_dir))
+            for rank in range(ranks)
+        ]
+        check_finished(go(jobs, at_once=ranks))
+        saved = torch.load(Path(name) / "gradients.pt", weights_only=True)
+    return [(UpdateCut(*cut), gradients) for cut, gradients in saved]
+
+
+def _share(folder: str, doc: Document, kind: Kind, place: Mapping[str, str], device: int, user_dir: str) -> str:
+    """What each of the processes does."""
+    os.environ.update(place)
+
+    def work() -> None:
+        found = _cuts(doc, kind, int(place["WORLD_SIZE"]), device, user_dir)
+        if place["RANK"] == "0":
+            torch.save([(tuple(cut), gradients) for cut, gradients in found.gradients], f"{folder}/gradients.pt")
+
+    return why_failed(work)
+
+
+# -- the run
+@Precision.register()
+class Exact(Precision):
+    """Turns dropout off, and with `double` casts the model and the numbers of a batch to float64."""
+
+    def __init__(self, *, double: bool = True) -> None:
+        super().__init__()
+        self.double, self.quiet = double, 0
+
+    def prepare(self, model: AlchemyModel) -> None:
+        self.quiet = sum(map(_without_dropout, model.module.modules()))
+        if self.double:
+            model.to(torch.float64)
+        super().prepare(model)
+
+    def attempt(self, step: Callable[..., Any], batch: object, **kwargs: Any) -> Any:
+        return super().attempt(step, tree_map_only(Tensor, _doubled, batch) if self.double else batch, **kwargs)
+
+
+@AlchemyRunner.register()
+class GradientCuts(AlchemyTrainer):
+    """Makes the first update of a training again and again from the same weights, each time cut in another way."""
+
+    def __init__(
+        self,
+        cfg: MutableMapping[str, Any],
+        device_info: dict[str, Any] | None = None,
+        *,
+        ranks: int,
+        **settings: Unpack[Settings],
+    ) -> None:
+        self.ranks = ranks
+        super().__init__(cfg, device_info, **settings)
+
+    def run(self) -> Found:
+        self.set_up()
+        context = self.context
+        for optim in _optims(context):
+            optim.max_grad_norm = optim.clip_value = None  # they would hide a wrong size
+        for group in context.optim.param_groups:
+            # of several optimizers, one would see what another has moved: in each step, or only after all of them
+            group["lr"] = group["initial_lr"] = 0.0
+        assert isinstance(context.precision, Exact)
+        found = Found(quiet=context.precision.quiet, unknown=_mixes_samples(context.model.module))
+        if found.unknown:
+            return found
+        updater, ranks = context.updater, self.ranks
+        updater.observer = seen = _Watch(context, found)
+        samples, options, found.unit = self._data(updater.period, ranks)
+        found.samples = len(samples)
+        weights = {name: value.clone() for name, value in context.model.state_dict().items()}
+        for cut in plan(found.samples, found.unit, context.group.size):
+            updater.period = cut.steps
+            data = {**options, "batch_size": cut.size} if cut.size else options
+            context.task.splits["train"] = (_Samples(samples), data)
+            found.gradients.append((cut, self._update(seen)))
+            context.model.load_state_dict(weights)
+        return found
+
+    def _data(self, period: int, ranks: int) -> tuple[list[Any], dict[str, Any], str]:
+        """The samples of the first update, or where pipes make the batches, enough of these to share out."""
+        dataset, options = self.context.task.dataset("train")
+        collate = options.get("collate_fn", link_of(dataset).collate)
+        kept = {} if collate is None else {"collate_fn": collate}
+        size, seed = options.get("batch_size"), derive(self.context.seed, "order", 0)
+        batches = not any(options.get(key) for key in BATCHING)
+        loader = loader_of(self.context, "train", seed)
+        number = -(-max(period, 2 * ranks) // ranks) * ranks if batches else period
+        reseed(seed)
+        if isinstance(dataset, IterableDataset):
+            seed_chain(dataset, seed)
+            share_out(dataset, 0, 1)
+            samples = list(itertools.islice(dataset, number * (size or 1)))
+        else:
+            assert loader.deal is not None
+            fetch = fetcher(dataset)
+            samples = [sample for ids in itertools.islice(loader.deal, number) for sample in fetch(ids)]
+        unit = "batch" if batches else "sample"
+        if len(samples) < 2 * (ranks if batches else 1):
+            text = f"an update has {several(len(samples), unit, 'es' if batches else 's')}: there is nothing to cut"
+            raise AlchemyError(text, section="task.datasets.train", hint="give it larger batches, or more data")
+        return samples[: len(samples) // ranks * ranks] if batches else samples, kept, unit
+
+    def _update(self, seen: _Watch) -> Gradients:
+        context, seen.gradients = self.context, {}
+        context.stop_request.reason, context.train_sched = None, build_sched(context)
+        with self._looping():
+            train(context)
+        if context.update != 1 or not seen.gradients:
+            hint = "its backward handler must make one every `period` steps"
+            raise AlchemyError(f"{context.update} updates were made of the steps of one", section="backward", hint=hint)
+        return seen.gradients
+
+
+class _Watch(Observer):
+    """Keeps the gradients of an update, and notes what makes them incomparable."""
+
+    def __init__(self, run: Run, found: Found) -> None:
+        self.run, self.found = run, found
+        self.gradients: Gradients = {}
+        self._before = self._drawn()
+
+    def _drawn(self) -> Tensor:
+        """Changes with every random number that torch draws on the device of the run."""
+        on_gpu = self.run.device is not None and self.run.device.type == "cuda"
+        return torch.cuda.get_rng_state(self.run.device or "cuda") if on_gpu else torch.get_rng_state()
+
+    def micro_batch(self, batch: object) -> contextlib.AbstractContextManager[Any]:
+        self._before = self._drawn()
+        return contextlib.nullcontext()
+
+    def loss(self, loss: Loss, optim: str) -> None:
+        self.found.means |= loss.is_mean
+        if not torch.equal(self._before, self._drawn()):
+            self.found.unknown = DRAWS
+
+    def update(self, optim: AlchemyOptimizer) -> contextlib.AbstractContextManager[Any]:
+        own = {id(param) for param in optim.params}
+        for name, param in self.run.model.named_parameters():
+            if param.grad is not None and id(param) in own:
+                self.gradients[name] = param.grad.detach().clone().cpu()
+        return contextlib.nullcontext()
+
+
+def _optims(run: Run) -> Iterator[AlchemyOptimizer]:
+    return iter(run.optim.values() if isinstance(run.optim, Mapping) else [run.optim])
+
+
+class _Samples(Dataset[Any]):
+    """Samples that were read before."""
+
+    def __init__(self, samples: Sequence[Any]) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.samples[index]
+
+
+def _mixes_samples(module: nn.Module) -> str:
+    """Why gradients depend on the cut, where what a module gives for a sample depends on the others of its batch."""
+    names = [
+        f"{name} ({type(inner).__name__})" for name, inner in module.named_modules() if isinstance(inner, _BatchNorm)
+    ]
+    if not names:
+        return ""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return (
+        f"{', '.join(names[:3])}{more}: what it gives for a sample depends on the others of its step, so the gradient "
+        "cannot be the same for another cut; use GroupNorm or LayerNorm where that matters"
+    )
+
+
+def _without_dropout(module: nn.Module) -> bool:
+    """Turns off the dropout of a module, under the names that torch and transformers have for it."""
+    found = False
+    for name, value in list(vars(module).items()):
+        rate = isinstance(value, float) and value > 0
+        if rate and ("drop" in name.lower() or (name == "p" and isinstance(module, _DropoutNd))):
+            setattr(module, name, 0.0)
+            found = True
+    return found
+
+
+def _doubled(tensor: Tensor) -> Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _is_of_types(error: BaseException) -> bool:
+    """Whether an error says that numbers of two types met."""
+    text = str(error).lower()
+    return not isinstance(error, AlchemyError) and any(word in text for word in ("dtype", "double", "float64"))
+
+
+def _failed(error: BaseException) -> AlchemyError:
+    if isinstance(error, AlchemyError):
+        return error
+    return RunFailed(f"the training step failed: {type(error).__name__}: {error}")

@@ -1,0 +1,19 @@
+"""A griffe extension: docstrings of the source as Markdown."""
+
+from __future__ import annotations
+
+import re
+
+import griffe
+
+_DOCTEST = re.compile(r"(?:^>>> .*\n(?:(?!\s*$).*\n?)*)+", re.MULTILINE)
+
+
+class Docstrings(griffe.Extension):
+    """Fence the examples of docstrings, which Markdown would take for quotations."""
+
+    def on_object(self, *, obj: griffe.Object, **kwargs: object) -> None:
+        if obj.docstring is not None:
+            obj.docstring.value = _DOCTEST.sub(
+                lambda match: f"```pycon\n{match[0].rstrip()}\n```\n", obj.docstring.value
+            )

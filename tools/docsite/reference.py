@@ -1,0 +1,189 @@
+"""The API reference: which names it documents, and the Markdown pages that ask mkdocstrings for them.
+
+Everything is read from source, without importing torch: the parts that `alchemy parts` lists, the contracts that they
+implement, and the names that packages export.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from alchemy.config.part_source import KINDS, parts
+
+ROOT = Path(__file__).resolve().parents[2]
+# documented in full although no part and no package exports their names
+WHOLE_MODULES = (
+    "alchemy.errors", "alchemy.metrics.scores", "alchemy.metrics.metric_stack", "alchemy.predictor",
+    "alchemy.verify.reproducibility",
+    "alchemy.verify.replay",
+)  # fmt: skip
+# not for new code: the command line, and the import paths that old projects use
+PRIVATE = ("alchemy.cli", "alchemy.util", "alchemy.scheduler", "alchemy.backward")
+
+
+class Name(NamedTuple):
+    """A documented class or function: its page, the path mkdocstrings renders, and the path a config writes."""
+
+    page: str
+    path: str
+    summary: str
+    config: str = ""
+
+
+@cache
+def names() -> dict[str, list[Name]]:
+    """Every documented name, by page; the top-level page links to the others.
+
+    >>> pages = names()
+    >>> [name.path for name in pages["alchemy.stop"]][:2]
+    ['alchemy.stop.StopRule', 'alchemy.stop.Epochs']
+    """
+    found: dict[str, Name] = {}  # by the module and the name of the definition
+    for shown, config in [*part_paths(), *((path, "") for path in (*_exports(), *_contracts()))]:
+        home = resolve(shown)
+        summary = _summary(home) if home else ""
+        if home and summary and home not in found and not shown.startswith(PRIVATE):
+            found[home] = Name(shown.rpartition(".")[0], shown, summary, config)
+    pages: dict[str, list[Name]] = {}
+    first = {resolve(path) for path in _contracts()}
+    for name in sorted(found.values(), key=lambda name: (name.page, resolve(name.path) not in first)):
+        pages.setdefault(name.page, []).append(name)
+    top = [found[home] for name in exports("alchemy") if (home := resolve(f"alchemy.{name}")) in found]
+    return {"alchemy": top, **dict(sorted(pages.items()))}
+
+
+def markdown(page: str, rows: list[Name]) -> str:
+    """The source of one page: the module's docstring, a table of its names, and each name in full."""
+    table = [f"| [`{row.path.removeprefix(page + '.')}`][{row.path}] | {_cell(row.summary)} |" for row in rows]
+    # a guide that explains a word is a better answer to a search than a name that contains it
+    lines = ["---", "search:", "  boost: 0.3", "---", "", f"# {page}", ""]
+    lines += [ast.get_docstring(_tree(page) or ast.Module([], [])) or "", ""]
+    lines += ["| name | summary |", "|---|---|", *table, ""]
+    for row in rows if page != "alchemy" else ():
+        lines += [f"::: {row.path}", ""]
+        if row.config and row.config != row.path:
+            lines += [f'In a config: `type = "{row.config}"`.', ""]
+    return "\n".join(lines)
+
+
+def overview(pages: dict[str, list[Name]]) -> str:
+    """The source of the page that lists all others."""
+    lines = ["# API reference", "", "Public classes and functions, generated from their docstrings.", ""]
+    lines += ["| module | contents |", "|---|---|"]
+    for page, rows in pages.items():
+        listed = ", ".join(f"[`{row.path.rpartition('.')[2]}`][{row.path}]" for row in rows)
+        lines.append(f"| [`{page}`]({page}.md) | {listed} |")
+    return "\n".join([*lines, ""])
+
+
+def exports(package: str) -> list[str]:
+    """The public names of a module: its `__all__`, or the names that it fetches lazily."""
+    tree = _tree(package)
+    for node in tree.body if tree else ():
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return list(ast.literal_eval(node.value))
+    return list(_lazy(tree)) if tree else []
+
+
+@cache
+def resolve(path: str) -> str:
+    """Where the class or function at a dotted path is defined; "" if it is neither.
+
+    >>> resolve("alchemy.AlchemyOptimizer")
+    'alchemy.optim.base.AlchemyOptimizer'
+    """
+    module, _, name = path.rpartition(".")
+    tree = _tree(module)
+    if tree is None:
+        return ""
+    if _definition(tree, name) is not None:
+        return path
+    if name in (homes := _lazy(tree)):
+        return resolve(f"{module}.{homes[name]}.{name}")
+    source = _imports(tree).get(name, "")
+    return resolve(source) if source.startswith("alchemy.") else ""
+
+
+@cache
+def part_paths() -> list[tuple[str, str]]:
+    """The path of every part, and its name in a config: `alchemy.runner.AlchemyTrainer` is written without prefix."""
+    return [(p.path if resolve(p.path) else f"{p.module}.{p.name}", p.path) for p in parts()]
+
+
+@cache
+def _contracts() -> list[str]:
+    return [path for paths in KINDS.values() for path in paths]
+
+
+def _exports() -> Iterator[str]:
+    """The exports of packages, and of the modules that have a part or a contract."""
+    used = {path.rpartition(".")[0] for path in (*(path for path, _ in part_paths()), *_contracts())}
+    packages = {".".join(file.parent.relative_to(ROOT).parts) for file in (ROOT / "alchemy").rglob("__init__.py")}
+    packages -= {"alchemy"}  # whose names live elsewhere
+    top = {resolve(f"alchemy.{name}") for name in exports("alchemy")}
+    for module in sorted(used | packages | set(WHOLE_MODULES)):
+        listed = exports(module) or (_public(module) if module in WHOLE_MODULES else [])
+        yield from (path for name in listed if _binds(path := f"{module}.{name}") or (path := resolve(path)))
+    yield from top
+
+
+def _binds(path: str) -> bool:
+    """Whether a static reader finds the name in that module; one that is only fetched lazily is not found."""
+    module, _, name = path.rpartition(".")
+    tree = _tree(module)
+    return tree is not None and (name in _imports(tree) or _definition(tree, name) is not None)
+
+
+@cache
+def _imports(tree: ast.Module) -> dict[str, str]:
+    """What a module imports by name, also under `if TYPE_CHECKING:`."""
+    blocks = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.If))]
+    nodes = [node for block in blocks for node in block if isinstance(node, ast.ImportFrom)]
+    return {item.asname or item.name: f"{node.module}.{item.name}" for node in nodes for item in node.names}
+
+
+def _public(module: str) -> list[str]:
+    tree = _tree(module)
+    if tree is None:
+        raise SystemExit(f"tools/docsite/reference.py: module not found: {module}")
+    return [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name[0] != "_"]
+
+
+def _summary(home: str) -> str:
+    module, _, name = home.rpartition(".")
+    tree = _tree(module)
+    node = _definition(tree, name) if tree else None
+    paragraph = (ast.get_docstring(node) or "").partition("\n\n")[0] if node is not None else ""
+    return " ".join(paragraph.split())
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _definition(tree: ast.Module, name: str) -> ast.ClassDef | ast.FunctionDef | None:
+    found = (node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name)
+    return next(found, None)
+
+
+def _lazy(tree: ast.Module) -> dict[str, str]:
+    """The names that a package fetches when they are first used, with the module of each: the argument of `lazy`."""
+    values = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
+    for node in values.values():
+        if isinstance(node, ast.Call) and ast.unparse(node).startswith("lazy(__name__, "):
+            homes = node.args[1]
+            return dict(ast.literal_eval(values[homes.id] if isinstance(homes, ast.Name) else homes))
+    return {}
+
+
+@cache
+def _tree(module: str) -> ast.Module | None:
+    place = ROOT.joinpath(*module.split("."))
+    for file in (place / "__init__.py", place.with_suffix(".py")):
+        if file.is_file():
+            return ast.parse(file.read_text("utf-8"))
+    return None
