@@ -17,7 +17,8 @@ from alchemy.config.part_source import KINDS, parts
 ROOT = Path(__file__).resolve().parents[2]
 # documented in full although no part and no package exports their names
 WHOLE_MODULES = (
-    "alchemy.errors", "alchemy.metrics.scores", "alchemy.metrics.metric_stack", "alchemy.predictor", "alchemy.verify.reproducibility",
+    "alchemy.errors", "alchemy.metrics.scores", "alchemy.metrics.metric_stack", "alchemy.predictor",
+    "alchemy.verify.reproducibility",
     "alchemy.verify.replay",
 )  # fmt: skip
 # not for new code: the command line, and the import paths that old projects use
