@@ -1,6 +1,6 @@
 """Draw docs/pictures/terminal.svg, the terminal session of the README, from commands that are really run.
 
-    python tools/terminal_picture.py docs/pictures/terminal.svg
+python tools/terminal_picture.py docs/pictures/terminal.svg
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ tail -q -n +2 sample/data/*.csv | sed '1i message,topic' > support.csv
 alchemy new support --data support.csv
 cd support && sed 's/num_warmup_steps/num_warmup_step/' train.toml > typo.toml"""
 # shown command, what really runs in addition, the lines of the output to leave out
+NOISE = r"INFO +(record|lengths|training|epoch [2-7]/|weights)|rows$|^means|^macro|^weighted"
 SESSION = [
     ("alchemy run typo.toml", "", ""),
-    ("alchemy run train.toml --test", "--device -1", r"INFO +(record|lengths|training|epoch [2-7]/|weights)|rows$|^means|^macro|^weighted"),
+    ("alchemy run train.toml --test", "--device -1", NOISE),
     ("alchemy verify resume train.toml --updates 6", "--device -1", r"without interruption"),
 ]
 STYLES = {r"^error:": "bold red", r"^\d+ error.*": "red", r"^(experiment  .*)": "bold", r"^equal:": "bold green"}
