@@ -25,7 +25,7 @@ UPLOADER = "tests.resume.uploader.Uploader"
 
 def alchemy(programs: Path, folder: Path, *words: str, **env: str) -> tuple[int, str]:
     """The exit code of a command, and all that it printed."""
-    command = [programs / "alchemy", *words]
+    command = [str(programs / "alchemy"), *words]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **env}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout + done.stderr
