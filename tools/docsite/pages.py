@@ -39,7 +39,7 @@ _INLINE = re.compile(
 
 
 def navigation() -> list[dict[str, object]]:
-    """Return the sections of docs/index.md as MkDocs expects them: `[{"Home": "index.md"}, {section: [{title: page}]}]`."""
+    """Return the sections of docs/index.md with their pages, in the form of `nav` in mkdocs.yml."""
     text = (ROOT / DOCS / "index.md").read_text("utf-8")
     found: list[dict[str, object]] = [{"Home": "index.md"}]
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
