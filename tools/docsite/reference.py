@@ -17,7 +17,8 @@ from alchemy.config.part_source import KINDS, parts
 ROOT = Path(__file__).resolve().parents[2]
 # documented in full although no part and no package exports their names
 WHOLE_MODULES = (
-    "alchemy.errors", "alchemy.metrics.scores", "alchemy.metrics.metric_stack", "alchemy.predictor", "alchemy.verify.reproducibility",
+    "alchemy.errors", "alchemy.metrics.scores", "alchemy.metrics.metric_stack", "alchemy.predictor",
+    "alchemy.verify.reproducibility",
     "alchemy.verify.replay",
 )  # fmt: skip
 # not for new code: the command line, and the import paths that old projects use
@@ -71,7 +72,8 @@ def markdown(page: str, rows: list[Name]) -> str:
 
 def overview(pages: dict[str, list[Name]]) -> str:
     """The source of the page that lists all others."""
-    lines = ["# API reference", "", "Public classes and functions, generated from their docstrings.", ""]
+    lines = ["---", "search:", "  exclude: true", "---", ""]
+    lines += ["# API reference", "", "Public classes and functions, generated from their docstrings.", ""]
     lines += ["| module | contents |", "|---|---|"]
     for page, rows in pages.items():
         listed = ", ".join(f"[`{row.path.rpartition('.')[2]}`][{row.path}]" for row in rows)
