@@ -276,5 +276,6 @@ _SPLIT_RULES = (
 )  # fmt: skip
 _RULES = (
     _check_length, _check_zero_rate, _check_warmup, _check_evaluated_splits, _check_evaluation, _check_weights,
-    check_monitors, check_rows, check_packages, _check_checkpoints, _check_repeated_plugins, _check_plugin_order, _check_seeds,
+    check_monitors, check_rows, check_packages, _check_checkpoints, _check_repeated_plugins, _check_plugin_order,
+    _check_seeds,
 )  # fmt: skip
