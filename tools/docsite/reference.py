@@ -72,7 +72,8 @@ def markdown(page: str, rows: list[Name]) -> str:
 
 def overview(pages: dict[str, list[Name]]) -> str:
     """The source of the page that lists all others."""
-    lines = ["# API reference", "", "Public classes and functions, generated from their docstrings.", ""]
+    lines = ["---", "search:", "  exclude: true", "---", ""]
+    lines += ["# API reference", "", "Public classes and functions, generated from their docstrings.", ""]
     lines += ["| module | contents |", "|---|---|"]
     for page, rows in pages.items():
         listed = ", ".join(f"[`{row.path.rpartition('.')[2]}`][{row.path}]" for row in rows)
