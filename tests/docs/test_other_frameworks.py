@@ -1,8 +1,8 @@
 """Run the programs of other frameworks on the `from-*.md` pages, and compare their scores with ours.
 
 The ordinary test of a page skips a block marked `<!-- not run: needs NAME -->`, and the block marked
-`<!-- not run: output of NAME -->` that shows what it prints. Here both count, if the framework is installed. fairseq does not
-import on Python 3.11: put the programs of another environment on PATH to run its page.
+`<!-- not run: output of NAME -->` that shows what it prints. Here both count, if the framework is installed.
+fairseq does not import on Python 3.11: put the programs of another environment on PATH to run its page.
 """
 
 from __future__ import annotations
