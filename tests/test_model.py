@@ -167,7 +167,7 @@ def test_old_style_means_weigh_the_same_and_it_is_said_once() -> None:
         cut = weights_after(list(rows.split(2)), period=2, style="old")
     torch.testing.assert_close(cut, weights_after([rows], period=1), rtol=1e-12, atol=1e-12)
     assert len(lines) == 1
-    assert "each micro-batch of an update weighs the same" in lines[0]
+    assert "micro-batches of different sizes get the same weight in an update" in lines[0]
 
 
 def test_fault_5_the_last_partial_window_is_stepped_with_its_own_count() -> None:
@@ -313,7 +313,7 @@ def test_set_requires_grad_freezes_by_name() -> None:
         run.model.set_requires_grad(True, "all")
         run.model.set_requires_grad(False, "*.bias")
         assert [param.requires_grad for param in run.model.parameters()] == [True, True, False]
-        with pytest.raises(AlchemyError, match="no parameter matches 'encoder'; there are 0, 2"):
+        with pytest.raises(AlchemyError, match="no parameter matches 'encoder'; available: 0, 2"):
             run.model.set_requires_grad(False, "encoder")
 
 

@@ -310,7 +310,7 @@ def test_a_loss_of_its_own_without_labels_is_a_mean_and_it_is_said_once() -> Non
         lines, number = messages_of("WARNING")
         update(run, [batch_of(4), batch_of(2)])
         logger.remove(number)
-    assert len([line for line in lines if "this model gives mean losses" in line]) == 1
+    assert len([line for line in lines if "the model returns mean losses" in line]) == 1
 
 
 def test_the_own_loss_of_a_classifier_counts_its_labels() -> None:

@@ -213,7 +213,7 @@ def test_a_part_that_cannot_give_its_state_is_named(tmp_path: Path) -> None:
 def test_a_training_without_one_finite_update_fails(tmp_path: Path) -> None:
     cfg = toy.config(optim={"type": "torch.optim.SGD", "lr": 0.1}, backward={"nonfinite": "skip"})
     cfg["model"] = {"type": f"{__name__}.AllBad"}
-    assert "all 16 updates were left out" in str(go(cfg).exception)
+    assert "all 16 updates were skipped" in str(go(cfg).exception)
 
 
 @pytest.mark.parametrize("monitor", ["", "dev/loss"])

@@ -36,7 +36,7 @@ def test_ignored(tmp_path, start):
     done = start(tmp_path, "script.py", code=1)
     assert done.stdout.endswith("done\nalso later ones\nother exit functions run\n")
     last = done.stderr.splitlines()[-1]
-    assert last == "error: a run failed and the script did not look at its result"
+    assert last == "error: a run failed and the script ignored its result"
     assert done.stdout.count("Broken could not be built") == 1
     assert done.stderr.count("did not look") == 1
 
@@ -44,7 +44,7 @@ def test_ignored(tmp_path, start):
 def test_ignored_in_a_module_of_the_script_with_runs_in_processes(tmp_path, start):
     (tmp_path / "helper.py").write_text(HELPER)
     (tmp_path / "script.py").write_text("import helper\n\nif __name__ == '__main__':\n    helper.train()\n")
-    assert "did not look at its result" in start(tmp_path, "script.py", code=1).stderr
+    assert "the script ignored its result" in start(tmp_path, "script.py", code=1).stderr
 
 
 def test_a_program_that_calls_it_for_others_keeps_its_exit_code(tmp_path, start):

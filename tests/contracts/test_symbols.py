@@ -143,7 +143,7 @@ def test_between_runs_there_is_an_empty_table():
     assert type(sym_tbl()) is SymbolTbl
     assert sym_tbl().cfg is None
     assert sym_tbl().model is None
-    with pytest.raises(MissingKey, match="there is no run here; open one"):
+    with pytest.raises(MissingKey, match="no run is active; open one"):
         current_run()
 
 

@@ -62,5 +62,5 @@ def test_not_implemented_names_what_must_be_defined(call):
 
 
 def test_a_missing_split_is_named():
-    with Run({"tag": "x"}), pytest.raises(AlchemyError, match=r"no data set for the split 'dev'; loaded: none"):
+    with Run({"tag": "x"}), pytest.raises(AlchemyError, match=r"no dataset for the split 'dev'; loaded splits: none"):
         AlchemyTask().dataset("dev")
