@@ -35,7 +35,7 @@ $(VENV)/.site: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.browser: pyproject.toml $(VENV)/.dev $(VENV)/.site
 	$(BIN)/pip install -q -e '.[browser]'
-	@command -v chromium chromium-browser google-chrome >/dev/null || $(BIN)/playwright install chromium
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || $(BIN)/playwright install chromium
 	@touch $@
 
 demo: $(VENV)/.demo  ## train and test a sentiment classifier on real reviews, in about two minutes

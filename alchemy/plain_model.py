@@ -96,7 +96,7 @@ def _module(maker: Callable[..., Any], table: Mapping[str, Any]) -> nn.Module:
 class PlainModel(AlchemyModel):
     """Feeds the fields of a batch to a module, names what it returns, and computes the loss of `[criterion]`.
 
-    _Fields go to `forward` by parameter name; `inputs = { parameter = "field" }` maps others, a tuple goes by position.
+    Fields go to `forward` by parameter name; `inputs = { parameter = "field" }` maps others, a tuple goes by position.
     A tensor becomes the output `logits`, a tuple is named by `outputs`, a dict stays as it is. `freeze` names
     parameters that are not trained, `load` a file or folder whose weights are taken as far as they fit.
     """

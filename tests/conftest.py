@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,17 @@ _home = os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="alchemy-tests-"
 # machines are noisy: how long an example takes says nothing about the code
 settings.register_profile("alchemy", deadline=None)
 settings.load_profile("alchemy")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector away from what is imported and collected: half a million objects that stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_unconfigure() -> None:

@@ -215,7 +215,7 @@ KNOWN = {
         plain_model.py:_maker plain_model.py:build_model predictor.py:_keeps predict_inputs.py:takes_rows
         records/local_copies.py:_use_own_sides registry.py:build tasks/pairs.py:_reads_text
         tasks/relation.py:_reads_marks verify/trial_runs.py:_class_of""",
-    "runner": "runner.py:_runner_of verify/dry_run.py:check",
+    "runner": "runner.py:_runner_class verify/dry_run.py:check",
     "NAMES_CODE": """data/loader.py:get_dataloader pipeline/itr.py:function_of predict_inputs.py:__init__
         predict_inputs.py:_find_collate""",
     "any key: importable text": "tasks/learn_tokenizer.py:learn_tokenizer tasks/learn_tokenizer.py:learns_a_size",

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent.parent
-KINDS = ("bash", "python", "toml", "json", "ini", "text", "csv", "mermaid", "")
+KINDS = ("bash", "python", "toml", "json", "yaml", "ini", "text", "csv", "mermaid", "")
 BLOCK = re.compile(
     r"(?:<!-- (?P<mark>not run: [^>]+|exit: \d+|output) -->\n)?^```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^```$",
     re.DOTALL | re.MULTILINE,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from alchemy import Run, prepare_cfg, run
 from alchemy.cli import main
@@ -78,7 +79,28 @@ TASKS = {
         'type = "Translator"\nnetwork = { type = "AttentionLSTM", dim = 4, hidden = 4 }',
     ),
 }
-TEMPLATE = "The points template"
+TEMPLATE, IMAGES = "The points template", "Images"
+IMAGES_CFG = f"""{HEAD}
+[task]
+type = "DefaultTask"
+outputpipes = [{{ type = "Classify", label = "label_id", keep = ["file"] }}]
+[task.datasets.train]
+batch_size = 3
+collate_fn = "alchemy.data.collate.Pad"
+pipes = [{{ type = "ImageFolder", path = "images", size = [4, 5], scale = true }}]
+[task.datasets.dev]
+like = "train"
+[model]
+type = "{__name__}.net"
+inputs = {{ input = "image" }}
+[criterion]
+type = "CrossEntropy"
+target = "label_id"
+"""
+
+
+def net() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 4 * 5, 2))
 
 
 def tables(section: str) -> dict[str, list[list[str]]]:
@@ -120,6 +142,12 @@ def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         assert main(["new", "."]) == 0
         monkeypatch.syspath_prepend(tmp_path)
         cfg: Any = prepare_cfg("train.toml", overrides=["plugins=[]"])
+    elif request.param == IMAGES:
+        for number, label in enumerate(("cat", "dog", "dog")):
+            Path("images", label).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (6, 6), color=(number, 0, 0)).save(Path("images", label, f"{number}.png"))
+        Path("train.toml").write_text(IMAGES_CFG)
+        cfg = prepare_cfg("train.toml")
     else:
         name, text, task, data, model = TASKS[request.param]
         Path(name).write_text(text)
@@ -135,7 +163,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         del sys.modules[name]
 
 
-@pytest.mark.parametrize(("made", "section"), [(name, name) for name in (*TASKS, TEMPLATE)], indirect=["made"])
+@pytest.mark.parametrize(("made", "section"), [(name, name) for name in (*TASKS, TEMPLATE, IMAGES)], indirect=["made"])
 def test_the_tables_of_a_task_match_its_batches(made: Run, section: str) -> None:
     shown, batches = tables(section), {}
     for split in ("train", "dev"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import multiprocessing
@@ -80,6 +81,7 @@ def serve(address: str, *modules: str) -> None:
     _warm_up()
     for name in modules:
         importlib.import_module(name)
+    gc.freeze()  # a child that looked for garbage here would copy it all
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(address)
         server.listen()

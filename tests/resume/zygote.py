@@ -6,6 +6,7 @@ It reads jobs as JSON lines and answers each with a line: `{"code": exit code, o
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -30,6 +31,7 @@ LONGEST = 300.0  # seconds, after which a child hangs, also on a busy machine
 def serve() -> None:
     torch.set_num_threads(1)
     _warm_up()
+    gc.freeze()  # a child that looked for garbage here would copy it all
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)

@@ -54,6 +54,10 @@ def test_links_and_blocks_are_rewritten() -> None:
     )
 
 
+def test_code_in_a_table_has_its_bars() -> None:
+    assert pages.site_markdown("| a |\n|---|\n| `b \\| c` |\n", "docs/config.md") == "| a |\n|---|\n| `b | c` |\n"
+
+
 def test_a_link_from_outside_docs_is_rewritten() -> None:
     assert pages.site_markdown("[a](docs/run.md#its-life)", "README.md") == "[a](run.md#its-life)"
     assert pages.site_markdown("[a](../docs/run.md)", "recipes/README.md") == "[a](run.md)"

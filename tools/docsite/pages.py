@@ -135,7 +135,7 @@ def _block(text: str) -> str:
 def _prose(text: str, document: str, here: str) -> str:
     def moved(match: re.Match[str]) -> str:
         if match["link"] is None:
-            return match["code"] or ""
+            return (match["code"] or "").replace("\\|", "|")  # in a table of GitHub, code escapes its bars
         path, anchor = _target(document, match["link"])
         return _relative(site_path(path), here) + anchor
 

@@ -17,9 +17,12 @@ from alchemy.config.part_source import KINDS, parts
 ROOT = Path(__file__).resolve().parents[2]
 # documented in full although no part and no package exports their names
 WHOLE_MODULES = (
-    "alchemy.errors", "alchemy.metrics.scores", "alchemy.metrics.metric_stack", "alchemy.predictor", "alchemy.verify.reproducibility",
+    "alchemy.errors", "alchemy.metrics.scores", "alchemy.metrics.metric_stack", "alchemy.predictor",
+    "alchemy.verify.reproducibility",
     "alchemy.verify.replay",
 )  # fmt: skip
+NAMES = ("alchemy.registry.Registrable",)
+TYPES = "alchemy.constraints"  # its type aliases, which signatures use
 # not for new code: the command line, and the import paths that old projects use
 PRIVATE = ("alchemy.cli", "alchemy.util", "alchemy.scheduler", "alchemy.backward")
 
@@ -42,11 +45,12 @@ def names() -> dict[str, list[Name]]:
     ['alchemy.stop.StopRule', 'alchemy.stop.Epochs']
     """
     found: dict[str, Name] = {}  # by the module and the name of the definition
-    for shown, config in [*part_paths(), *((path, "") for path in (*_exports(), *_contracts()))]:
+    for shown, config in [*part_paths(), *((path, "") for path in (*_exports(), *_contracts(), *NAMES))]:
         home = resolve(shown)
         summary = _summary(home) if home else ""
         if home and summary and home not in found and not shown.startswith(PRIVATE):
             found[home] = Name(shown.rpartition(".")[0], shown, summary, config)
+    found |= {row.path: row for row in _type_aliases()}
     pages: dict[str, list[Name]] = {}
     first = {resolve(path) for path in _contracts()}
     for name in sorted(found.values(), key=lambda name: (name.page, resolve(name.path) not in first)):
@@ -57,7 +61,7 @@ def names() -> dict[str, list[Name]]:
 
 def markdown(page: str, rows: list[Name]) -> str:
     """The source of one page: the module's docstring, a table of its names, and each name in full."""
-    table = [f"| [`{row.path.removeprefix(page + '.')}`][{row.path}] | {_cell(row.summary)} |" for row in rows]
+    table = [f"| [`{row.path.removeprefix(page + '.')}`][{row.path}] | {row.summary} |" for row in rows]
     # a guide that explains a word is a better answer to a search than a name that contains it
     lines = ["---", "search:", "  boost: 0.3", "---", "", f"# {page}", ""]
     lines += [ast.get_docstring(_tree(page) or ast.Module([], [])) or "", ""]
@@ -71,7 +75,8 @@ def markdown(page: str, rows: list[Name]) -> str:
 
 def overview(pages: dict[str, list[Name]]) -> str:
     """The source of the page that lists all others."""
-    lines = ["# API reference", "", "Public classes and functions, generated from their docstrings.", ""]
+    lines = ["---", "search:", "  exclude: true", "---", ""]
+    lines += ["# API reference", "", "Public classes and functions, generated from their docstrings.", ""]
     lines += ["| module | contents |", "|---|---|"]
     for page, rows in pages.items():
         listed = ", ".join(f"[`{row.path.rpartition('.')[2]}`][{row.path}]" for row in rows)
@@ -152,16 +157,19 @@ def _public(module: str) -> list[str]:
     return [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name[0] != "_"]
 
 
+def _type_aliases() -> Iterator[Name]:
+    tree = _tree(TYPES)
+    for node in tree.body if tree else ():
+        if isinstance(node, ast.Assign) and (value := ast.unparse(node.value)).startswith(("Annotated[", "Literal[")):
+            yield Name(TYPES, f"{TYPES}.{ast.unparse(node.targets[0])}", f"`{value}`")
+
+
 def _summary(home: str) -> str:
     module, _, name = home.rpartition(".")
     tree = _tree(module)
     node = _definition(tree, name) if tree else None
     paragraph = (ast.get_docstring(node) or "").partition("\n\n")[0] if node is not None else ""
     return " ".join(paragraph.split())
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def _definition(tree: ast.Module, name: str) -> ast.ClassDef | ast.FunctionDef | None:
