@@ -117,7 +117,7 @@ def test_end_epoch_pipes_run_when_the_updates_end_training(tmp_path: Path) -> No
     cfg["task"]["evalpipes"] = [{"type": "tests.toy.Count", "path": str(calls)}]
     result = go(cfg)
     assert calls.read_text().split() == ["dev", "dev"]
-    assert result.reason == "6 updates are made"
+    assert result.reason == "reached 6 updates"
 
 
 def test_the_last_weights_are_scored_once_though_another_split_came_after(tmp_path: Path) -> None:

@@ -279,7 +279,7 @@ def test_a_model_works_without_the_tables_of_training() -> None:
             assert isinstance(run.model(sentences([2]), True, False)["loss"], float)
     with Run({"model": {"type": f"{__name__}.Tagger"}, "backward": {"type": f"{__name__}.Mine"}}) as run:
         assert build_model(run).backward.backward(1.0) == 7.0
-    with Run({}) as run, pytest.raises(AlchemyError, match=r"needs a table \[model\]"):
+    with Run({}) as run, pytest.raises(AlchemyError, match=r"needs a \[model\] table"):
         build_model(run)
 
 

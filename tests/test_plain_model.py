@@ -185,7 +185,7 @@ def test_a_bare_tensor_is_the_one_argument() -> None:
 def test_a_missing_field_is_one_clear_error() -> None:
     with (
         training({}) as run,
-        pytest.raises(AlchemyError, match=r"Net\.forward needs 'x', and the batch has no field 'x'"),
+        pytest.raises(AlchemyError, match=r"Net\.forward needs 'x', but the batch has no field 'x'"),
     ):
         run.model.forward({"points": 1})
     with training({"type": "Returning", "how": "dict"}) as run, pytest.raises(AlchemyError, match="needs 1 arguments"):
@@ -291,11 +291,11 @@ def test_the_criterion_scores_an_output_against_the_field_that_target_names() ->
 @pytest.mark.parametrize(
     ("table", "criterion", "text"),
     [
-        ({}, None, r"there is no \[criterion\], and Net returned no 'loss'"),
-        ({}, {"type": CROSS_ENTROPY["type"]}, "does not say which field has the targets"),
+        ({}, None, r"no \[criterion\], and Net returned no 'loss'"),
+        ({}, {"type": CROSS_ENTROPY["type"]}, "does not name the target field"),
         ({}, {**CROSS_ENTROPY, "target": "labl"}, "the batch has no field 'labl'; did you mean 'label'"),
-        ({}, {**CROSS_ENTROPY, "output": "logit"}, "the loss is of the output 'logit', .* did you mean 'logits'"),
-        ({"type": "Returning", "how": "dict"}, CROSS_ENTROPY, "'logits', and there are scores, total"),
+        ({}, {**CROSS_ENTROPY, "output": "logit"}, "the loss needs the output 'logit'; .* did you mean 'logits'"),
+        ({"type": "Returning", "how": "dict"}, CROSS_ENTROPY, "'logits'; available: scores, total"),
     ],
 )
 def test_a_loss_that_cannot_be_computed_is_one_clear_error(table: Any, criterion: Any, text: str) -> None:

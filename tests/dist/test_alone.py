@@ -33,7 +33,7 @@ ENDS = {
     "score": (4, "a score of rank 1"),
     "epoch": (4, "an epoch of rank 1"),
     "own rule": (STEP + 1, "a rule of rank 1"),
-    "rule": (STEP, f"{STEP} updates are made"),
+    "rule": (STEP, f"reached {STEP} updates"),
 }
 
 

@@ -127,7 +127,7 @@ def test_early_stop_counts_evaluations(training):
     assert training.stop_request.reason is None
     show(training, 0.9, split="test")
     show(training, 0.62)
-    assert training.stop_request.reason == "dev/accuracy has not passed 0.6 for 2 evaluations"
+    assert training.stop_request.reason == "dev/accuracy has not improved on 0.6 for 2 evaluations"
 
 
 @pytest.mark.parametrize("kwargs", [{"patience": 0}, {"patience": -1}, {"patience": 1, "enabled": False}])
