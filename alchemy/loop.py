@@ -338,13 +338,13 @@ def progress_bar(run: Run, what: str, total: int | None, done: int = 0) -> Itera
         outer.stop()
     bar = Bar(what, total, run.console or Terminal(), done)
     run.symbols.set_global("pbar", bar)
-    run.loggers.append(bar.take)
+    run.loggers.append(bar.update_values)
     try:
         with bar:
             yield bar
             bar.finish()
     finally:
-        run.loggers.remove(bar.take)
+        run.loggers.remove(bar.update_values)
         run.symbols.pop_global("pbar")
         if outer is not None:
             run.symbols.set_global("pbar", outer)

@@ -31,11 +31,11 @@ from alchemy.precision import build_precision
 from alchemy.predict_inputs import build_input_handler, takes_rows
 from alchemy.records import find
 from alchemy.records.local_copies import best_checkpoint, config_of, has_best, use_local_copies
-from alchemy.registry import adapt_with
-from alchemy.seeds import unchanged_generators
+from alchemy.registry import set_adapter
+from alchemy.seeds import preserve_rng_state
 from alchemy.task import build_task
 
-adapt_with(fill_keywords)  # runner.py does the same, but may not be imported here
+set_adapter(fill_keywords)  # runner.py does the same, but may not be imported here
 WINDOW = 32  # number of batches to read ahead and sort by length
 
 
@@ -180,7 +180,7 @@ def _open(run: Run, device: torch.device, weights: Path | None) -> None:
     run.__enter__()
     try:
         run.device = device
-        with unchanged_generators():  # the initial weights are replaced anyway
+        with preserve_rng_state():  # the initial weights are replaced anyway
             run.precision = build_precision(run)
             run.task = build_task(run)
             run.model = build_model(run, weights)

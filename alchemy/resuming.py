@@ -11,7 +11,7 @@ from alchemy.config.load import prepare_cfg
 from alchemy.config.secrets import missing_secrets
 from alchemy.config.tree import Document
 from alchemy.errors import AlchemyError, ConfigError, Problem, Refused
-from alchemy.files import locked
+from alchemy.files import lock_file
 from alchemy.launch.device import alloc
 from alchemy.launch.project_imports import reach
 from alchemy.pipeline.tokenizers import tokenizer_of
@@ -47,7 +47,7 @@ def resume(
     reach(user_dir)
     if str(document.get("runner")).rpartition(".")[2] in NO_TRAINING:
         raise AlchemyError(f"{folder} is a test or inference run: only training can be resumed")
-    with locked(folder / LOCK) as free:
+    with lock_file(folder / LOCK) as free:
         if not free:
             hint = "wait for it, or stop it with `alchemy stop`"
             raise AlchemyError(f"another process is writing to {folder}", hint=hint)

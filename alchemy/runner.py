@@ -36,10 +36,10 @@ from alchemy.plugins.base import start_plugin
 from alchemy.plugins.log_sinks import plain_console, stdlib_logging
 from alchemy.precision import build_precision
 from alchemy.progress import Terminal
-from alchemy.registry import Registrable, adapt_with, construct
+from alchemy.registry import Registrable, construct, set_adapter
 from alchemy.result import FailedRun, RunResult, explain_error, fail_if_ignored, log_failure
 from alchemy.sched import build_sched
-from alchemy.seeds import derive, seed_everything, seed_worker, unchanged_generators
+from alchemy.seeds import derive, preserve_rng_state, seed_everything, seed_worker
 from alchemy.state import open_state, save_bad_update
 from alchemy.stop import build_rules
 from alchemy.task import build_task, load_datasets
@@ -61,7 +61,7 @@ __all__ = [
     "seed_worker",
 ]
 
-adapt_with(fill_keywords)
+set_adapter(fill_keywords)
 
 
 class Settings(TypedDict, total=False):
@@ -258,7 +258,7 @@ def run_task(
     context: Run | None = None
     try:
         # a nested run must not change the random numbers of the outer one
-        around = unchanged_generators() if find_run() is not None else contextlib.nullcontext()
+        around = preserve_rng_state() if find_run() is not None else contextlib.nullcontext()
         resume_options = (resume_from, frozenset(allowed))
         with around, _open_context(document, device_info, resume_options) as context, graceful(context.handle_signal):
             device_info = context.device_info

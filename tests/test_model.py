@@ -353,9 +353,9 @@ def test_state_round_trip_in_memory() -> None:
         second.load_state_dict(first.state_dict())
         assert {"criterion:alpha", "criterion:gamma"} <= set(first.state_dict())
         torch.testing.assert_close(second.state_dict(), first.state_dict(), rtol=0, atol=0)
-        with pytest.raises(AlchemyError, match="do not fit Sequential"):
+        with pytest.raises(AlchemyError, match="do not match Sequential"):
             second.load_state_dict({"nothing": torch.zeros(1)})
         with pytest.raises(
-            AlchemyError, match=r'do not fit Sequential.*\s+Unexpected key\(s\) in state_dict: "other:gamma"'
+            AlchemyError, match=r'do not match Sequential.*\s+Unexpected key\(s\) in state_dict: "other:gamma"'
         ):
             second.load_state_dict({**first.state_dict(), "other:gamma": torch.zeros(1)})

@@ -172,7 +172,7 @@ def test_a_forward_that_cannot_be_called_is_refused_unless_the_task_has_steps_of
     ("how", "message"),
     [
         ("tensor", r"Wrong.forward returned a Tensor; return a dict of outputs"),
-        ("sum", r"Wrong.loss returned a Tensor; return the sum of the losses and their count"),
+        ("sum", r"Wrong.loss returned a Tensor; return a pair: the sum of the losses and their count"),
     ],
 )
 def test_what_a_model_should_have_returned_is_said(how: str, message: str) -> None:

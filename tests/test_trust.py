@@ -207,7 +207,7 @@ def test_a_part_that_cannot_give_its_state_is_named(tmp_path: Path) -> None:
     with warned() as lines:
         result = go(cfg)
     assert result.exception is None
-    assert any("state_dict() of 1.NoState fails" in line for line in lines), lines
+    assert any("state_dict() of 1.NoState failed" in line for line in lines), lines
 
 
 def test_a_training_without_one_finite_update_fails(tmp_path: Path) -> None:

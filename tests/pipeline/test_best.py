@@ -101,7 +101,7 @@ def test_a_model_that_saves_elsewhere_is_an_error(training, model):
     model.save = lambda path: None
     SaveBest()
     begin(training)
-    with pytest.raises(AlchemyError, match=r"wrote nothing there; save\(path\) must create path"):
+    with pytest.raises(AlchemyError, match=r"wrote nothing; save\(path\) must create path"):
         show(training, 1.0)
 
 

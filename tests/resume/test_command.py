@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from alchemy.checkpoint.manifest import checkpoints
-from alchemy.files import locked
+from alchemy.files import lock_file
 from alchemy.records.folder import process_start, read_info
 from tests.resume.compare import differences
 from tests.resume.conftest import ROOT, Lab, record_of, text_of
@@ -53,7 +53,7 @@ def test_a_record_that_another_process_holds_is_refused(lab: Lab, tmp_path: Path
     baseline, _ = lab.baseline()
     record = stopped(lab, tmp_path)
     before = (record / "record.json").read_bytes()
-    with locked(record / ".lock") as free:
+    with lock_file(record / ".lock") as free:
         assert free
         assert lab.command(tmp_path, "resume", str(record), *CPU) in (1, 2)
     assert "another process is writing to" in text_of(tmp_path)

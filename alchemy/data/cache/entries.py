@@ -19,7 +19,7 @@ from typing import Any, Literal
 from loguru import logger
 
 from alchemy.data.cache.sample_store import MANIFEST, SampleWriter, Stored, Unwritable, is_as_written
-from alchemy.files import hash_text, home, locked, replace_folder, write_atomic
+from alchemy.files import hash_text, home, lock_file, replace_folder, write_atomic
 
 FORMAT = 3
 FIRST_WORD, NEXT_WORD = 1.0, 30.0  # seconds after which a process that waits says so
@@ -142,12 +142,12 @@ def remove(root: Path, keys: Iterable[str]) -> list[str]:
     for left in [path for path in root.iterdir() if path.is_dir()]:
         match = LEFT.fullmatch(left.name)
         if match is not None:
-            with locked(_lock(root, match[1])) as free:
+            with lock_file(_lock(root, match[1])) as free:
                 if free:
                     shutil.rmtree(left, ignore_errors=True)
     removed = []
     for key in keys:
-        with locked(_lock(root, key)) as free:
+        with lock_file(_lock(root, key)) as free:
             if free:
                 with contextlib.suppress(FileNotFoundError):
                     shutil.rmtree(root / key)
@@ -231,7 +231,7 @@ def _turn(root: Path, key: str) -> Iterator[None]:
     begin, word = time.monotonic(), FIRST_WORD
     with _filling:
         while True:
-            with locked(_lock(root, key)) as free:
+            with lock_file(_lock(root, key)) as free:
                 if free:
                     yield
                     return
