@@ -150,7 +150,7 @@ class PlainModel(AlchemyModel):
         values = (result,) if isinstance(result, Tensor) else result
         if not isinstance(values, tuple | list) or len(values) != len(self.names):
             got = f"{len(values)} values" if isinstance(values, tuple | list) else f"a {type(result).__name__}"
-            text = f"{type(self.module).__name__}.forward returned {got}, but [model] outputs has {len(self.names)}"
+            text = f"{type(self.module).__name__}.forward returned {got}, but [model] outputs names {len(self.names)}"
             raise AlchemyError(text, section="model", hint='name each output: outputs = ["logits", "state"]')
         return dict(zip(self.names, values, strict=True))
 

@@ -220,7 +220,7 @@ def test_a_model_output_stays_as_it_is() -> None:
         assert found["logits"].shape == (2, 3)
 
 
-@pytest.mark.parametrize(("how", "text"), [("tuple", "returned 2 values, and .* names 1"), ("text", "returned a str")])
+@pytest.mark.parametrize(("how", "text"), [("tuple", "returned 2 values, but .* names 1"), ("text", "returned a str")])
 def test_outputs_without_names_are_one_clear_error(how: str, text: str) -> None:
     with training({"type": "Returning", "how": how}) as run, pytest.raises(AlchemyError, match=text):
         run.model.forward(batch_of())
@@ -235,13 +235,13 @@ def test_a_function_may_return_the_module() -> None:
 @pytest.mark.parametrize(
     ("table", "text"),
     [
-        ({"type": "Greedy"}, "'freeze' is a key of alchemy and an argument of .*Greedy"),
-        ({"type": "not_a_module"}, "gives a str, expected an nn.Module"),
+        ({"type": "Greedy"}, r"'freeze' is both a reserved key of \[model\] and an argument of .*Greedy"),
+        ({"type": "not_a_module"}, "returned a str, expected an nn.Module"),
         ({"widht": 3}, "takes no 'widht'"),
         ({"type": "Nothing", "width": 3}, "Nothing takes no 'width'"),
         ({"type": "Nott"}, "has no AlchemyModel named 'Nott'"),
         ({"freeze": "outer"}, "no parameter matches 'outer'"),
-        ({"load": "nowhere.safetensors"}, "there is no file nowhere.safetensors"),
+        ({"load": "nowhere.safetensors"}, "file not found: nowhere.safetensors"),
     ],
 )
 def test_what_cannot_be_built_is_one_clear_error(table: dict[str, Any], text: str) -> None:
