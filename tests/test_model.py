@@ -236,7 +236,7 @@ def test_debug_names_the_loss_that_is_not_finite() -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("vector", r"the loss has the shape \(2,\).*reduce it with sum\(\) and give the count"),
+        ("vector", r"the loss has shape \(2,\).*reduce it with sum\(\) and return the count"),
         ("detached", r"the loss has no gradient.*without detach"),
         ("float", r"the loss is a float.*before item\(\)"),
         ("zeros", r"the loss is a int"),

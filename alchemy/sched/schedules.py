@@ -1,4 +1,4 @@
-"""The schedules that follow a curve or a score."""
+"""Schedules that follow a curve or a score."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from alchemy.sched.base import AlchemyTrainScheduler
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class Constant(AlchemyTrainScheduler):
-    """The rate as it is, after a warm-up if there is one."""
+    """A constant learning rate after an optional warmup."""
 
     num_warmup_steps: NonNegativeFloat = 0
 
@@ -32,23 +32,23 @@ class Constant(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class LineWarmup(AlchemyTrainScheduler):
-    """A line up over the warm-up, then a line down to nothing at the end of training."""
+    """Linear warmup, then linear decay to 0 at the end of training."""
 
     num_warmup_steps: NonNegativeFloat = 0
     factor: FiniteFloat = 1.0
-    # the lengths that were said to be odd: a resume settles them again
-    _told: tuple[int, int] | None = field(default=None, init=False)
+    # the lengths already warned about: a resume computes them again
+    _warned: tuple[int, int] | None = field(default=None, init=False)
 
     def settle(self) -> None:
         self._total, self._warmup = self.horizon(), self.warmup(self.num_warmup_steps)
         lengths = (self._warmup, self._total)
         if (
             self._warmup >= self._total
-            and self._told != lengths
+            and self._warned != lengths
             and not (self.run.limits.max_batches or self.run.limits.overfit)
         ):
-            self._told = lengths
-            logger.warning("[sched] the warm-up of {} is as long as training, which has {}", *lengths)
+            self._warned = lengths
+            logger.warning("[sched] the warmup ({}) is not shorter than training ({})", *lengths)
 
     def lr_at(self, base: float, t: int) -> float:
         return base * self.factor * lr_curves.linear(t, warmup=self._warmup, total=self._total)
@@ -57,7 +57,7 @@ class LineWarmup(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class Step(AlchemyTrainScheduler):
-    """Times `gamma` every `step_size`."""
+    """Multiply by `gamma` every `step_size`."""
 
     step_size: PositiveInt
     gamma: FiniteFloat = 0.1
@@ -69,7 +69,7 @@ class Step(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class MultiStep(AlchemyTrainScheduler):
-    """Times `gamma` at every milestone."""
+    """Multiply by `gamma` at every milestone."""
 
     milestones: Sequence[NonNegativeInt]
     gamma: FiniteFloat = 0.1
@@ -81,7 +81,7 @@ class MultiStep(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class Exponential(AlchemyTrainScheduler):
-    """Times `gamma` every time."""
+    """Multiply by `gamma` every update or epoch."""
 
     gamma: FiniteFloat
 
@@ -92,11 +92,11 @@ class Exponential(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class Cosine(AlchemyTrainScheduler):
-    """A line up over the warm-up, then half a wave down to `eta_min`.
+    """Linear warmup, then cosine decay to `eta_min`.
 
-    Without `t_max` the wave ends with training. With `t_max` it ends there and rises again, as torch's does.
-    `restarts` jump back up that many times on the way; with `t_0`, a fall takes that long, the next `t_mult` times
-    as long, without end.
+    Without `t_max`, the decay ends with training. With `t_max`, it ends there and the rate rises again, as in torch.
+    `restarts` is the number of warm restarts. With `t_0`, the first cycle has that length, and each next cycle is
+    `t_mult` times as long.
     """
 
     num_warmup_steps: NonNegativeFloat = 0
@@ -127,7 +127,7 @@ class Cosine(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class Polynomial(AlchemyTrainScheduler):
-    """A line up over the warm-up, then down to `lr_end` with a power of what is left."""
+    """Linear warmup, then polynomial decay to `lr_end`."""
 
     num_warmup_steps: NonNegativeFloat = 0
     power: FiniteFloat = 1.0
@@ -197,7 +197,7 @@ class Plateau(AlchemyTrainScheduler):
         if name not in results:
             hint = did_you_mean(name, results) or f"it has {', '.join(results)}"
             raise AlchemyError(f"the evaluation gave no {self.monitor!r}", section="sched", hint=hint)
-        if self._watch.see(float(results[name])):
+        if self._watch.update(float(results[name])):
             self._cuts += 1
             self.write_lr()
             logger.info("{} has not become better: the learning rate is now {}", self.monitor, self.run.optim.get_lr())
