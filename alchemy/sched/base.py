@@ -202,9 +202,7 @@ class AlchemyTrainScheduler(Registrable):
             self._next_lr()
         if self.finished:
             part = self.last_update == self._part_end
-            self.run.stop_together(
-                f"{self.epochs} epochs completed" if part else f"{self.last_update:,} updates completed"
-            )
+            self.run.stop_together(f"reached {self.epochs} epochs" if part else f"reached {self.last_update:,} updates")
 
     def _change(self, settings: Mapping[str, Any]) -> None:
         for key, value in settings.items():

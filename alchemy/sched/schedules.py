@@ -147,7 +147,7 @@ class Polynomial(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class InverseSqrt(AlchemyTrainScheduler):
-    """A line up over the warm-up, from `warmup_init_lr`, then down with the root of the updates."""
+    """Linear warmup from `warmup_init_lr`, then decay with the inverse square root of the number of updates."""
 
     num_warmup_steps: NonNegativeFloat = 0
     timescale: PositiveInt | None = None
@@ -157,7 +157,7 @@ class InverseSqrt(AlchemyTrainScheduler):
         self._warmup = self.warmup(self.num_warmup_steps)
 
     def lr_at(self, base: float, t: int) -> float:
-        # without a warm-up the curve needs a scale all the same; transformers takes 10,000
+        # without a warmup, the curve still needs a scale; transformers uses 10,000
         factor = lr_curves.inverse_sqrt(t, warmup=self._warmup, timescale=self.timescale or self._warmup or 10_000)
         return base * factor if t >= self._warmup else self.warmup_init_lr + (base - self.warmup_init_lr) * factor
 
@@ -165,7 +165,7 @@ class InverseSqrt(AlchemyTrainScheduler):
 @AlchemyTrainScheduler.register()
 @dataclass(kw_only=True, eq=False)
 class Plateau(AlchemyTrainScheduler):
-    """Times `factor` when `monitor`, a number of the evaluations, has not become better for `patience` of them."""
+    """Multiply by `factor` when the evaluation metric `monitor` has not improved for `patience` evaluations."""
 
     monitor: str = "dev/loss"
     mode: Literal["min", "max"] = "min"
@@ -175,7 +175,7 @@ class Plateau(AlchemyTrainScheduler):
     threshold_mode: Literal["rel", "abs"] = "rel"
     cooldown: NonNegativeInt = 0
     min_lr: FiniteFloat = 0.0
-    unit: Literal["step", "epoch"] = field(default="step", init=False)  # it follows evaluations
+    unit: Literal["step", "epoch"] = field(default="step", init=False)  # follows evaluations
 
     def settle(self) -> None:
         self._watch = BadScores(
@@ -196,11 +196,11 @@ class Plateau(AlchemyTrainScheduler):
             return
         if name not in results:
             hint = did_you_mean(name, results) or f"it has {', '.join(results)}"
-            raise AlchemyError(f"the evaluation gave no {self.monitor!r}", section="sched", hint=hint)
+            raise AlchemyError(f"the evaluation has no metric {self.monitor!r}", section="sched", hint=hint)
         if self._watch.update(float(results[name])):
             self._cuts += 1
             self.write_lr()
-            logger.info("{} has not become better: the learning rate is now {}", self.monitor, self.run.optim.get_lr())
+            logger.info("{} has not improved: the learning rate is now {}", self.monitor, self.run.optim.get_lr())
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "cuts": self._cuts, "watch": self._watch.state_dict()}
