@@ -79,7 +79,7 @@ def _attend(
 
 def _heads_of(dim: int, heads: int) -> int:
     if heads < 1 or dim % heads:
-        raise AlchemyError(f"dim = {dim} is not divisible by heads = {heads}")
+        raise AlchemyError(f"dim = {dim} is not a multiple of heads = {heads}")
     return heads
 
 
@@ -95,7 +95,7 @@ def _merge_heads(states_BHTK: Tensor) -> Tensor:
 def _frequencies(features: int) -> Tensor:
     """Return the rotation per position of each pair of features, in decreasing order."""
     if features % 2:
-        raise AlchemyError(f"rotary positions need an even number of features per head, got {features}")
+        raise AlchemyError(f"rotary positions need an even number of features per head, not {features}")
     return 10_000 ** -(torch.arange(0, features, 2) / features)
 
 

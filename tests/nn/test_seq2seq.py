@@ -131,7 +131,7 @@ def test_tables_are_shared(share: str, tables: int) -> None:
 def test_what_cannot_be_is_told() -> None:
     with pytest.raises(AlchemyError, match="the source has 7 tokens, the target 9; build one vocabulary"):
         transformer(target_size=9)
-    with pytest.raises(AlchemyError, match="dim = 8 is not divisible by heads = 3"):
+    with pytest.raises(AlchemyError, match="dim = 8 is no multiple of heads = 3"):
         transformer(heads=3)
     with pytest.raises(AlchemyError, match="a row has 9 tokens, but there are only 8 positions"):
         transformer(places="learned", max_positions=8)(rows_of([[3] * 9]), before(1, 2))
@@ -141,5 +141,5 @@ def test_what_cannot_be_is_told() -> None:
         transformer(places="sinus")
     with pytest.raises(AlchemyError, match="decoder_layers must be at least 1, not 0"):
         transformer(decoder_layers=0)
-    with pytest.raises(AlchemyError, match="rotary positions need an even number of features per head, got 1"):
+    with pytest.raises(AlchemyError, match="rotary places turn pairs of features, and a head has 1"):
         transformer(places="rotary", heads=8)
