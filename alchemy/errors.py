@@ -152,7 +152,7 @@ def recognize(error: BaseException) -> AlchemyError | None:
         return AlchemyError("the constructor sets a layer before super().__init__()", where=where, hint="call it first")
     target = _TARGET.search(text) if isinstance(error, IndexError) else None
     if target is not None:
-        hint = "classes are counted from 0: check the labels and the number of classes of the model"
+        hint = "classes are numbered from 0: check the labels and the number of classes of the model"
         return AlchemyError(f"the target {target[1]} is out of range for the logits", where=where, hint=hint)
     return None
 

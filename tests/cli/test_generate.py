@@ -98,7 +98,7 @@ def test_a_network_that_does_not_tell_what_it_looks_at_is_named(
 
     monkeypatch.setattr(Transformer, "attended", Network.attended)
     found = generated(record, capsys, "--input", lines, "--alignments", code=2)
-    assert "there are no alignments: Transformer does not tell what it looks at" in found
+    assert "there are no alignments: Transformer does not provide attention weights" in found
 
 
 def test_texts_begin_with_what_a_file_says(record: str, lines: str, tmp_path: Path, capsys: Any) -> None:
