@@ -205,7 +205,7 @@ def test_a_vocabulary_of_another_model(thunews: Any, place: Path, capsys: pytest
 
 def test_a_length_without_room_for_a_text(thunews: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert thunews.main(flags("--do_train", max_seq_length=2)) == 2
-    told = "--max_seq_length=2 has no room for a text beside 2 special tokens; give 3 or more"
+    told = "--max_seq_length=2 leaves no room for text next to 2 special tokens; pass 3 or more"
     assert told in capsys.readouterr().err
     assert not (place / "out").exists()
 
