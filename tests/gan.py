@@ -75,7 +75,7 @@ class Gan(AlchemyModel):
 class Adversarial(AlchemyTask):
     """Update the discriminator in every step, and the generator in every `n_critic`-th, with the updated discriminator.
 
-    With `turns` they take turns instead, an update each: then micro-batches can be accumulated.
+    With `turns`, they alternate by update instead, which allows gradient accumulation.
     """
 
     def __init__(self, *, n_critic: int = 1, turns: bool = False) -> None:
