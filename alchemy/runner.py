@@ -22,10 +22,10 @@ from alchemy.data import loader
 from alchemy.errors import AlchemyError, Refused, RunFailed
 from alchemy.launch.allocator import keep_memory
 from alchemy.launch.device import alloc
-from alchemy.launch.process_group import Sharing, first_failure, local_device, open_group, place
-from alchemy.launch.project_imports import reach, roots
-from alchemy.launch.signals import graceful
-from alchemy.launch.worker_pool import Lost, run_all
+from alchemy.launch.process_group import Sharing, first_failure, get_rank_info, local_device, open_group
+from alchemy.launch.project_imports import add_to_path, import_roots
+from alchemy.launch.signals import handle_signals
+from alchemy.launch.worker_pool import LostJob, run_all
 from alchemy.legacy.adapt import adapt, build_updater
 from alchemy.legacy.keywords import fill_keywords
 from alchemy.loop import EvaluationInterrupted, announce, evaluate, evaluate_at_end, infer, tell_left_out, train
@@ -260,11 +260,11 @@ def run_task(
         # a run inside a run must not change what the outer one draws
         around = unchanged_generators() if find_run() is not None else contextlib.nullcontext()
         going_on = (resume_from, frozenset(allowed))
-        with around, _together(document, device_info, going_on) as context, graceful(context.ask_to_end):
+        with around, _together(document, device_info, going_on) as context, handle_signals(context.ask_to_end):
             device_info = context.device_info
             context.limits.max_batches, context.limits.overfit = fast_dev_run, overfit
             try:
-                reach(user_dir)
+                add_to_path(user_dir)
                 with _runner_of(context.cfg)(context.cfg, device_info, **options) as runner:
                     ret = runner.run()
                     context.ret = ret if context.ret is None else context.ret
@@ -329,7 +329,7 @@ def run(
         cfgs = [cfgs]
     if isinstance(device, int):
         device = [device]
-    if place().size > 1 and (len(cfgs) > 1 or force_mp):
+    if get_rank_info().size > 1 and (len(cfgs) > 1 or force_mp):
         raise AlchemyError("several processes train one config together", hint="give torchrun one config at a time")
     kwargs: dict[str, Any] = {"user_dir": user_dir, "desc": desc, "debug": debug}
     kwargs |= {"no_file": no_file or bool(fast_dev_run), "fast_dev_run": fast_dev_run, "overfit": overfit}
@@ -348,10 +348,10 @@ def run(
         calls = [(job, cfg, kwargs) for cfg in good]
         answers = run_all(_in_worker, calls, list(devices) * max(task_per_device, 1), told.append)
         for answer in answers:
-            if told and not isinstance(answer, Lost) and answer.signal:
+            if told and not isinstance(answer, LostJob) and answer.signal:
                 answer.signal = told[0]  # the one that the user sent
         pairs = zip(good, answers, strict=True)
-        answers = [FailedRun.lost(cfg, answer) if isinstance(answer, Lost) else answer for cfg, answer in pairs]
+        answers = [FailedRun.lost(cfg, answer) if isinstance(answer, LostJob) else answer for cfg, answer in pairs]
         if raise_errors and (failed := [answer for answer in answers if isinstance(answer, FailedRun)]):
             raise failed[0]
     following = iter(answers)
@@ -366,7 +366,7 @@ def _checked(cfg: object, user_dir: str, strict: bool, raise_errors: bool) -> Do
         if not isinstance(cfg, str | Path | Mapping):
             raise AlchemyError(f"a config is a path or a mapping, not {cfg!r}")
         document = cfg if isinstance(cfg, Document) else prepare_cfg(cfg, user_dir=user_dir)
-        document.warnings = raise_if_wrong(document, strict=strict, roots=roots(user_dir))
+        document.warnings = raise_if_wrong(document, strict=strict, roots=import_roots(user_dir))
     except AlchemyError as error:
         if raise_errors:
             raise

@@ -83,19 +83,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(error)
         return error.exit_code
     except KeyboardInterrupt as error:
-        from alchemy.launch.signals import signal_of
+        from alchemy.launch.signals import signal_number
 
-        return 128 + signal_of(error)
+        return 128 + signal_number(error)
     except BrokenPipeError:
         _silence_stdout()
         return BROKEN_PIPE
 
 
 def _tell(error: AlchemyError) -> None:
-    from alchemy.cli.problems import report
+    from alchemy.cli.problems import print_problems
 
     if isinstance(error, ConfigError):
-        report(error.problems, sys.stderr)
+        print_problems(error.problems, sys.stderr)
     else:
         from alchemy.config.secrets import hide
 
@@ -105,9 +105,9 @@ def _tell(error: AlchemyError) -> None:
 def _refuse_if_hidden() -> None:
     """`python -m alchemy` beside an empty folder `alchemy` finds this package only in part."""
     if sys.modules["alchemy"].__file__ is None:
-        from alchemy.launch.project_imports import refuse_if_hidden
+        from alchemy.launch.project_imports import check_not_shadowed
 
-        refuse_if_hidden()
+        check_not_shadowed()
 
 
 def _dispatch(words: list[str]) -> int:
@@ -135,7 +135,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _execute(name: str, words: list[str]) -> int:
-    from alchemy.cli.options import command, parse_command
+    from alchemy.cli.options import load_command, parse_command
 
     try:
         args = parse_command(name, words)
@@ -146,7 +146,7 @@ def _execute(name: str, words: list[str]) -> int:
         from alchemy.launch.allocator import keep_memory
 
         keep_memory()
-    return command(name).main(args)
+    return load_command(name).main(args)
 
 
 def _complete(words: list[str]) -> int:

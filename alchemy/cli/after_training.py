@@ -7,24 +7,26 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.derived_config import Derived, best_checkpoint, for_prediction, for_test, has_best
-from alchemy.cli.launch import start
+from alchemy.cli.derived_config import Derived, best_checkpoint, derive_prediction, derive_test, has_best
+from alchemy.cli.launch import start_runs
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
     from alchemy.result import RunResult
 
-DERIVE: dict[str, Callable[..., Derived]] = {"test": for_test, "predict": for_prediction}
+DERIVE: dict[str, Callable[..., Derived]] = {"test": derive_test, "predict": derive_prediction}
 
 
-def refuse_if_impossible(verbs: Sequence[str], documents: Sequence[Document]) -> None:
+def check_after_training(verbs: Sequence[str], documents: Sequence[Document]) -> None:
     """A missing test split is told before hours of training, not after them."""
     for verb in verbs:
         for document in documents:
             DERIVE[verb](document)
 
 
-def follow(verb: str, results: Sequence[RunResult], args: argparse.Namespace, **more: Any) -> dict[int, RunResult]:
+def run_after_training(
+    verb: str, results: Sequence[RunResult], args: argparse.Namespace, **more: Any
+) -> dict[int, RunResult]:
     """Derives a config from each record that has finished, and runs it; the results, by the place of the training."""
     finished = {i: _record(result) for i, result in enumerate(results) if result.status == "finished"}
     found = {i: record for i, record in finished.items() if record is not None}
@@ -35,7 +37,7 @@ def follow(verb: str, results: Sequence[RunResult], args: argparse.Namespace, **
     if not documents:
         return {}
     told = argparse.Namespace(**{**vars(args), "desc": f"{verb} of {', '.join(sorted(map(str, found.values())))}"})
-    return dict(zip(found, start(documents, told, **more)))
+    return dict(zip(found, start_runs(documents, told, **more)))
 
 
 def _record(result: RunResult) -> Path | None:

@@ -66,6 +66,6 @@ def stop_detached(pid: int) -> dict[str, Any]:
     raise AlchemyError(f"there is no background run with pid {pid} in this project", hint="give the path of its record")
 
 
-def scratch() -> Path:
+def scratch_folder() -> Path:
     """Where the log goes when a run is to leave nothing in the project."""
     return Path(tempfile.gettempdir()) / f"alchemy-background-{os.getuid()}"

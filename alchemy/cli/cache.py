@@ -34,7 +34,7 @@ def add_cache(actions: Any) -> None:
     add("--json", action="store_true", help="ls, verify: print JSON")
 
 
-def cache(args: argparse.Namespace) -> int:
+def run_cache(args: argparse.Namespace) -> int:
     from alchemy.data.cache.entries import cache_folder, everything
 
     _check(args)

@@ -21,7 +21,7 @@ from alchemy.checkpoint.manifest import (
     read_parts,
     verify,
 )
-from alchemy.cli.options import Command, Parser, add_user_dir, print_json, record_name, table
+from alchemy.cli.options import Command, Parser, add_user_dir, check_record_name, format_table, print_json
 from alchemy.errors import AlchemyError, printable
 from alchemy.files import readable_size
 from alchemy.metrics.scalars import show_epoch
@@ -49,7 +49,7 @@ def _arguments(parser: Parser) -> None:
         return actions.add_parser(name, help=text, epilog=f"example:\n  alchemy checkpoint {name} {example}")
 
     ls = add("ls", "list the checkpoints of a record; sizes are looked at, contents are not", "latest --json")
-    ls.add_argument("record", type=record_name, metavar="RECORD", help=RECORD)
+    ls.add_argument("record", type=check_record_name, metavar="RECORD", help=RECORD)
     ls.add_argument("--json", action="store_true", help="print JSON")
     show = add("show", "print the tensors of a checkpoint, and the counters beside them", "latest")
     show.add_argument("source", metavar="CHECKPOINT", help=f"{EITHER} (its newest)")
@@ -121,7 +121,7 @@ def _ls(args: argparse.Namespace) -> int:
         print_json(rows)
         return 0
     titles = ("checkpoint", "update", "epoch", "kind", "why", "metric", "size", "age", "links")
-    print(table([titles, *map(_cells, rows)]))
+    print(format_table([titles, *map(_cells, rows)]))
     for row in rows:
         if row["broken"]:
             print(f"{row['name']} is broken: {row['broken']}")
@@ -179,7 +179,7 @@ def _show(args: argparse.Namespace) -> int:
     for part, values in counters.items():
         print(printable(f"{part}: " + ", ".join(f"{key} {value}" for key, value in values.items())))
     cells = [[row["file"], row["name"], row["dtype"], str(row["shape"]), f"{row['norm']:.6g}"] for row in tensors]
-    print(table([("file", "tensor", "dtype", "shape", "norm"), *cells]))
+    print(format_table([("file", "tensor", "dtype", "shape", "norm"), *cells]))
     return 0
 
 
@@ -287,10 +287,10 @@ def _of_record(state: Path, last: int, best: int) -> list[Path]:
 def _import(args: argparse.Namespace) -> int:
     import sys
 
-    from alchemy.launch.project_imports import reach
+    from alchemy.launch.project_imports import add_to_path
 
     target = _new_folder(args.to)
-    reach(args.user_dir)
+    add_to_path(args.user_dir)
     from alchemy.checkpoint.torch_load import as_files, load_foreign
 
     if args.allow_pickle:

@@ -45,12 +45,12 @@ def _read(source: str, args: argparse.Namespace) -> Document:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from alchemy.cli.problems import report
+    from alchemy.cli.problems import print_problems
     from alchemy.config.references import escape
     from alchemy.config.secrets import hide, mask_secrets
 
     document = _read(args.cfg, args)
-    report(document.notes, sys.stderr)
+    print_problems(document.notes, sys.stderr)
     shown = mask_secrets(document)
     escape(shown)  # so that what is printed is a config with these values
     if args.json:

@@ -27,7 +27,7 @@ def _arguments(parser: Parser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    return {"peek": _peek, "build": corpora.build, "info": corpora.info, "cache": cache.cache}[args.action](args)
+    return {"peek": _peek, "build": corpora.build, "info": corpora.info, "cache": cache.run_cache}[args.action](args)
 
 
 def _peek(args: argparse.Namespace) -> int:
@@ -36,11 +36,11 @@ def _peek(args: argparse.Namespace) -> int:
     from alchemy.context import Run
     from alchemy.data.loader import get_dataloader
     from alchemy.data.peek import peek, render
-    from alchemy.launch.project_imports import reach
+    from alchemy.launch.project_imports import add_to_path
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     document = prepare_cfg(args.cfg, **options)
-    reach(args.user_dir)
+    add_to_path(args.user_dir)
     with Run(document, {"device": "cpu"}) as run:
         dataset, options = _load(run, args.split, args.user_dir)
         # a name in the config becomes a function where the loader makes it one

@@ -19,9 +19,9 @@ from alchemy.symbol_table import TrainedAt
 __all__ = [
     "Derived",
     "best_checkpoint",
+    "derive_prediction",
+    "derive_test",
     "describe_weights",
-    "for_prediction",
-    "for_test",
     "has_best",
     "use_own_tokenizers",
 ]
@@ -40,7 +40,7 @@ class Derived(NamedTuple):
     left_out: list[str]
 
 
-def for_test(document: Document, model_path: Path | None = None, drop: Sequence[str] = ()) -> Derived:
+def derive_test(document: Document, model_path: Path | None = None, drop: Sequence[str] = ()) -> Derived:
     """The config that evaluates what `document` trained: only the test split, no schedule, no optimizer.
 
     `drop` names further eval pipes that have no place in a test.
@@ -51,7 +51,7 @@ def for_test(document: Document, model_path: Path | None = None, drop: Sequence[
     return derived
 
 
-def for_prediction(document: Document, model_path: Path | None = None, split: str | None = None) -> Derived:
+def derive_prediction(document: Document, model_path: Path | None = None, split: str | None = None) -> Derived:
     """The config that predicts `split`, else `inference`, else `test`; the runner knows it as `inference`."""
     splits = _splits(document)
     chosen = split or next((name for name in ("inference", "test") if name in splits), "inference")

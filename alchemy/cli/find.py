@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from alchemy.cli.options import Command, Parser, add_configs, add_trial
-from alchemy.cli.verify import checked_config, show
+from alchemy.cli.verify import load_checked_config, print_report
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
@@ -41,10 +41,10 @@ def _arguments(parser: Parser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    document = checked_config(args)
+    document = load_checked_config(args)
     with contextlib.redirect_stdout(sys.stderr):  # bars and messages; the answer alone goes to the output
         found = _find(document, args)
-    show(found.as_data() if args.json else _rates(found) if args.action == "lr" else _sizes(found))
+    print_report(found.as_data() if args.json else _rates(found) if args.action == "lr" else _sizes(found))
     return 0 if (found.steepest if args.action == "lr" else found.best) else 1
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 from alchemy.cli.export import add_precision, use_engine
 from alchemy.cli.options import Command, add_launch, add_overrides, add_target
-from alchemy.cli.predict_inputs import Question, blocks, check_files, open_predictor, predict_inputs, show_progress
+from alchemy.cli.predict_inputs import InputRow, check_files, open_predictor, predict_inputs, read_blocks, show_progress
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -90,9 +90,9 @@ def _main(args: argparse.Namespace) -> int:
 
     check_files([name for name in (args.input, args.prefixes) if name not in ("", "-")], args.output)
     _refuse_if_unclear(args)
-    detokenized = detokenizer(args.detokenize)
+    detokenized = build_detokenizer(args.detokenize)
     target = open_target(args, quiet=True)
-    table = texts_task(target)
+    table = get_task_table(target)
     there, bounds = table.table("search"), table.table("limits")
     table["search"] = search = _search_of(args, dict(there))
     table["limits"] = dict(bounds) | _given(args, LIMITS)
@@ -103,7 +103,7 @@ def _main(args: argparse.Namespace) -> int:
         open_predictor(target, args) as predictor,
         _joined(predictor, args),
         use_engine(predictor.run, target, args),
-        output(args.output) as out,
+        open_output(args.output) as out,
     ):
         numbers = itertools.count(1)
         for questions in _asked(args.input, args.prefixes):
@@ -121,7 +121,7 @@ def _refuse_if_unclear(args: argparse.Namespace) -> None:
         raise AlchemyError(f"{alone} is for --engine torch, not {args.engine}", hint="leave out one of them")
 
 
-def texts_task(target: Trained) -> Table:
+def get_task_table(target: Trained) -> Table:
     """The table of a task that writes texts; any other is refused, before it meets keys that it does not take."""
     from alchemy.config.tree import Table
     from alchemy.task import AlchemyTask
@@ -174,24 +174,24 @@ def _given(args: argparse.Namespace, keys: Iterable[str]) -> dict[str, Any]:
     return {key: vars(args)[key] for key in keys if vars(args)[key] is not None}
 
 
-def _asked(name: str, prefixes: str) -> Iterator[Iterator[Question]]:
+def _asked(name: str, prefixes: str) -> Iterator[Iterator[InputRow]]:
     """What is asked, in blocks: each line, with what its text begins with where there are prefixes."""
     from alchemy.data.files import read_lines
 
     if not prefixes:
-        yield from ((Question(where, {"text": line}) for where, line in lines) for lines in blocks(name))
+        yield from ((InputRow(where, {"text": line}) for where, line in lines) for lines in read_blocks(name))
         return
     begins = read_lines(prefixes)
-    for lines in blocks(name):
+    for lines in read_blocks(name):
         yield (_begun(where, line, next(begins, None), prefixes) for where, line in lines)
     for number, _ in begins:
         raise AlchemyError("there is no sentence for this prefix", where=f"{prefixes}:{number}")
 
 
-def _begun(where: str, line: str, begin: tuple[int, str] | None, prefixes: str) -> Question:
+def _begun(where: str, line: str, begin: tuple[int, str] | None, prefixes: str) -> InputRow:
     if begin is None:
         raise AlchemyError(f"{prefixes} has no line for it", where=where, hint="an empty one leaves a text free")
-    return Question(where, {"text": line, "prefix": begin[1]})
+    return InputRow(where, {"text": line, "prefix": begin[1]})
 
 
 @contextlib.contextmanager
@@ -202,7 +202,7 @@ def _joined(predictor: Predictor, args: argparse.Namespace) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name in args.ensemble:
             target = open_target(argparse.Namespace(**vars(args) | {"target": name, "overrides": []}), quiet=True)
-            texts_task(target)
+            get_task_table(target)
             other = stack.enter_context(open_predictor(target, args))
             first, task = (cast("Translation", one.run.task) for one in (predictor, other))
             _check_same(name, "source", first.source_tokenizer, task.source_tokenizer)
@@ -246,7 +246,7 @@ class _Shape(NamedTuple):
         return "".join(f"{front}{mark}{text}{rest}\n" for mark, text, rest in zip(marks, texts, behind, strict=True))
 
 
-def detokenizer(language: str) -> Callable[[str], str]:
+def build_detokenizer(language: str) -> Callable[[str], str]:
     """Undoes the tokens of Moses; without a language texts stay as they are."""
     from alchemy.optional_packages import import_package
 
@@ -257,7 +257,7 @@ def detokenizer(language: str) -> Callable[[str], str]:
 
 
 @contextlib.contextmanager
-def output(name: str) -> Iterator[TextIO]:
+def open_output(name: str) -> Iterator[TextIO]:
     if not name:
         yield sys.stdout
         return

@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from alchemy.result import RunResult
 
 
-def vet(documents: Sequence[Document], args: argparse.Namespace) -> list[Problem]:
+def check_documents(documents: Sequence[Document], args: argparse.Namespace) -> list[Problem]:
     """What loading and the shallow check have to say about the configs."""
     from alchemy.config.check import check_all
-    from alchemy.launch.project_imports import roots
+    from alchemy.launch.project_imports import import_roots
     from alchemy.preview import preview_files
 
-    return check_all(documents, strict=args.strict, roots=roots(args.user_dir), more=[preview_files])
+    return check_all(documents, strict=args.strict, roots=import_roots(args.user_dir), more=[preview_files])
 
 
-def refuse_if_wrong(problems: Sequence[Problem]) -> None:
+def raise_on_errors(problems: Sequence[Problem]) -> None:
     """Any error ends here, together with all other problems; warnings alone are told by the run itself."""
     if any(problem.error for problem in problems):
         raise ConfigError(list(problems))
 
 
-def start(documents: Sequence[Document], args: argparse.Namespace, **more: Any) -> list[RunResult]:
+def start_runs(documents: Sequence[Document], args: argparse.Namespace, **more: Any) -> list[RunResult]:
     """Runs the documents and returns their results; none if one has failed and its traceback was asked for."""
     from alchemy.runner import run
 

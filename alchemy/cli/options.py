@@ -54,13 +54,13 @@ class Command(NamedTuple):
     examples: str
 
 
-def command(name: str) -> Command:
+def load_command(name: str) -> Command:
     found: Command = importlib.import_module(f"alchemy.cli.{name}").COMMAND
     return found
 
 
 def build_parser(name: str) -> Parser:
-    purpose, found = COMMANDS[name], command(name)
+    purpose, found = COMMANDS[name], load_command(name)
     parser = Parser(prog=f"alchemy {name}", description=purpose[0].upper() + purpose[1:] + ".", epilog=found.examples)
     found.arguments(parser)
     return parser
@@ -173,7 +173,7 @@ def _device(text: str) -> int:
     return number
 
 
-def integers(text: str) -> list[int]:
+def parse_integers(text: str) -> list[int]:
     """`1,2,3` as numbers."""
     try:
         return [int(word) for word in text.split(",")]
@@ -181,7 +181,7 @@ def integers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 1,2,3") from None
 
 
-def record_name(text: str) -> str:
+def check_record_name(text: str) -> str:
     """The name of a record, which is a folder; what else is often given in its place is met with the way on."""
     if not text:
         raise AlchemyError("RECORD is empty", hint="give a record folder, its name, or 'latest'")
@@ -195,9 +195,9 @@ def record_name(text: str) -> str:
     return text
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
+def format_table(rows: Sequence[Sequence[str]]) -> str:
     """
-    >>> print(table([["a", "b"], ["long", "c"]]))
+    >>> print(format_table([["a", "b"], ["long", "c"]]))
     a     b
     long  c
     """

@@ -46,9 +46,9 @@ def _own_parts(user_dir: str, kind: str) -> list[Part]:
     """The parts of a project, found in its source under the names that a config writes."""
     from alchemy.config.module_files import locate, read_module
     from alchemy.config.part_source import Part, look
-    from alchemy.launch.project_imports import roots
+    from alchemy.launch.project_imports import import_roots
 
-    folder, where = Path(user_dir), roots(user_dir)
+    folder, where = Path(user_dir), import_roots(user_dir)
     found = []
     for file in sorted(folder.rglob("*.py")):
         pieces = [folder.resolve().name, *file.relative_to(folder).with_suffix("").parts]

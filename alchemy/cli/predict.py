@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from alchemy.cli.options import Command, add_launch, add_overrides, add_target
 from alchemy.cli.predict_inputs import (
     TEXTS,
-    Question,
-    blocks,
+    InputRow,
     check_files,
     open_predictor,
     predict_inputs,
+    read_blocks,
     show_progress,
 )
 from alchemy.errors import AlchemyError, printable
@@ -81,11 +81,11 @@ def _main(args: argparse.Namespace) -> int:
 
 def _predict_split(args: argparse.Namespace, suffix: str) -> int:
     """Writes what the model says about the data of its config, in a run of its own."""
-    from alchemy.cli.derived_config import for_prediction
+    from alchemy.cli.derived_config import derive_prediction
     from alchemy.cli.target import open_target, start_derived
 
     target = open_target(args)
-    derived = for_prediction(target.document, target.model_path, args.split)
+    derived = derive_prediction(target.document, target.model_path, args.split)
 
     def job(*words: Any, **options: Any) -> Any:
         from alchemy.runner import run_task  # here: a wrong config is told before torch is imported
@@ -120,7 +120,7 @@ def _answer(args: argparse.Namespace, suffix: str) -> int:
     target = open_target(args, quiet=True)
     whole = takes_rows(target.document)
     if args.source:
-        asked: Iterable[Iterator[Question]] = [_of_file(args, {} if whole else _own_columns(target.document), whole)]
+        asked: Iterable[Iterator[InputRow]] = [_of_file(args, {} if whole else _own_columns(target.document), whole)]
     else:
         asked = _of_lines() if args.stdin else [_of_texts(args.text, args.pair)]
     # a bar would stand between the lines that are printed on a terminal
@@ -184,14 +184,14 @@ def _choose_format(out: str, asked: str | None) -> str:
 
 
 # -- what is asked
-def _of_texts(texts: list[str], pairs: list[str]) -> Iterator[Question]:
+def _of_texts(texts: list[str], pairs: list[str]) -> Iterator[InputRow]:
     """The texts of the command line, each with its pair where there are pairs."""
     if not pairs:
-        return (Question(f"--text {place}", {"text": text}, text) for place, text in enumerate(texts, 1))
+        return (InputRow(f"--text {place}", {"text": text}, text) for place, text in enumerate(texts, 1))
     if len(pairs) != len(texts):
         raise AlchemyError(f"{len(texts)} --text and {len(pairs)} --pair", hint="give each text its pair")
     both = enumerate(zip(texts, pairs), 1)
-    return (Question(f"--text {place}", dict(zip(TEXTS, two)), two) for place, two in both)
+    return (InputRow(f"--text {place}", dict(zip(TEXTS, two)), two) for place, two in both)
 
 
 def _own_columns(document: Document) -> dict[str, str]:
@@ -204,7 +204,7 @@ def _own_columns(document: Document) -> dict[str, str]:
     return {}
 
 
-def _of_file(args: argparse.Namespace, own: dict[str, str], whole: bool) -> Iterator[Question]:
+def _of_file(args: argparse.Namespace, own: dict[str, str], whole: bool) -> Iterator[InputRow]:
     """The rows of a table, by the ending of its name, or the lines of a text; `own` are the columns of the training.
 
     A missing column is an error before the first answer, except with `whole` rows, which need no column of texts.
@@ -235,14 +235,14 @@ def _options_named() -> Iterator[None]:
         raise AlchemyError(row.message, where=row.where, section=row.section, hint=hint) from error.__cause__
 
 
-def _asked_of(path: Path, rows: Iterator[tuple[int, Any]], args: argparse.Namespace) -> Iterator[Question]:
+def _asked_of(path: Path, rows: Iterator[tuple[int, Any]], args: argparse.Namespace) -> Iterator[InputRow]:
     line = 0
     with _options_named():
         for line, row in rows:
             where = f"{path}:{line}"
             if isinstance(row, Exception):
                 raise AlchemyError(str(row), where=where) from row
-            yield Question(where, row, _item(row, args, where))
+            yield InputRow(where, row, _item(row, args, where))
     if not line:
         raise AlchemyError(f"{path} has no rows", hint="is the file empty?")
 
@@ -281,26 +281,26 @@ def _item(row: dict[str, Any], args: argparse.Namespace, where: str) -> dict[str
     return {**fields, **{field: row[column] for field, column in named.items()}}
 
 
-def _of_lines() -> Iterator[Iterator[Question]]:
+def _of_lines() -> Iterator[Iterator[InputRow]]:
     """What the lines of standard input ask, in blocks as they come in."""
-    return (itertools.starmap(_asked, lines) for lines in blocks("-", "a text a line"))
+    return (itertools.starmap(_asked, lines) for lines in read_blocks("-", "a text a line"))
 
 
-def _asked(where: str, text: str) -> Question:
+def _asked(where: str, text: str) -> InputRow:
     """A line that is a JSON object has the fields of a question; any other is a text."""
     try:
         row = json.loads(text) if text.startswith("{") else None
     except ValueError:
         row = None
-    return Question(where, {"text": text}, text) if row is None else Question(where, row)
+    return InputRow(where, {"text": text}, text) if row is None else InputRow(where, row)
 
 
-def _as_row(question: Question) -> Question:
+def _as_row(question: InputRow) -> InputRow:
     """A text by itself is a row of one field."""
     return question._replace(item=None) if isinstance(question.item, str | tuple) else question
 
 
-def _with_row(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
+def _with_row(question: InputRow, answer: dict[str, Any]) -> dict[str, Any]:
     """A row and the answer to it; what the row has stays, as the label that the pipes make a number of."""
     if "pred" in question.row and "pred" in answer:
         hint = "give what is there another name, or take it out"
@@ -308,7 +308,7 @@ def _with_row(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
     return question.row | {key: value for key, value in answer.items() if key not in question.row}
 
 
-def _with_answer(question: Question, answer: dict[str, Any]) -> dict[str, Any]:
+def _with_answer(question: InputRow, answer: dict[str, Any]) -> dict[str, Any]:
     """What was asked and what was answered; a column that the answer would replace is an error, not a loss."""
     from alchemy.pipeline.output_rows import to_json
 

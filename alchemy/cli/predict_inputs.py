@@ -22,7 +22,7 @@ TEXTS = ("text", "pair")
 Lines = Iterator[tuple[str, str]]  # the place of each, and its text
 
 
-class Question(NamedTuple):
+class InputRow(NamedTuple):
     """The place that an error names, the row that the answer is added to, and what is asked, if not the row."""
 
     where: str
@@ -50,15 +50,15 @@ def open_predictor(target: Trained, args: argparse.Namespace, batch_size: int = 
 
 
 def predict_inputs(
-    predictor: Predictor, questions: Iterable[Question], *, skip_blank: bool = False
-) -> Iterator[tuple[Question, dict[str, Any]]]:
+    predictor: Predictor, questions: Iterable[InputRow], *, skip_blank: bool = False
+) -> Iterator[tuple[InputRow, dict[str, Any]]]:
     """Each question with its answer, in order; with `skip_blank` a text without words is not asked about, and has none.
 
     At most a window of them is held. Where one is wrong, those before it have their answers.
     """
     from alchemy.data.tables import is_blank
 
-    waiting: deque[tuple[Question, bool]] = deque()
+    waiting: deque[tuple[InputRow, bool]] = deque()
 
     def asked() -> Iterator[tuple[str, Any]]:
         for question in questions:
@@ -67,7 +67,7 @@ def predict_inputs(
             if not blank:
                 yield question.where, question.row if question.item is None else question.item
 
-    def blank() -> Iterator[tuple[Question, dict[str, Any]]]:
+    def blank() -> Iterator[tuple[InputRow, dict[str, Any]]]:
         while waiting and waiting[0][1]:
             yield waiting.popleft()[0], {}
 
@@ -102,7 +102,7 @@ def check_files(read: Iterable[str], write: str) -> None:
             raise AlchemyError(f"{write} would be written while it is read", hint="give the output another name")
 
 
-def blocks(name: str, about: str = "a sentence a line") -> Iterator[Lines]:
+def read_blocks(name: str, about: str = "a sentence a line") -> Iterator[Lines]:
     """Lines with their places: all of a file, or of standard input those that are there, as soon as they are there."""
     from alchemy.data.files import read_lines
 

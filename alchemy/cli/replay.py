@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import Command, add_devices, add_user_dir, record_name
-from alchemy.cli.verify import show, tell
+from alchemy.cli.options import Command, add_devices, add_user_dir, check_record_name
+from alchemy.cli.verify import print_progress, print_report
 
 EXAMPLES = """examples:
   alchemy replay records/train/2026-11-15_10-00-00.000000 --update 412
@@ -16,7 +16,7 @@ EXAMPLES = """examples:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     text = "a record folder, its name, or 'latest'; nothing in it is changed"
-    add("record", type=record_name, metavar="RECORD", help=text)
+    add("record", type=check_record_name, metavar="RECORD", help=text)
     text = "the update to make again, counted from 1"
     add("--update", "--step", dest="update", type=int, required=True, metavar="N", help=text)
     text = "give a secret of its config, which the record does not hold, or change a value"
@@ -31,8 +31,8 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.verify.replay import replay
 
     options = {"device": args.device, "user_dir": args.user_dir, "overrides": args.overrides}
-    found = replay(args.record, args.update, debug=args.debug, tell=tell, **options)
-    show(found.plain() if args.json else found)
+    found = replay(args.record, args.update, debug=args.debug, tell=print_progress, **options)
+    print_report(found.plain() if args.json else found)
     return int(found.same_samples is False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from alchemy.cli.options import Command, add_devices, add_user_dir, record_name
+from alchemy.cli.options import Command, add_devices, add_user_dir, check_record_name
 
 EXAMPLES = """examples:
   alchemy resume records/train/2026-11-15_10-00-00.000000
@@ -15,7 +15,7 @@ EXAMPLES = """examples:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("record", type=record_name, metavar="RECORD", help="a record folder, its name, or 'latest'")
+    add("record", type=check_record_name, metavar="RECORD", help="a record folder, its name, or 'latest'")
     add(
         "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="change a value of its config"
     )
@@ -33,7 +33,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.cli.summary import suggest, summarize
+    from alchemy.cli.summary import suggest_next, summarize
     from alchemy.resuming import resume
 
     result = resume(
@@ -46,7 +46,7 @@ def _main(args: argparse.Namespace) -> int:
         raise_errors=args.raise_errors,
     )
     code = summarize([result.cfg], [result])
-    suggest(result, result.cfg)
+    suggest_next(result, result.cfg)
     return code
 
 

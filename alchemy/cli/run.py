@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import Command, add_configs, add_launch, integers
+from alchemy.cli.options import Command, add_configs, add_launch, parse_integers
 from alchemy.errors import AlchemyError
 
 if TYPE_CHECKING:
@@ -26,7 +26,13 @@ EXAMPLES = """examples:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_configs(parser)
     add = parser.add_argument
-    add("--seeds", type=integers, default=[], metavar="1,2,3", help="run every config once with each of these seeds")
+    add(
+        "--seeds",
+        type=parse_integers,
+        default=[],
+        metavar="1,2,3",
+        help="run every config once with each of these seeds",
+    )
     add("--all", action="store_true", help="run all variants of each file")
     add_launch(parser)
     add("--force-mp", action="store_true", help="a process of its own for a single run too")
@@ -43,23 +49,23 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.cli.after_training import follow, refuse_if_impossible
-    from alchemy.cli.launch import refuse_if_wrong, start, vet
-    from alchemy.cli.problems import report
-    from alchemy.cli.summary import exit_code, suggest, summarize
+    from alchemy.cli.after_training import check_after_training, run_after_training
+    from alchemy.cli.launch import check_documents, raise_on_errors, start_runs
+    from alchemy.cli.problems import print_problems
+    from alchemy.cli.summary import exit_code, suggest_next, summarize
     from alchemy.config.load import expand
-    from alchemy.launch.project_imports import reach
+    from alchemy.launch.project_imports import add_to_path
     from alchemy.launch.ranks import start_ranks
 
     _refuse_nonsense(args)
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     documents = expand(args.cfgs, all_variants=args.all, seeds=args.seeds, **options)
-    reach(args.user_dir)
+    add_to_path(args.user_dir)
     _refuse_other_secrets(documents)
-    problems = vet(documents, args)
-    refuse_if_wrong(problems)
+    problems = check_documents(documents, args)
+    raise_on_errors(problems)
     verbs = ["test"] * args.test + ["predict"] * args.predict
-    refuse_if_impossible(verbs, documents)
+    check_after_training(verbs, documents)
     if args.resume and len(documents) != 1:
         hint = "name one config, one variant, one seed"
         raise AlchemyError("--resume auto takes one experiment at a time", hint=hint)
@@ -68,30 +74,30 @@ def _main(args: argparse.Namespace) -> int:
         raise AlchemyError("--processes takes one experiment at a time", hint=hint)
     if args.background:
         _refuse_missing(args.device)
-        report(problems, sys.stderr)
+        print_problems(problems, sys.stderr)
         return _detach(args)
     start_ranks(args.processes, "-m", "alchemy", "run", *args.words)
     more = {"force_mp": args.force_mp, "task_per_device": args.task_per_device}
     results = _go_on(documents[0], args) if args.resume else None
     if results is None:
-        results = start(documents, args, fast_dev_run=args.fast_dev_run, overfit=args.overfit, **more)
+        results = start_runs(documents, args, fast_dev_run=args.fast_dev_run, overfit=args.overfit, **more)
     if verbs and any(result.signal for result in results):
         print(f"not started, since a signal ended the training: {', '.join(verbs)}", file=sys.stderr)
         verbs = []
-    followed = {verb: follow(verb, results, args, **more) for verb in verbs}
+    followed = {verb: run_after_training(verb, results, args, **more) for verb in verbs}
     code = summarize(documents if results else [], results, followed.get("test", {}))
     if len(results) == 1:
-        suggest(results[0], documents[0], tested=args.test)
+        suggest_next(results[0], documents[0], tested=args.test)
     return max([code, *(exit_code(result) for result in followed.get("predict", {}).values())])
 
 
 def _go_on(document: Document, args: argparse.Namespace) -> list[RunResult] | None:
     """The result of the run that was taken up; None where none is unfinished: a new one begins."""
-    from alchemy.launch.process_group import place
+    from alchemy.launch.process_group import get_rank_info
     from alchemy.resuming import resume, unfinished
 
     record = unfinished(document)
-    if place().rank == 0:  # of several processes the first says it for all
+    if get_rank_info().rank == 0:  # of several processes the first says it for all
         begins = "no unfinished record of this config: a new one begins"
         print(f"going on with {record}" if record else begins, file=sys.stderr)
     if record is None:
@@ -151,7 +157,7 @@ def _detach(args: argparse.Namespace) -> int:
     from alchemy.cli import background
 
     words = [word for word in args.words if word != "--background"]
-    info = background.launch_detached(["run", *words], folder=None if args.file else background.scratch())
+    info = background.launch_detached(["run", *words], folder=None if args.file else background.scratch_folder())
     print(f"running in the background with pid {info['pid']}")
     print(f"log:  {info['log']}")
     print(f"stop: {'alchemy stop' if args.file else 'kill'} {info['pid']}")

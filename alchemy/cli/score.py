@@ -9,15 +9,15 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from alchemy.cli.generate import output, texts_task
+from alchemy.cli.generate import get_task_table, open_output
 from alchemy.cli.options import Command, add_launch, add_overrides, add_target
 from alchemy.cli.predict_inputs import (
     TEXTS,
-    Question,
-    blocks,
+    InputRow,
     check_files,
     open_predictor,
     predict_inputs,
+    read_blocks,
     show_progress,
 )
 from alchemy.errors import AlchemyError
@@ -51,9 +51,9 @@ def _main(args: argparse.Namespace) -> int:
         raise AlchemyError("--source and --target go together", hint=hint)
     check_files([name for name in (args.sources, args.targets) if name], args.output)
     target = open_target(args, quiet=True)
-    texts_task(target)
+    get_task_table(target)
     totals = _Totals()
-    with open_predictor(target, args) as predictor, output(args.output) as out:
+    with open_predictor(target, args) as predictor, open_output(args.output) as out:
         for questions in _pairs(args.sources, args.targets):
             rows = predict_inputs(predictor, questions, skip_blank=True)
             for question, answer in show_progress(rows) if args.output else rows:
@@ -65,16 +65,16 @@ def _main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _pairs(sources: str, targets: str) -> Iterator[Iterator[Question]]:
+def _pairs(sources: str, targets: str) -> Iterator[Iterator[InputRow]]:
     """What is asked, in blocks: the lines of two files side by side, or those of standard input."""
     if sources:
         yield _side_by_side(sources, targets)
         return
-    for lines in blocks("-", "a source, a tab and a target a line"):
+    for lines in read_blocks("-", "a source, a tab and a target a line"):
         yield (_parted(where, line) for where, line in lines)
 
 
-def _side_by_side(sources: str, targets: str) -> Iterator[Question]:
+def _side_by_side(sources: str, targets: str) -> Iterator[InputRow]:
     from alchemy.data.files import read_lines
 
     for one, other in itertools.zip_longest(read_lines(sources), read_lines(targets)):
@@ -82,15 +82,15 @@ def _side_by_side(sources: str, targets: str) -> Iterator[Question]:
             longer, shorter, (number, _) = (sources, targets, one) if other is None else (targets, sources, other)
             text = f"{shorter} ends before it, with {number - 1} lines"
             raise AlchemyError(text, where=f"{longer}:{number}", hint="both files need a line for each pair")
-        yield Question(f"{sources}:{one[0]}", {"text": one[1], "pair": other[1]})
+        yield InputRow(f"{sources}:{one[0]}", {"text": one[1], "pair": other[1]})
 
 
-def _parted(where: str, line: str) -> Question:
+def _parted(where: str, line: str) -> InputRow:
     fields = line.split("\t")
     if len(fields) != 2:
         text = f"the line has {len(fields) - 1} tabs, expected a source, one tab and a target"
         raise AlchemyError(text, where=where, hint="`paste test.en test.de` writes such lines")
-    return Question(where, dict(zip(TEXTS, fields)))
+    return InputRow(where, dict(zip(TEXTS, fields)))
 
 
 def _shown(row: dict[str, Any], json: bool, per_token: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from alchemy.cli.options import Command, record_name
+from alchemy.cli.options import Command, check_record_name
 
 EXAMPLES = """examples:
   alchemy stop latest
@@ -16,7 +16,7 @@ EXAMPLES = """examples:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     text = "a record folder, its name, 'latest', or the pid of a background run"
-    add("record", type=record_name, metavar="RECORD", help=text)
+    add("record", type=check_record_name, metavar="RECORD", help=text)
     add("--wait", type=float, default=0.0, metavar="SECONDS", help="wait at most so long for the run to end")
 
 

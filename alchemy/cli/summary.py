@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from alchemy.cli.options import table
+from alchemy.cli.options import format_table
 
 if TYPE_CHECKING:
     from alchemy.config.tree import Document
@@ -22,15 +22,15 @@ COLUMNS = 120  # of the table where no terminal shows it
 
 def summarize(documents: Sequence[Document], results: Sequence[RunResult], tests: Mapping[int, RunResult] = {}) -> int:
     """Prints what came out, and returns the exit code. `tests` has the tests of the runs, by their place."""
-    from alchemy.launch.process_group import place
+    from alchemy.launch.process_group import get_rank_info
 
-    if place().rank == 0 and results:  # of several processes the first says it for all
+    if get_rank_info().rank == 0 and results:  # of several processes the first says it for all
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else COLUMNS
         print("\n" + render_runs(documents, results, tests, columns=columns))
     return max(map(exit_code, (*results, *tests.values())), default=1)
 
 
-def suggest(result: RunResult, document: Document, *, tested: bool = False) -> None:
+def suggest_next(result: RunResult, document: Document, *, tested: bool = False) -> None:
     """Tells the command that comes next: the one that goes on with a run that a signal ended, or a test."""
     record = result.record_dir
     if record is None or not (record / "state").is_dir():
@@ -48,7 +48,7 @@ def exit_code(result: RunResult) -> int:
     return 1 if isinstance(result, BaseException) else 0
 
 
-def labels(documents: Sequence[Document]) -> list[str]:
+def label_runs(documents: Sequence[Document]) -> list[str]:
     """A name for each run: file and variant, and in a table of several the seed where that tells them apart."""
     names = [row.label or "config" for row in documents]
     seeds = [f" seed {row.get('seed')}" for row in documents]
@@ -63,7 +63,7 @@ def render_runs(
 ) -> str:
     """The table as text, with as many scores as fit; the monitored one is always there."""
     for most in range(MOST, 0, -1):
-        text = table(_rows(documents, results, tests, most))
+        text = format_table(_rows(documents, results, tests, most))
         if max(map(len, text.splitlines())) <= columns:
             break
     return text
@@ -76,7 +76,7 @@ def _rows(
     splits = dict.fromkeys(_split(result) for result in results if _split(result))
     epoch = "best epoch" if any(result.best for result in results) else "epoch"
     rows = [["experiment", "status", epoch, ", ".join(splits) or "result", "test", "record"]]
-    for i, (name, result) in enumerate(zip(labels(documents), results, strict=True)):
+    for i, (name, result) in enumerate(zip(label_runs(documents), results, strict=True)):
         record = "" if result.record_dir is None else str(result.record_dir)
         test = _cell(tests[i], most, result) if i in tests else ""
         rows.append([name, result.status, result.epoch, _cell(result, most), test, record])

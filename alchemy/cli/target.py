@@ -29,17 +29,17 @@ def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
     `quiet` says only what is wrong.
     """
     from alchemy.config.load import prepare_cfg
-    from alchemy.launch.project_imports import reach
+    from alchemy.launch.project_imports import add_to_path
     from alchemy.records.local_copies import config_of, use_local_copies
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     if os.path.isfile(args.target.partition("#")[0]):
         document = prepare_cfg(args.target, **options)
-        reach(args.user_dir)
+        add_to_path(args.user_dir)
         return Trained(document)
     record = _find(args.target)
     document = prepare_cfg(config_of(record), record=True, **options)
-    reach(args.user_dir)
+    add_to_path(args.user_dir)
     fields = use_local_copies(document, record, args.overrides)
     if fields and not quiet:
         print(f"encoded with the tokenizers of {record}: {', '.join(fields)}", file=sys.stderr)
@@ -50,14 +50,14 @@ def open_target(args: argparse.Namespace, *, quiet: bool = False) -> Trained:
 
 def start_derived(target: Trained, derived: Derived, args: argparse.Namespace, verb: str, **more: Any) -> int:
     """Checks and runs the config that was derived for a test or for predictions; returns the exit code."""
-    from alchemy.cli.launch import refuse_if_wrong, start, vet
+    from alchemy.cli.launch import check_documents, raise_on_errors, start_runs
     from alchemy.cli.summary import summarize
 
     if derived.left_out:
         print(f"not needed here: {', '.join(derived.left_out)}", file=sys.stderr)
-    refuse_if_wrong(vet([derived.document], args))
+    raise_on_errors(check_documents([derived.document], args))
     args.desc = args.desc or (f"{verb} of {target.record}" if target.record else "")
-    return summarize([derived.document], start([derived.document], args, **more))
+    return summarize([derived.document], start_runs([derived.document], args, **more))
 
 
 def _weights(record: Path, name: str | None) -> Path:
@@ -71,7 +71,7 @@ def _weights(record: Path, name: str | None) -> Path:
 
 
 def _find(name: str) -> Path:
-    from alchemy.cli.options import record_name
+    from alchemy.cli.options import check_record_name
     from alchemy.records import find
 
     if name == "latest":
@@ -81,7 +81,7 @@ def _find(name: str) -> Path:
         return Path(name)
     if name.endswith((".toml", ".json", ".ini", ".py")):
         raise AlchemyError(f"there is no config file {name!r}")
-    return find(record_name(name))
+    return find(check_record_name(name))
 
 
 def _kept(folder: Path) -> list[Path]:

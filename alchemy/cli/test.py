@@ -20,11 +20,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from alchemy.cli.derived_config import for_test
+    from alchemy.cli.derived_config import derive_test
     from alchemy.cli.target import open_target, start_derived
 
     target = open_target(args)
-    return start_derived(target, for_test(target.document, target.model_path, args.drop), args, "test")
+    return start_derived(target, derive_test(target.document, target.model_path, args.drop), args, "test")
 
 
 COMMAND = Command(_arguments, _main, EXAMPLES)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from alchemy.cli.options import Command, add_user_dir, print_json, table
+from alchemy.cli.options import Command, add_user_dir, format_table, print_json
 from alchemy.errors import AlchemyError, ConfigError
 
 EXAMPLES = """examples:
@@ -38,7 +38,7 @@ def _main(args: argparse.Namespace) -> int:
     if args.json:
         print_json(rows)
     elif args.list:
-        print(table([[row["digest"][:12], row["config"]] for row in rows]) if rows else "nothing is trusted")
+        print(format_table([[row["digest"][:12], row["config"]] for row in rows]) if rows else "nothing is trusted")
     else:
         for row in rows:
             print("\n  ".join([f"{row['config']}: {row['status']}", *row["names"]]))

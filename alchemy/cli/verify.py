@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from alchemy.cli.options import Command, Parser, add_configs, add_trial, integers, print_json, record_name
+from alchemy.cli.options import Command, Parser, add_configs, add_trial, check_record_name, parse_integers, print_json
 from alchemy.errors import printable
 
 if TYPE_CHECKING:
@@ -34,8 +34,10 @@ def _arguments(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     parsers = {name: actions.add_parser(name, help=text, epilog=EXAMPLES) for name, text in ACTIONS.items()}
     ledger = actions.add_parser("ledger", help=LEDGER, epilog=EXAMPLES)
-    ledger.add_argument("record", type=record_name, metavar="RECORD", help="a record folder, or its name")
-    ledger.add_argument("other", type=record_name, nargs="?", metavar="OTHER", help="another one, to compare with")
+    ledger.add_argument("record", type=check_record_name, metavar="RECORD", help="a record folder, or its name")
+    ledger.add_argument(
+        "other", type=check_record_name, nargs="?", metavar="OTHER", help="another one, to compare with"
+    )
     for inner in parsers.values():
         add_configs(inner, many=False)
     for name in ("resume", "determinism"):
@@ -44,7 +46,7 @@ def _arguments(parser: Parser) -> None:
     add = parsers["resume"].add_argument
     add("--kill-at", type=int, metavar="N", help="kill it at this update (default: in the middle)")
     text = "loader workers: a kill and a resume for each number (default: that of the config)"
-    add("--workers", type=integers, default=[None], metavar="N,..", help=text)
+    add("--workers", type=parse_integers, default=[None], metavar="N,..", help=text)
     text = "processes that share a batch, 1 leaves them out (default: 2)"
     parsers["parallel"].add_argument("--ranks", type=int, default=2, metavar="N", help=text)
     for inner in parsers.values():
@@ -59,26 +61,26 @@ def _main(args: argparse.Namespace) -> int:
 
 def _verify(args: argparse.Namespace) -> int:
     """Trains a config in short and tells what was found; the exit code says whether the promise holds."""
-    found = _check(checked_config(args), args)
-    show(found.plain() if args.json else found)
+    found = _check(load_checked_config(args), args)
+    print_report(found.plain() if args.json else found)
     return int(found.equal is False)
 
 
-def checked_config(args: argparse.Namespace) -> Document:
+def load_checked_config(args: argparse.Namespace) -> Document:
     """The config that is named, once nothing is wrong with it."""
-    from alchemy.cli.launch import refuse_if_wrong, vet
+    from alchemy.cli.launch import check_documents, raise_on_errors
     from alchemy.config.load import prepare_cfg
-    from alchemy.launch.project_imports import reach
+    from alchemy.launch.project_imports import add_to_path
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     document = prepare_cfg(args.cfg, **options)
-    reach(args.user_dir)
-    refuse_if_wrong(vet([document], args))
+    add_to_path(args.user_dir)
+    raise_on_errors(check_documents([document], args))
     return document
 
 
 def _check(document: Document, args: argparse.Namespace) -> TrialReport | CutReport:
-    common = {"device": args.device, "user_dir": args.user_dir, "tell": tell}
+    common = {"device": args.device, "user_dir": args.user_dir, "tell": print_progress}
     if args.action == "parallel":
         from alchemy.verify.gradient_check import verify_parallel
 
@@ -90,7 +92,7 @@ def _check(document: Document, args: argparse.Namespace) -> TrialReport | CutRep
     return verify_resume(document, updates=args.updates, kill_at=args.kill_at, workers=args.workers, **common)
 
 
-def tell(text: str) -> None:
+def print_progress(text: str) -> None:
     """What is being done, while the answer is waited for."""
     print(f"{text} ..", file=sys.stderr, flush=True)
 
@@ -101,15 +103,15 @@ def _ledger(args: argparse.Namespace) -> int:
     reports = [verify_ledger(record) for record in (args.record, args.other) if record]
     found = compare_ledgers(args.record, args.other) if args.other else None
     if found is None:
-        show(reports[0].plain() if args.json else reports[0])
+        print_report(reports[0].plain() if args.json else reports[0])
         return int(not reports[0].holds)
     broken = [report.broken for report in reports if report.broken]
     plain = vars(found) | {"records": [report.plain() for report in reports]}
-    show(plain if args.json else "\n".join([found.text, *broken]))
+    print_report(plain if args.json else "\n".join([found.text, *broken]))
     return int(not found.equal or bool(broken))
 
 
-def show(found: object) -> None:
+def print_report(found: object) -> None:
     """Prints an answer, or its data as JSON."""
     if isinstance(found, dict):
         print_json(found)

@@ -19,7 +19,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    versions = {"alchemy": alchemy.__version__, "python": sys.version.split()[0], "torch": installed("torch")}
+    versions = {"alchemy": alchemy.__version__, "python": sys.version.split()[0], "torch": find_version("torch")}
     if args.json:
         print_json(versions)
     else:
@@ -27,7 +27,7 @@ def _main(args: argparse.Namespace) -> int:
     return 0
 
 
-def installed(package: str) -> str | None:
+def find_version(package: str) -> str | None:
     """The version of an installed package, from the name of its metadata folder: importlib.metadata costs 40 ms."""
     start, end = f"{package}-", ".dist-info"
     for folder in filter(os.path.isdir, sys.path):

@@ -86,7 +86,7 @@ class Processes:
         devices = None
         if self._device.type == "cuda":
             devices = [self.local_rank]
-            refuse_sparse(module)
+            check_no_sparse_grads(module)
         # gradients as views of the buckets: no second copy of them
         settings = {"gradient_as_bucket_view": True, **vars(sharing or Sharing())}
         wrapped = DistributedDataParallel(module, device_ids=devices, **settings)
@@ -135,7 +135,7 @@ class Processes:
             param.grad = grad
 
 
-def refuse_sparse(module: nn.Module) -> None:
+def check_no_sparse_grads(module: nn.Module) -> None:
     """An error that names the first module whose gradients nccl could not average."""
     for name, inner in module.named_modules():
         if isinstance(inner, nn.Embedding | nn.EmbeddingBag) and inner.sparse:
@@ -154,7 +154,7 @@ def _kind(grad: Tensor | None) -> int:
     return _SPARSE if grad.is_sparse else _DENSE
 
 
-class _Place(NamedTuple):
+class _RankInfo(NamedTuple):
     """Where this process stands among those that torchrun has started."""
 
     rank: int
@@ -162,19 +162,19 @@ class _Place(NamedTuple):
     local_rank: int
 
 
-def place() -> _Place:
+def get_rank_info() -> _RankInfo:
     """What the environment says; alone where it says nothing, an error where it says half of it."""
     given = {name: os.environ[name] for name in NEEDED if os.environ.get(name)}
     if given.get("WORLD_SIZE") == "1" or not {"WORLD_SIZE", "RANK"} & given.keys():
-        return _Place(0, 1, 0)
+        return _RankInfo(0, 1, 0)
     hint = "start it with torchrun --nproc-per-node N, or unset them to run alone"
     missing = [name for name in NEEDED if name not in given]
     if missing:
         raise AlchemyError(f"{', '.join(given)} set without {', '.join(missing)}", hint=hint)
     try:
-        found = _Place(*(int(given[name]) for name in NEEDED[:3]))
+        found = _RankInfo(*(int(given[name]) for name in NEEDED[:3]))
     except ValueError:
-        found = _Place(-1, 0, 0)
+        found = _RankInfo(-1, 0, 0)
     if not 0 <= found.rank < found.size:
         shown = ", ".join(f"{name}={given[name]}" for name in NEEDED[:3])
         raise AlchemyError(f"{shown}: RANK is to be a number from 0 to WORLD_SIZE - 1", hint=hint)
@@ -183,7 +183,7 @@ def place() -> _Place:
 
 def local_device(device_info: dict[str, Any]) -> dict[str, Any]:
     """The device of this process: with several processes and a GPU, the one that has its local rank as number."""
-    here = place()
+    here = get_rank_info()
     if here.size == 1 or not str(device_info["device"]).startswith("cuda"):
         return device_info
     return alloc_cuda(here.local_rank)
@@ -195,7 +195,7 @@ def open_group(device_type: str = "cpu", timeout: float = 600) -> Iterator[Group
 
     One that a script or accelerate has made is used, and left to its owner. `timeout` (seconds) bounds every wait.
     """
-    here = place()
+    here = get_rank_info()
     if dist.is_available() and dist.is_initialized():
         yield Processes(here.local_rank) if dist.get_world_size() > 1 else SingleProcess()
         return
@@ -216,7 +216,7 @@ def open_group(device_type: str = "cpu", timeout: float = 600) -> Iterator[Group
     dist.destroy_process_group()
 
 
-def _join(here: _Place, device_type: str, timeout: datetime.timedelta) -> dist.Store:
+def _join(here: _RankInfo, device_type: str, timeout: datetime.timedelta) -> dist.Store:
     # a store outlives its group, and that of torchrun the processes: each opening has names of its own, or a second
     # one would find the addresses of the first
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")

@@ -14,39 +14,39 @@ from alchemy.registry import forget, own_packages
 from alchemy.trust import foreign_record
 
 
-def roots(user_dir: str = "src") -> list[str]:
+def import_roots(user_dir: str = "src") -> list[str]:
     """The folders that imports such as `src.model` start from: the one that holds `user_dir`, and the working one."""
     return list(dict.fromkeys((os.path.dirname(os.path.abspath(user_dir)), os.getcwd())))
 
 
-def reach(user_dir: str = "src") -> None:
+def add_to_path(user_dir: str = "src") -> None:
     """Makes the project importable, before any other on the path that has a package of the same name.
 
     Never a record that is not trusted: any file in it could be imported in the place of another.
     """
-    for place in (user_dir, *roots(user_dir)):
+    for place in (user_dir, *import_roots(user_dir)):
         if inside := foreign_record(place):
             way = f"read the record and then `alchemy trust {shlex.quote(inside)}`"
             hint = f"start from the folder of your project, or {way}"
             raise AlchemyError(f"no code is imported from {place}, which is in a record that is not trusted", hint=hint)
-    for below in (init.parent for root in roots(user_dir) for init in Path(root).glob("*/__init__.py")):
+    for below in (init.parent for root in import_roots(user_dir) for init in Path(root).glob("*/__init__.py")):
         if foreign_record(below) == os.path.realpath(below):
             hint = "remove the file, or move the record: Python would import this folder in place of another package"
             raise AlchemyError(f"the record {below} has an __init__.py", hint=hint)
-    for folder in reversed(roots(user_dir)):
+    for folder in reversed(import_roots(user_dir)):
         if sys.path[:1] != [folder]:
             sys.path[:] = [folder, *(entry for entry in sys.path if entry != folder)]
-    refuse_if_hidden()  # processes that this one starts look along the same path
+    check_not_shadowed()  # processes that this one starts look along the same path
     package = os.path.basename(os.path.abspath(user_dir))
     own_packages.add(package)
-    _forget_others(package, roots(user_dir))
+    _forget_others(package, import_roots(user_dir))
 
 
 def imported_files(user_dir: str = "src") -> dict[str, Path]:
     """The project files imported so far, by their path below the folder that imports start from."""
     modules = [module for name, module in list(sys.modules.items()) if name != "__main__"]
     files = [module.__dict__.get("__file__") for module in modules if isinstance(module, ModuleType)]
-    starts = [root.rstrip(os.sep) + os.sep for root in roots(user_dir)]
+    starts = [root.rstrip(os.sep) + os.sep for root in import_roots(user_dir)]
     found = {}
     for file in (file for file in files if isinstance(file, str) and not is_library(file)):
         start = next((start for start in starts if file.startswith(start)), None)
@@ -59,10 +59,10 @@ def find_file(name: str, user_dir: str = "src") -> Path | None:
     """The file that an import finds under a name of `imported_files`, or None."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         return None
-    return next((path for root in (*roots(user_dir), *sys.path) if (path := Path(root, name)).is_file()), None)
+    return next((path for root in (*import_roots(user_dir), *sys.path) if (path := Path(root, name)).is_file()), None)
 
 
-def refuse_if_hidden() -> None:
+def check_not_shadowed() -> None:
     """Raises where a folder `alchemy` without `__init__.py`, on the path, would be imported in place of the package.
 
     Python takes it for a namespace package. It hides only what an import hook finds, as in some editable installs.

@@ -17,7 +17,7 @@ GRACE = 30.0  # seconds for the others to end by themselves once one has failed,
 POLL = 0.02
 
 
-class Ended(NamedTuple):
+class RankExit(NamedTuple):
     """How a process ended that did not end well."""
 
     rank: int
@@ -53,7 +53,7 @@ def start_ranks(count: int, *program: str) -> None:
         sys.exit(0 if first is None else max(first.code, 1))
 
 
-def _run_together(count: int, command: list[str]) -> Ended | None:
+def _run_together(count: int, command: list[str]) -> RankExit | None:
     """Runs the processes to their end; returns the first that failed."""
     from torch.distributed import TCPStore  # served from here, so that it outlives every one of them
 
@@ -65,7 +65,7 @@ def _run_together(count: int, command: list[str]) -> Ended | None:
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: _send(running, number))
-    first: Ended | None = None
+    first: RankExit | None = None
     try:
         for rank in range(count):
             place = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -74,7 +74,7 @@ def _run_together(count: int, command: list[str]) -> Ended | None:
         deadline, harder = 0.0, iter((signal.SIGTERM, signal.SIGKILL))
         while running:
             time.sleep(POLL)
-            ended = [Ended(rank, code) for rank, process in running.items() if (code := process.poll()) is not None]
+            ended = [RankExit(rank, code) for rank, process in running.items() if (code := process.poll()) is not None]
             for one in sorted(ended, key=lambda one: one.code):  # a killed one is the cause of what the others meet
                 del running[one.rank]
                 if first is None and one.code:

@@ -20,13 +20,13 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(f"{signal.Signals(number).name} received")
 
 
-def signal_of(error: KeyboardInterrupt) -> int:
+def signal_number(error: KeyboardInterrupt) -> int:
     """The signal behind an interrupt; Python's own is Ctrl-C."""
     return error.signal if isinstance(error, Interrupted) else int(signal.SIGINT)
 
 
 @contextlib.contextmanager
-def graceful(ask: Callable[[int], bool]) -> Iterator[None]:
+def handle_signals(ask: Callable[[int], bool]) -> Iterator[None]:
     """Calls `ask(signal)` at the first signal; when it answers False, or at the second, `Interrupted` is raised."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may change handlers; a run in another thread is stopped by its owner

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
-from alchemy.launch.signals import graceful
+from alchemy.launch.signals import handle_signals
 
 Job = Callable[..., Any]
 
 
-class Lost(NamedTuple):
+class LostJob(NamedTuple):
     """What comes back for a job whose process gave no answer."""
 
     exit_code: int | None  # None: it was never started
@@ -39,7 +39,7 @@ def run_all(
 ) -> list[Any]:
     """Calls `job(*call, place)` for every call in a spawned process; answers come back in the order of the calls.
 
-    A process that dies gives a `Lost`; it disturbs no other. The first Ctrl-C or SIGTERM is `told`, the running ones
+    A process that dies gives a `LostJob`; it disturbs no other. The first Ctrl-C or SIGTERM is `told`, the running ones
     get a SIGTERM, no further one is started, and they are waited for; a second signal ends them at once.
     """
     assert places, "without a place no job would ever start"
@@ -57,7 +57,7 @@ def run_all(
         return True
 
     try:
-        with graceful(pass_on):
+        with handle_signals(pass_on):
             while (waiting and not stopped_by) or running:
                 while free and waiting and not stopped_by:
                     index, call = waiting.pop(0)
@@ -67,12 +67,14 @@ def run_all(
                 for ready in wait(list(running)):
                     index, process, place = running.pop(ready)
                     answer = _receive(ready, process)
-                    answers[index] = answer._replace(signal=_first(stopped_by)) if isinstance(answer, Lost) else answer
+                    answers[index] = (
+                        answer._replace(signal=_first(stopped_by)) if isinstance(answer, LostJob) else answer
+                    )
                     free.append(place)
     finally:
         for _, process, _ in running.values():
             process.kill()
-    return [answers.get(index, Lost(None, _first(stopped_by))) for index in range(len(calls))]
+    return [answers.get(index, LostJob(None, _first(stopped_by))) for index in range(len(calls))]
 
 
 def _first(numbers: list[int]) -> int | None:
@@ -129,6 +131,6 @@ def _receive(connection: Any, process: Any) -> Any:
             answer = connection.recv()
         except EOFError:
             process.join()
-            return Lost(process.exitcode)
+            return LostJob(process.exitcode)
     process.join()
     return answer

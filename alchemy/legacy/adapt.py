@@ -53,7 +53,7 @@ class _OldEvalStep:
         return (answer, None) if isinstance(answer, str) else ("", answer)
 
 
-def adopt(run: Run, model: AlchemyModel) -> None:
+def adapt_run(run: Run, model: AlchemyModel) -> None:
     """Prepares a run whose runner, of an older project, has built `model` itself."""
     if run.task is not None:
         adapt(run, run.task, model)
@@ -94,7 +94,7 @@ class _OldModel:
 
     def train_step(self, batch: object, updater: object) -> MutableMapping[str, Any]:
         outputs = self._forward(self.run.task.to_device(batch), needs_loss=True, requires_grad=True)
-        loss = checked_loss(self.model, outputs)
+        loss = get_loss(self.model, outputs)
         if isinstance(loss, Tensor) and loss.requires_grad:  # what a handler returns has no graph
             self._check_trained()
         return outputs
@@ -102,7 +102,7 @@ class _OldModel:
     def run_model(self, batch: object, needs_loss: bool) -> MutableMapping[str, Any]:
         outputs = self._forward(batch, needs_loss=needs_loss, requires_grad=False)
         if needs_loss:
-            checked_loss(self.model, outputs)
+            get_loss(self.model, outputs)
             log_loss(self.run, outputs)
         return outputs
 
@@ -144,7 +144,7 @@ class _CalledAsBefore:
         return loss.merged()
 
 
-def checked_loss(model: object, outputs: object) -> Any:
+def get_loss(model: object, outputs: object) -> Any:
     """The loss among the outputs of an old `forward`; raises an error that says what it should have returned."""
     if isinstance(outputs, Mapping) and "loss" in outputs:
         loss = outputs["loss"]

@@ -155,9 +155,12 @@ def test_several_models_write_together(
 
 
 def test_moses_tokens_are_undone(record: str, lines: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from alchemy.cli.generate import detokenizer
+    from alchemy.cli.generate import build_detokenizer
 
-    assert detokenizer("de")("ein Zwei @-@ Sitzer , sagt er &quot; laut &quot; .") == 'ein Zwei-Sitzer, sagt er "laut".'
+    assert (
+        build_detokenizer("de")("ein Zwei @-@ Sitzer , sagt er &quot; laut &quot; .")
+        == 'ein Zwei-Sitzer, sagt er "laut".'
+    )
     words = ("--input", lines, "--detokenize", "de")
     assert generated(record, capsys, *words) == generated(record, capsys, "--input", lines)  # words alone
     monkeypatch.setitem(sys.modules, "sacremoses", None)

@@ -14,7 +14,7 @@ from alchemy.config.tree import Document
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.launch.device import alloc1
-from alchemy.launch.project_imports import reach
+from alchemy.launch.project_imports import add_to_path
 from alchemy.loop import infer
 from alchemy.registry import plain
 from alchemy.runner import InferenceRunner, prepare
@@ -59,7 +59,7 @@ class AlchemyNLP:
         checkpt = Path(checkpt)
         source = _config_of(checkpt) if cfg is None else plain(cfg) if isinstance(cfg, Mapping) else cfg
         document = prepare_cfg(source, user_dir=user_dir, record=cfg is None)
-        reach(user_dir)
+        add_to_path(user_dir)
         self.table = _inference_table(document, bsz)
         document = _for_inference(document, checkpt)
         self._run = Run(document, device_info or alloc1())
