@@ -157,7 +157,7 @@ def test_a_model_that_trains_may_return_a_loss_with_its_graph(how: str) -> None:
 def test_a_loss_for_each_sample_is_refused() -> None:
     with training(how="vector") as run:
         task = begin(run)
-        with pytest.raises(AlchemyError, match=r"Model.forward returned has the shape \[2\]; a single number is exp"):
+        with pytest.raises(AlchemyError, match=r"returned by Model.forward has shape \[2\]; expected a scalar"):
             task.step(torch.ones(2, 1))
 
 

@@ -1,4 +1,4 @@
-"""`alchemy check`: everything that is wrong with a config, at once, before it costs anything."""
+"""`alchemy check`: report all problems of a config without running it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from alchemy.config.tree import Document
 
 EXAMPLES = """examples:
-  alchemy check train.toml                   # reads the file and the source of its parts
-  alchemy check train.toml#large --deep      # also builds the parts and pushes one batch through
+  alchemy check train.toml                   # read the file and the source of its parts
+  alchemy check train.toml#large --deep      # also build the parts and run one batch
   alchemy check configs/*.toml --strict --json"""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_configs(parser)
     add = parser.add_argument
-    add("--deep", action="store_true", help="build the parts, push one batch through, estimate the memory")
+    add("--deep", action="store_true", help="also build the parts, run one batch and estimate the memory")
     add_trial(parser)
     add("--json", action="store_true", help="print JSON")
 
@@ -30,7 +30,7 @@ def _main(args: argparse.Namespace) -> int:
     from alchemy.cli.problems import find_errors, is_clean, print_problems, to_dict
 
     problems: list[Problem] = []
-    notes: list[str] = []  # what the deep check has measured
+    notes: list[str] = []  # measurements of the deep check
     for source in args.cfgs:
         problems += _examine(source, args, notes)
     if args.json:
@@ -44,7 +44,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Problem]:
-    """The problems of one file: of its body and of each of its variants, or of the variant that is named."""
+    """Return the problems of a file and all its variants, or of the named variant."""
     from alchemy.cli.launch import check_documents
     from alchemy.config.load import family
     from alchemy.launch.project_imports import add_to_path

@@ -1,4 +1,4 @@
-"""`alchemy replay`: one update of a record, made again to look at."""
+"""`alchemy replay`: rerun one update of a record and inspect it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from alchemy.cli.verify import print_progress, print_report
 
 EXAMPLES = """examples:
   alchemy replay records/train/2026-11-15_10-00-00.000000 --update 412
-  alchemy replay RECORD --update 412 --debug      # which operation made the NaN, and in which line
+  alchemy replay RECORD --update 412 --debug      # find the operation and line that produced a NaN
   alchemy replay RECORD --update 412 --json"""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    text = "a record folder, its name, or 'latest'; nothing in it is changed"
+    text = "a record folder, its name, or 'latest'; it is not modified"
     add("record", type=check_record_name, metavar="RECORD", help=text)
-    text = "the update to make again, counted from 1"
+    text = "update to rerun, counted from 1"
     add("--update", "--step", dest="update", type=int, required=True, metavar="N", help=text)
-    text = "give a secret of its config, which the record does not hold, or change a value"
+    text = "override a config value, or pass a secret, which the record does not contain"
     add("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help=text)
-    add("--debug", action="store_true", help="find the operation that gave the first NaN, and the line that called it")
+    add(
+        "--debug",
+        action="store_true",
+        help="find the operation that produced the first NaN and the line that called it",
+    )
     add_devices(parser)
     add_user_dir(parser)
     add("--json", action="store_true", help="print JSON")

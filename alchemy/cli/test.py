@@ -1,4 +1,4 @@
-"""`alchemy test`: evaluates what a record trained."""
+"""`alchemy test`: evaluate the model of a record on its test split."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ EXAMPLES = """examples:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
-    parser.add_argument("--drop", action="append", default=[], metavar="PIPE", help="leave out this eval pipe too")
+    parser.add_argument(
+        "--drop", action="append", default=[], metavar="PIPE", help="eval pipe to leave out; may be repeated"
+    )
     add_overrides(parser)
     add_launch(parser)
 

@@ -99,7 +99,7 @@ def train(document: Document, record: Path | None, device: list[int] | None) -> 
     if record is None:
         return run([document], device=device, user_dir=PARTS)[0]
     if get_rank_info().rank == 0:
-        print(f"going on with {record}")
+        print(f"resuming {record}")
     try:
         # that the flags are the same where it matters is known already
         told = {"overrides": [f"log_every={document.get('log_every')}"], "allow": ["config"]}

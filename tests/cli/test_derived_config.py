@@ -65,7 +65,7 @@ def test_predictions_know_their_split_as_inference(split, pipes, training):
 
 def test_a_missing_split_is_named(training):
     del training["task"]["datasets"]["test"]
-    with pytest.raises(AlchemyError, match=r"\[task.datasets\] the config has no split 'test'; it has train, dev"):
+    with pytest.raises(AlchemyError, match=r"\[task.datasets\] the config has no split 'test'; available: train, dev"):
         derive_test(training)
     with pytest.raises(AlchemyError, match="no split 'inference'"):
         derive_prediction(training)
@@ -92,6 +92,6 @@ def test_a_pipe_can_be_dropped_by_name(training):
     assert names == ["EvalNer", "SaveBest", "EarlyStop", "SaveExamples"]
     assert left_out[-2:] == ["eval pipe LogBest", "eval pipe SaveModel"]
     with pytest.raises(
-        AlchemyError, match=r"\[task.evalpipes\] .* no eval pipe 'LogBset' to drop; did you mean 'LogBest'"
+        AlchemyError, match=r"\[task.evalpipes\] .* cannot drop 'LogBset': the config has no such eval pipe; did you mean 'LogBest'"
     ):
         derive_test(training, drop=["LogBset"])

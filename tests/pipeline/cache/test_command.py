@@ -54,9 +54,9 @@ def test_the_command_lists_and_removes(capsys: pytest.CaptureFixture[str], monke
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["rm"], "say what to remove"),
-        (["rm", "ff", "--all"], "say what to remove"),
-        (["rm", "ff"], "no key of the cache begins with 'ff'"),
+        (["rm"], "nothing selected to remove"),
+        (["rm", "ff", "--all"], "nothing selected to remove"),
+        (["rm", "ff"], "no cache key starts with 'ff'"),
         (["ls", "--all"], "takes no '--all'"),
         (["path", "--json"], "takes no '--json'"),
         (["verify", "ff"], "takes no 'ff'"),
