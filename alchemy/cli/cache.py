@@ -70,7 +70,9 @@ def _print_entries(found: list[Entry]) -> None:
         text = f"{'':>19}{told_size(entry.bytes):>9}  damaged: {entry.damage}" if entry.damage else _describe(entry)
         print(f"{short(entry.key)}  {text}")
     if found:
-        print(f"total: {len(found)}, {told_size(sum(entry.bytes for entry in found))}")
+        print(
+            f"{len(found)} {'entry' if len(found) == 1 else 'entries'}, {told_size(sum(entry.bytes for entry in found))}"
+        )
 
 
 def _describe(entry: Entry) -> str:

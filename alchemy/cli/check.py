@@ -46,12 +46,12 @@ def _main(args: argparse.Namespace) -> int:
 def _examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Problem]:
     """Return the problems of a file and all its variants, or of the named variant."""
     from alchemy.cli.launch import check_documents
-    from alchemy.config.load import family
+    from alchemy.config.load import load_family
     from alchemy.launch.project_imports import add_to_path
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     try:
-        documents = family(source, **options)
+        documents = load_family(source, **options)
     except ConfigError as error:
         return error.problems
     add_to_path(args.user_dir)

@@ -10,10 +10,10 @@ from typing import Any
 from loguru import logger
 from torch.utils.data import DataLoader, IterableDataset
 
-from alchemy.annotations import misfits
+from alchemy.annotations import find_mismatches
 from alchemy.data.pipe_chain import Link, has_index, times_split, title, walk
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.key_rules import BATCH_BUDGETS, LOADER_OPTIONS, broken_options
+from alchemy.key_rules import BATCH_BUDGETS, LOADER_OPTIONS, check_loader_options
 
 ARGUMENTS = [name for name in inspect.signature(DataLoader.__init__).parameters if name not in ("self", "dataset")]
 
@@ -26,10 +26,10 @@ def check_arguments(dataset: object, options: Mapping[str, Any], ranks: int) -> 
                 f"the loader takes no {key!r}", hint=did_you_mean(key, [*LOADER_OPTIONS, *ARGUMENTS, "pipes"])
             )
         if isinstance(value, str | int | float | list | dict | None):  # what a config can say; code may give objects
-            for text, hint in misfits(key, value, LOADER_OPTIONS.get(key, "")):
+            for text, hint in find_mismatches(key, value, LOADER_OPTIONS.get(key, "")):
                 raise AlchemyError(text, hint=hint)
     workers = options.get("num_workers", 0)
-    for _, text, hint in broken_options(options):
+    for _, text, hint in check_loader_options(options):
         raise AlchemyError(text, hint=hint)
     methods = multiprocessing.get_all_start_methods()
     context = options.get("multiprocessing_context")

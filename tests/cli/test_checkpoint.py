@@ -169,7 +169,10 @@ def test_an_average_of_saved_models_can_be_loaded(tmp_path: Path) -> None:
         (["ls", "r2"], "r2 has no checkpoints; checkpoints may be disabled ([checkpoint] enabled = false)"),
         (["show", "r2/nothing"], "there is no record 'r2/nothing'"),
         (["verify", "r2"], "r2 has no checkpoints"),
-        (["average", "r1", "--last", "9", "--to", "out"], "r1 has only 4 checkpoints; set [checkpoint] last = 9 to keep more"),
+        (
+            ["average", "r1", "--last", "9", "--to", "out"],
+            "r1 has only 4 checkpoints; set [checkpoint] last = 9 to keep more",
+        ),
         (["average", "r1", "--best", "0", "--to", "out"], "averaging needs at least two folders"),
         (["average", "r1", "--best", "-1", "--to", "out"], "need exactly one record and N > 0"),
         (["average", "r1/state/u2", "r1/none", "--to", "out"], "folder not found: 'r1/none'"),

@@ -92,6 +92,7 @@ def test_a_pipe_can_be_dropped_by_name(training):
     assert names == ["EvalNer", "SaveBest", "EarlyStop", "SaveExamples"]
     assert left_out[-2:] == ["eval pipe LogBest", "eval pipe SaveModel"]
     with pytest.raises(
-        AlchemyError, match=r"\[task.evalpipes\] .* cannot drop 'LogBset': the config has no such eval pipe; did you mean 'LogBest'"
+        AlchemyError,
+        match=r"\[task.evalpipes\] .* cannot drop 'LogBset': the config has no such eval pipe; did you mean 'LogBest'",
     ):
         derive_test(training, drop=["LogBset"])

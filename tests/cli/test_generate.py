@@ -109,7 +109,10 @@ def test_texts_begin_with_what_a_file_says(record: str, lines: str, tmp_path: Pa
     assert found[0].startswith("kater läuft") and found[3].startswith("hund")
     assert [found[place] for place in (1, 2, 4, 5)] == [free[place] for place in (1, 2, 4, 5)]
     (tmp_path / "begun.de").write_text("ein\n" * 3)
-    assert "in.en:4" in (told := generated(record, capsys, *words, code=2)) and "begun.de has no line for this sentence" in told
+    assert (
+        "in.en:4" in (told := generated(record, capsys, *words, code=2))
+        and "begun.de has no line for this sentence" in told
+    )
     (tmp_path / "begun.de").write_text("ein\n" * 7)
     assert "begun.de:7 no sentence for this prefix" in generated(record, capsys, *words, code=2)
 

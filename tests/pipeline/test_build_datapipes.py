@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from torch.utils.data import IterableDataset
 
-from alchemy.config.tree import Origin, grow
+from alchemy.config.tree import Origin, build_tree
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline, build_datapipes
@@ -135,7 +135,7 @@ def test_a_wrong_chain_is_one_error_that_names_the_pipe(pipes, message):
 
 
 def test_the_place_in_the_file_is_named():
-    table = grow({"type": HERE + "Failing", "datapipe": [1]}, Origin("train.toml", 41))
+    table = build_tree({"type": HERE + "Failing", "datapipe": [1]}, Origin("train.toml", 41))
     with pytest.raises(AlchemyError, match=r"^train.toml:41 \[pipes.0\] .*Failing could not be built"):
         build_datapipes([table])
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from alchemy.annotations import misfits
+from alchemy.annotations import find_mismatches
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text, write_atomic
 
@@ -81,7 +81,7 @@ def read_manifest(name: str | Path) -> Manifest:
     except TypeError as error:
         raise AlchemyError(f"{path} is no manifest of a corpus: {error}", hint="build the corpus again") from None
     for key, value in fields.items():
-        for text, _ in misfits(key, value, Manifest.__annotations__[key]):
+        for text, _ in find_mismatches(key, value, Manifest.__annotations__[key]):
             raise AlchemyError(f"{path} is no manifest of a corpus: {text}", hint="build the corpus again")
     tables = [("sources", source, {"path", "sha256", "lines"}) for source in manifest.sources]
     tables += [("tokenizer", manifest.tokenizer, {"digest", "folder"})] if manifest.tokenizer else []
