@@ -70,9 +70,8 @@ def _print_entries(found: list[Entry]) -> None:
         text = f"{'':>19}{told_size(entry.bytes):>9}  damaged: {entry.damage}" if entry.damage else _describe(entry)
         print(f"{short(entry.key)}  {text}")
     if found:
-        print(
-            f"{len(found)} {'entry' if len(found) == 1 else 'entries'}, {told_size(sum(entry.bytes for entry in found))}"
-        )
+        noun = "entry" if len(found) == 1 else "entries"
+        print(f"{len(found)} {noun}, {told_size(sum(entry.bytes for entry in found))}")
 
 
 def _describe(entry: Entry) -> str:

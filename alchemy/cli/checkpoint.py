@@ -285,7 +285,7 @@ def _select_from_record(state: Path, last: int, best: int) -> list[Path]:
     if len(chosen) < (last or best):
         kept = f"[checkpoint] {'last' if last else 'best'} = {last or best}"
         what = "checkpoints" if last else "checkpoints with a metric"
-        raise AlchemyError(f"{state.parent} has only {len(chosen)} {what}", hint=f"set {kept} to keep more")
+        raise AlchemyError(f"{state.parent} has only {len(chosen)} {what}", hint=f"{kept} keeps more")
     return [folder for folder, _ in chosen]
 
 

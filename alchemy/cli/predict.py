@@ -244,7 +244,7 @@ def _hint_options() -> Iterator[None]:
         if isinstance(error.__cause__, UnicodeError):
             hint = re.sub(r'set encoding = "(.+)"', r"pass --encoding \1", hint)
             hint += "" if "--encoding" in hint else ": --encoding NAME"
-        elif row.message.startswith("there is no column"):
+        elif "no column" in row.message:
             hint += "; use --column to name the text column"
         raise AlchemyError(row.message, where=row.where, section=row.section, hint=hint) from error.__cause__
 
@@ -292,7 +292,7 @@ def _item(row: dict[str, Any], args: argparse.Namespace, where: str) -> dict[str
     named = {field: column for field, column in columns.items() if column}
     absent = [column for column in named.values() if column not in row]
     if absent:
-        raise AlchemyError(f"there is no column {absent[0]!r}", where=where, hint=f"available: {', '.join(row)}")
+        raise AlchemyError(f"no column {absent[0]!r}", where=where, hint=f"available: {', '.join(row)}")
     fields = {} if args.column else row
     return {**fields, **{field: row[column] for field, column in named.items()}}
 

@@ -171,7 +171,7 @@ def test_an_average_of_saved_models_can_be_loaded(tmp_path: Path) -> None:
         (["verify", "r2"], "r2 has no checkpoints"),
         (
             ["average", "r1", "--last", "9", "--to", "out"],
-            "r1 has only 4 checkpoints; set [checkpoint] last = 9 to keep more",
+            "r1 has only 4 checkpoints; [checkpoint] last = 9 keeps more",
         ),
         (["average", "r1", "--best", "0", "--to", "out"], "averaging needs at least two folders"),
         (["average", "r1", "--best", "-1", "--to", "out"], "need exactly one record and N > 0"),

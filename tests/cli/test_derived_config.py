@@ -93,6 +93,6 @@ def test_a_pipe_can_be_dropped_by_name(training):
     assert left_out[-2:] == ["eval pipe LogBest", "eval pipe SaveModel"]
     with pytest.raises(
         AlchemyError,
-        match=r"\[task.evalpipes\] .* cannot drop 'LogBset': the config has no such eval pipe; did you mean 'LogBest'",
+        match=r"\[task.evalpipes\] cannot drop 'LogBset': .* no such eval pipe; did you mean 'LogBest'",
     ):
         derive_test(training, drop=["LogBset"])

@@ -186,7 +186,7 @@ def test_a_folder_stands_for_its_splits(tmp_path, monkeypatch, capsys):
         (["good.csv"], "for data files, run alchemy new FOLDER --data good.csv"),
         (["x", "--data", "numbers.csv", "--label", "a"], "20 values in 20 rows, and --kind points learns classes"),
         (["x", "--data", "numbers.csv"], "numbers.csv has no column of labels; it has a, b; name the column of the"),
-        (["x", "--kind", "ner", "--data", "ids.csv", "--label", "label"], "--label applies to --kind text, pairs, points"),
+        (["x", "--kind", "ner", "--data", "ids.csv", "--label", "a"], "--label applies to --kind text, pairs, points"),
         (["x", "--label", "label"], "--label requires --data"),
         (["x", "--kind", "txt"], "'txt' is not a valid --kind; did you mean 'text'?"),
         (["x", "--data", "ids.csv", "--encoding", "utf8x"], "there is no encoding 'utf8x'"),
