@@ -257,8 +257,8 @@ def test_a_group_is_closed_by_who_has_opened_it(answers: dict[int, list[dict[str
     [
         ({"RANK": "0"}, "RANK set without WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT; start it with torchrun"),
         ({"WORLD_SIZE": "2", "MASTER_ADDR": "h"}, "WORLD_SIZE, MASTER_ADDR set without RANK, LOCAL_RANK, MASTER_PORT"),
-        (dict(zip(NEEDED, ("2", "2", "0", "h", "1"))), "RANK=2, WORLD_SIZE=2, LOCAL_RANK=0: RANK is to be a number"),
-        (dict(zip(NEEDED, ("x", "2", "0", "h", "1"))), "RANK=x, WORLD_SIZE=2, LOCAL_RANK=0: RANK is to be a number"),
+        (dict(zip(NEEDED, ("2", "2", "0", "h", "1"))), "RANK=2, WORLD_SIZE=2, LOCAL_RANK=0: RANK must be a number"),
+        (dict(zip(NEEDED, ("x", "2", "0", "h", "1"))), "RANK=x, WORLD_SIZE=2, LOCAL_RANK=0: RANK must be a number"),
     ],
 )
 def test_half_an_environment_is_an_error(

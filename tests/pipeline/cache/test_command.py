@@ -61,7 +61,7 @@ def test_the_command_lists_and_removes(capsys: pytest.CaptureFixture[str], monke
         (["path", "--json"], "takes no '--json'"),
         (["verify", "ff"], "takes no 'ff'"),
         *(
-            (["rm", "--older-than", days], "--older-than is a number of days of at least 0")
+            (["rm", "--older-than", days], "--older-than must be a number of days >= 0")
             for days in ("-1", "nan", "inf")
         ),
         (["lst"], "did you mean 'ls'"),
