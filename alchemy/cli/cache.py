@@ -35,15 +35,15 @@ def add_cache(subparsers: Any) -> None:
 
 
 def run_cache(args: argparse.Namespace) -> int:
-    from alchemy.data.cache.entries import cache_folder, everything
+    from alchemy.data.cache.entries import cache_folder, list_entries
 
     _check(args)
     if args.what == "path":
         print(cache_folder())
     elif args.what == "rm":
-        _remove(args, everything(cache_folder()))
+        _remove(args, list_entries(cache_folder()))
     else:
-        found = everything(cache_folder(), "sizes" if args.what == "ls" else "all")
+        found = list_entries(cache_folder(), "sizes" if args.what == "ls" else "all")
         print_json([_row(entry) for entry in found]) if args.json else _print_entries(found)
         return int(args.what == "verify" and any(entry.damage for entry in found))
     return 0
@@ -62,24 +62,24 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _print_entries(found: list[Entry]) -> None:
-    from alchemy.data.cache.entries import short, told_size
+    from alchemy.data.cache.entries import format_size, short
 
     if not found:
         print("the cache is empty")
     for entry in found:
-        text = f"{'':>19}{told_size(entry.bytes):>9}  damaged: {entry.damage}" if entry.damage else _describe(entry)
+        text = f"{'':>19}{format_size(entry.bytes):>9}  damaged: {entry.damage}" if entry.damage else _describe(entry)
         print(f"{short(entry.key)}  {text}")
     if found:
         noun = "entry" if len(found) == 1 else "entries"
-        print(f"{len(found)} {noun}, {told_size(sum(entry.bytes for entry in found))}")
+        print(f"{len(found)} {noun}, {format_size(sum(entry.bytes for entry in found))}")
 
 
 def _describe(entry: Entry) -> str:
-    from alchemy.data.cache.entries import told_size
+    from alchemy.data.cache.entries import format_size
 
     created, used = (time.strftime("%Y-%m-%d %H:%M", time.localtime(moment)) for moment in (entry.created, entry.used))
     of = ", ".join(entry.data[:3]) + (", .." if len(entry.data) > 3 else "")
-    size = f"{entry.samples:>10,} samples  {told_size(entry.bytes):>8}"
+    size = f"{entry.samples:>10,} samples  {format_size(entry.bytes):>8}"
     return f"{size}  created {created}, read {used}  {of or entry.chain[-1]}"
 
 
@@ -91,14 +91,14 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 def _remove(args: argparse.Namespace, found: list[Entry]) -> None:
-    from alchemy.data.cache.entries import cache_folder, remove, told_size
+    from alchemy.data.cache.entries import cache_folder, format_size, remove
 
     chosen = {entry.key: entry for entry in _select(args, found)}
     try:
         removed = remove(cache_folder(), chosen) if cache_folder().is_dir() else []
     except OSError as error:
         raise AlchemyError(f"{error.filename} cannot be removed: {error.strerror}") from error
-    print(f"{len(removed)} removed, {told_size(sum(chosen[key].bytes for key in removed))}")
+    print(f"{len(removed)} removed, {format_size(sum(chosen[key].bytes for key in removed))}")
     if len(removed) < len(chosen):
         stay = len(chosen) - len(removed)
         print(f"{stay} kept: being written by another process")

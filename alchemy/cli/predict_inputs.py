@@ -135,4 +135,4 @@ def _decode(line: bytes, number: int) -> tuple[str, str]:
         return where, line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r")
     except UnicodeDecodeError as error:
         hint = "convert it to UTF-8 first: `iconv -f gb18030 -t utf-8`"
-        raise AlchemyError(f"invalid UTF-8: {error.reason}", where=where, hint=hint) from error
+        raise AlchemyError(f"is not valid utf-8: {error.reason}", where=where, hint=hint) from error
