@@ -143,7 +143,7 @@ def test_a_task_may_forget_the_constructor_of_its_base() -> None:
 def test_a_model_that_forgets_the_backward_handler_is_told() -> None:
     with training(how="forgets") as run:
         task = begin(run)
-        with pytest.raises(AlchemyError, match=r"Model.forward did not call self.backward.backward: nothing would be"):
+        with pytest.raises(AlchemyError, match=r"Model.forward did not call self.backward.backward, so the model is not"):
             task.step(torch.ones(2, 1))
 
 

@@ -194,7 +194,7 @@ def test_lines_before_one_that_is_no_text_are_answered(record: str, tmp_path: Pa
     words = ["generate", record, "--device", "-1", "--input", str(tmp_path / "in.en")]
     assert main(words) == 2
     read = capsys.readouterr()
-    assert len(read.out.splitlines()) == 2 and "in.en:3 is not utf-8 text" in read.err
+    assert len(read.out.splitlines()) == 2 and "in.en:3 is not valid utf-8" in read.err
 
 
 @pytest.mark.parametrize(
