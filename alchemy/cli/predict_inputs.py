@@ -72,7 +72,7 @@ def predict_inputs(
             yield waiting.popleft()[0], {}
 
     try:
-        for prediction in predictor.answers(pending()):
+        for prediction in predictor.predict_located(pending()):
             yield from pop_blank()
             yield waiting.popleft()[0], prediction
     except AlchemyError:

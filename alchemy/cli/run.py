@@ -94,9 +94,9 @@ def _main(args: argparse.Namespace) -> int:
 def _resume_latest(document: Document, args: argparse.Namespace) -> list[RunResult] | None:
     """Resume the latest unfinished record and return its result; None if there is none."""
     from alchemy.launch.process_group import get_rank_info
-    from alchemy.resuming import resume, unfinished
+    from alchemy.resuming import find_unfinished, resume
 
-    record = unfinished(document)
+    record = find_unfinished(document)
     if get_rank_info().rank == 0:  # only the main process prints it
         none = "no unfinished record of this config: starting a new run"
         print(f"resuming {record}" if record else none, file=sys.stderr)

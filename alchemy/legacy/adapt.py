@@ -177,7 +177,7 @@ def build_updater(run: Run, model: AlchemyModel) -> Updater:
 class _HandlerUpdater:
     """An updater for legacy handlers that make the updates themselves, inside `forward`."""
 
-    skipped, has_moved, late, is_full = 0, False, False, False
+    skipped, has_stepped, late, is_full = 0, False, False, False
     nonfinite = "ignore"  # left to the handler
 
     def __init__(self, run: Run) -> None:
@@ -213,7 +213,7 @@ class _HandlerUpdater:
         return self.run.update
 
     @property
-    def why_whole(self) -> str:
+    def no_split_reason(self) -> str:
         return f"{type(self.handler).__name__} makes its updates itself"
 
     @contextlib.contextmanager
@@ -247,7 +247,7 @@ class _HandlerUpdater:
         pass
 
     @contextlib.contextmanager
-    def joined(self) -> Iterator[None]:
+    def merge_losses(self) -> Iterator[None]:
         yield
 
     def state_dict(self) -> dict[str, Any]:
