@@ -236,7 +236,7 @@ def test_debug_names_the_loss_that_is_not_finite() -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("vector", r"the loss has the shape \(2,\).*reduce it with sum\(\) and give the count"),
+        ("vector", r"the loss has shape \(2,\).*reduce it with sum\(\) and return the count"),
         ("detached", r"the loss has no gradient.*without detach"),
         ("float", r"the loss is a float.*before item\(\)"),
         ("zeros", r"the loss is a int"),
@@ -343,7 +343,7 @@ def test_weights_are_saved_and_loaded_with_those_of_the_loss(tmp_path: Path) -> 
         assert second.criterion.gamma.item() == 1.0
         with pytest.raises(AlchemyError, match=r"does not fit Sequential: .*\s+size mismatch"):
             wide.load(tmp_path / "checkpt")
-        with pytest.raises(AlchemyError, match=r"there is no model.safetensors in .*elsewhere"):
+        with pytest.raises(AlchemyError, match=r"model.safetensors not found in .*elsewhere"):
             first.load(tmp_path / "elsewhere")
 
 

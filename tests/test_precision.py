@@ -202,7 +202,7 @@ def test_a_window_of_another_optimizer_goes_on_with_one_scale() -> None:
 def test_a_loss_that_never_gets_finite_ends_the_run() -> None:
     with training(dtype="fp16", scale=2e-4) as run:
         run.optim.params[0].grad = torch.full_like(run.optim.params[0], float("nan"))
-        with pytest.raises(RunFailed, match="overflow in float16 even with the scale"):
+        with pytest.raises(RunFailed, match="overflow in float16 even with a loss scale"):
             for _ in range(2):
                 run.precision.unscale(run.optim)
                 run.precision.accepts(run.optim)

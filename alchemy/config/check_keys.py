@@ -267,7 +267,7 @@ def _check_split(split: str, table: Table, layout: Layout, strict: bool) -> Iter
             continue
         elif own is None or part is None:
             hint = near or "it takes 'pipes' and the arguments of torch's DataLoader"
-            yield Problem(f"the loader takes no {key!r}", table.where(key), section, hint, known or strict)
+            yield Problem(f"unknown loader option {key!r}", table.where(key), section, hint, known or strict)
         elif key not in part.words | layout.words and (near or not forwards(own)):
             text = f"nothing in the source of {part.name} reads {key!r}"
             yield Problem(text, table.where(key), section, near or UNREAD, strict)

@@ -113,5 +113,5 @@ def test_plateau_is_that_of_torch(mode: str, threshold_mode: str) -> None:
             run.evaluated("test", {"score": 0.0})  # another split does not count
             run.train_sched.step_lr()
             assert run.optim.get_lr() == pytest.approx([optimizer.param_groups[0]["lr"]])
-        with pytest.raises(AlchemyError, match=r"gave no 'dev/score'; did you mean 'scores'"):
+        with pytest.raises(AlchemyError, match=r"has no metric 'dev/score'; did you mean 'scores'"):
             run.evaluated("dev", {"scores": 1.0})

@@ -54,7 +54,7 @@ def is_even(number):
             {"long": "longest_first"},
             "long must be one of 'refuse', 'only_first', not",
         ),
-        *((Encode, {"max_length": most}, "max_length must be (a whole|at least 0)") for most in (3.5, "9", -1)),
+        *((Encode, {"max_length": most}, "max_length must be (an integer|at least 0)") for most in (3.5, "9", -1)),
         (EncodeWords, {"max_length": True}, "max_length must be an integer, not true"),
     ],
 )

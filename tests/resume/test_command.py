@@ -209,7 +209,7 @@ def test_a_warm_up_that_is_too_long_is_told_once_in_each_start(lab: Lab, tmp_pat
     warm = {"type": "alchemy.sched.LineWarmup", "epochs": 3, "num_warmup_steps": 99}
     record = stopped(lab, tmp_path, sched={**warm, "pipes": [{"type": "tests.resume.parts.PassES"}]})
     assert lab.command(tmp_path, "resume", str(record), *CPU) == 0, text_of(tmp_path)
-    assert (record / "run.log").read_text().count("the warm-up of 99 is as long as training") == 2
+    assert (record / "run.log").read_text().count("the warmup (99) is not shorter than training") == 2
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def test_source_and_target_name_the_columns_of_a_table(write):
 @pytest.mark.parametrize(
     ("path", "options", "message"),
     [
-        (["a", "b"], {"source": "en", "target": "de"}, "files side by side have none; leave out source and target"),
-        ("a.tsv", {"source": 0}, "nothing names that of the target; set target, too"),
+        (["a", "b"], {"source": "en", "target": "de"}, "parallel files have none; leave out source and target"),
+        ("a.tsv", {"source": 0}, "the column of the target is not set; set target, too"),
         (
             "a.tsv",
             {"source": 0, "target": 1, "columns": [0, 1]},
