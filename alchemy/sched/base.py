@@ -102,7 +102,7 @@ class AlchemyTrainScheduler(Registrable):
 
     def end_train_epoch(self, **kwargs: object) -> None:
         self._calls.run("end_epoch", self.end_epoch_pipes, **kwargs)
-        self.run.listen()
+        self.run.share_stop_requests()
         self.epochs_done += 1
         if self.unit == "epoch":
             self._next_lr()
