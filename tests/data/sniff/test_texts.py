@@ -177,7 +177,7 @@ def test_kinds_of_labels(tmp_path):
         look(path)
     assert look(path, label="score").task["kind"] == "regression"
     path.write_text(jsonl([(text, label == "sport") for text, label in ROWS], ("text", "label")))
-    with pytest.raises(AlchemyError, match="no column of labels"):
+    with pytest.raises(AlchemyError, match="no label column"):
         look(path)
 
 
