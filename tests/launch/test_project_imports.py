@@ -13,7 +13,7 @@ from alchemy.launch.project_imports import reach, roots
 from alchemy.registry import Registrable
 
 PART = """
-from tests.launch.test_project import Kind
+from tests.launch.test_project_imports import Kind
 
 @Kind.register("Mine")
 class Part(Kind):
