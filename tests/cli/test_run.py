@@ -144,7 +144,7 @@ def test_a_device_that_is_not_there_is_the_users_error(project, capsys):
     [
         (["test", "latest"], "there is no record below this folder with weights"),
         (["run", "train.toml", "--background", "--device", "99"], "there is no device 99"),
-        (["test", "2026-01-01"], "there is no record '2026-01-01'"),
+        (["test", "2026-01-01"], "record not found: '2026-01-01'"),
         (["test", "none.toml"], "there is no config file 'none.toml'"),
         (["test", "."], "is not a record"),
         (["predict", "train.toml", "--out", "p.txt"], "p.txt does not end in .jsonl or .csv"),
