@@ -343,7 +343,7 @@ def test_weights_are_saved_and_loaded_with_those_of_the_loss(tmp_path: Path) -> 
         assert second.criterion.gamma.item() == 1.0
         with pytest.raises(AlchemyError, match=r"does not fit Sequential: .*\s+size mismatch"):
             wide.load(tmp_path / "checkpt")
-        with pytest.raises(AlchemyError, match=r"model.safetensors not found in .*elsewhere"):
+        with pytest.raises(AlchemyError, match=r"there is no model.safetensors in .*elsewhere"):
             first.load(tmp_path / "elsewhere")
 
 

@@ -175,7 +175,7 @@ def test_an_average_of_saved_models_can_be_loaded(tmp_path: Path) -> None:
         (["average", "r1/state/u2", "r1/none", "--to", "out"], "there is no folder 'r1/none'"),
         (["average", "r1/state/u2", "r1", "--to", "out"], "contains no weights: model.safetensors is missing"),
         (["average", "r1/state/u2", "r1/state/u3", "--to", "r1"], "r1 is there already; choose another --to"),
-        (["import", "none.pt", "--to", "out"], "there is no file 'none.pt'"),
+        (["import", "none.pt", "--to", "out"], "file not found: 'none.pt'"),
         (["shw"], "'shw' is not a valid ACTION; did you mean 'show'?"),
     ],
 )

@@ -160,7 +160,7 @@ def test_a_run_that_does_not_train_logs_its_scores(run, capture_log):
 
 @pytest.mark.parametrize("pipe", [SaveBest, LogBest, EarlyStop])
 def test_a_monitor_that_is_not_there_is_named(training, pipe):
-    with pytest.raises(AlchemyError, match=r"monitor = 'dev/f1' is not among the scores of 'dev'.*gave accuracy, loss"):
+    with pytest.raises(AlchemyError, match=r"monitor = 'dev/f1' is not among the scores of 'dev'.*returned accuracy, loss"):
         pipe(monitor="f1")("dev", accuracy=1.0, loss=0.5, preds=[])
     with pytest.raises(AlchemyError, match="did you mean 'accuracy'"):
         pipe(monitor="acuracy")("dev", accuracy=1.0)
