@@ -15,19 +15,19 @@ from alchemy.data.cache.cache_key import Key, changed_facts
 from alchemy.data.cache.entries import (
     cache_folder,
     entries,
+    format_size,
+    inspect_entry,
     keep_samples,
-    look_at,
     nearest,
     read_entry,
     short,
-    told_size,
 )
 from alchemy.data.cache.file_hashes import Hashes
-from alchemy.data.cache.sample_store import Gone, Stored, Unkept, Unwritable
-from alchemy.data.pipe_chain import has_index, link_of, read_all, splitter_of, title
+from alchemy.data.cache.sample_store import CacheNotWritable, CacheRemoved, NotCacheable, Stored
+from alchemy.data.pipe_chain import find_splitter, has_index, link_of, read_all, title
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before
-from alchemy.seeds import Generators, at_sample, derive, reseed, sample_has_drawn
+from alchemy.seeds import Generators, derive, reseed, sample_has_drawn, set_current_sample
 
 __all__ = ["Cache"]
 
@@ -55,7 +55,7 @@ class Cache(LstDataPipeline):
         views: bool = False,
     ) -> None:
         super().__init__(datapipe)
-        if splitter_of(datapipe) is not None:
+        if find_splitter(datapipe) is not None:
             hint = "put SplitByWorker behind the cache"
             raise AlchemyError("Cache stands behind a pipe that splits the data among workers", hint=hint)
         self.overwrite_cache, self.also, self.strict, self.views = overwrite_cache, also or [], strict, views
@@ -81,7 +81,7 @@ class Cache(LstDataPipeline):
         try:
             key = Key(self.datapipe, hashes, self.also)
             return self._read(key) if no_file else self._kept(key)
-        except (Unkept, Unwritable, Gone) as error:
+        except (NotCacheable, CacheNotWritable, CacheRemoved) as error:
             if self.strict and not no_file:
                 raise AlchemyError(f"the samples are not kept: {error}", hint="mend it, or leave out strict") from error
             logger.log("INFO" if no_file else "WARNING", "cache: the samples are not kept, but made anew: {}", error)
@@ -93,7 +93,7 @@ class Cache(LstDataPipeline):
     def _read(self, key: Key) -> Stored:
         entry = None if self.overwrite_cache else read_entry(cache_folder() / key.hash)
         if entry is None:
-            raise Unkept("nothing is to be written")
+            raise NotCacheable("nothing is to be written")
         return entry.open(views=self.views)
 
     def _kept(self, key: Key) -> Stored:
@@ -101,7 +101,7 @@ class Cache(LstDataPipeline):
         fill = functools.partial(self._made, key)
         entry, made = keep_samples(cache_folder(), key.hash, about, fill, overwrite=self.overwrite_cache)
         text = "{:,} samples are kept, {}" if made else "nothing has changed, {:,} samples are reused, {}"
-        logger.info(f"cache {{}}: {text}", short(entry.key), entry.samples, told_size(entry.bytes))
+        logger.info(f"cache {{}}: {text}", short(entry.key), entry.samples, format_size(entry.bytes))
         entry.touch()
         return entry.open(views=self.views)
 
@@ -115,11 +115,11 @@ class Cache(LstDataPipeline):
         reseed(seed)
         fresh = content_digest(generators.state_dict())
         try:
-            at_sample(seed, 0)
+            set_current_sample(seed, 0)
             for number, sample in enumerate(read_all(self.datapipe)):
                 drawn |= sample_has_drawn()
                 yield sample
-                at_sample(seed, number + 1)
+                set_current_sample(seed, number + 1)
             drawn |= content_digest(generators.state_dict()) != fresh
         finally:
             generators.load_state_dict(outside)
@@ -127,12 +127,12 @@ class Cache(LstDataPipeline):
             text = "cache: {} draws random numbers, or a pipe before it: they are kept as well, the same in every epoch"
             logger.warning(f"{text}; put what draws behind the cache", title(self.datapipe))
         if key is not None and (changed := key.changed()):
-            raise Unkept(f"{changed[0]} changed while it was read")
+            raise NotCacheable(f"{changed[0]} changed while it was read")
 
 
 def _say_why(key: Key) -> None:
     """Logs why the samples are made."""
-    there, name = look_at(cache_folder() / key.hash, "changed"), short(key.hash)
+    there, name = inspect_entry(cache_folder() / key.hash, "changed"), short(key.hash)
     if there is not None and there.damage:
         logger.warning("cache {}: it is damaged: {}; the samples are made again", name, there.damage)
     elif there is not None:

@@ -141,7 +141,7 @@ def test_a_bad_row_is_an_error_or_counted(write, capture_log, part, name, option
 
 @every_kind
 def test_what_cannot_be_read_is_told_before_training(write, part, name, options, text, bad, first):
-    with pytest.raises(AlchemyError, match="there is no file"):
+    with pytest.raises(AlchemyError, match="file not found"):
         build(part, "missing.csv", **options)
     with pytest.raises(AlchemyError, match=f"{part} finds no samples in .*{name}"):
         build(part, write(name, ""), **options)

@@ -216,7 +216,7 @@ def test_an_argument_in_a_config_takes_effect(argument, loader_of):
 def test_a_function_gets_its_keywords_from_the_config(loader_of):
     table = {"type": f"{HERE}.widened"}
     assert next(iter(loader_of(batch_size=2, collate_fn={**table, "width": 3}))) == {"number": [0, 1], "width": 3}
-    with pytest.raises(AlchemyError, match="collate_fn: widened needs 'width'; nobody but the config"):
+    with pytest.raises(AlchemyError, match="collate_fn: widened requires 'width'; set 'width' in the config"):
         loader_of(batch_size=2, collate_fn=table)
-    with pytest.raises(AlchemyError, match="got an unexpected keyword argument 'widht'; it takes batch, width"):
+    with pytest.raises(AlchemyError, match="got an unexpected keyword argument 'widht'; accepted: batch, width"):
         loader_of(batch_size=2, collate_fn={**table, "widht": 3})

@@ -53,7 +53,7 @@ def test_a_function_may_be_a_path_a_table_or_an_object(fn, args, result):
     [
         ({"fn": "operator.nothing"}, "Map: fn: module 'operator' has no 'nothing'"),
         ({"fn": "operator.contains", "args": {"c": 1}}, "Map: fn"),
-        ({"fn": f"{__name__}.SAMPLES"}, "which cannot be called"),
+        ({"fn": f"{__name__}.SAMPLES"}, "which is not callable"),
         ({"fn": {"start": 1}}, "Map: fn needs a 'type'"),
     ],
 )

@@ -101,10 +101,12 @@ def test_a_corpus_knows_its_tokenizer(tmp_path: Path) -> None:
     folder, manifest = Path(f"{name}.tokenizer"), Path(f"{name}.json")
     assert Corpus(name).tokenizer.digest == load_tokenizer(folder).digest
     OTHER.save(folder)
-    with pytest.raises(AlchemyError, match=r"c\.tokenizer is not the tokenizer that made .*c; build the corpus again"):
+    with pytest.raises(
+        AlchemyError, match=r"c\.tokenizer is not the tokenizer that .*c was built with; build the corpus again"
+    ):
         Mapped(str(name))
     shutil.rmtree(folder)
-    with pytest.raises(AlchemyError, match=r"the tokenizer of .* is missing: there is no .*; copy it along"):
+    with pytest.raises(AlchemyError, match=r"the tokenizer of .* is missing: folder not found: .*; copy it along"):
         Mapped(str(name))
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"tokenizer": {}}))
     assert Corpus(name).tokenizer is None
@@ -116,5 +118,5 @@ def test_a_manifest_that_tells_nonsense_is_refused(tmp_path: Path, change: dict[
     name = corpus(tmp_path / "c", "a dog")
     manifest = Path(f"{name}.json")
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
-    with pytest.raises(AlchemyError, match=f"is no manifest of a corpus: {next(iter(change))}"):
+    with pytest.raises(AlchemyError, match=f"is not a corpus manifest: {next(iter(change))}"):
         Corpus(name)

@@ -45,7 +45,7 @@ def test_a_folder_that_holds_everything_is_never_kept_in_silence(capture_log: An
     write("texts/a", "1")
     assert list(Cache(Option("."))) == ["1"]
     assert "the samples are not kept, but made anew: pipe 0 (" in capture_log.text
-    assert "it names the folder '.', which holds everything here" in capture_log.text
+    assert "the folder '.' contains the current folder" in capture_log.text
 
 
 class Named(ItrDataPipeline):
@@ -217,14 +217,14 @@ class Nameless(Words):
 
 
 UNKNOWN = {
-    "lambda": (lambda: ListMap(names(), lambda text: upper(text)), "it is a lambda, or stands inside of another"),
+    "lambda": (lambda: ListMap(names(), lambda text: upper(text)), "is a lambda or a nested function"),
     "generator": (
         lambda: ListMap(names(), Upper(generator())),
-        "cannot be looked into: cannot pickle 'generator' object",
+        "cannot be hashed: cannot pickle 'generator' object",
     ),
-    "lock": (lambda: ListMap(names(), Upper([threading.Lock()])), "cannot be looked into"),
-    "deep": (lambda: ListMap(names(), Upper(nested(100_000))), "holds a value that cannot be looked into"),
-    "tokenizer": (lambda: ListMap(names(), Upper(Nameless.train(["a b"]))), "defines no options()"),
+    "lock": (lambda: ListMap(names(), Upper([threading.Lock()])), "cannot be hashed"),
+    "deep": (lambda: ListMap(names(), Upper(nested(100_000))), "contains a value that cannot be hashed"),
+    "tokenizer": (lambda: ListMap(names(), Upper(Nameless.train(["a b"]))), "does not define options()"),
 }
 
 
