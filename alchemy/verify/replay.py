@@ -24,7 +24,7 @@ from alchemy.context import Run
 from alchemy.data.peek import describe
 from alchemy.errors import AlchemyError, format_error
 from alchemy.launch.device import alloc
-from alchemy.launch.project_imports import reach
+from alchemy.launch.project_imports import add_to_path
 from alchemy.loop import train
 from alchemy.loss_observer import Loss, Observer
 from alchemy.metrics.scalars import show_epoch
@@ -193,7 +193,7 @@ def replay(
     refuse_replay(folder, update)
     options: dict[str, Any] = {"overrides": overrides, "user_dir": user_dir}
     document, info = prepare_cfg(config_of(folder), record=True, **options), alloc(device)[0]
-    reach(user_dir)
+    add_to_path(user_dir)
     document["runner"] = "alchemy.verify.replay.Replay"
     if debug and isinstance(document.get("precision"), Mapping):
         document["precision"]["compile"] = False  # inside compiled code no operation can be asked

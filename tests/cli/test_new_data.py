@@ -90,7 +90,7 @@ def test_a_file_of_tags_is_recognized(tmp_path, monkeypatch, capsys):
     (tmp_path / "names.txt").write_text("Anna B-PER\nsaid O\n'no' O\n\nAnna B-PER\nruns O\n\n" * 30)
     assert new("names", "--data", "names.txt") == 0
     told = capsys.readouterr().out
-    assert "names.txt has a token and its tag on each line: taken as --kind ner\n" in told
+    assert "names.txt has a token and its tag on each line: using --kind ner\n" in told
     assert "predict latest --text 'Anna runs'\n" in told  # rather than the first, which has quotes
     assert 'train = "../names.txt"  # 60 sentences' in (tmp_path / "names/train.toml").read_text()
 
@@ -130,7 +130,7 @@ def test_numbers_with_a_label_train_test_and_answer(tmp_path, monkeypatch, capsy
     write_flowers(tmp_path / "flowers.csv")
     assert new("flowers", "--data", "flowers.csv") == 0
     told = capsys.readouterr().out
-    assert "flowers.csv has numbers and a label: taken as --kind points\n" in told
+    assert "flowers.csv has numbers and a label: using --kind points\n" in told
     assert "  height  input  from 100 to 106, mean 1" in told
     assert "  note: column 'id' is not used: an id\n" in told
     assert "  alchemy predict latest --split test --out predictions.csv\n" in told
@@ -182,12 +182,12 @@ def test_a_folder_stands_for_its_splits(tmp_path, monkeypatch, capsys):
         (["x", "--kind", "points", "--data", "ids.csv"], "ids.csv has no column of labels; it has text, label"),
         (["x", "--data", "good.csv", "--text", "text", "--label", "text"], "column 'text' is named twice"),
         (["x", "--data", "tags.csv"], "tags.csv: the labels B-PER, O are tags of tokens; write a token, a tab"),
-        (["x", "good.csv"], "'good.csv' is a second; for data: alchemy new x --data good.csv"),
-        (["good.csv"], "for data: alchemy new FOLDER --data good.csv"),
+        (["x", "good.csv"], "unexpected argument 'good.csv'; for data files, run alchemy new x --data good.csv"),
+        (["good.csv"], "for data files, run alchemy new FOLDER --data good.csv"),
         (["x", "--data", "numbers.csv", "--label", "a"], "20 values in 20 rows, and --kind points learns classes"),
         (["x", "--data", "numbers.csv"], "numbers.csv has no column of labels; it has a, b; name the column of the"),
-        (["x", "--kind", "ner", "--data", "ids.csv", "--label", "label"], "--label is for --kind text, pairs, points"),
-        (["x", "--label", "label"], "--label says something about the files of --data, and there are none"),
+        (["x", "--kind", "ner", "--data", "ids.csv", "--label", "a"], "--label applies to --kind text, pairs, points"),
+        (["x", "--label", "label"], "--label requires --data"),
         (["x", "--kind", "txt"], "'txt' is not a valid --kind; did you mean 'text'?"),
         (["x", "--data", "ids.csv", "--encoding", "utf8x"], "there is no encoding 'utf8x'"),
         (["there", "--data", "good.csv"], "there already has train.toml"),

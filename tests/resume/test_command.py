@@ -269,11 +269,11 @@ def test_auto_goes_on_with_the_newest_that_is_unfinished(lab: Lab, tmp_path: Pat
     older, newer, other = sorted((tmp_path / "runs").iterdir())
     for record in (newer, older):
         assert lab.command(tmp_path, *run, "--resume", "auto") == 0, text_of(tmp_path)
-        assert f"going on with {record}" in text_of(tmp_path)
+        assert f"resuming {record}" in text_of(tmp_path)
         assert read_info(record)["status"] == "finished"
     assert read_info(other)["status"] == "killed"
     assert lab.command(tmp_path, *run, "--resume", "auto") == 0, text_of(tmp_path)
-    assert "no unfinished record of this config: a new one begins" in text_of(tmp_path)
+    assert "no unfinished record of this config: starting a new run" in text_of(tmp_path)
     assert len(list((tmp_path / "runs").iterdir())) == 4
     if not drawn:
         assert differences(lab.baseline()[0], newer) == []
