@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from alchemy.checkpoint.files import read
-from alchemy.checkpoint.keeper import OWN
+from alchemy.checkpoint.keeper import OWN_PART
 from alchemy.checkpoint.manifest import read_manifest
 from alchemy.checkpoint.run_state import restore
 from alchemy.config.load import prepare_cfg
@@ -241,7 +241,7 @@ class Replay(AlchemyTrainer):
         self.set_up()
         if state is not None:
             with _needs_the_data():
-                parts = {**parts_of(context), OWN: context.checkpoints}
+                parts = {**parts_of(context), OWN_PART: context.checkpoints}
                 restore(parts, read(state), f"{state.parent.name}/{state.name}")
         context.updater.observer = _Watch(context, report, debug=self.name_origin)
         try:
