@@ -89,7 +89,7 @@ def test_a_bad_row_is_an_error_or_counted(tmp_path, capture_log, kind, text, mes
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ('a,b\n1,2\n3,"x\n4,5\n', {}, r"bad\.csv:3 a quote is opened and never closed; close it, or set quote = ''"),
+        ('a,b\n1,2\n3,"x\n4,5\n', {}, r"bad\.csv:3 a quote is never closed; close the quote, or set quote = ''"),
         ('"a"x,b\n1,2\n', {}, r"bad\.csv:1 is not csv: .*; the first row names the cells of the others"),
         ("a,a,b\n1,2,3\n", {}, r"bad\.csv:1 there are two columns 'a'; rename one, or give `fields`"),
         ("a,b\n1,2\n", {"fields": ["c", "c"]}, "fields there are two columns 'c'"),
@@ -114,7 +114,7 @@ def test_a_cell_may_be_a_whole_document(tmp_path, kind):
 def test_files_are_looked_for_before_training(tmp_path, kind):
     with pytest.raises(AlchemyError, match="file not found"):
         OPENERS[kind]([str(tmp_path / "missing")])
-    with pytest.raises(AlchemyError, match="bad must be one of 'error', 'skip', not the text 'ignore'"):
+    with pytest.raises(AlchemyError, match="bad must be one of 'error', 'skip', not the string 'ignore'"):
         OPENERS[kind]([__file__], bad="ignore")
 
 
