@@ -221,7 +221,7 @@ def test_a_warm_up_that_has_no_end(thunews: Any, place: Path) -> None:
     [
         ("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", "bert \\d+ of \\d+ tokens of the first texts are not in the vocabulary"),
         ("[PAD]\n[CLS]\n[SEP]\n球\n", "vocab.txt there is no \\[UNK\\]"),
-        (None, "bert' holds no tokenizer that is known; it needs tokenizer.json, vocab.txt"),
+        (None, "bert'; expected tokenizer.json, vocab.txt"),
     ],
 )
 def test_a_vocabulary_that_cannot_be(

@@ -69,7 +69,7 @@ def test_spans_become_a_batch(tmp_path):
         ([{"start": 0}], {}, "is none of a text of 22 characters"),
         (None, {}, "None is no list of spans"),
         ([], {"spans": {"spans": "spans"}}, "the key spans of spans and spans.spans both name the field 'spans'"),
-        ([], {"tokenizer": make("sentencepiece")}, "SentencePiece cannot tell which characters of a text"),
+        ([], {"tokenizer": make("sentencepiece")}, "SentencePiece does not support character offsets"),
     ],
 )
 def test_spans_that_cannot_be_found_are_told(spans, options, message):
