@@ -244,7 +244,7 @@ def test_a_run_ends_with_what_its_record_has_cost(tmp_path: Path) -> None:
     log = (result.record_dir / "run.log").read_text()
     (line,) = [line for line in log.splitlines() if "tracking overhead" in line]
     names = ("metrics", "ledger", "checkpoints", "background threads")
-    pattern = r"of [\d.]+ s: " + "; ".join(rf"{name} [\d.]+ s, [\d.]+%" for name in names) + "$"
+    pattern = r"in [\d.]+ s: " + "; ".join(rf"{name} [\d.]+ s, [\d.]+%" for name in names) + "$"
     assert re.search(pattern, line), line
 
 

@@ -40,9 +40,9 @@ def test_lower_case_and_other_special_symbols() -> None:
             r"UTF-8, got 'bad \ud83d half'; lone surrogates cannot be encoded: ",
         ),
         (
-            lambda: BPE.train([], size=260).encode_lines(["a", 3]),
+            lambda: BPE.train([], size=260).encode_lines(["a", 3]),  # type: ignore[list-item]
             "BPE requires text that can be encoded as UTF-8, got 3",
-        ),  # type: ignore[list-item]
+        ),
         (lambda: BPE(file="none.json"), "cannot read 'none.json': No such file"),
         (
             lambda: BPE(file=BPE.train([], size=260).content, specials={"pad": "[PAD]"}),
