@@ -151,7 +151,7 @@ def test_a_text_beyond_the_limit_of_the_task_is_told_or_cut(records: Any) -> Non
 
 
 def test_a_single_text_is_no_list(model: Predictor) -> None:
-    with pytest.raises(AlchemyError, match=r"'rain' is a single question; give a list"):
+    with pytest.raises(AlchemyError, match=r"'rain' is a single input; pass a list"):
         model.predict("rain")
 
 
@@ -273,8 +273,8 @@ def test_loading_draws_nothing_and_leaves_no_run(records: Any) -> None:
     ("change", "message"),
     [
         ({"checkpoint": "u7000"}, "has no checkpoint 'u7000'; it has"),
-        ({"device": "abacus"}, "there is no device 'abacus'"),
-        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, not 0"),
+        ({"device": "abacus"}, "unknown device 'abacus'"),
+        ({"batch_size": 0}, "batch_size must be a positive integer, not 0"),
         ({"overrides": ["task.pear=true"]}, "takes no 'pear'; did you mean 'pair'"),
     ],
 )
