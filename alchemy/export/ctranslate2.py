@@ -53,7 +53,7 @@ class TranslationTask(Protocol):
 
 
 class CTranslate2(Exporter[Pair]):
-    """Export to a folder for `ctranslate2.Translator`, with the tokenizers of both sides."""
+    """Exporter for `ctranslate2.Translator`; the folder also contains the tokenizers of both sides."""
 
     name, precisions = "ctranslate2", ("float32", "int8")
 

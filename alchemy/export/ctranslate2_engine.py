@@ -135,7 +135,7 @@ def _unsupported(feature: str) -> AlchemyError:
 
 
 def _is_within(texts: Sequence[Hypothesis], most: int, least: int) -> bool:
-    """Whether a search without limits stayed within them: no text is too long or too short.
+    """Return whether a search without limits stayed within them: no text is too long or too short.
 
     The search ended with its longest text. If that exceeds the limit, some hypotheses should have ended earlier.
     """

@@ -133,7 +133,7 @@ class BeamState(SearchState):
         return rows_BR
 
     def _is_done(self, sentence: int, best: float, most: int) -> bool:
-        """Whether a sentence is done; `best` is the sum of its best hypothesis."""
+        """Return whether a sentence is done; `best` is the sum of its best hypothesis."""
         if best == NEVER:
             return True
         if not self.options.exact:

@@ -21,7 +21,7 @@ class Sampling(Search):
     """Sampling of `nbest` texts per sentence; `temperature = 0` always chooses the most likely token (greedy search).
 
     Tokens are sampled from the `top_k` most likely, from the smallest set with a total probability of `top_p`, or from
-    the smallest set closest to the entropy with a total of `typical` (Meister et al. 2022); 0, 1 and 1 disable these.
+    the smallest set nearest to the entropy with a total of `typical` (Meister et al. 2022); 0, 1 and 1 disable these.
     Results depend on `seed` and the number of the sentence, not on the batch. Texts are ranked as in beam search.
     """
 
@@ -58,7 +58,7 @@ class Sampling(Search):
 
 
 class _SamplingState(SearchState):
-    """State of sampling."""
+    """State of a sampling search."""
 
     def __init__(
         self, options: Sampling, sentences: int, special: Special, device: torch.device, numbers: Sequence[int]

@@ -20,7 +20,7 @@ class Rule(Protocol):
 
 
 class AtLeast:
-    """Minimum length: forbid the end before. With `or_stuck`, allow it if earlier rules leave no other token."""
+    """Minimum length: forbids an earlier end token, unless with `or_stuck` the previous rules leave no other."""
 
     def __init__(self, least_B: Tensor, eos: int, *, or_stuck: bool = True) -> None:
         self.least_B, self.eos, self.or_stuck = least_B, eos, or_stuck
@@ -37,7 +37,7 @@ class AtLeast:
 
 
 class AtMost:
-    """Maximum length, without the end: allow only the end after it."""
+    """Maximum length, not counting the end token: allows only the end token once it is reached."""
 
     def __init__(self, most_B: Tensor, eos: int) -> None:
         self.most_B, self.eos, self.first = most_B, eos, int(most_B.min())

@@ -41,7 +41,7 @@ KINDS: dict[str, Callable[[float, float], float]] = {
 
 
 def gather_single(value: object) -> list[Any]:
-    """Gather for a single process."""
+    """Return the value in a list: the `gather` of a single process."""
     return [value]
 
 
@@ -94,7 +94,7 @@ class Scope:
         return dict(self._read())
 
     def _read(self) -> dict[str, tuple[float, float]]:
-        """Return the sums, in the order of first logging; reads pending values from their devices."""
+        """Read pending values from their devices; return the sums, in the order of first logging."""
         rows, self.rows = iter(self.rows), []
         try:
             self._add(rows)
@@ -193,23 +193,23 @@ class Stack:
         self._open[-1].rows.append((name, value, 1))
 
     def sum(self, name: str, value: object) -> None:
-        """Log a value whose total is reported."""
+        """Log a value; the metric is the sum."""
         self._log("sum", name, value)
 
     def rate(self, name: str, value: object) -> None:
-        """Log a count that is reported per second: `rate("tokens", 512)` gives `time/tokens_per_s`."""
+        """Log a count; the metric is the count per second: `rate("tokens", 512)` gives `time/tokens_per_s`."""
         self._log("rate", f"time/{name}_per_s", value)
 
     def max(self, name: str, value: object) -> None:
-        """Log a value of which the maximum is reported."""
+        """Log a value; the metric is the maximum."""
         self._log("max", name, value)
 
     def min(self, name: str, value: object) -> None:
-        """Log a value of which the minimum is reported."""
+        """Log a value; the metric is the minimum."""
         self._log("min", name, value)
 
     def last(self, name: str, value: object) -> None:
-        """Log a value of which only the last is reported."""
+        """Log a value; the metric is the last one."""
         self._log("last", name, value)
 
     @contextlib.contextmanager

@@ -126,7 +126,7 @@ class SpanScores:
 
     def __init__(self, gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> None:
         check_pairs(gold, predicted)
-        # both modes of seqeval agree on well-formed BIOES; the strict one is three times slower
+        # both modes of seqeval agree on well-formed BIOES; the strict one takes three times as long
         compute = import_package("seqeval.metrics.sequence_labeling", "this score").precision_recall_fscore_support
         one, two = [list(row) for row in gold], [list(row) for row in predicted]
         columns = compute(one, two, average=None, zero_division=0)

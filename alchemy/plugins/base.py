@@ -25,7 +25,7 @@ class AlchemyPlugin(Registrable):
         """Receive metrics, every `log_every` updates and after each evaluation."""
 
     def exit(self) -> None:
-        """Clean up when the run ends, also if it failed."""
+        """Clean up when the run ends, even if it failed."""
 
     # plugins of older projects override these instead of `exit`, and call super()
     def __enter__(self) -> Self:

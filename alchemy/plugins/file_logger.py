@@ -225,7 +225,7 @@ def versions() -> dict[str, str]:
 
 
 def environment(device_info: dict[str, Any]) -> dict[str, Any]:
-    """Return what results may depend on apart from config and code."""
+    """Return everything apart from config and code that results may depend on."""
     packages = {dist.metadata["Name"]: dist.version for dist in distributions()}
     return {
         "format": 1,

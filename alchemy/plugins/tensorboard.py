@@ -23,7 +23,7 @@ class _NullWriter:
 
 @AlchemyPlugin.register()
 class TensorboardLogger(AlchemyPlugin):
-    """Plugin that opens a SummaryWriter in the record, also as a global for parts that log more than scalars."""
+    """Plugin that writes metrics to TensorBoard. Its SummaryWriter is a global, for parts that log more than scalars."""
 
     packages = ("tensorboard",)
 

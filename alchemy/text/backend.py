@@ -34,7 +34,7 @@ class _Backend(Protocol):
 
 
 class Rust:
-    """Backend of the package tokenizers, which is written in Rust."""
+    """Backend that uses the Rust package tokenizers."""
 
     def __init__(self, inner: Any, parse_specials: bool = False) -> None:
         self.inner, self.parse_specials = inner, parse_specials
@@ -62,7 +62,7 @@ class Rust:
 
 
 class Spm:
-    """Backend of sentencepiece; `clean` preprocesses the text."""
+    """Backend that uses sentencepiece; `clean` preprocesses the text."""
 
     def __init__(self, model: bytes, name: str, clean: TextCleaner | None = None) -> None:
         self.processor = import_package("sentencepiece", "SentencePiece").SentencePieceProcessor()

@@ -308,7 +308,7 @@ def _build_byte_bpe(folder: Folder) -> Any:
 
 
 def _find_template(inner: Any, pair: bool) -> str:
-    """Find the template of a tokenizer of the package tokenizers by encoding a sample text.
+    """Determine the template of a tokenizer by encoding a sample text.
 
     Consecutive tokens of the same text become one `$A` or `$B`.
     """
