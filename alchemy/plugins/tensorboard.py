@@ -23,7 +23,7 @@ class _NullWriter:
 
 @AlchemyPlugin.register()
 class TensorboardLogger(AlchemyPlugin):
-    """Plugin that writes metrics to TensorBoard. Its SummaryWriter is a global, for parts that log more than scalars."""
+    """Plugin that writes metrics to TensorBoard. Its SummaryWriter is a global for parts that log more."""
 
     packages = ("tensorboard",)
 
