@@ -87,7 +87,7 @@ def test_sentences_of_files_do_where_the_data_are_gone(
     assert "BLEU" in said(capsys, *words, "--precision", "int8", "--references", tmp_path / "in.de")
     (tmp_path / "in.de").write_text("ein hund\n", "utf-8")
     told = said(capsys, *words, "--to", tmp_path / "x", "--references", tmp_path / "in.de", code=2)
-    assert "in.en has 3 lines, and" in told
+    assert "in.en has 3 lines, but" in told
     shutil.rmtree(record / "export")
     gone = ["--set", words[5], "--engine", "ctranslate2"]
     assert said(capsys, "generate", record, "--input", tmp_path / "in.en", *gone).count("\n") == 3
