@@ -36,7 +36,7 @@ torch.nn.utils.clip_grad_norm_ torch.optim.lr_scheduler.partial torch.optim.swa_
 torch.utils.data.DataLoader transformers.pipeline transformers.Trainer transformers.BertModel.from_pretrained
 timm.models.create_model torchvision.models.system torchvision.io.read_file
 alchemy.config.python_config.parse_code alchemy.files.os.system alchemy.files.write_atomic alchemy.runner.run
-alchemy.load alchemy.checkpoint.torch_load.load_foreign alchemy.plugins.backup.shutil alchemy.registry.resolve
+alchemy.load alchemy.checkpoint.torch_load.load_torch_file alchemy.plugins.backup.shutil alchemy.registry.resolve
 alchemy.nothing.There alchemy.verify.trial_runs.Limit
 src.net.system src.net.other src.net.Imported src.net.NOT_CODE src.net.missing src.link.Evil src.Net net.Net
 __main__.X __mp_main__.X a..b .os.system os.system. torch.nn..Linear os

@@ -133,7 +133,9 @@ class Tagging(FromFiles, LstDataPipeline):
         for place in scheme.violations(tags):
             line = min(place, len(tags) - 1)  # what is wrong with the end is told of the last line
             if self.violations == "error":
-                raise BadRow(scheme.in_words(tags, place) + "; violations = 'drop' would count such tags", below=line)
+                raise BadRow(
+                    scheme.describe_violation(tags, place) + "; violations = 'drop' would count such tags", below=line
+                )
             self.broken.append(f"{path}:{first + line}")
 
 
