@@ -15,7 +15,7 @@ from alchemy.pipeline import build_datapipes
 from alchemy.pipeline.encode import Encode, EncodeStream, EncodeWords, EncodeWordsStream
 from alchemy.pipeline.itr import Shuffle
 from alchemy.pipeline.lst import SequenceWrapper
-from alchemy.pipeline.special_tokens import shares
+from alchemy.pipeline.special_tokens import split_excess
 from alchemy.text import Tokenizer, Words, load_tokenizer
 from tests.text.kinds import LINES, every_kind, make, wordpiece
 
@@ -94,7 +94,7 @@ def test_what_is_too_long_is_cut_and_keeps_its_special_tokens(long, expected):
 @given(first=st.integers(0, 9), second=st.integers(0, 9), data=st.data())
 def test_the_longer_text_loses_until_both_are_equal(first, second, data):
     excess = data.draw(st.integers(0, first + second))
-    lost = shares(first, second, excess)
+    lost = split_excess(first, second, excess)
     left = first - lost[0], second - lost[1]
     assert sum(lost) == excess
     assert min(*lost, *left) >= 0
