@@ -1,4 +1,4 @@
-"""Whether a value fits the annotation of a parameter; the text of it is read, by the check as when a part is built."""
+"""Check values against annotations, which are read as text, both by the check and when a part is built."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from alchemy.constraints import CONSTRAINTS, Constraint, describe_limits
 from alchemy.errors import did_you_mean
 
 Schema = dict[str, Any]
-_Broken = Iterator[tuple[str, object, Constraint]]  # where, which value, and the limit that it does not keep
+_Violations = Iterator[tuple[str, object, Constraint]]  # the place, the value, and the limit it violates
 
 _SCALARS: dict[str, tuple[type, ...]] = {
-    "int": (numbers.Integral,),  # numpy's too, which code may give
+    "int": (numbers.Integral,),  # including numpy's, which code may pass
     "float": (numbers.Real,),
     "complex": (numbers.Complex,),
     "str": (str,),
@@ -39,8 +39,8 @@ _LISTS = {
 _TABLES = {"dict", "Dict", "Mapping", "MutableMapping", "OrderedDict", "defaultdict", "DefaultDict"}
 _WRAPPERS = {"Annotated", "Final", "Required", "NotRequired", "ReadOnly"}
 
-# scalars in words, one and several, and as JSON schema calls them
-_WORDS = {
+# scalar types: singular and plural for messages, and the JSON schema type
+_DESCRIPTIONS = {
     "int": ("a whole number", "whole numbers", "integer"),
     "float": ("a number", "numbers", "number"),
     "str": ("a text", "texts", "string"),
@@ -53,21 +53,21 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class _Type:
-    """What an annotation allows: here anything, as for a Tensor or a class of the project."""
+    """The values that an annotation allows; this base class, used for unknown types, allows anything."""
 
     text: str
 
     def fits(self, value: object) -> bool:
         return True
 
-    def say(self) -> str:
+    def describe(self) -> str:
         return self.text
 
     def schema(self) -> Schema:
         return {}
 
-    def broken(self, name: str, value: object) -> _Broken:
-        """The limits that a value of the right type does not keep."""
+    def find_violations(self, name: str, value: object) -> _Violations:
+        """Yield the limits that a value of the right type violates."""
         return iter(())
 
     def walk(self) -> Iterator[_Type]:
@@ -84,14 +84,14 @@ class _Scalar(_Type):
 
     def fits(self, value: object) -> bool:
         if isinstance(value, bool):
-            return self.name == "bool"  # Python counts true as the number 1; nobody who writes true means it
+            return self.name == "bool"  # true is an int in Python, but a config never means 1 by it
         return isinstance(value, _SCALARS[self.name])
 
-    def say(self) -> str:
-        return _WORDS[self.name][0] if self.name in _WORDS else self.text
+    def describe(self) -> str:
+        return _DESCRIPTIONS[self.name][0] if self.name in _DESCRIPTIONS else self.text
 
     def schema(self) -> Schema:
-        return {"type": _WORDS[self.name][2]} if self.name in _WORDS else {}
+        return {"type": _DESCRIPTIONS[self.name][2]} if self.name in _DESCRIPTIONS else {}
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class _Choice(_Type):
     def fits(self, value: object) -> bool:
         return any(value == item and type(value) is type(item) for item in self.values)
 
-    def say(self) -> str:
+    def describe(self) -> str:
         return "one of " + ", ".join(map(repr, self.values))
 
     def schema(self) -> Schema:
@@ -115,16 +115,16 @@ class _Union(_Type):
     def fits(self, value: object) -> bool:
         return any(option.fits(value) for option in self.options)
 
-    def say(self) -> str:
+    def describe(self) -> str:
         limited = any(isinstance(option, _Limited) for option in self.options)
-        return (", or " if limited else " or ").join(dict.fromkeys(option.say() for option in self.options))
+        return (", or " if limited else " or ").join(dict.fromkeys(option.describe() for option in self.options))
 
     def schema(self) -> Schema:
         return any_of(*(option.schema() for option in self.options))
 
-    def broken(self, name: str, value: object) -> _Broken:
+    def find_violations(self, name: str, value: object) -> _Violations:
         for option in self.options if not self.fits(value) else ():
-            yield from option.broken(name, value)
+            yield from option.find_violations(name, value)
 
 
 @dataclass(frozen=True)
@@ -135,22 +135,22 @@ class _Limited(_Type):
     def fits(self, value: object) -> bool:
         return self.base.fits(value) and all(limit.holds(value) for limit in self.limits)
 
-    def say(self) -> str:
-        return describe_limits(self.base.say(), self.limits)
+    def describe(self) -> str:
+        return describe_limits(self.base.describe(), self.limits)
 
     def schema(self) -> Schema:
         return self.base.schema() | {key: value for limit in self.limits for key, value in limit.schema.items()}
 
-    def broken(self, name: str, value: object) -> _Broken:
+    def find_violations(self, name: str, value: object) -> _Violations:
         if not self.base.fits(value):
-            yield from self.base.broken(name, value)
+            yield from self.base.find_violations(name, value)
         else:
             yield from [(name, value, limit) for limit in self.limits if not limit.holds(value)][:1]
 
 
 @dataclass(frozen=True)
 class _List(_Type):
-    items: tuple[_Type, ...] = ()  # of one kind, or as many kinds as a tuple is long
+    items: tuple[_Type, ...] = ()  # one item type, or one per element of a tuple
     fixed: bool = False
 
     def fits(self, value: object) -> bool:
@@ -160,21 +160,21 @@ class _List(_Type):
             return False
         return not self.items or all(kind.fits(item) for _, item, kind in self._pairs(value))
 
-    def say(self) -> str:
+    def describe(self) -> str:
         if self.fixed:
-            return f"a list of {len(self.items)} values ({', '.join(item.say() for item in self.items)})"
+            return f"a list of {len(self.items)} values ({', '.join(item.describe() for item in self.items)})"
         if not self.items:
             return "a list"
         item = self.items[0].base if isinstance(self.items[0], _Limited) else self.items[0]
-        return f"a list of {_WORDS.get(item.text, ('', f'{item.text} values'))[1]}"
+        return f"a list of {_DESCRIPTIONS.get(item.text, ('', f'{item.text} values'))[1]}"
 
     def schema(self) -> Schema:
         one = bool(self.items) and not self.fixed
         return {"type": "array", "items": self.items[0].schema()} if one else {"type": "array"}
 
-    def broken(self, name: str, value: object) -> _Broken:
+    def find_violations(self, name: str, value: object) -> _Violations:
         for index, item, kind in self._pairs(value) if isinstance(value, list | tuple) else ():
-            yield from kind.broken(f"{name}.{index}", item)
+            yield from kind.find_violations(f"{name}.{index}", item)
 
     def _pairs(self, value: Any) -> Iterator[tuple[int, object, _Type]]:
         for index, item in enumerate(value if self.items else ()):
@@ -188,18 +188,18 @@ class _Table(_Type):
     def fits(self, value: object) -> bool:
         return isinstance(value, dict) and (self.value is None or all(map(self.value.fits, value.values())))
 
-    def say(self) -> str:
+    def describe(self) -> str:
         return "a table"
 
     def schema(self) -> Schema:
         return {"type": "object", "additionalProperties": self.value.schema()} if self.value else {"type": "object"}
 
-    def broken(self, name: str, value: object) -> _Broken:
+    def find_violations(self, name: str, value: object) -> _Violations:
         for key, item in value.items() if isinstance(value, dict) and self.value else ():
-            yield from self.value.broken(f"{name}.{key}", item)  # type: ignore[union-attr]
+            yield from self.value.find_violations(f"{name}.{key}", item)  # type: ignore[union-attr]
 
 
-# -- from text
+# -- parsing
 
 
 @lru_cache(maxsize=512)
@@ -253,65 +253,69 @@ def _limit(node: ast.expr) -> Constraint | None:
     match node:
         case ast.Call(func=func, args=args) if _head(func) in CONSTRAINTS:
             return CONSTRAINTS[_head(func)](*map(ast.literal_eval, args))
-    return None  # what others put there is theirs
+    return None  # metadata of other libraries is ignored
 
 
 def _head(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-# -- a value against it
+# -- checking values
 
 
 def fits(value: object, annotation: str, default: str = "") -> bool:
-    """Whether `value` may be given where `annotation` stands; what cannot be told counts as fitting.
+    """Return whether `value` matches `annotation`; unknown types match anything.
 
     >>> fits(3, "float"), fits("3", "int | None"), fits([1, 2], "tuple[int, ...]"), fits("x", "Tensor")
     (True, False, True, True)
     """
-    return _parse(annotation).fits(value) or (not is_constrained(annotation) and _like_default(value, default))
+    return _parse(annotation).fits(value) or (not is_constrained(annotation) and _matches_default(value, default))
 
 
-def _like_default(value: object, default: str) -> bool:
-    """A sloppy annotation (`ratio: int = 0.5`) does not outrule a scalar of the default's own type."""
+def _matches_default(value: object, default: str) -> bool:
+    """Return whether a scalar has the type of the default, which excuses a wrong annotation (`ratio: int = 0.5`)."""
     try:
         return type(ast.literal_eval(default)) is type(value) and not isinstance(value, list | dict)
     except (ValueError, SyntaxError, MemoryError):
         return False
 
 
-def misfits(name: str, value: object, annotation: str, default: str = "") -> list[tuple[str, str]]:
-    """What is wrong with a value, each with a hint; nothing where it fits.
+def find_mismatches(name: str, value: object, annotation: str, default: str = "") -> list[tuple[str, str]]:
+    """Return what is wrong with a value as (message, hint) pairs; empty if it matches.
 
-    >>> misfits("period", 0, "Annotated[int, Ge(1)]"), misfits("mode", "maxx", "Literal['max', 'min']")[0][1]
-    ([('period must be at least 1, not 0', '')], "did you mean 'max'?")
+    >>> find_mismatches("period", 0, "Annotated[int, Ge(1)]")
+    [('period must be at least 1, not 0', '')]
+    >>> find_mismatches("mode", "maxx", "Literal['max', 'min']")[0][1]
+    "did you mean 'max'?"
     """
     if fits(value, annotation, default):
         return []
     if _parse(annotation, limits=False).fits(value):
-        # of several bounds the hint gives all; those that forbid something say all by themselves
+        # with several bounds the hint lists them all; a rule that starts with "not" is clear by itself
         several = annotation.count("(") - annotation.count("Finite(") > 1
-        hint = f"give {expected(annotation)}" if several else ""
+        hint = f"give {describe(annotation)}" if several else ""
         rows = [
             (f"{spot} must {limit.rule}", "")
             if limit.rule.startswith("not ")
-            else (f"{spot} must {limit.rule}, not {_given(item)}", hint)
-            for spot, item, limit in _parse(annotation).broken(name, value)
+            else (f"{spot} must {limit.rule}, not {_format_value(item)}", hint)
+            for spot, item, limit in _parse(annotation).find_violations(name, value)
         ]
         return list(dict.fromkeys(rows))
-    for kind in _parse(annotation).walk():  # the table, or list of choices, is right, and something in it is not
+    for kind in _parse(annotation).walk():  # the container is right, but something in it is wrong
         if isinstance(value, dict) and isinstance(kind, _Table) and kind.value:
-            return [row for key, item in value.items() for row in misfits(f"{name}.{key}", item, kind.value.text)]
+            return [
+                row for key, item in value.items() for row in find_mismatches(f"{name}.{key}", item, kind.value.text)
+            ]
         if isinstance(value, list) and isinstance(kind, _List) and kind.items and choices(kind.items[0].text):
             inner = kind.items[0].text
-            return [row for index, item in enumerate(value) for row in misfits(f"{name}.{index}", item, inner)]
+            return [row for index, item in enumerate(value) for row in find_mismatches(f"{name}.{index}", item, inner)]
     near = did_you_mean(value, map(str, choices(annotation))) if isinstance(value, str) else ""
-    text = f"{name} must be {_parse(annotation, limits=False).say()}, not {_given(value)}"
-    return [(text, near or _remedy(value, _parse(annotation)))]
+    text = f"{name} must be {_parse(annotation, limits=False).describe()}, not {_format_value(value)}"
+    return [(text, near or _suggest_fix(value, _parse(annotation)))]
 
 
-def _given(value: object) -> str:
-    """A value as the user wrote it, with its type in words."""
+def _format_value(value: object) -> str:
+    """Format a value as in a config, with its type in words."""
     text = repr(value) if len(repr(value)) < 60 else repr(value)[:57] + "..."
     match value:
         case bool():
@@ -325,8 +329,8 @@ def _given(value: object) -> str:
     return text
 
 
-def _remedy(value: object, kind: _Type) -> str:
-    """The hint for the commonest slips: quotes around a number, a number for a switch, one value for a list."""
+def _suggest_fix(value: object, kind: _Type) -> str:
+    """Return a hint for common mistakes: a quoted number, a number for a boolean, a single value for a list."""
     if isinstance(value, str):
         literal = {"true": True, "false": False}.get(value.lower(), _number(value))
         if literal is not None and kind.fits(literal):
@@ -349,16 +353,16 @@ def _number(text: str) -> int | float | None:
     return None
 
 
-# -- what it says
+# -- descriptions
 
 
-def expected(annotation: str) -> str:
-    """An annotation in words: `a whole number or none`, `one of 'step', 'epoch'`, `a list of texts`."""
-    return _parse(annotation).say()
+def describe(annotation: str) -> str:
+    """Describe an annotation in words: `an integer or none`, `one of 'step', 'epoch'`, `a list of strings`."""
+    return _parse(annotation).describe()
 
 
 def schema_of(annotation: str) -> Schema:
-    """An annotation as JSON schema; an empty one, which allows everything, for what JSON cannot say."""
+    """Convert an annotation to a JSON schema; an empty schema, which allows anything, if JSON cannot express it."""
     return _parse(annotation).schema()
 
 
@@ -368,41 +372,41 @@ def any_of(*options: Schema) -> Schema:
 
 
 def choices(annotation: str) -> list[object]:
-    """The values of a Literal (alone, or beside None), for did-you-mean."""
+    """Return the values of a Literal (possibly combined with None), for suggestions."""
     return [value for kind in _parse(annotation).walk() if isinstance(kind, _Choice) for value in kind.values]
 
 
 def names_path(annotation: str) -> bool:
-    """Whether a parameter is declared to be a path, or a list of them."""
+    """Return whether a parameter is annotated as a path or a list of paths."""
     return re.search(r"\bPath(Like)?\b", annotation) is not None
 
 
 def is_constrained(annotation: str) -> bool:
-    """Whether it says more than a type: choices, or limits."""
+    """Return whether an annotation restricts values by choices or limits."""
     return "Literal[" in annotation or "Annotated[" in annotation
 
 
-def printed(annotation: str) -> str:
-    """An annotation as signatures are printed.
+def format_annotation(annotation: str) -> str:
+    """Format an annotation for a printed signature.
 
-    >>> printed("Annotated[int, Ge(1)] | None")
+    >>> format_annotation("Annotated[int, Ge(1)] | None")
     'int[>=1] | None'
     """
     for kind in _parse(annotation).walk():
         if isinstance(kind, _Limited):
-            short = f"{printed(kind.base.text)}[{', '.join(limit.short for limit in kind.limits)}]"
+            short = f"{format_annotation(kind.base.text)}[{', '.join(limit.short for limit in kind.limits)}]"
             annotation = annotation.replace(kind.text, short)
     return annotation
 
 
-def spell_out(annotation: str, meaning: Callable[[str], str]) -> str:
-    """An annotation with the meaning in place of names such as `Unit = Literal["step", "epoch"]`."""
+def expand_aliases(annotation: str, meaning: Callable[[str], str]) -> str:
+    """Expand type aliases in an annotation, such as `Unit = Literal["step", "epoch"]`."""
     try:
         tree = ast.parse(annotation, mode="eval").body
     except (SyntaxError, ValueError):
         return annotation
     if isinstance(tree, ast.Constant) and isinstance(tree.value, str):
-        return spell_out(tree.value, meaning)
+        return expand_aliases(tree.value, meaning)
     return ast.unparse(_Names(meaning).visit(tree))
 
 
@@ -411,5 +415,5 @@ class _Names(ast.NodeTransformer):
         self.meaning = meaning
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        meant = self.meaning(node.id)
-        return ast.parse(meant, mode="eval").body if meant else node
+        expansion = self.meaning(node.id)
+        return ast.parse(expansion, mode="eval").body if expansion else node

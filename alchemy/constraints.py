@@ -1,6 +1,6 @@
-"""The limits that a signature puts on a value: `period: Annotated[int, Ge(1)]`, or in short `period: PositiveInt`.
+"""Limits on values, declared in signatures: `period: Annotated[int, Ge(1)]`, or `period: PositiveInt` for short.
 
-The static check, the constructor and the docs read them there; arguments are literals, which `ast` can read.
+The static check, the constructor and the docs read them from there; `ast` can read their literal arguments.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ CONSTRAINTS: dict[str, type[Constraint]] = {}  # by name
 
 
 class Constraint:
-    """One limit. `rule` completes the sentence "the value must ..", `short` stands in a signature that is printed."""
+    """One limit. `rule` completes the sentence "the value must ...", `short` is used in printed signatures."""
 
     def __init_subclass__(cls) -> None:
         CONSTRAINTS[cls.__name__] = cls
 
     rule: str
     short: str
-    schema: dict[str, Any] = {}  # in the words of JSON schema
+    schema: dict[str, Any] = {}  # JSON schema keywords
 
     def holds(self, value: Any) -> bool:
         raise NotImplementedError(f"{type(self).__name__} must define holds(self, value)")
@@ -34,7 +34,7 @@ class Constraint:
 
 
 class _Bound(Constraint):
-    """A limit of a number; NaN is beyond every one."""
+    """A bound on a number, which NaN always violates."""
 
     words: ClassVar[str]
     sign: ClassVar[str]
@@ -118,7 +118,7 @@ class OneCharacter(Constraint):
 
 
 class Files(Constraint):
-    """Names of files, patterns of them, or an object that yields them, such as another pipe."""
+    """File names, glob patterns, or an object that yields them, such as another pipe."""
 
     rule, short = "name at least one file", "files"
 
@@ -129,7 +129,7 @@ class Files(Constraint):
 
 
 def is_import_path(text: str) -> bool:
-    """Whether a text is the import path of something in a module.
+    """Return whether a string is an import path with at least two components.
 
     >>> [is_import_path(text) for text in ("alchemy.text.Words", "Words", "bert-base.v1", "a..b")]
     [True, False, False, False]
@@ -138,7 +138,7 @@ def is_import_path(text: str) -> bool:
 
 
 class NotAClass(Constraint):
-    """A folder by its name, or a table with a type; the import path of a class would be taken for a folder."""
+    """A folder name, or a table with a type; the import path of a class would be mistaken for a folder."""
 
     rule, short = "be a folder, or a table with a type", "folder or table"
 
@@ -147,7 +147,7 @@ class NotAClass(Constraint):
 
 
 class PathName(Constraint):
-    """A path that the system takes, whether or not there is such a file."""
+    """A valid path, whether or not the file exists."""
 
     rule, short = "not hold a NUL character", "path"
 
@@ -156,7 +156,7 @@ class PathName(Constraint):
 
 
 class Inside(PathName):
-    """A path that does not leave the folder that it is relative to."""
+    """A path that does not leave the folder it is relative to."""
 
     rule, short = "be a relative path without '..' or a NUL character", "relative path"
 
@@ -166,7 +166,7 @@ class Inside(PathName):
 
 
 class FileName(Inside):
-    """The name of a file or folder, without the folder that it is in."""
+    """The name of a file or folder, without its parent folder."""
 
     rule, short = "be a name without '/'", "name"
 
@@ -176,7 +176,7 @@ class FileName(Inside):
 
 
 class LogFormat(Constraint):
-    """A format of loguru with the fields of a message alone: `str.format` follows attributes to any object."""
+    """A loguru format with only the fields of a log message: `str.format` could access any object by attribute."""
 
     rule, short = (
         "have only fields of a log message: {time}, {level}, {name}, {message}, {extra[key]}, ..",
@@ -196,7 +196,7 @@ class LogFormat(Constraint):
 
 
 class DateFormat(Constraint):
-    """The format of a time inside that of a log message."""
+    """The time format inside a log format."""
 
     rule, short = "have no braces", "date format"
 
@@ -205,7 +205,7 @@ class DateFormat(Constraint):
 
 
 def describe_limits(base: str, limits: Sequence[Constraint]) -> str:
-    """What a value must be, for a hint.
+    """Describe the allowed values for a hint.
 
     >>> describe_limits("a number", [Gt(0), Finite()]), describe_limits("a whole number", [Ge(0), Lt(9)])
     ('a finite number above 0', 'a whole number of at least 0 and below 9')
@@ -224,5 +224,5 @@ FiniteFloat = Annotated[float, Finite()]
 PositiveFloat = Annotated[float, Gt(0), Finite()]
 NonNegativeFloat = Annotated[float, Ge(0), Finite()]
 Fraction = Annotated[float, Ge(0), Le(1)]
-Sign = Literal[""] | Annotated[str, OneCharacter()]  # none, or one
+Sign = Literal[""] | Annotated[str, OneCharacter()]  # empty, or one character
 FileNames = Annotated[Any, Files()]

@@ -68,7 +68,7 @@ def train(run: Run) -> None:
             if not sched.is_pending("end_epoch") and not _train_epoch(run, pace, feed):
                 return
             sched.end_train_epoch()
-            if run.stop_request.reason and not (feed.through or feed.last):
+            if run.stop_request.reason and not (feed.exhausted or feed.last):
                 sched.reopen_epoch()  # a training that is taken up with another end has the rest of it before it
             _end_epoch(run)
             if run.stop_request.signal is not None:
@@ -105,8 +105,8 @@ def _train_epoch(run: Run, pace: TrainingLog, feed: EpochBatches) -> bool:
             return False
         _finish_window(run, pace)
         _log_epoch(run, whole)
-    if feed.through:
-        run.ledger.close_epoch(epoch, *feed.loader.whole())
+    if feed.exhausted:
+        run.ledger.close_epoch(epoch, *feed.loader.coverage())
     return True
 
 

@@ -1,7 +1,7 @@
-"""The first rows of the files that a config names: whether they are text, and have the columns that it asks for.
+"""Preview the data files named in a config: are they text, and do they have the configured columns?
 
-At most 64 KB of a regular file are read, and nothing is run. Parquet files are left to the run. The columns of a file
-outside the working folder are not listed: a config of somebody else may name any file.
+Reads at most 64 KB of each regular file and runs no code. Parquet files are checked at run time. The columns of a
+file outside the working directory are not listed, because a config by someone else may name any file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from alchemy.annotations import misfits
+from alchemy.annotations import find_mismatches
 from alchemy.config.part_slots import Layout, Slot
 from alchemy.data.files import expand
 from alchemy.data.messages import in_short
@@ -26,14 +26,14 @@ from alchemy.data.sniff.encoding import encoding_of, read_head
 from alchemy.data.tables import OpenTable, TableFormat, is_blank
 from alchemy.errors import AlchemyError, Problem, did_you_mean
 
-MOST_BYTES = 2**16  # of a file
+MOST_BYTES = 2**16  # per file
 MOST_ROWS = 100
-LABELS = ("label", "labels")  # the columns in which labels are looked for
+LABELS = ("label", "labels")  # default names of the label column
 _TABLES = ("TextClassification", "Relation", "ParallelText")
 
 
-class _Wrong(Exception):
-    """What is wrong with a file, and the key of the config that says so."""
+class _FileProblem(Exception):
+    """A problem with a file, and the config key that it concerns."""
 
     def __init__(self, message: str, key: str = "path", hint: str = "") -> None:
         super().__init__(message)
@@ -41,30 +41,30 @@ class _Wrong(Exception):
 
 
 def preview_files(layout: Layout) -> Iterator[Problem]:
-    """The problems of the files that the processors of alchemy will read: one a file, and one a line of the config."""
-    told: set[str] = set()
+    """Yield problems with the files that alchemy's processors read: at most one per file and config line."""
+    reported: set[str] = set()
     for slot in layout.slots:
-        if slot.ours and slot.name in (*_TABLES, "Tagging") and not _has_misfits(slot):
+        if slot.ours and slot.name in (*_TABLES, "Tagging") and not _has_wrong_types(slot):
             for path in _files(slot.value("path")):
                 try:
                     _check(path, slot, layout)
-                except _Wrong as wrong:
+                except _FileProblem as wrong:
                     key = wrong.key if wrong.key in slot.table else "path"
                     place = slot.table.where(key)
-                    if place not in told:
+                    if place not in reported:
                         yield slot.problem(str(wrong), key, hint=wrong.hint)
-                    told.add(place)
+                    reported.add(place)
 
 
-def _has_misfits(slot: Slot) -> bool:
-    """Whether a value is wrong by itself, which the check of the keys tells."""
+def _has_wrong_types(slot: Slot) -> bool:
+    """Return whether a value has the wrong type, which `check_keys` reports."""
     params = {param.name: param for param in slot.part.params} if slot.part else {}
     known = [(params[key], value) for key, value in slot.table.items() if key in params]
-    return any(misfits(param.name, value, param.annotation, param.default) for param, value in known)
+    return any(find_mismatches(param.name, value, param.annotation, param.default) for param, value in known)
 
 
 def _files(paths: object) -> list[Path]:
-    """The regular files of a key; a pipe or a device would wait, and a missing one is told elsewhere."""
+    """Return the regular files of a key; pipes and devices could block, and missing files are reported elsewhere."""
     found = []
     for path in paths if isinstance(paths, list) else [paths]:
         with contextlib.suppress(AlchemyError, OSError, ValueError):
@@ -79,11 +79,11 @@ def _check(path: Path, slot: Slot, layout: Layout) -> None:
     try:
         head, whole = read_head(path, MOST_BYTES)
     except AlchemyError as error:
-        raise _Wrong(error.problem.message, hint=error.problem.hint) from error
+        raise _FileProblem(error.problem.message, hint=error.problem.hint) from error
     text = _decode(path, head, whole, written.encoding)
     if whole and is_blank(text):
-        raise _Wrong(f"{path} is empty")
-    if not whole:  # the last line is cut
+        raise _FileProblem(f"{path} is empty")
+    if not whole:  # the last line may be incomplete
         text = text[: text.rfind("\n") + 1]
     if slot.name == "Tagging":
         _check_tags(path, text, slot)
@@ -92,20 +92,22 @@ def _check(path: Path, slot: Slot, layout: Layout) -> None:
 
 
 def _format(path: Path, slot: Slot) -> TableFormat:
-    """How a file is written; files that belong together line by line, and those with tags, are no tables."""
+    """Return the format of a file; line-aligned files and tagged files are not tables."""
     encoding = slot.value("encoding")
     if slot.name == "Tagging" or (slot.name == "ParallelText" and isinstance(slot.value("path"), list)):
         return TableFormat(encoding=encoding)
-    told = TableFormat(slot.value("format") or "", slot.value("delimiter") or "", slot.value("quote"), True, encoding)
+    configured = TableFormat(
+        slot.value("format") or "", slot.value("delimiter") or "", slot.value("quote"), True, encoding
+    )
     try:
-        name: Any = told.format_of(path)
+        name: Any = configured.format_of(path)
     except AlchemyError as error:
-        raise _Wrong(error.problem.message, hint=error.problem.hint) from error
-    return replace(told, format=name, header=_has_header(slot, name))
+        raise _FileProblem(error.problem.message, hint=error.problem.hint) from error
+    return replace(configured, format=name, header=_has_header(slot, name))
 
 
 def _has_header(slot: Slot, format: str) -> bool:
-    """Whether the first row names the columns: as the config says, or else if a column is called by its name."""
+    """Return whether the first row contains column names: as configured, or if a column is given by name."""
     if isinstance(header := slot.value("header"), bool):
         return header
     if slot.name != "ParallelText":
@@ -117,16 +119,16 @@ def _has_header(slot: Slot, format: str) -> bool:
 def _decode(path: Path, head: bytes, whole: bool, encoding: str) -> str:
     try:
         with contextlib.suppress(UnicodeError):
-            b"a".decode(encoding)  # raises LookupError for what is no encoding of texts
+            b"a".decode(encoding)  # raises LookupError if it is not a text encoding
         plain = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
         return codecs.getincrementaldecoder("utf-8-sig" if plain else encoding)().decode(head, final=whole)
     except UnicodeError as error:
         found = encoding_of(head, whole)
         hint = f'it looks like {found}: set encoding = "{found}"' if found else "give the encoding of the file"
-        raise _Wrong(f"{path} is not {encoding} text", "encoding", hint) from error
+        raise _FileProblem(f"{path} is not {encoding} text", "encoding", hint) from error
     except (LookupError, ValueError) as error:
         near = did_you_mean(encoding, [*aliases, *aliases.values()]) or "try 'utf-8' or 'gb18030'"
-        raise _Wrong(f"there is no encoding {encoding!r}", "encoding", near) from error
+        raise _FileProblem(f"there is no encoding {encoding!r}", "encoding", near) from error
 
 
 # -- tables
@@ -142,7 +144,7 @@ class _Start:
     written: TableFormat
 
     def read(self) -> tuple[list[Any], bool]:
-        """Lists of cells, or objects, and whether they are all of the file; they end where one is not well formed."""
+        """Return rows as lists of cells or as objects, up to the first malformed one, and whether they are complete."""
         rows: list[Any] = []
         with contextlib.suppress(csv.Error, ValueError, RecursionError):
             for row in islice(self._rows(), MOST_ROWS):
@@ -169,7 +171,7 @@ def _check_table(start: _Start, slot: Slot, layout: Layout) -> None:
     rows, whole = start.read()
     keyed = start.written.format in ("json", "jsonl")
     if not rows or (keyed and not isinstance(rows[0], dict)):
-        return  # the run names the row
+        return  # the run reports the row
     names = None
     if keyed:
         names = list(rows[0])
@@ -178,7 +180,7 @@ def _check_table(start: _Start, slot: Slot, layout: Layout) -> None:
     elif start.written.header:
         names, rows = rows[0], rows[1:]
         if not rows and whole:
-            raise _Wrong(f"{start.path} has a header and no rows")
+            raise _FileProblem(f"{start.path} has a header and no rows")
     table = OpenTable(start.path, (), names, keyed)
     if slot.name == "ParallelText":
         _check_sides(table, slot, start.written.format)
@@ -192,7 +194,7 @@ def _check_table(start: _Start, slot: Slot, layout: Layout) -> None:
 def _find_column(table: OpenTable, column: str | int, key: str, width: int | None = None) -> None:
     if isinstance(column, int) and not table.keyed:
         if width is not None and not -width <= column < width:
-            raise _Wrong(f"{table.path} has no column {column}", key, f"it has {width}, from 0 to {width - 1}")
+            raise _FileProblem(f"{table.path} has no column {column}", key, f"it has {width}, from 0 to {width - 1}")
         return
     try:
         table.cell(column)
@@ -203,11 +205,11 @@ def _find_column(table: OpenTable, column: str | int, key: str, width: int | Non
             hint = f"none of its {len(table.names or ())} columns is called that"
         if key == "label":
             hint += '; set label = "" for a file without labels'
-        raise _Wrong(f"{error.problem.message} in {table.path}", key, hint) from error
+        raise _FileProblem(f"{error.problem.message} in {table.path}", key, hint) from error
 
 
 def _check_sides(table: OpenTable, slot: Slot, format: str) -> None:
-    """The columns of the sides; where none are named, the first ones are taken, but of a csv file."""
+    """Check the columns of both sides; without names, the first columns are used, except for CSV files."""
     sides = {key: slot.value(key) for key in ("source", "target")}
     if None not in sides.values():
         for key, column in sides.items():
@@ -227,19 +229,19 @@ def _check_labels(table: OpenTable, rows: list[Any], slot: Slot, layout: Layout)
         task = layout.at("task")
         if label is None and trains and task is not None and task.ours and task.is_a("Classification"):
             hint = 'name the column of the labels: label = "category"'
-            raise _Wrong(f"there is no column 'label' or 'labels' in {table.path}", hint=hint)
+            raise _FileProblem(f"there is no column 'label' or 'labels' in {table.path}", hint=hint)
     if label in (None, ""):
         return
     _find_column(table, label, "label", len(rows[0]) if rows else None)
     key = label if table.keyed or isinstance(label, int) or table.names is None else table.names.index(label)
-    with contextlib.suppress(LookupError, TypeError):  # the run names a row that is not like the others
+    with contextlib.suppress(LookupError, TypeError):  # the run reports rows that differ from the others
         cells = [row[key] for row in rows]
         if trains and cells and slot.value("kind") != "multi" and not any(str(cell).strip() for cell in cells):
             text = f"the column {label!r} of {table.path} has no label in the first {len(cells)} rows"
-            raise _Wrong(text, "label", "is it the right column?")
+            raise _FileProblem(text, "label", "is it the right column?")
 
 
-# -- files of tags
+# -- tagged files
 
 
 def _check_tags(path: Path, text: str, slot: Slot) -> None:
@@ -248,7 +250,7 @@ def _check_tags(path: Path, text: str, slot: Slot) -> None:
     columns = {key: slot.value(key) for key in ("token", *["tag"] * bool(slot.value("tagged")))}
     for key, column in columns.items():
         if line and not -width <= column < width:
-            raise _Wrong(f"there is no column {column} in {path}, whose first line has {width}", key)
+            raise _FileProblem(f"there is no column {column} in {path}, whose first line has {width}", key)
     if line and len(columns) == 2 and columns["token"] % width == columns["tag"] % width:
         hint = "give the delimiter, or tagged = false for a file without tags"
-        raise _Wrong(f"token and tag are the same column of {path}", hint=hint)
+        raise _FileProblem(f"token and tag are the same column of {path}", hint=hint)

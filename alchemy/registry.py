@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import ModuleType
 from typing import Any, ClassVar, ForwardRef, Protocol, TypeVar, get_origin, runtime_checkable
 
-from alchemy.annotations import is_constrained, misfits, spell_out
+from alchemy.annotations import expand_aliases, find_mismatches, is_constrained
 from alchemy.errors import AlchemyError, did_you_mean, origin_of, recognize
-from alchemy.key_rules import RULES, broken
+from alchemy.key_rules import RULES, find_violations
 from alchemy.moved import current_path
 
 C = TypeVar("C", bound=type)
@@ -219,7 +219,7 @@ def _wrong_values(function: Maker, values: Mapping[str, object], *, limited: boo
     for name, value in values.items():
         annotation, default = rows.get(name, ("", ""))
         if annotation and (not limited or is_constrained(annotation)):
-            yield from ((name, text, hint) for text, hint in misfits(name, value, annotation, default))
+            yield from ((name, text, hint) for text, hint in find_mismatches(name, value, annotation, default))
 
 
 def broken_rules(function: Maker, values: Mapping[str, object]) -> Iterator[Wrong]:
@@ -230,7 +230,7 @@ def broken_rules(function: Maker, values: Mapping[str, object]) -> Iterator[Wron
     names = [f"{owner.__module__}.{owner.__qualname__.removesuffix('.__init__')}" for owner in owners]
     for name in [name for name in dict.fromkeys(names) if name in RULES]:
         rows = inspect.signature(function).parameters.values()
-        yield from broken(name, {row.name: values.get(row.name, row.default) for row in rows})
+        yield from find_violations(name, {row.name: values.get(row.name, row.default) for row in rows})
 
 
 def _with_parameters(function: Maker) -> Maker:
@@ -258,7 +258,7 @@ def _spelt_out(annotation: object, names: Mapping[str, object]) -> str:
         return ""
     text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
     if isinstance(text, str):
-        return spell_out(text, lambda name: repr(names[name]) if get_origin(names.get(name)) is not None else "")
+        return expand_aliases(text, lambda name: repr(names[name]) if get_origin(names.get(name)) is not None else "")
     return text.__qualname__ if isinstance(text, type) else repr(text)
 
 

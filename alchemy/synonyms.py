@@ -1,4 +1,4 @@
-"""Words of other frameworks, and what alchemy calls the same thing."""
+"""Map names used by other frameworks to alchemy's names."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 
 class Meaning(NamedTuple):
-    """What a word stands for: a key, and the table it belongs to, or an option or a command."""
+    """The meaning of a name: a key and the table it belongs to, an option or a command."""
 
     name: str
-    table: str = ""  # of a key; empty: the top level, or a key of several parts
-    value: str = ""  # what to write after `name =`, where that is not the user's own value
+    table: str = ""  # table of the key; empty for a top-level key or a key of several parts
+    value: str = ""  # what to write after `name =`, if it is not the user's value
 
     @property
     def hint(self) -> str:
@@ -27,12 +27,12 @@ class Meaning(NamedTuple):
 
 
 _TOP = ("seed", "tag", "log_every", "plugins")
-# names that stand in one place of a config, so that a hint can say where
+# names with a unique place in a config, so that a hint can give it
 _PLACES = ("optim", "sched", "criterion", "task.data", "model", *_TOP, "--device 0", "--device -1")
 _PATIENCE = Meaning("any", "stop", '[{ type = "Patience", monitor = "dev/loss", patience = 3 }]')
 _EVALUATE = Meaning("pipes", "sched", '[{ type = "EvalESPipeline", period = 500 }]')
 
-# meaning: the words for it; a word may have several
+# meaning and its synonyms; a word may have several meanings
 _TABLE: list[tuple[Meaning, str]] = [
     # training
     (Meaning("lr", "optim"), "lr learning_rate learningrate base_lr init_lr"),
@@ -77,7 +77,7 @@ _TABLE: list[tuple[Meaning, str]] = [
     (Meaning("lower"), "lowercase do_lower_case"),
     (Meaning("min_frequency"), "min_freq min_count"),
     # tables and top-level keys
-    (Meaning("optim"), "optimizer optimizer optimizers"),
+    (Meaning("optim"), "optimizer optimiser optimizers"),
     (Meaning("sched"), "scheduler lr_scheduler schedule"),
     (Meaning("criterion"), "loss loss_fn loss_function objective"),
     (Meaning("task.data"), "data dataset datasets dataloader"),
@@ -108,7 +108,7 @@ _TABLE: list[tuple[Meaning, str]] = [
     (Meaning("web"), "dashboard ui"),
     (Meaning("data"), "preprocess tokenize"),
 ]
-# models of other libraries and papers: what to write in [model]
+# models of other libraries and papers -> what to write in [model]
 _TEXTS = 'type = "TextClassifier" and head = {{ type = "{}" }}'
 _ENCODED = 'type = "TextClassifier" and encoder = {{ {} }}'
 _MODELS = [
@@ -132,7 +132,7 @@ ARCHITECTURES = {word: written for written, words in _MODELS for word in words.s
 
 
 def architecture(word: str) -> str:
-    """How a model that goes by another name is written.
+    """Return how to configure a model that has another name elsewhere, or "".
 
     >>> architecture("TextCNN"), architecture("bert-base-chinese")[:40], architecture("Net")
     ('type = "TextClassifier" and head = { type = "CNN" }', 'type = "TextClassifier" and encoder = { ', '')
@@ -148,12 +148,12 @@ for _meaning, _words in _TABLE:
 
 
 def meanings(word: str) -> list[Meaning]:
-    """What a word may stand for, as a key, an option (`--batch-size`) or a command; nothing for an unknown one."""
+    """Return the meanings of a word as a key, an option (`--batch-size`) or a command."""
     return MEANINGS.get(word.lower().lstrip("-").replace("-", "_"), [])
 
 
 def place_of(word: str, section: str = "") -> str:
-    """The hint that says where what a word stands for belongs; nothing if that is the section it stands in.
+    """Return a hint where the key meant by a word belongs; "" if that is the current section.
 
     >>> place_of("num_train_epochs"), place_of("epochs", section="sched"), place_of("foo")
     ('write epochs in [sched]', '', '')
@@ -164,7 +164,7 @@ def place_of(word: str, section: str = "") -> str:
 
 
 def option_for(word: str, value: str = "") -> str:
-    """The hint for an option of other programs: `--lr 0.1` is `--set optim.lr=0.1`.
+    """Return a hint for an option of another program: `--lr 0.1` is `--set optim.lr=0.1`.
 
     >>> option_for("--lr", "0.1"), option_for("--gpu", "1"), option_for("--fp16")
     ("write '--set optim.lr=0.1'", "write '--device 1'", "write '--set precision.dtype=fp16'")

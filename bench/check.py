@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from alchemy.config.check import check_all
-from alchemy.config.load import family
+from alchemy.config.load import load_family
 from bench.measure import Figure, ratio
 
 HEAD = 'tag = "x"\nrunner = "alchemy.runner.Trainer"\n'
@@ -46,7 +46,7 @@ def figures(quick: bool = False) -> list[Figure]:
 
 
 def _check(file: Path) -> None:
-    check_all(family(file), strict=False, roots=(".",))
+    check_all(load_family(file), strict=False, roots=(".",))
 
 
 def _seconds(function: Callable[[], object]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import multiprocessing
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
@@ -94,6 +96,15 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of programs that start at once; see tests/docs/zygote.py."""
+    from tests.docs import zygote
+
+    with zygote.started(tmp_path_factory.mktemp("zygote")) as folder:
+        yield folder
+
+
 @pytest.fixture
 def warnings() -> Iterator[list[str]]:
     """What is logged as a warning, a line each."""
@@ -106,3 +117,23 @@ def said() -> Iterator[list[str]]:
     """What is logged as information or worse, a line each."""
     with warned("INFO") as lines:
         yield lines
+
+
+# what a training imports: torch's compiler comes with the first optimizer, and takes seconds
+WARM = ["alchemy.verify.trial_runs", "alchemy.verify.gradient_check", "alchemy.state", "torch._dynamo"]
+
+
+@pytest.fixture(scope="session")
+def forks() -> multiprocessing.context.BaseContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(WARM)
+    return context
+
+
+@pytest.fixture
+def forked_runs(monkeypatch: pytest.MonkeyPatch, forks: multiprocessing.context.BaseContext) -> None:
+    """Fork the processes of runs from one that has imported everything: starting Python takes seconds."""
+    from alchemy.launch import worker_pool
+
+    stands_in = SimpleNamespace(**{**vars(multiprocessing), "get_context": lambda method: forks})
+    monkeypatch.setattr(worker_pool, "multiprocessing", stands_in)

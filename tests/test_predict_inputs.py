@@ -250,7 +250,7 @@ def test_outputs_without_rows_are_told(tmp_path: Path) -> None:
     record = run_task(toy.config(str(tmp_path), model__type="tests.toy.OldLine", sched__epochs=1), raise_errors=True)
     with (
         alchemy.load(record.record_dir) as model,
-        pytest.raises(AlchemyError, match="cannot tell the samples of a batch"),
+        pytest.raises(AlchemyError, match="cannot split the batch into samples"),
     ):
         model.predict([{"x": torch.ones(1), "y": torch.ones(1)}])
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from alchemy.errors import AlchemyError, did_you_mean
-from alchemy.key_rules import monitor_names_a_split
+from alchemy.key_rules import check_monitor_name
 from alchemy.metrics.scalars import numbers_in
 
 
@@ -24,7 +24,7 @@ class Monitor:
     min_delta: float = 0.0
 
     def __post_init__(self) -> None:
-        for _, text, hint in monitor_names_a_split(self.name):
+        for _, text, hint in check_monitor_name(self.name):
             raise AlchemyError(text, hint=hint)
         if self.mode not in ("max", "min"):
             raise AlchemyError(f"mode must be 'max' or 'min', not {self.mode!r}")

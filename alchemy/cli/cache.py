@@ -35,15 +35,15 @@ def add_cache(actions: Any) -> None:
 
 
 def cache(args: argparse.Namespace) -> int:
-    from alchemy.data.cache.entries import cache_folder, everything
+    from alchemy.data.cache.entries import cache_folder, list_entries
 
     _check(args)
     if args.what == "path":
         print(cache_folder())
     elif args.what == "rm":
-        _remove(args, everything(cache_folder()))
+        _remove(args, list_entries(cache_folder()))
     else:
-        found = everything(cache_folder(), "sizes" if args.what == "ls" else "all")
+        found = list_entries(cache_folder(), "sizes" if args.what == "ls" else "all")
         print_json([_row(kept) for kept in found]) if args.json else _list(found)
         return int(args.what == "verify" and any(entry.damage for entry in found))
     return 0
@@ -62,23 +62,23 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _list(found: list[Entry]) -> None:
-    from alchemy.data.cache.entries import short, told_size
+    from alchemy.data.cache.entries import format_size, short
 
     if not found:
         print("nothing is kept")
     for kept in found:
-        told = f"{'':>19}{told_size(kept.bytes):>9}  damaged: {kept.damage}" if kept.damage else _told(kept)
+        told = f"{'':>19}{format_size(kept.bytes):>9}  damaged: {kept.damage}" if kept.damage else _told(kept)
         print(f"{short(kept.key)}  {told}")
     if found:
-        print(f"{len(found)} kept, {told_size(sum(kept.bytes for kept in found))}")
+        print(f"{len(found)} kept, {format_size(sum(kept.bytes for kept in found))}")
 
 
 def _told(entry: Entry) -> str:
-    from alchemy.data.cache.entries import told_size
+    from alchemy.data.cache.entries import format_size
 
     made, used = (time.strftime("%Y-%m-%d %H:%M", time.localtime(moment)) for moment in (entry.created, entry.used))
     of = ", ".join(entry.data[:3]) + (", .." if len(entry.data) > 3 else "")
-    size = f"{entry.samples:>10,} samples  {told_size(entry.bytes):>8}"
+    size = f"{entry.samples:>10,} samples  {format_size(entry.bytes):>8}"
     return f"{size}  made {made}, read {used}  {of or entry.chain[-1]}"
 
 
@@ -90,14 +90,14 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 def _remove(args: argparse.Namespace, found: list[Entry]) -> None:
-    from alchemy.data.cache.entries import cache_folder, remove, told_size
+    from alchemy.data.cache.entries import cache_folder, format_size, remove
 
     chosen = {entry.key: entry for entry in _chosen(args, found)}
     try:
         removed = remove(cache_folder(), chosen) if cache_folder().is_dir() else []
     except OSError as error:
         raise AlchemyError(f"{error.filename} cannot be removed: {error.strerror}") from error
-    print(f"{len(removed)} removed, {told_size(sum(chosen[key].bytes for key in removed))}")
+    print(f"{len(removed)} removed, {format_size(sum(chosen[key].bytes for key in removed))}")
     if len(removed) < len(chosen):
         stay = len(chosen) - len(removed)
         print(f"{stay} {'stays' if stay == 1 else 'stay'}: written by another process at this moment")

@@ -46,12 +46,12 @@ def _main(args: argparse.Namespace) -> int:
 def _examine(source: str, args: argparse.Namespace, notes: list[str]) -> list[Problem]:
     """The problems of one file: of its body and of each of its variants, or of the variant that is named."""
     from alchemy.cli.launch import vet
-    from alchemy.config.load import family
+    from alchemy.config.load import load_family
     from alchemy.launch.project_imports import reach
 
     options = {"overrides": args.overrides, "allow_code": args.allow_code, "user_dir": args.user_dir}
     try:
-        documents = family(source, **options)
+        documents = load_family(source, **options)
     except ConfigError as error:
         return error.problems
     reach(args.user_dir)

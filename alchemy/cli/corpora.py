@@ -79,7 +79,7 @@ def build(args: argparse.Namespace) -> int:
         show(part)
 
     with _progress(recipe) as show:
-        manifests = build_corpus(recipe, workers=workers, force=args.force, tell=count)
+        manifests = build_corpus(recipe, workers=workers, force=args.force, on_part=count)
     seconds = time.perf_counter() - begin
     if args.json:
         print_json({str(recipe.name(side)): _plain(manifest) for side, manifest in manifests.items()})
@@ -181,11 +181,11 @@ def _summary(name: Path, manifest: Manifest) -> str:
 
 
 def info(args: argparse.Namespace) -> int:
-    from alchemy.data.corpus.info import facts, verify
+    from alchemy.data.corpus.info import collect_stats, verify
     from alchemy.data.corpus.mapped_corpus import Corpus
 
     corpus = Corpus(args.corpus)
-    found = facts(corpus) | ({"files": verify(corpus)} if args.verify else {})
+    found = collect_stats(corpus) | ({"files": verify(corpus)} if args.verify else {})
     if args.json:
         print_json(found)
     else:

@@ -1,4 +1,4 @@
-"""The configuration of an experiment: read, checked, explained and written back, all without torch."""
+"""Load, check, explain and write back experiment configs without importing torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any argparse parser as a config: one key an option, its help as a comment, its default or what the user gave."""
+"""Convert an argparse parser to a config: one key per option, with the option's help text as a comment."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from alchemy.config.toml_writer import inline
+from alchemy.config.toml_writer import format_inline
 from alchemy.config.tree import COMMAND_LINE, Document, Origin
 from alchemy.config.values import decode, quote_key
 
 
 def from_parser(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> Document:
-    """Parses `argv` (the program's own arguments by default) and gives what came out as a document.
+    """Parse `argv` (default: `sys.argv`) and return the result as a document.
 
-    Mistakes on the command line end the program as argparse always does.
+    A command-line error exits the program, as usual in argparse.
 
     >>> parser = argparse.ArgumentParser()
     >>> _ = parser.add_argument("--lr", type=float, default=0.1, help="learning rate")
@@ -23,18 +23,18 @@ def from_parser(parser: argparse.ArgumentParser, argv: Sequence[str] | None = No
     0.5
     """
     values = decode(vars(parser.parse_args(argv)), parser.prog)
-    with _no_defaults(parser):
+    with _suppress_defaults(parser):
         given = vars(parser.parse_args(argv))
     doc = Document(path=parser.prog)
     for key, value in values.items():
         doc.put(key, value, COMMAND_LINE if key in given else Origin(kind="default"))
-    doc.source = _text(parser, values)
+    doc.source = _render(parser, values)
     return doc
 
 
 @contextmanager
-def _no_defaults(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Inside, an option that is not given leaves no trace: what is there was given."""
+def _suppress_defaults(parser: argparse.ArgumentParser) -> Iterator[None]:
+    """Suppress all defaults, so that the parsed namespace contains only the options that were given."""
     kept = [(action, action.default) for action in _actions(parser)]
     parsers = [(one, dict(one._defaults)) for one in _parsers(parser)]
     try:
@@ -59,11 +59,11 @@ def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     return [action for one in _parsers(parser) for action in one._actions]
 
 
-def _text(parser: argparse.ArgumentParser, values: dict[str, Any]) -> str:
-    """The values as TOML with the help of each option above it, which `dumps` will keep."""
+def _render(parser: argparse.ArgumentParser, values: dict[str, Any]) -> str:
+    """Render the values as TOML, with the help text of each option as a comment above it."""
     helps = {action.dest: action.help or "" for action in _actions(parser) if action.help != argparse.SUPPRESS}
     lines = []
     for key, value in values.items():
         lines += [f"# {line.strip()}" for line in helps.get(key, "").splitlines()]
-        lines.append(f"{quote_key(key)} = {inline(value)}")
+        lines.append(f"{quote_key(key)} = {format_inline(value)}")
     return "\n".join([*lines, ""])

@@ -1,4 +1,4 @@
-"""Everything that is wrong with a config, at once, found without running any of its code."""
+"""Find all problems of a config at once, without running any of its code."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import lru_cache
 from itertools import chain, islice
 from typing import Any
 
-from alchemy.annotations import misfits
+from alchemy.annotations import find_mismatches
 from alchemy.config.check_combinations import check_combos
-from alchemy.config.check_keys import UNREAD, check_keys, misspelt_data
+from alchemy.config.check_keys import UNREAD, check_keys, find_misspelled_data
 from alchemy.config.check_paths import check_paths
 from alchemy.config.check_tokenizers import check_tokenizers
 from alchemy.config.formats import read_file
@@ -29,10 +29,10 @@ Check = Callable[[Layout], Iterable[Problem]]
 
 
 def check(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] = (".",)) -> list[Problem]:
-    """All problems of a config, errors and warnings, sorted by file and line.
+    """Return all problems of a config, errors and warnings, sorted by file and line.
 
-    Neither torch nor a module of the project is imported: signatures are read from source. `strict` makes errors
-    of the warnings about keys that nobody knows.
+    Reads signatures from source: imports neither torch nor the project's modules. `strict` turns warnings about
+    unknown keys into errors.
     """
     return check_all([doc], strict=strict, roots=roots)
 
@@ -40,9 +40,9 @@ def check(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] 
 def check_all(
     docs: Sequence[Mapping[str, Any]], *, strict: bool, roots: Sequence[str], more: Sequence[Check] = ()
 ) -> list[Problem]:
-    """The problems of several configs, one after the other; the source of a part is read once for all of them.
+    """Return the problems of several configs in order; the source of each part is read only once.
 
-    `more` are checks of other packages.
+    `more` contains checks defined by other packages.
     """
     sources = Sources(roots)
     trees = [doc if isinstance(doc, Document) else Document(doc) for doc in docs]
@@ -55,29 +55,29 @@ def _check(doc: Document, sources: Sources, strict: bool, more: Sequence[Check])
         doc.notes,
         missing_secrets(doc),
         layout.problems,
-        _top_level(layout, strict),
-        _needs(layout),
-        _of_script(layout),
+        _check_top_level(layout, strict),
+        _check_required(layout),
+        _check_script_parts(layout),
         check_keys(layout, strict),
         check_paths(layout),
         check_tokenizers(layout),
         check_combos(layout),
-        _variants(doc),
+        _check_variants(doc),
         *(check(layout) for check in more),
     )
     found = list(islice(every, MOST_PROBLEMS + 1))
     if len(found) > MOST_PROBLEMS:
         text = f"there are more than {MOST_PROBLEMS} problems, checking stopped there"
-        found[-1] = Problem(text, _whole(doc), hint="fix these first")
-    # what is expanded, mostly into several tables, is reported once, in the table where it was written
+        found[-1] = Problem(text, _file_of(doc), hint="fix these first")
+    # report the problems of an expanded table once, at the table that the user wrote
     found = [replace(row, section=doc.written[row.where]) if row.where in doc.written else row for row in found]
-    # a mistake in a split is repeated in every split that is like it: report it once
+    # a split inherits the mistakes of the split it is `like`: report each mistake once
     once = {(row.where or row.section, row.message, row.hint): row for row in reversed(found)}
-    return sorted(once.values(), key=_line)
+    return sorted(once.values(), key=_sort_key)
 
 
 def raise_if_wrong(doc: Mapping[str, Any], *, strict: bool = False, roots: Sequence[str] = (".",)) -> list[Problem]:
-    """The warnings of a config; raises ConfigError with all its problems when one of them is an error."""
+    """Return the warnings of a config; raise ConfigError with all errors if there are any."""
     problems = check(doc, strict=strict, roots=roots)
     errors = [problem for problem in problems if problem.error]
     if errors:
@@ -85,7 +85,7 @@ def raise_if_wrong(doc: Mapping[str, Any], *, strict: bool = False, roots: Seque
     return problems
 
 
-def _line(problem: Problem) -> tuple[str, int, str]:
+def _sort_key(problem: Problem) -> tuple[str, int, str]:
     file, _, line = problem.where.rpartition(":")
     return (file, int(line), problem.section) if line.isdigit() else (problem.where, 0, problem.section)
 
@@ -93,15 +93,15 @@ def _line(problem: Problem) -> tuple[str, int, str]:
 # -- the top level
 
 
-def _top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
+def _check_top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
     doc = layout.doc
-    renamed = _renamed(layout).values()
+    renamed = _find_misspelled(layout).values()
     for key, value in doc.items():
         place = doc.where(key)
         if key in renamed:
-            continue  # what it should be called is missing, which is told
+            continue  # already reported as a missing table
         if key in SETTINGS:
-            for text, hint in misfits(key, value, SETTINGS[key]):
+            for text, hint in find_mismatches(key, value, SETTINGS[key]):
                 yield Problem(text, place, hint=hint)
         elif key in RUN_SETTINGS:
             text = f"{key!r} is a setting of one run and is not read from a config"
@@ -109,79 +109,79 @@ def _top_level(layout: Layout, strict: bool) -> Iterator[Problem]:
         elif key in LATER:
             yield Problem(f"this version does not read [{key}]", place, key, "it has no effect", error=False)
         elif key not in SECTIONS and key not in LOADING and key != "plugins" and key not in layout.words:
-            # what was asked for explicitly must not be without effect
-            yield _unset(doc, key) if key in doc.added else _unclaimed(key, value, place, strict)
-    yield from _settings(layout)
+            # a key set on the command line must have an effect
+            yield _unused_override(doc, key) if key in doc.added else _unknown_key(key, value, place, strict)
+    yield from _check_tag(layout)
 
 
-def _unclaimed(key: str, value: object, place: str, strict: bool) -> Problem:
+def _unknown_key(key: str, value: object, place: str, strict: bool) -> Problem:
     what = f"the table [{key}]" if isinstance(value, Table) else f"the key {key!r}"
     hint = place_of(key) or did_you_mean(key, [*TOP_LEVEL, *RUN_SETTINGS]) or UNREAD
     return Problem(f"nobody reads {what}", place, hint=hint, error=strict)
 
 
-def _unset(doc: Document, key: str) -> Problem:
-    """A key of the command line that no part reads; the hint names where it belongs, or a table that has such a key."""
+def _unused_override(doc: Document, key: str) -> Problem:
+    """Report a key from the command line that no part reads; the hint names a table that has this key."""
     tables = [name for name, table in doc.items() if isinstance(table, Table) and key in table]
     near = f"write '--set {tables[0]}.{key}={doc.added[key]}'" if tables else did_you_mean(key, TOP_LEVEL)
     hint = near or option_for(key, doc.added[key]) or f"it has {', '.join(doc)}"
     return Problem(f"the config has no {key!r}, and nobody reads it", doc.where(key), hint=hint)
 
 
-def _settings(layout: Layout) -> Iterator[Problem]:
+def _check_tag(layout: Layout) -> Iterator[Problem]:
     doc = layout.doc
     logger = next((s for s in layout.inside("plugins") if s.is_a("FileLogger")), None)
     tag = doc.get("tag")
     if logger is not None and (tag is None or (isinstance(tag, str) and not tag.strip())):
         text = "a record needs a 'tag': it is the title of its README and how runs are found again"
-        place = doc.where("tag") if "tag" in doc else logger.table.where() or _whole(doc)
+        place = doc.where("tag") if "tag" in doc else logger.table.where() or _file_of(doc)
         yield Problem(text, place, hint='add tag = "what this experiment is" at the top')
 
 
-# -- what the runner cannot do without
+# -- tables and splits that the runner requires
 
 
-def _needs(layout: Layout) -> Iterator[Problem]:
+def _check_required(layout: Layout) -> Iterator[Problem]:
     doc = layout.doc
-    role = _role(layout)
+    role = _runner_role(layout)
     if role is None:
         return
     sections, split = NEEDS[role]
-    renamed = _renamed(layout)
+    renamed = _find_misspelled(layout)
     for section in sections:
         if section not in doc:
             near = renamed.get(section, "")
-            place = doc.where(near) if near else _whole(doc)
+            place = doc.where(near) if near else _file_of(doc)
             hint = f"rename [{near}] to [{section}]" if near else f"add [{section}] with a type"
             yield Problem(f"{role} needs a table [{section}]", place, hint=hint)
     if isinstance(doc.get("task"), Table):
-        yield from _needs_split(layout, role, split)
+        yield from _check_required_split(layout, role, split)
 
 
-def _renamed(layout: Layout) -> dict[str, str]:
-    """The tables that the runner needs and the file has under another name."""
-    doc, role = layout.doc, _role(layout)
+def _find_misspelled(layout: Layout) -> dict[str, str]:
+    """Map each missing required table to the unknown table that is probably a misspelling of it."""
+    doc, role = layout.doc, _runner_role(layout)
     absent = [section for section in (NEEDS[role][0] if role else ()) if section not in doc]
     unknown = [key for key, value in doc.items() if isinstance(value, Table) and key not in TOP_LEVEL]
     return {section: near for section in absent if (near := closest(section, unknown))}
 
 
-def _needs_split(layout: Layout, role: str, split: str) -> Iterator[Problem]:
+def _check_required_split(layout: Layout, role: str, split: str) -> Iterator[Problem]:
     task = layout.at("task")
     if split in layout.splits or task is None or task.part is None:  # an unknown task may read [task.data]
         return
-    if misspelt_data(task):
+    if find_misspelled_data(task):
         return
     itself = task is not None and task.part is not None and not task.part.ours and "_datasets" in task.part.words
     near = did_you_mean(split, layout.splits)
-    place = task.table.where() if task else _whole(layout.doc)
+    place = task.table.where() if task else _file_of(layout.doc)
     ready = task.part.attribute("processor") is not None
     hint = near or (f'write {split} = "data/{split}.csv" in [task.data]' if ready else f"add [task.datasets.{split}]")
     yield Problem(f"{role} needs the data set [task.datasets.{split}]", place, "task", hint, error=not itself)
 
 
-def _of_script(layout: Layout) -> Iterator[Problem]:
-    """Parts that only the running script or notebook can build again."""
+def _check_script_parts(layout: Layout) -> Iterator[Problem]:
+    """Warn about parts that only the running script or notebook can build again."""
     wrong = {problem.section for problem in layout.problems}
     named = [slot for slot in layout.slots if slot.section not in wrong]
     here = [slot for slot in named if str(slot.table.get("type")).partition(".")[0] in ENTRY_MODULES]
@@ -193,37 +193,37 @@ def _of_script(layout: Layout) -> Iterator[Problem]:
         yield here[0].problem(text, "type", hint=hint, error=False)
 
 
-def _role(layout: Layout) -> str | None:
+def _runner_role(layout: Layout) -> str | None:
     if "runner" not in layout.doc:
         return "Trainer"
     slot = layout.at("runner")
     return next((role for role, names in RUNNER_NAMES.items() if slot is not None and slot.is_a(*names)), None)
 
 
-def _whole(doc: Document) -> str:
-    """Where something missing belongs: the file as a whole."""
+def _file_of(doc: Document) -> str:
+    """Return the place to report something missing: the file as a whole."""
     return doc.path or doc.where()
 
 
 # -- variants
 
 
-def _variants(doc: Document) -> list[Problem]:
-    """Variants of the file that come out equal: one of them was surely meant to differ."""
+def _check_variants(doc: Document) -> list[Problem]:
+    """Warn about variants of a file that resolve to the same config."""
     path = doc.path.partition("#")[0]
     if not path or "variant" not in doc.source or not os.path.isfile(path):
         return []
     return _equal_variants(path, os.stat(path).st_mtime_ns)
 
 
-@lru_cache(maxsize=16)  # every variant of a file is checked, and each would load all of them
+@lru_cache(maxsize=16)  # every variant of a file is checked, and each check loads all of them
 def _equal_variants(path: str, stamp: int) -> list[Problem]:
-    from alchemy.config.load import family
+    from alchemy.config.load import load_family
 
     try:
-        docs = family(path, seed=0)
+        docs = load_family(path, seed=0)
     except ConfigError:
-        return []  # what is wrong with another variant is said when that one is checked
+        return []  # reported when the variant with the error is checked
     seen: dict[str, str] = {}
     found = []
     lines = read_file(path).lines

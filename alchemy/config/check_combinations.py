@@ -1,4 +1,4 @@
-"""Combinations that cannot work: each key is right, and together they are wrong."""
+"""Check combinations: keys that are valid on their own but cannot be used together."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from alchemy.key_rules import BATCH_BUDGETS
 
 
 def check_combos(layout: Layout) -> Iterator[Problem]:
-    """The problems of every rule below."""
+    """Yield the problems found by all rules of this module."""
     for name, table in layout.splits.items():
         split = _Split(name, table, layout.inside(f"task.datasets.{name}.pipes"), layout)
-        for of_split in _OF_SPLITS:
-            yield from of_split(split)
+        for check_split in _SPLIT_RULES:
+            yield from check_split(split)
     for rule in _RULES:
         yield from rule(layout)
 
 
 class _Split(NamedTuple):
-    """The data set of one split: its table for the loader, and its pipes."""
+    """The dataset of one split: its loader options and its pipes."""
 
     name: str
     table: Table
@@ -34,7 +34,7 @@ class _Split(NamedTuple):
 
     @property
     def iterable(self) -> bool:
-        """Whether the loader gets an iterable data set; False where that cannot be told."""
+        """Whether the loader gets an iterable dataset; False if unknown."""
         last = self.pipes[-1] if self.pipes else None
         return last is not None and last.is_a("ItrDataPipeline", "IterableDataset") and not last.is_a("LstDataPipeline")
 
@@ -53,7 +53,7 @@ class _Split(NamedTuple):
 # -- data
 
 
-def _shuffled_stream(split: _Split) -> Iterator[Problem]:
+def _check_iterable_options(split: _Split) -> Iterator[Problem]:
     shuffle, batch = "shuffle with the pipe alchemy.pipeline.itr.Shuffle", "batch with alchemy.pipeline.itr.BucketBatch"
     instead = {"shuffle": shuffle, "sampler": shuffle, "batch_sampler": shuffle, **dict.fromkeys(BATCH_BUDGETS, batch)}
     for key, pipe in instead.items():
@@ -62,22 +62,22 @@ def _shuffled_stream(split: _Split) -> Iterator[Problem]:
             yield split.problem(text, key, f"{pipe}, or end with alchemy.pipeline.lst.ItrToLst")
 
 
-def _workers_without_split(split: _Split) -> Iterator[Problem]:
-    if not split.iterable or split.workers < 2 or any(map(_splits, split.pipes)):
+def _check_worker_split(split: _Split) -> Iterator[Problem]:
+    if not split.iterable or split.workers < 2 or any(map(_splits_data, split.pipes)):
         return
     text = f"{split.workers} workers would each read all of the data: no pipe splits it"
     hint = "put alchemy.pipeline.itr.SplitByWorker after the opener, or set num_workers = 0"
-    # a pipe of the project whose source cannot be seen may split in its own way
+    # a project's pipe whose source cannot be read may split the data itself
     sure = all(pipe.part is not None and pipe.part.readable for pipe in split.pipes)
     yield split.problem(text, "num_workers", hint, error=sure)
 
 
-def _splits(pipe: Slot) -> bool:
+def _splits_data(pipe: Slot) -> bool:
     words = pipe.part.own_words if pipe.part else ()
     return pipe.is_a("SplitByWorker", "Sharding") or "get_worker_info" in words or "splits" in words
 
 
-def _split_twice(split: _Split) -> Iterator[Problem]:
+def _check_split_twice(split: _Split) -> Iterator[Problem]:
     for pipe in split.find("SplitByWorker")[1:]:
         text = "the data is split by worker twice, and most of it is lost"
         yield pipe.problem(text, hint="remove one SplitByWorker")
@@ -88,7 +88,7 @@ def _split_twice(split: _Split) -> Iterator[Problem]:
             yield pipe.problem(text, hint="remove SplitByWorker: ItrToLst needs the whole data")
 
 
-def _batched_twice(split: _Split) -> Iterator[Problem]:
+def _check_batched_twice(split: _Split) -> Iterator[Problem]:
     batches = split.find("Batch", "BucketBatch", "TokenBatch")
     for pipe in batches[1:]:
         yield pipe.problem("the data is batched twice: a batch of batches", hint="remove one of the pipes")
@@ -98,18 +98,18 @@ def _batched_twice(split: _Split) -> Iterator[Problem]:
             yield split.problem(text, key, f"remove {key} here, or the pipe")
 
 
-def _batch_of_one(split: _Split) -> Iterator[Problem]:
+def _check_single_samples(split: _Split) -> Iterator[Problem]:
     task = split.layout.at("task")
     ours = split.pipes and all(slot is not None and slot.ours for slot in (task, *split.pipes))
     named = any("Batch" in pipe.name for pipe in split.pipes) or "batch_size" in split.table
-    named = named or (task is not None and task.is_a("Translation"))  # which has a budget of its own
+    named = named or (task is not None and task.is_a("Translation"))  # it has its own default budget
     if ours and not named and not any(map(split.table.get, ("batch_sampler", *BATCH_BUDGETS))):
         text = f"nothing makes batches of the split {split.name!r}: the model gets single samples"
         hint = "end with alchemy.pipeline.itr.Batch, or give batch_size or max_tokens"
         yield split.problem(text, "pipes", hint, error=False)
 
 
-def _learnt_by_heart(split: _Split) -> Iterator[Problem]:
+def _check_same_samples(split: _Split) -> Iterator[Problem]:
     training = split.layout.splits.get("train")
     if training is None or split.name not in ("dev", "test") or not split.pipes:
         return
@@ -119,8 +119,8 @@ def _learnt_by_heart(split: _Split) -> Iterator[Problem]:
         yield split.problem(text, "pipes", "name another file, or hold out a share: dev = 0.1", error=False)
 
 
-def _chain_starts(split: _Split) -> Iterator[Problem]:
-    """The first pipe must have something to read, and a list of pipes must not be empty."""
+def _check_first_pipe(split: _Split) -> Iterator[Problem]:
+    """Check that the list of pipes is not empty and that the first pipe has something to read."""
     if split.table.get("pipes") == []:
         yield split.problem("the list of pipes is empty", "pipes", 'name its parts: pipes = [{ type = "..." }, ..]')
     first = split.pipes[0] if split.pipes else None
@@ -130,9 +130,9 @@ def _chain_starts(split: _Split) -> Iterator[Problem]:
         yield first.problem(text, hint="put an opener or alchemy.pipeline.lst.SequenceWrapper before it")
 
 
-def _fields_flow(split: _Split) -> Iterator[Problem]:
-    """A pipe that declares fields which the pipe before it does not give."""
-    fields: Any = None  # as the pipe before gives them, where it says so
+def _check_fields(split: _Split) -> Iterator[Problem]:
+    """Check that the fields each pipe declares in `takes` are produced by the pipe before it."""
+    fields: Any = None  # fields produced by the previous pipe; None if unknown
     for pipe in split.pipes:
         takes, gives, keeps = map(pipe.part.attribute, ("takes", "gives", "keeps")) if pipe.part else (None, None, None)
         for name, kind in takes.items() if takes and fields is not None else ():
@@ -146,10 +146,10 @@ def _fields_flow(split: _Split) -> Iterator[Problem]:
             fields = gives
 
 
-# -- numbers
+# -- schedule and learning rate
 
 
-def _no_end(layout: Layout) -> Iterator[Problem]:
+def _check_length(layout: Layout) -> Iterator[Problem]:
     sched = layout.at("sched")
     if sched is None or not sched.ours or layout.of_kind("stop rule"):
         return
@@ -157,7 +157,7 @@ def _no_end(layout: Layout) -> Iterator[Problem]:
         yield sched.problem("does not say how long to train", hint="set epochs or num_training_steps")
 
 
-def _nothing_learnt(layout: Layout) -> Iterator[Problem]:
+def _check_zero_rate(layout: Layout) -> Iterator[Problem]:
     for optim in layout.of_kind("optim"):
         for key in ("lr", "trf_lr"):
             value = optim.table.get(key)
@@ -165,7 +165,7 @@ def _nothing_learnt(layout: Layout) -> Iterator[Problem]:
                 yield optim.problem(f"{key} = 0: nothing will be learnt", key, hint="set a rate above 0", error=False)
 
 
-def _long_warmup(layout: Layout) -> Iterator[Problem]:
+def _check_warmup(layout: Layout) -> Iterator[Problem]:
     sched = layout.at("sched")
     if sched is None:
         return
@@ -186,8 +186,8 @@ def _is_number(value: object) -> TypeGuard[float]:
 # -- evaluation
 
 
-def _evaluated_splits(layout: Layout) -> Iterator[Problem]:
-    """A schedule pipe that evaluates a split which has no data."""
+def _check_evaluated_splits(layout: Layout) -> Iterator[Problem]:
+    """Report schedule pipes that evaluate a split without data."""
     for pipe in layout.inside("sched.pipes"):
         split = pipe.value("split")
         takes = pipe.part is not None and pipe.part.param("split") is not None
@@ -197,8 +197,8 @@ def _evaluated_splits(layout: Layout) -> Iterator[Problem]:
             yield pipe.problem(text, "split", hint=hint, error=not brings_data(layout))
 
 
-def _never_evaluated(layout: Layout) -> Iterator[Problem]:
-    """Evaluation pipes in a training that evaluates nothing."""
+def _check_evaluation(layout: Layout) -> Iterator[Problem]:
+    """Warn about evaluation pipes if nothing runs an evaluation during training."""
     pipes, runner = layout.inside("task.evalpipes"), layout.at("runner")
     trains = runner is not None and runner.is_a("Trainer", "AlchemyTrainer")
     known = all(pipe.ours for pipe in layout.inside("sched.pipes"))
@@ -209,7 +209,7 @@ def _never_evaluated(layout: Layout) -> Iterator[Problem]:
         )
 
 
-def _untrained_test(layout: Layout) -> Iterator[Problem]:
+def _check_weights(layout: Layout) -> Iterator[Problem]:
     runner, model = layout.at("runner"), layout.at("model")
     tests = runner is not None and runner.is_a("Tester", "ALchemyTester", "InferenceRunner", "AlchemyInferenceRunner")
     if tests and runner and model and not any("path" in str(k) or "checkp" in str(k) for k in model.table):
@@ -217,8 +217,8 @@ def _untrained_test(layout: Layout) -> Iterator[Problem]:
         yield model.problem(text, hint="without one the weights are those of a new model", error=False)
 
 
-def _homeless_checkpoints(layout: Layout) -> Iterator[Problem]:
-    """Checkpoints are kept in the record."""
+def _check_checkpoints(layout: Layout) -> Iterator[Problem]:
+    """Warn about checkpoints without a record to store them in."""
     makes = any(plugin.is_a("FileLogger") for plugin in layout.inside("plugins"))
     for slot in layout.of_kind("checkpoint"):
         if not makes and slot.value("enabled") is not False and "sched" in layout.doc:
@@ -229,7 +229,7 @@ def _homeless_checkpoints(layout: Layout) -> Iterator[Problem]:
 # -- plugins
 
 
-def _repeated_plugins(layout: Layout) -> Iterator[Problem]:
+def _check_repeated_plugins(layout: Layout) -> Iterator[Problem]:
     seen: dict[str, Slot] = {}
     for plugin in layout.inside("plugins"):
         key = f"{plugin.part.module}.{plugin.part.name}" if plugin.part else str(plugin.table.get("type", ""))
@@ -243,8 +243,8 @@ def _repeated_plugins(layout: Layout) -> Iterator[Problem]:
         seen.setdefault(key, plugin)
 
 
-def _plugin_order(layout: Layout) -> Iterator[Problem]:
-    """Whoever writes into the record comes after the plugin that makes it."""
+def _check_plugin_order(layout: Layout) -> Iterator[Problem]:
+    """Check that plugins that write to the record come after the plugin that creates it."""
     plugins = layout.inside("plugins")
     maker = next((p for p in plugins if p.is_a("FileLogger")), None)
     for plugin in plugins:
@@ -258,7 +258,7 @@ def _plugin_order(layout: Layout) -> Iterator[Problem]:
             yield plugin.problem(text, hint="move FileLogger before it")
 
 
-def _two_seeds(layout: Layout) -> Iterator[Problem]:
+def _check_seeds(layout: Layout) -> Iterator[Problem]:
     top = layout.doc.get("seed")
     origin = layout.doc.origin_of("seed")
     if "seed" not in layout.doc or origin.kind != "file":  # drawn, or given with --seeds on purpose
@@ -270,11 +270,12 @@ def _two_seeds(layout: Layout) -> Iterator[Problem]:
             yield plugin.problem(text, "seed", hint="keep one of them: the top-level seed is used", error=False)
 
 
-_OF_SPLITS = (
-    _shuffled_stream, _workers_without_split, _split_twice, _batched_twice, _batch_of_one, _learnt_by_heart,
-    _chain_starts, _fields_flow,
+_SPLIT_RULES = (
+    _check_iterable_options, _check_worker_split, _check_split_twice, _check_batched_twice, _check_single_samples,
+    _check_same_samples, _check_first_pipe, _check_fields,
 )  # fmt: skip
 _RULES = (
-    _no_end, _nothing_learnt, _long_warmup, _evaluated_splits, _never_evaluated, _untrained_test, check_monitors,
-    check_rows, check_packages, _homeless_checkpoints, _repeated_plugins, _plugin_order, _two_seeds,
+    _check_length, _check_zero_rate, _check_warmup, _check_evaluated_splits, _check_evaluation, _check_weights,
+    check_monitors, check_rows, check_packages, _check_checkpoints, _check_repeated_plugins, _check_plugin_order,
+    _check_seeds,
 )  # fmt: skip

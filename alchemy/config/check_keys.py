@@ -1,10 +1,10 @@
-"""The keys of a part's table against what its constructor takes: unknown, missing, of the wrong type."""
+"""Check the keys of each part's table against its constructor: unknown keys, missing keys, wrong types."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from alchemy.annotations import expected, fits, misfits
+from alchemy.annotations import describe, find_mismatches, fits
 from alchemy.config.known_tables import (
     BUILT_BY_LOADER,
     BY_CONVENTION,
@@ -23,17 +23,17 @@ from alchemy.config.signature import Param, forwards, words_in
 from alchemy.config.tree import Table
 from alchemy.config.vocabulary_sizes import network_sizes
 from alchemy.errors import Problem, closest, did_you_mean
-from alchemy.key_rules import LOADER_OPTIONS, broken, broken_options
+from alchemy.key_rules import LOADER_OPTIONS, check_loader_options, find_violations
 from alchemy.synonyms import meanings, place_of
 
 _PLAIN_MODEL = "alchemy.plain_model.PlainModel"
 _DATA = ("data", "datasets")
 UNREAD = "remove it, or let a part of the project read it"
-_CRITERION = {name: Param(name, "str", "''") for name in ("target", "output")}  # of the loss of a plain module
+_CRITERION = {name: Param(name, "str", "''") for name in ("target", "output")}  # keys of the loss of a plain module
 
 
 def check_keys(layout: Layout, strict: bool) -> Iterator[Problem]:
-    """All problems with the keys of all parts, of the data sets, and of the tables without a part."""
+    """Yield all problems with the keys of parts, datasets and tables without a part."""
     for slot in layout.slots:
         if slot.section != "runner" and slot.part is not None:
             yield from _check_slot(slot, slot.part, layout, strict)
@@ -44,40 +44,42 @@ def check_keys(layout: Layout, strict: bool) -> Iterator[Problem]:
 
 
 def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterator[Problem]:
-    handed, params = _handed(slot), _params(slot, part, layout)
-    others, claimed = _read_by_others(slot, layout), _claimed_twice(slot, part, layout)
+    provided, params = _provided_arguments(slot), _collect_params(slot, part, layout)
+    others, claimed = _extra_keys(slot, layout), _find_conflicts(slot, part, layout)
     takes_any = _takes_any(slot, part, layout)
     for key, value in slot.table.items():
         if key == "type" or key in NOT_PASSED.get(slot.section, ()):
             continue
-        if key in handed:
-            hint = f"remove it: {handed[key]}"
+        if key in provided:
+            hint = f"remove it: {provided[key]}"
             yield slot.problem(f"{key!r} is not for the config to give", key, hint=hint)
         elif key in claimed:
             hint = f"rename the argument, or wrap it in a function that takes another name for {key!r}"
             yield slot.problem(f"{key!r} is a key of alchemy and an argument of {part.name}", key, hint=hint)
         elif key in params:
-            for text, hint in misfits(key, value, params[key].annotation, params[key].default):
-                # old parts were never checked against their annotations, and a sloppy one worked
+            for text, hint in find_mismatches(key, value, params[key].annotation, params[key].default):
+                # old parts were never checked against their annotations: a wrong annotation worked
                 hint = hint or as_table(key, value)
                 yield slot.problem(f"{part.name}: {text}", key, hint=hint, error=part.ours or not part.takes_kwargs)
         elif not takes_any and key not in others:
-            names = [name for name in params if name not in handed and name != "type"]
-            listed = (
+            names = [name for name in params if name not in provided and name != "type"]
+            accepted = (
                 f"it takes {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}" if names else "it takes nothing"
             )
-            beside = NOT_PASSED.get(slot.section, ())
+            not_passed = NOT_PASSED.get(slot.section, ())
             hint = (
-                _data_of(slot, key)
-                or _elsewhere(key, slot, layout)
-                or did_you_mean(key, [*names, *others, *beside])
-                or listed
+                _data_hint(slot, key)
+                or _section_hint(key, slot, layout)
+                or did_you_mean(key, [*names, *others, *not_passed])
+                or accepted
             )
             yield slot.problem(f"{part.name} takes no {key!r}", key, hint=hint)
         elif takes_any and key not in others:
-            yield from _unread(slot, part, key, layout, strict)
+            yield from _check_unread(slot, part, key, layout, strict)
     missing = (
-        _missing(slot, part, params, handed) if slot.parent is None or (slot.built_by_loader and not takes_any) else []
+        _find_missing(slot, part, params, provided)
+        if slot.parent is None or (slot.built_by_loader and not takes_any)
+        else []
     )
     yield from missing
     if part.ours and not missing:
@@ -85,61 +87,66 @@ def _check_slot(slot: Slot, part: Part, layout: Layout, strict: bool) -> Iterato
 
 
 def refused_keys(slot: Slot, layout: Layout) -> list[str]:
-    """The keys of a table that its part surely does not take."""
+    """Return the keys of a table that its part certainly does not accept."""
     part = slot.part
     if part is None or slot.section == "runner" or _takes_any(slot, part, layout):
         return []
-    known = {"type", *NOT_PASSED.get(slot.section, ()), *_handed(slot), *_params(slot, part, layout)}
-    return [key for key in slot.table if key not in known and key not in _read_by_others(slot, layout)]
+    known = {
+        "type",
+        *NOT_PASSED.get(slot.section, ()),
+        *_provided_arguments(slot),
+        *_collect_params(slot, part, layout),
+    }
+    return [key for key in slot.table if key not in known and key not in _extra_keys(slot, layout)]
 
 
-# -- what a table may hold
+# -- keys that a table may contain
 
 
-def _params(slot: Slot, part: Part, layout: Layout) -> dict[str, Param]:
+def _collect_params(slot: Slot, part: Part, layout: Layout) -> dict[str, Param]:
     params = {p.name: p for p in part.params}
     adapter = layout.sources.find(_adapter(slot, part))
     params |= {p.name: p for p in (adapter.params if adapter else ()) if p.name not in (*params, "module")}
     if slot.kind == "loss" and _gives_targets(layout):
         params |= _CRITERION
-    if _is_named(slot):
+    if _is_named_optimizer(slot):
         params |= {name: Param(name, text, "None") for name, text in NAMED_OPTIM.items()}
-    if slot.kind == "optim" and not part.ours:  # those of torch say nothing about limits in their signatures
+    if slot.kind == "optim" and not part.ours:  # torch optimizers declare no limits in their signatures
         known = [name for name in RATES if name in params or part.old_style]
         params |= {name: Param(name, RATES[name], params[name].default if name in params else "None") for name in known}
     return params
 
 
 def _adapter(slot: Slot, part: Part) -> str:
-    """What alchemy puts around a part that is not its own; the keys of both stand in one table."""
+    """Return the alchemy class that wraps a foreign part; the keys of both share one table."""
     if slot.kind == "optim" and part.is_torch_optimizer:
         return "alchemy.optim.Wrapped"
     return _PLAIN_MODEL if slot.kind == "model" and part.is_plain_model else ""
 
 
-def _claimed_twice(slot: Slot, part: Part, layout: Layout) -> list[str]:
-    """Keys of alchemy that the constructor of a plain module takes too: it would never get them."""
+def _find_conflicts(slot: Slot, part: Part, layout: Layout) -> list[str]:
+    """Return the keys that both alchemy and a plain module's constructor define: the module would never get them."""
     plain = layout.sources.find(_PLAIN_MODEL) if _adapter(slot, part) == _PLAIN_MODEL and part.complete else None
     return [p.name for p in plain.params if p.name != "module" and part.param(p.name)] if plain else []
 
 
-def _is_named(slot: Slot) -> bool:
-    """Whether it is one of several optimizers, which says itself what parameters it takes."""
+def _is_named_optimizer(slot: Slot) -> bool:
+    """Return whether the slot is one of several named optimizers, each of which selects its own parameters."""
     return slot.kind == "optim" and slot.section != "optim"
 
 
 def _gives_targets(layout: Layout) -> bool:
-    """Whether the loss is given an output and a field of the batch, as plain modules need it."""
+    """Return whether the loss is called with a model output and a batch field, as for plain modules."""
     model = layout.at("model")
     return model is None or model.part is None or model.part.is_plain_model
 
 
-def _handed(slot: Slot) -> dict[str, str]:
-    """Names that somebody else gives to the constructor, and who."""
+def _provided_arguments(slot: Slot) -> dict[str, str]:
+    """Map constructor arguments that do not come from the config to an explanation of their source."""
     if slot.kind == "data pipe":
         return {"datapipe": "each pipe gets the one before it"} if slot.order else {}
     if slot.kind == "optim":
-        return {} if _is_named(slot) else {"params": "the parameters come from the model"}
+        return {} if _is_named_optimizer(slot) else {"params": "the parameters come from the model"}
     return dict.fromkeys(GIVEN.get(slot.kind, ()), "the runner gives it")
 
 
@@ -151,20 +158,20 @@ def _takes_any(slot: Slot, part: Part, layout: Layout) -> bool:
     return slot.parent is not None and (slot.parent.part is None or slot.parent.part.old_style)
 
 
-def _read_by_others(slot: Slot, layout: Layout) -> Collection[str]:
-    """Keys that a table may hold though its part does not name them."""
+def _extra_keys(slot: Slot, layout: Layout) -> Collection[str]:
+    """Return keys that a table may contain although its part does not declare them."""
     if slot.kind == "model":
-        return BY_CONVENTION["model"]  # whoever builds the model loads the weights itself where the model does not
+        return BY_CONVENTION["model"]  # the runner loads the weights if the model does not
     # the model's own `optim_params(**table)` gets all of [optim]
     function = layout.own_method("model", "optim_params") if slot.kind == "optim" else None
     return words_in(function) if function else ()
 
 
-# -- keys that nobody takes
+# -- unknown keys
 
 
-def _unread(slot: Slot, part: Part, key: str, layout: Layout, strict: bool) -> Iterator[Problem]:
-    """A key of an old-style part that nobody seems to read; the code of the project, not a signature, tells."""
+def _check_unread(slot: Slot, part: Part, key: str, layout: Layout, strict: bool) -> Iterator[Problem]:
+    """Report a key that nothing in the source of an old-style part seems to read."""
     convention = BY_CONVENTION.get(slot.kind, ())
     if not part.readable or key in part.words or key in convention or key in layout.words:
         return
@@ -172,18 +179,18 @@ def _unread(slot: Slot, part: Part, key: str, layout: Layout, strict: bool) -> I
     function = layout.own_method("model", "optim_params") if slot.kind == "optim" else None
     readers = [c.node for c in part.line if c.node and not c.dotted.startswith(("alchemy.", "torch."))]
     if near or not any(forwards(node) for node in (*readers, function) if node):
-        hint = near or _elsewhere(key, slot, layout) or UNREAD
+        hint = near or _section_hint(key, slot, layout) or UNREAD
         yield slot.problem(f"nothing in the source of {part.name} reads {key!r}", key, hint=hint, error=strict)
 
 
-def _data_of(slot: Slot, key: str) -> str:
-    """The hint for a misspelt table of the data."""
-    near = misspelt_data(slot).get(key, "")
+def _data_hint(slot: Slot, key: str) -> str:
+    """Return a hint for a misspelled data table."""
+    near = find_misspelled_data(slot).get(key, "")
     return f"did you mean [task.{near}]?" if near else ""
 
 
-def misspelt_data(task: Slot) -> dict[str, str]:
-    """Tables of a task that are surely `[task.data]` or `[task.datasets]`, which it lacks."""
+def find_misspelled_data(task: Slot) -> dict[str, str]:
+    """Return tables of a task that are probably misspellings of `[task.data]` or `[task.datasets]`."""
     if task.section != "task" or any(key in task.table for key in _DATA):
         return {}
     tables = [key for key, value in task.table.items() if isinstance(value, Table) and task.part]
@@ -191,22 +198,22 @@ def misspelt_data(task: Slot) -> dict[str, str]:
     return {key: near for key in unknown if not meanings(key) and (near := closest(key, _DATA))}
 
 
-def _elsewhere(key: str, slot: Slot, layout: Layout) -> str:
-    """The section that does take a key which stands in the wrong one."""
+def _section_hint(key: str, slot: Slot, layout: Layout) -> str:
+    """Return a hint that names the section a misplaced key belongs to."""
     for other in layout.slots:
         if other is not slot and "." not in other.section and other.part is not None and key in other.part.known:
             return f"it belongs into [{other.section}]"
     return place_of(key, slot.section)
 
 
-def _missing(slot: Slot, part: Part, params: dict[str, Param], handed: dict[str, str]) -> list[Problem]:
-    given = {"type", *slot.table, *handed, *(GIVEN_BY_LOADER if slot.built_by_loader else ())}
+def _find_missing(slot: Slot, part: Part, params: dict[str, Param], provided: dict[str, str]) -> list[Problem]:
+    given = {"type", *slot.table, *provided, *(GIVEN_BY_LOADER if slot.built_by_loader else ())}
     if slot.built_by_loader and part.function:
-        return []  # it is called with what nobody but its caller knows
+        return []  # only its caller knows the arguments
     found = []
     for param in params.values():
         if param.required and param.name not in given:
-            wanted = expected(param.annotation) if param.annotation not in ("", "Any") else ""
+            wanted = describe(param.annotation) if param.annotation not in ("", "Any") else ""
             hint = f"add {param.name} = ..." + (f" ({wanted})" if wanted else "")
             if param.name == "tokenizer":
                 hint = 'add tokenizer = "alchemy.text.Words", "alchemy.text.Characters", or the path of a folder'
@@ -217,17 +224,17 @@ def _missing(slot: Slot, part: Part, params: dict[str, Param], handed: dict[str,
 
 
 def _check_rules(slot: Slot, part: Part, params: dict[str, Param], layout: Layout) -> Iterator[Problem]:
-    """What is wrong with the values together; not asked while one of them is wrong by itself."""
+    """Check rules that involve several values, once each value is valid on its own."""
     values = {name: slot.value(name) for name in params} | network_sizes(slot, layout)
     given = [param for name, param in params.items() if name in slot.table]
     if all(fits(values[param.name], param.annotation, param.default) for param in given):
         for klass in part.line:
-            for key, text, hint in broken(klass.dotted, values):
+            for key, text, hint in find_violations(klass.dotted, values):
                 yield slot.problem(text, key if key in slot.table else "", hint=hint)
 
 
 def _check_lists(section: str, table: Table) -> Iterator[Problem]:
-    """A table that only holds lists of parts."""
+    """Check a table that contains only lists of parts."""
     names = [path.partition(".")[2] for path in LISTS if path.startswith(f"{section}.")]
     for key in table:
         if key not in names:
@@ -235,7 +242,7 @@ def _check_lists(section: str, table: Table) -> Iterator[Problem]:
             yield Problem(f"takes no {key!r}", table.where(key), section, hint)
 
 
-# -- data sets: `pipes` are parts, everything else goes to the loader
+# -- datasets: `pipes` are parts, all other keys go to the loader
 
 
 def _check_split(split: str, table: Table, layout: Layout, strict: bool) -> Iterator[Problem]:
@@ -246,8 +253,10 @@ def _check_split(split: str, table: Table, layout: Layout, strict: bool) -> Iter
     if known and not own and "pipes" not in table:
         hint = 'name its parts: pipes = [{ type = "..." }, ..]'
         yield Problem(f"the split {split!r} has no 'pipes' to read from", table.where(), section, hint)
-    wrong = [(key, *row) for key, value in table.items() for row in misfits(key, value, LOADER_OPTIONS.get(key, ""))]
-    for key, text, hint in wrong or broken_options(table):
+    wrong = [
+        (key, *row) for key, value in table.items() for row in find_mismatches(key, value, LOADER_OPTIONS.get(key, ""))
+    ]
+    for key, text, hint in wrong or check_loader_options(table):
         yield Problem(text, table.where(key), section, hint, error=bool(wrong) or not own)
     for key, value in table.items():
         near = did_you_mean(key, [*LOADER_OPTIONS, "pipes"])

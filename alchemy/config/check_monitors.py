@@ -1,4 +1,4 @@
-"""The scores that a config watches, compared with those that its evaluations give."""
+"""Check that the metrics a config monitors are computed by its evaluations."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from alchemy.errors import Problem, did_you_mean
 
 
 def check_monitors(layout: Layout) -> Iterator[Problem]:
-    """Monitors of a split that is never evaluated, or of a score that nothing computes."""
-    if layout.at("sched") is None or (not layout.splits and not brings_data(layout)):  # without data nothing is scored
+    """Report monitors of a split that is never evaluated or of a metric that nothing computes."""
+    if layout.at("sched") is None or (not layout.splits and not brings_data(layout)):  # nothing to evaluate
         return
     for slot in [*layout.of_kind("stop rule"), *layout.of_kind("checkpoint"), *layout.of_kind("sched")]:
         monitor = str(slot.value("monitor") or "") if slot.ours or slot.part is None else ""
         split, _, name = monitor.partition("/")
-        if not split or not name or split == "train":  # whose numbers come from the log of the training
+        if not split or not name or split == "train":  # training metrics come from the training log
             continue
-        yield from _watched_split(layout, slot, monitor) or _watched_score(slot, name, _scores(layout))
+        yield from _check_split(layout, slot, monitor) or _check_metric(slot, name, _collect_metrics(layout))
     for pipe in layout.inside("task.evalpipes"):
         if pipe.ours and pipe.is_a("_Monitoring") and pipe.value("enabled") is not False:
             split, monitor = str(pipe.value("split")), str(pipe.value("monitor"))
-            yield from _watched_score(pipe, monitor.removeprefix(f"{split}/"), _scores(layout, before=pipe))
+            yield from _check_metric(pipe, monitor.removeprefix(f"{split}/"), _collect_metrics(layout, before=pipe))
 
 
-def _watched_split(layout: Layout, slot: Slot, monitor: str) -> list[Problem]:
+def _check_split(layout: Layout, slot: Slot, monitor: str) -> list[Problem]:
     split = monitor.partition("/")[0]
     if split not in layout.splits:
         hint = did_you_mean(split, layout.splits) or f"add [task.datasets.{split}], or name another split"
@@ -34,7 +34,7 @@ def _watched_split(layout: Layout, slot: Slot, monitor: str) -> list[Problem]:
     if split not in evaluated_splits(layout):
         text = f"{slot.name} watches {monitor!r}, but nothing evaluates {split!r} during training"
         known = all(pipe.ours for pipe in layout.inside("sched.pipes"))
-        # a checkpoint of dev is scored once when training ends, and a plateau that is never seen changes nothing
+        # a dev checkpoint is evaluated once at the end of training; a plateau rule that sees no metric changes nothing
         harmless = slot.kind == "sched" or (slot.kind == "checkpoint" and split == "dev")
         pipe = f'{{ type = "alchemy.pipeline.sched.EvalEEPipeline", split = "{split}" }}'
         hint = f"add {pipe} to the pipes of [sched]"
@@ -42,8 +42,8 @@ def _watched_split(layout: Layout, slot: Slot, monitor: str) -> list[Problem]:
     return []
 
 
-def _watched_score(slot: Slot, name: str, given: list[str] | None) -> list[Problem]:
-    """An error where every part that gives scores is known, and none gives this one."""
+def _check_metric(slot: Slot, name: str, given: list[str] | None) -> list[Problem]:
+    """Report an unknown metric if all parts that compute metrics are known."""
     if given is None or name in given:
         return []
     text = f"monitor = {slot.value('monitor')!r}: no evaluation gives {name!r}"
@@ -52,8 +52,8 @@ def _watched_score(slot: Slot, name: str, given: list[str] | None) -> list[Probl
     return [slot.problem(text, "monitor", hint=hint)]
 
 
-def _scores(layout: Layout, before: Slot | None = None) -> list[str] | None:
-    """The scores of an evaluation (those that a pipe is handed); None where a project's own part may give others."""
+def _collect_metrics(layout: Layout, before: Slot | None = None) -> list[str] | None:
+    """Return the metrics of an evaluation (up to the pipe `before`); None if a project's part may add others."""
     task, pipes = layout.at("task"), layout.inside("task.evalpipes")
     if before is not None:
         pipes = pipes[: before.order]
@@ -71,7 +71,7 @@ def _scores(layout: Layout, before: Slot | None = None) -> list[str] | None:
 
 
 def check_rows(layout: Layout) -> Iterator[Problem]:
-    """Scores that would find no rows: a task without answers of its own, and no pipe that collects any."""
+    """Report score pipes whose rows no output pipe collects."""
     task, outputs = layout.at("task"), layout.inside("task.outputpipes")
     if task is None or not task.ours or not task.is_a("DefaultTask") or not all(pipe.ours for pipe in outputs):
         return
@@ -87,12 +87,12 @@ def check_rows(layout: Layout) -> Iterator[Problem]:
 
 
 def brings_data(layout: Layout) -> bool:
-    """Whether the task may have splits that the config does not show."""
+    """Return whether the task may have splits that the config does not list."""
     task = layout.at("task")
     return task is not None and (task.part is None or (not task.ours and "_datasets" in task.part.words))
 
 
 def evaluated_splits(layout: Layout) -> set[str]:
-    """The splits that pipes of the schedule evaluate during training."""
+    """Return the splits that schedule pipes evaluate during training."""
     pipes = [pipe for pipe in layout.inside("sched.pipes") if "eval" in pipe.name.lower()]
     return {str(pipe.value("split") or "dev") for pipe in pipes}

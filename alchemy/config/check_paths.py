@@ -1,4 +1,4 @@
-"""Files that a config names and that are not there."""
+"""Check that the files named in a config exist."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _SUFFIXES = {
 
 
 def check_paths(layout: Layout) -> Iterator[Problem]:
-    """Every file or folder that a part is to read and that is missing."""
+    """Yield a problem for each missing file or folder that a part reads."""
     for slot in layout.slots:
         if slot.is_a("Backup"):
-            yield from _backup(slot)
+            yield from _check_backup(slot)
         elif not slot.is_a("FileLogger"):
             for key, value in slot.table.items():
                 yield from _check_key(slot, key, value)
@@ -52,16 +52,16 @@ def _check_key(slot: Slot, key: str, value: object) -> Iterator[Problem]:
             yield slot.problem(text, key, hint=hint)
 
 
-def _backup(slot: Slot) -> Iterator[Problem]:
+def _check_backup(slot: Slot) -> Iterator[Problem]:
     paths = slot.table.get("paths", []) if "paths" in slot.table else []
     for path in paths if isinstance(paths, list) else []:
-        # without a folder of that name the installed package is copied
+        # without such a folder, Backup copies the installed package
         if isinstance(path, str) and path != "alchemy" and not _exists(path):
             yield slot.problem(f"there is no {path!r} to back up", "paths", hint=_hint(path))
 
 
 def _looks_local(path: str) -> bool:
-    """Whether a text clearly names a file here, rather than a model on a hub or an address.
+    """Return whether a string clearly names a local file rather than a hub model or a URL.
 
     >>> [_looks_local(p) for p in ("data/train.txt", "/data/x", "bert-base-chinese", "https://x.org/a", "org/model")]
     [True, True, False, False, False]
@@ -86,7 +86,7 @@ def _is_folder(path: str) -> bool:
 
 
 def _hint(path: str) -> str:
-    """The neighbor that was meant, or from where paths are counted."""
+    """Return a hint: a similar name in the same folder, or what paths are relative to."""
     if "\\" in path or not path.isprintable():
         return "a backslash in double quotes starts an escape: write forward slashes"
     path = os.path.expanduser(path)
@@ -94,8 +94,8 @@ def _hint(path: str) -> str:
     while folder and not os.path.isdir(folder):
         folder, name = os.path.split(folder)
     try:
-        beside = os.listdir(folder or ".")
+        siblings = os.listdir(folder or ".")
     except (OSError, ValueError):
-        beside = []
-    near = did_you_mean(name, beside)
+        siblings = []
+    near = did_you_mean(name, siblings)
     return near or ("" if os.path.isabs(path) else "paths are relative to the folder you run from")

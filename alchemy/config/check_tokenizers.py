@@ -1,4 +1,4 @@
-"""Checks that the tokenizers, pretrained models and files of labels that a config names exist."""
+"""Check that the tokenizers, pretrained models and label files named in a config exist."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from alchemy.optional_packages import explain_missing, is_installed
 
 NO_DOWNLOAD = "nothing is downloaded here: pass the path of a local folder"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-_LEARNERS = ("TextTask", "Translation")  # tasks that learn a tokenizer from the training texts
+_LEARNERS = ("TextTask", "Translation")  # tasks that can train a tokenizer on the training data
 _KEYS = ("tokenizer", "source_tokenizer", "target_tokenizer")
 
 
 def check_tokenizers(layout: Layout) -> Iterator[Problem]:
-    """Texts in place of a folder or class of a tokenizer, a folder of a pretrained model, a file of labels."""
+    """Report tokenizer folders and classes, pretrained models and label files that cannot be found."""
     for slot in layout.slots:
         if not slot.ours:
             continue
@@ -29,21 +29,21 @@ def check_tokenizers(layout: Layout) -> Iterator[Problem]:
             value = slot.table.get(key)
             if isinstance(value, str) and not os.path.isdir(os.path.expanduser(value)):
                 yield from (
-                    _learnt(layout, slot, key, value) if is_import_path(value) else _no_tokenizer(slot, key, value)
+                    _check_class(layout, slot, key, value) if is_import_path(value) else _no_tokenizer(slot, key, value)
                 )
         path, labels = slot.table.get("path"), slot.table.get("labels")
         if slot.is_a("Pretrained") and isinstance(path, str) and not os.path.isdir(os.path.expanduser(path)):
-            hint = _beside(path, folders=True) or (NO_DOWNLOAD if is_hub_name(path) else "")
+            hint = _suggest_neighbor(path, folders=True) or (NO_DOWNLOAD if is_hub_name(path) else "")
             yield slot.problem(f"there is no folder {path!r} with a pretrained model", "path", hint=hint)
         if isinstance(labels, str) and not os.path.isfile(os.path.expanduser(labels)):
             names = ", ".join(f'"{name.strip()}"' for name in labels.split(",") if name.strip())
             several = f"give a list: labels = [{names}]" if "," in labels else ""
-            hint = several or _beside(labels) or "it has one name a line; or give a list of names"
+            hint = several or _suggest_neighbor(labels) or "it has one name a line; or give a list of names"
             yield slot.problem(f"there is no file {labels!r} with labels", "labels", hint=hint)
 
 
 def is_hub_name(text: str) -> bool:
-    """Whether a text reads like the name of a model of Hugging Face, not like a path.
+    """Return whether a string looks like a Hugging Face model name rather than a path.
 
     >>> [is_hub_name(name) for name in ("bert-base-uncased", "google/mt5-small", "./bert", "/a/b", "a/b/c")]
     [True, True, False, False, False]
@@ -54,15 +54,15 @@ def is_hub_name(text: str) -> bool:
 def _no_tokenizer(slot: Slot, key: str, value: str) -> Iterator[Problem]:
     learns = slot.is_a(*_LEARNERS)
     near = did_you_mean(value, names_of("tokenizer")) if learns and value.isidentifier() else ""
-    hint = near or _beside(value, folders=True)
+    hint = near or _suggest_neighbor(value, folders=True)
     if not hint:
         hint = NO_DOWNLOAD if is_hub_name(value) else "pass the path of a folder"
         hint += f', or a class that learns from the training texts: {key} = "alchemy.text.Words"' if learns else ""
     yield slot.problem(f"there is no folder {value!r} with a tokenizer", key, hint=hint)
 
 
-def _learnt(layout: Layout, slot: Slot, key: str, dotted: str) -> Iterator[Problem]:
-    """A class that is to learn from the training texts; where a folder is wanted, its annotation refuses the class."""
+def _check_class(layout: Layout, slot: Slot, key: str, dotted: str) -> Iterator[Problem]:
+    """Check a tokenizer class that is trained on the training data."""
     if not slot.is_a(*_LEARNERS):
         return
     part = layout.sources.look(dotted, base="Tokenizer")
@@ -77,18 +77,18 @@ def _learnt(layout: Layout, slot: Slot, key: str, dotted: str) -> Iterator[Probl
         if not is_installed(package):
             text, hint = explain_missing(package, part.name)
             yield slot.problem(text, key, hint=hint)
-    yield from _learnt_with(slot, part, key)
+    yield from _check_learn_options(slot, part, key)
 
 
-def _learnt_with(slot: Slot, part: Part, key: str) -> Iterator[Problem]:
-    """The options of `train`; what it takes beside its own goes on to `from_counts`, and then to the constructor."""
+def _check_learn_options(slot: Slot, part: Part, key: str) -> Iterator[Problem]:
+    """Check the `learn` options: `train` forwards those it does not declare to `from_counts` and the constructor."""
     names: list[str] = []
     takes_any = True
     for method in ("train", "from_counts"):
         found = part.method(method)
         if found and found[0].module and takes_any:
             params, takes_any, _ = parameters_of(found[1], found[0].module)
-            names += [param.name for param in params[2:]]  # after the class, and the texts or their counts
+            names += [param.name for param in params[2:]]  # without the class and the text (or its counts)
     if takes_any:
         names, takes_any = names + [param.name for param in part.params], part.takes_kwargs or not part.readable
     if part.complete and part.method("train") is None:
@@ -100,11 +100,11 @@ def _learnt_with(slot: Slot, part: Part, key: str) -> Iterator[Problem]:
             yield slot.problem(f"{part.name} does not learn with {name!r}", "learn", hint=hint)
 
 
-def _beside(path: str, *, folders: bool = False) -> str:
-    """The neighbor that was meant."""
+def _suggest_neighbor(path: str, *, folders: bool = False) -> str:
+    """Suggest an existing file or folder with a similar name."""
     folder, name = os.path.split(os.path.expanduser(path).rstrip("/"))
     try:
-        beside = [entry.name for entry in os.scandir(folder or ".") if entry.is_dir() == folders]
+        names = [entry.name for entry in os.scandir(folder or ".") if entry.is_dir() == folders]
     except OSError:
         return ""
-    return did_you_mean(name, beside)
+    return did_you_mean(name, names)

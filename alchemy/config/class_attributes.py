@@ -1,4 +1,4 @@
-"""What parts declare in class attributes, read from their source: the packages they need, the scores they give."""
+"""Read the class attributes that parts declare in their source: required packages, metrics they produce."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from alchemy.optional_packages import explain_missing, is_installed
 
 
 def read_attribute(slot: Slot, attribute: str, *, inherited: bool = True) -> list[str] | None:
-    """The names that a part declares, for the values in its table; None where it declares none.
+    """Return the names in a class attribute, for the values in the part's table; None if it is not declared.
 
-    A tuple counts always; a mapping has a condition for each tuple: `""`, a key that must be set, or `key=value`.
-    `{key}` in a name stands for the value of a key. Without `inherited`, what a project's part has from a class of
-    alchemy does not count: the project may have changed what it does.
+    A tuple always applies. A mapping assigns a condition to each tuple: `""`, a key that must be set, or `key=value`.
+    `{key}` in a name is replaced by the value of that key. Without `inherited`, attributes that a project's part
+    inherits from alchemy are ignored, because the project may have changed the behavior.
     """
     found = slot.part.attribute(attribute, inherited=inherited) if slot.part else None
     if found is None:
         return None
     rows = found if isinstance(found, Mapping) else {"": found}
     choices = [condition for condition in rows if "=" in condition]
-    if choices and not any(_holds(slot, condition) for condition in choices):
-        return None  # of a value that it does not take
-    names = [name for condition, several in rows.items() if _holds(slot, condition) for name in several]
-    return [_filled(slot, name) for name in names]
+    if choices and not any(_applies(slot, condition) for condition in choices):
+        return None  # no declared condition covers the value
+    names = [name for condition, several in rows.items() if _applies(slot, condition) for name in several]
+    return [_fill_in_value(slot, name) for name in names]
 
 
-def _holds(slot: Slot, condition: str) -> bool:
+def _applies(slot: Slot, condition: str) -> bool:
     key, equals, value = condition.partition("=")
     return not key or (slot.value(key) == value if equals else bool(slot.value(key)))
 
 
-def _filled(slot: Slot, name: str) -> str:
+def _fill_in_value(slot: Slot, name: str) -> str:
     before, brace, rest = name.partition("{")
     key, _, after = rest.partition("}")
     return f"{before}{slot.value(key)}{after}" if brace else name
 
 
 def check_packages(layout: Layout) -> Iterator[Problem]:
-    """Optional packages that a part needs and that are not installed."""
+    """Report optional packages that a part needs and that are not installed."""
     runner = layout.at("runner")
     infers = runner is not None and runner.is_a("InferenceRunner", "AlchemyInferenceRunner")
     for slot in layout.slots:
-        if slot.kind == "task" and infers:  # tasks need theirs to score
+        if slot.kind == "task" and infers:  # a task needs its packages only for scoring
             continue
         needed = read_attribute(slot, "packages") or []
         if slot.kind == "task" and translates_text(layout):
@@ -55,7 +55,7 @@ def check_packages(layout: Layout) -> Iterator[Problem]:
 
 
 def translates_text(layout: Layout) -> bool:
-    """Whether the task is a translation of raw text, which is searched for by default; corpora need a `search`."""
+    """Return whether the task translates raw text, which it decodes by default; corpora need a `search`."""
     task = layout.at("task")
     pipes = [pipe for split in layout.splits for pipe in layout.inside(f"task.datasets.{split}.pipes")]
     of_text = any(pipe.is_a("ParallelText") for pipe in pipes)

@@ -1,4 +1,4 @@
-"""The defaults in effect: what a config file, and every part of a config, gets without saying so."""
+"""Fill in defaults: the top-level keys that a config file omits, and the default values of its parts."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ LOG_DIR = "records"
 
 
 def is_experiment(doc: Document) -> bool:
-    """Whether a config has what every run needs, rather than being a base for others or no config of a run."""
+    """Return whether a config describes a complete experiment rather than, say, a base for other configs."""
     return isinstance(doc.get("task"), Table) and isinstance(doc.get("model"), Table)
 
 
-def fill_in(doc: Document, user_dir: str, problems: list[Problem]) -> None:
-    """Gives a config file that does not say otherwise a tag, a runner, and plugins for the console and a record.
+def add_defaults(doc: Document, user_dir: str, problems: list[Problem]) -> None:
+    """Add the tag, runner and plugins (console, record) that a config file does not set.
 
-    A table `[plugins.NAME]` changes the default plugins, or adds one; `plugins = []` means none.
+    A table `[plugins.NAME]` changes or adds to the default plugins; `plugins = []` disables all plugins.
     """
     stem = os.path.splitext(os.path.basename(doc.path))[0]
     first: dict[str, Any] = {
         "tag": f"{stem}-{doc.variant}" if doc.variant else stem,
         "runner": RUNNER,
-        "plugins": _plugins(user_dir),
+        "plugins": _default_plugins(user_dir),
     }
     given, whole = doc.get("plugins"), Table(origin=DEFAULT)
     if isinstance(given, Table):
@@ -39,21 +39,21 @@ def fill_in(doc: Document, user_dir: str, problems: list[Problem]) -> None:
         merge(whole, Table({"plugins": given}, origin=given.origin), problems)
         doc.put("plugins", whole["plugins"], DEFAULT)
     rest = dict(doc)
-    doc.clear()  # the defaults stand first, as people write them
+    doc.clear()  # put the defaults first, where people write them
     for key, value in first.items():
         if key not in rest:
             doc.put(key, value, DEFAULT)
     dict.update(doc, rest)
 
 
-def _plugins(user_dir: str) -> Array:
+def _default_plugins(user_dir: str) -> Array:
     backup = [{"type": "alchemy.plugins.Backup", "paths": [user_dir]}] if os.path.isdir(user_dir) else []
     setup, logger = {"type": "alchemy.plugins.BasicSetup"}, {"type": "alchemy.plugins.FileLogger", "log_dir": LOG_DIR}
     return Array([setup, logger, *backup], origin=DEFAULT)
 
 
 def defaults(doc: Document, roots: Sequence[str] = (".",)) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """`(section, part, {parameter: default})` of each part with typed parameters that leaves some to their defaults."""
+    """Yield `(section, part, {parameter: default})` for each typed part that relies on defaults."""
     for slot in collect_slots(doc, Sources(roots)).slots:
         if slot.part is None or slot.part.old_style:
             continue
@@ -65,7 +65,7 @@ def defaults(doc: Document, roots: Sequence[str] = (".",)) -> Iterator[tuple[str
 
 
 def render_defaults(doc: Document, roots: Sequence[str] = (".",)) -> str:
-    """One line a part: `optim AdamW: eps = 1e-08, amsgrad = False`."""
+    """Render the defaults, one line per part: `optim AdamW: eps = 1e-08, amsgrad = False`."""
     rows = (
         (section, name, ", ".join(f"{k} = {v}" for k, v in values.items()))
         for section, name, values in defaults(doc, roots)

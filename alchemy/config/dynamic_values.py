@@ -1,7 +1,7 @@
-"""Values that are made when a config is loaded: `lr = { dyn = "loguniform", low = 1e-5, high = 1e-3 }`.
+"""Values that are computed when a config is loaded: `lr = { dyn = "loguniform", low = 1e-5, high = 1e-3 }`.
 
-Each is drawn once, from the seed and its own dotted key, so that adding one changes no other; the config then holds
-the concrete value, and `doc.dynamic` the recipe. Ranges inside `[sweep]` belong to the sweep and stay as they are.
+Each value is drawn once, from the seed and its dotted key, so that adding one does not change the others. The config
+then contains the drawn value, and `doc.dynamic` the recipe. Ranges inside `[sweep]` are left to the sweep.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from alchemy.config.line_numbers import Path
-from alchemy.config.override import CannotSet, typed
+from alchemy.config.override import CannotSet, parse_value
 from alchemy.config.secrets import is_secret_recipe, remember
 from alchemy.config.seed import seed_of
 from alchemy.config.tree import Array, Document, Table, children
@@ -29,7 +29,7 @@ _NOT_GIVEN: Any = object()
 
 @dataclass
 class _Stream:
-    """What a recipe may draw on: a stream of numbers of its own, and the time of loading."""
+    """The input of a recipe: its own stream of random numbers, and the load time."""
 
     seed: int
     label: str
@@ -37,33 +37,33 @@ class _Stream:
     count: int = 0
 
     def draw(self) -> float:
-        """The next number in [0, 1); it depends on seed, label and count alone, in every version of Python."""
+        """Return the next number in [0, 1), which depends only on seed, label and count, in all Python versions."""
         digest = hashlib.sha256(f"{self.seed}\0{self.label}\0{self.count}".encode()).digest()
         self.count += 1
         return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
 
 
-# -- the recipes: the keywords are the keys that the table takes
+# -- recipes: their keyword arguments are the keys of the table
 def _uniform(source: _Stream, *, low: float, high: float) -> float:
-    _ordered(low, high)
+    _check_range(low, high)
     return low + (high - low) * source.draw()
 
 
 def _loguniform(source: _Stream, *, low: float, high: float) -> float:
-    _ordered(low, high)
+    _check_range(low, high)
     if low <= 0:
         raise CannotSet("low must be above 0")
     return math.exp(math.log(low) + (math.log(high) - math.log(low)) * source.draw())
 
 
 def _normal(source: _Stream, *, mean: float = 0.0, std: float = 1.0) -> float:
-    _numbers(mean=mean, std=std)
+    _check_numbers(mean=mean, std=std)
     return mean + std * math.sqrt(-2 * math.log(1 - source.draw())) * math.cos(2 * math.pi * source.draw())
 
 
 def _randint(source: _Stream, *, low: int, high: int) -> int:
-    """Both ends are included."""
-    _ordered(low, high)
+    """Draw an integer; both bounds are inclusive."""
+    _check_range(low, high)
     if not (isinstance(low, int) and isinstance(high, int)):
         raise CannotSet("low and high must be whole numbers")
     return low + math.floor(source.draw() * (high - low + 1))
@@ -75,7 +75,7 @@ def _choice(source: _Stream, *, values: Sequence[Any], weights: Sequence[float] 
     weights = [1.0] * len(values) if weights is None else weights
     if not isinstance(weights, list) or len(weights) != len(values):
         raise CannotSet("weights must be a list as long as values")
-    _numbers(**{f"weights.{index}": weight for index, weight in enumerate(weights)})
+    _check_numbers(**{f"weights.{index}": weight for index, weight in enumerate(weights)})
     if min(weights) < 0 or sum(weights) <= 0:
         raise CannotSet("weights must not be negative, nor all zero")
     mark = source.draw() * sum(weights)
@@ -87,7 +87,7 @@ def _choice(source: _Stream, *, values: Sequence[Any], weights: Sequence[float] 
 
 
 def _env(source: _Stream, *, name: str, default: object = _NOT_GIVEN, secret: bool = False) -> Any:
-    """An environment variable, read as a TOML value of the type of `default`, or as text; a secret is always text."""
+    """Read an environment variable as a TOML value with the type of `default`, or as text; secrets are always text."""
     if not isinstance(name, str) or not name or "=" in name or "\0" in name:
         raise CannotSet("name must be the name of an environment variable")
     if not isinstance(secret, bool):
@@ -98,7 +98,7 @@ def _env(source: _Stream, *, name: str, default: object = _NOT_GIVEN, secret: bo
     if text is not None and secret:
         return text.strip()
     if text is not None:
-        return typed(text, None if default is _NOT_GIVEN else default) if text.strip() else text
+        return parse_value(text, None if default is _NOT_GIVEN else default) if text.strip() else text
     if default is _NOT_GIVEN:
         raise CannotSet(f"the environment variable {name} is not set", f"export {name}=.., or give a default")
     return default
@@ -127,9 +127,9 @@ _RECIPES: dict[str, Callable[..., Any]] = {
 SEEDLESS = ("env", "time", "date")
 
 
-# -- the walk
+# -- resolving
 def resolve(doc: Document, problems: list[Problem], *, drawn: bool) -> None:
-    """Replaces every `{ dyn = .. }` by its value: first those that need no seed, then, `drawn`, those that do."""
+    """Replace `{ dyn = .. }` tables by their values: if `drawn`, those that need the seed, otherwise all others."""
     now = datetime.datetime.now()
     seed = seed_of(doc)
     for table, key, path, label in list(_recipes(doc)):
@@ -139,7 +139,7 @@ def resolve(doc: Document, problems: list[Problem], *, drawn: bool) -> None:
         if recipe.get("dyn") == "env" and "secret" not in recipe and is_secret_recipe(path, recipe):
             recipe.put("secret", True, recipe.origin)
         try:
-            value = _make(recipe, _Stream(seed, label, now), dotted_key(path))
+            value = _evaluate(recipe, _Stream(seed, label, now), dotted_key(path))
         except ConfigError as error:
             problems += error.problems
             continue
@@ -149,7 +149,7 @@ def resolve(doc: Document, problems: list[Problem], *, drawn: bool) -> None:
             remember(doc.secrets)
         doc.dynamic[dotted_key(path)] = plain(recipe)
         known = table.origin_of(key) if isinstance(table, Table) else recipe.origin
-        # a recipe of the user's may refer to values of a config that is not trusted
+        # a recipe from the user may refer to values of an untrusted config
         foreign = known.foreign or any(origin.foreign for origin in recipe.origins.values())
         origin = known._replace(kind="dynamic", foreign=foreign)
         if isinstance(table, Table):
@@ -158,8 +158,8 @@ def resolve(doc: Document, problems: list[Problem], *, drawn: bool) -> None:
             table[key] = Table(value, origin=origin) if isinstance(value, dict) else value
 
 
-def _make(recipe: Table, source: _Stream, section: str) -> Any:
-    """The value that a recipe gives; a ConfigError says what is wrong with it."""
+def _evaluate(recipe: Table, source: _Stream, section: str) -> Any:
+    """Return the value of a recipe; raise ConfigError if the recipe is invalid."""
     settings = {key: plain(value) for key, value in recipe.items() if key != "dyn"}
     name, where = recipe["dyn"], recipe.where("dyn")
     function = _RECIPES.get(name) if isinstance(name, str) else None
@@ -183,8 +183,8 @@ def _make(recipe: Table, source: _Stream, section: str) -> Any:
 
 
 def _recipes(node: Table | Array, path: Path = (), label: str = "") -> Iterator[tuple[Table | Array, Any, Path, str]]:
-    """Every place where a recipe stands: what holds it, its key there, its path, the name of its stream of numbers."""
-    names: list[str] | None = None  # of a list, counted once they are needed
+    """Yield every recipe in a tree: its container, its key there, its path, and the label of its random stream."""
+    names: list[str] | None = None  # names of list elements, computed on first use
     for key, item in children(node):
         if not isinstance(item, Table | Array) or (key == "sweep" and not path):
             continue
@@ -199,7 +199,7 @@ def _recipes(node: Table | Array, path: Path = (), label: str = "") -> Iterator[
 
 
 def part_names(array: Array) -> list[str]:
-    """A name for each element that does not change when another is added: its type, numbered if there are several."""
+    """Return a stable name for each element: its type, numbered if there are several of that type."""
     names: list[str] = []
     taken: set[str] = set()
     for index, item in enumerate(array):
@@ -210,13 +210,13 @@ def part_names(array: Array) -> list[str]:
     return names
 
 
-def _numbers(**values: object) -> None:
+def _check_numbers(**values: object) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise CannotSet(f"{name} must be a number, not {value!r}")
 
 
-def _ordered(low: float, high: float) -> None:
-    _numbers(low=low, high=high)
+def _check_range(low: float, high: float) -> None:
+    _check_numbers(low=low, high=high)
     if low > high:
         raise CannotSet(f"low {low} is above high {high}")

@@ -1,4 +1,4 @@
-"""Where the values of a config come from, and in what two configs differ, in words."""
+"""Explain where the values of a config come from, and how two configs differ."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from alchemy.config.dynamic_values import SEEDLESS, part_names
 from alchemy.config.known_tables import DEFAULT_TYPES
 from alchemy.config.line_numbers import Path, split_key
-from alchemy.config.merge import brief, find_element, find_key
+from alchemy.config.merge import find_element, find_key, format_brief
 from alchemy.config.references import keys_in
 from alchemy.config.secrets import conceal, mask_value, without_secrets
 from alchemy.config.seed import seed_of
-from alchemy.config.toml_writer import same
+from alchemy.config.toml_writer import is_same
 from alchemy.config.tree import Array, Document, Origin, Table
 from alchemy.config.values import dotted_key
 from alchemy.errors import AlchemyError, Problem, did_you_mean
@@ -23,7 +23,7 @@ _ABSENT: Any = object()
 
 
 def explain(doc: Document, key: str) -> str:
-    """A key's value, where it was set, and what it overrode."""
+    """Describe a key: its value, where it was set, and which values it overrode."""
     split = split_key(key)
     keys = split[0] if split and not split[1] else key.split(".")
     if keys[:2] == ["task", "data"] and doc.written:
@@ -43,58 +43,59 @@ def explain(doc: Document, key: str) -> str:
             node, path = node[index], (*path, index)
             origin = node.origin if isinstance(node, Table) else origin
         else:
-            return _default(node, name, path, last=name == keys[-1] and len(path) == len(keys) - 1)
+            return _explain_default(node, name, path, last=name == keys[-1] and len(path) == len(keys) - 1)
     name = str(path[-1])
     inner = isinstance(node, Table | Array)
     value = without_secrets(Table({name: node}))[name] if inner else mask_value(name, plain(node))
-    lines = [f"{dotted_key(path)} = {brief(value, 200)}", f"  {_source(doc, dotted_key(path), origin)}"]
+    lines = [f"{dotted_key(path)} = {format_brief(value, 200)}", f"  {_describe_source(doc, dotted_key(path), origin)}"]
     before = origin.overrode
     while before is not None:
-        lines.append(f"  overrode {mask_value(name, before.value_text) or 'another value'}{_from(before)}")
+        lines.append(f"  overrode {mask_value(name, before.value_text) or 'another value'}{_format_origin(before)}")
         before = before.overrode
     return "\n".join(lines)
 
 
-def _place(doc: Document, keys: list[str]) -> str:
-    """A key that is referred to, and where its value stands."""
+def _describe_target(doc: Document, keys: list[str]) -> str:
+    """Return a referenced key and where its value was set."""
     node: Any = doc
     path: Path = ()
     origin = Origin()
     for name in keys:
         key = find_key(node, name, path, "")
-        if isinstance(key, Problem):  # a step after the reference has taken it away
+        if isinstance(key, Problem):  # removed after the reference was resolved
             return dotted_key(tuple(keys))
         origin = node.origin_of(str(key)) if isinstance(node, Table) else node.origin
         node, path = node[key], (*path, key)
         origin = node.origin if isinstance(node, Table) and isinstance(key, int) else origin
-    return f"{dotted_key(path)}{_from(origin)}"
+    return f"{dotted_key(path)}{_format_origin(origin)}"
 
 
 def diff(a: Document, b: Document) -> str:
-    """In what two configs differ, one line a key; that they are identical is said in words."""
+    """Describe how two configs differ, one line per key, or state that they are identical."""
     names = [doc.path or f"the {place}" for doc, place in ((a, "first"), (b, "second"))]
     names = [f"{name}#{doc.variant}" if doc.variant else name for name, doc in zip(names, (a, b), strict=True)]
     rows = differences(a, b)
     if not rows:
-        drawn = "; the seed is drawn for each" if _drawn(a) else ""
+        drawn = "; the seed is drawn for each" if _has_drawn_seed(a) else ""
         return f"identical: {names[0]} and {names[1]} resolve to the same config{drawn}"
     lines, (one, other) = [], map(_walk, (a, b))
     for key, left, right in rows:
         if key in one and key in other:
-            lines.append(f"{key}: {brief(left)}{_from(one[key][1])} -> {brief(right)}{_from(other[key][1])}")
+            before, after = (_format_origin(walked[key][1]) for walked in (one, other))
+            lines.append(f"{key}: {format_brief(left)}{before} -> {format_brief(right)}{after}")
         else:
             name, value, (_, origin) = (names[0], left, one[key]) if key in one else (names[1], right, other[key])
-            lines.append(f"{key}: only in {name}: {brief(value)}{_from(origin)}")
+            lines.append(f"{key}: only in {name}: {format_brief(value)}{_format_origin(origin)}")
     return "\n".join(lines)
 
 
 def differences(a: Document, b: Document) -> list[tuple[str, Any, Any]]:
-    """`(key, value in a, value in b)` wherever two configs differ, secrets masked. Drawn seeds do not count."""
+    """Return `(key, value in a, value in b)` for each difference, secrets masked; drawn seeds are ignored."""
     one, other = ({key: plain(value) for key, (value, _) in _walk(doc).items()} for doc in (a, b))
     rows = []
     for key in dict.fromkeys([*one, *other]):
         left, right = one.get(key, _ABSENT), other.get(key, _ABSENT)
-        if same(left, right) or (key == "seed" and _drawn(a) and _drawn(b)):
+        if is_same(left, right) or (key == "seed" and _has_drawn_seed(a) and _has_drawn_seed(b)):
             continue
         left, right, same_secret = conceal(key, left, right)
         if not same_secret:
@@ -103,7 +104,7 @@ def differences(a: Document, b: Document) -> list[tuple[str, Any, Any]]:
 
 
 def _walk(doc: Document) -> dict[str, tuple[Any, Origin]]:
-    """Every value that is no table, by its dotted key; parts of a list go by their names."""
+    """Collect all values that are not tables by dotted key; list elements are keyed by their names."""
     found: dict[str, tuple[Any, Origin]] = {}
 
     def visit(node: object, path: Path, origin: Origin) -> None:
@@ -120,23 +121,23 @@ def _walk(doc: Document) -> dict[str, tuple[Any, Origin]]:
     return found
 
 
-def _drawn(doc: Document) -> bool:
+def _has_drawn_seed(doc: Document) -> bool:
     return "seed" in doc and doc.origin_of("seed").kind == "drawn"
 
 
-def _from(origin: Origin) -> str:
+def _format_origin(origin: Origin) -> str:
     return f" ({origin})" if str(origin) else ""
 
 
-def _source(doc: Document, key: str, origin: Origin) -> str:
+def _describe_source(doc: Document, key: str, origin: Origin) -> str:
     if key in doc.dynamic:
         recipe = doc.dynamic[key]
-        settings = ", ".join(f"{name}={brief(value)}" for name, value in recipe.items() if name != "dyn")
+        settings = ", ".join(f"{name}={format_brief(value)}" for name, value in recipe.items() if name != "dyn")
         seed = "" if recipe["dyn"] in SEEDLESS else f", seed {seed_of(doc)}"
         return f"made by {recipe['dyn']}({settings}) at {origin}{seed}"
     if key in doc.references:
-        targets = [_place(doc, keys) for keys in keys_in(doc.references[key])]
-        text = brief(mask_value(key.rpartition(".")[2], doc.references[key]))
+        targets = [_describe_target(doc, keys) for keys in keys_in(doc.references[key])]
+        text = format_brief(mask_value(key.rpartition(".")[2], doc.references[key]))
         return f"from {origin}: {text}, which refers to {' and '.join(targets)}"
     if origin.kind == "drawn":
         return "drawn for this run, since the config has no seed"
@@ -145,16 +146,16 @@ def _source(doc: Document, key: str, origin: Origin) -> str:
     return f"from {origin}" if str(origin) else "from the program"
 
 
-def _shown(place: str) -> str:
-    """A place in source relative to where the user is, or to the folder of installed packages."""
+def _shorten(place: str) -> str:
+    """Return a source location relative to the working directory or the site-packages folder."""
     for root in sorted((os.getcwd(), *sys.path), key=len, reverse=True):
         if root and place.startswith(root + os.sep):
             return place[len(root) + 1 :]
     return place
 
 
-def _default(node: object, name: str, path: Path, *, last: bool) -> str:
-    """What a key that no file sets stands at: the default of the part's own signature."""
+def _explain_default(node: object, name: str, path: Path, *, last: bool) -> str:
+    """Describe a key that no file sets: the default in the signature of the part."""
     if not isinstance(node, Table):
         raise AlchemyError(f"{dotted_key(path)} is a value and has no key {name!r}")
     kind = node.get("type") or DEFAULT_TYPES.get(dotted_key(path))
@@ -164,7 +165,7 @@ def _default(node: object, name: str, path: Path, *, last: bool) -> str:
         part = find(kind, (".",))
         for param in part.params if part is not None else ():
             if part is not None and param.name == name and not param.required:
-                return f"{dotted_key((*path, name))} = {param.default}\n  default of {kind} ({_shown(part.where)})"
+                return f"{dotted_key((*path, name))} = {param.default}\n  default of {kind} ({_shorten(part.where)})"
     place = f"[{dotted_key(path)}]" if path else "the config"
     hint = did_you_mean(name, node) or f"it has {', '.join(node) or 'nothing'}"
     raise AlchemyError(f"{place} has no {name!r}", hint=hint)

@@ -1,21 +1,21 @@
-"""Splits that extend another one: `[task.datasets.dev] like = "train"`, and below it what differs."""
+"""Resolve splits that extend another split: `[task.datasets.dev] like = "train"` plus the keys that differ."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 from alchemy.config.merge import DATASETS, LIKE, merge
-from alchemy.config.tree import Array, Document, Table, twin
+from alchemy.config.tree import Array, Document, Table, copy_tree
 from alchemy.config.values import dotted_key
 from alchemy.errors import Problem, did_you_mean
 
-# what is right for training alone: evaluation sees every sample once, in the order of the data
+# options that only make sense for training: an evaluation reads every sample once, in order
 NOT_INHERITED = ("shuffle", "drop_last", "sampler", "batch_sampler")
 NOT_INHERITED_BY_PIPES = ("shuffle", "drop_last")
 
 
 def extend(doc: Document, problems: list[Problem]) -> bool:
-    """Replaces each split that is `like` another one by what it comes out as; returns whether there was one."""
+    """Merge each split with the split it is `like`; return whether there was any."""
     splits = doc.table("task").table("datasets")
     found = False
     for name, split in list(splits.items()):
@@ -28,7 +28,7 @@ def extend(doc: Document, problems: list[Problem]) -> bool:
 
 
 def _chain(name: str, splits: Table, problems: list[Problem]) -> list[str]:
-    """A split, the one that it is like, the one that that one is like, and so on; only it where one is missing."""
+    """Return a split and the splits it extends, directly or indirectly; just the split if one is missing."""
     chain = [name]
     while LIKE in splits.table(chain[-1]):
         last = splits.table(chain[-1])
@@ -44,7 +44,7 @@ def _chain(name: str, splits: Table, problems: list[Problem]) -> list[str]:
         else:
             chain.append(like)
             continue
-        del last[LIKE]  # so that it is reported once
+        del last[LIKE]  # report it only once
         return [name]
     return chain
 
@@ -54,7 +54,7 @@ def _extend(splits: Table, parent: str, child: str, problems: list[Problem]) -> 
     table = Table(origin=upper.origin)
     for key, value in lower.items():
         if key not in NOT_INHERITED:
-            table.put(key, twin(value), lower.origin_of(key))
+            table.put(key, copy_tree(value), lower.origin_of(key))
     pipes = table.get("pipes")
     for pipe in pipes if isinstance(pipes, Array) else ():
         for key in NOT_INHERITED_BY_PIPES if isinstance(pipe, Table) else ():

@@ -1,7 +1,7 @@
-"""Config files of four formats, read as plain data and the line of every key.
+"""Read config files in TOML, JSON, INI or Python format as plain data with line numbers.
 
-TOML is the first of them. JSON may hold `// comments` and a key "//" that is skipped; INI is TOML with other comments;
-Python is executed, so it wants an explicit yes. What a format cannot spell: see `alchemy.config.values`.
+JSON may contain `// comments` and `"//"` keys, which are skipped. INI is TOML with other comments. Python configs are
+executed and therefore need explicit consent. For values that a format cannot express, see `alchemy.config.values`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from alchemy.config.values import Parsed, decode, fail
 from alchemy.errors import did_you_mean
 from alchemy.trust import digest_of
 
-LARGEST = 4 * 2**20  # bytes: a config is written by hand; more than this is data that belongs in a file of its own
+LARGEST = 4 * 2**20  # bytes: configs are written by hand; anything larger is data that belongs in a separate file
 
 
 def read_file(path: str, *, allow_code: bool = False, where: str = "") -> Parsed:
-    """Reads a config file; every way in which that can fail is a ConfigError. `where` names who asked for the file."""
-    _must_exist(path, where)
+    """Read a config file; any failure raises a ConfigError. `where` is the place that requested the file."""
+    _check_exists(path, where)
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in _FORMATS and not os.path.isdir(path):
         known = f"a config ends in {', '.join(_FORMATS)}"
@@ -31,7 +31,7 @@ def read_file(path: str, *, allow_code: bool = False, where: str = "") -> Parsed
         trust = "pass --allow-code (from Python: allow_code=True) if you trust it"
         fail(f"{path} is Python code, which would be executed", where=where, hint=trust)
     raw = content_of(path, where)
-    parsed = parse(_text(raw, path), suffix, path)
+    parsed = parse(_decode_text(raw, path), suffix, path)
     parsed.digest = digest_of(raw)
     if not parsed.data:
         fail("the file holds no settings", where=path, hint="a config needs at least tag, runner, task and model")
@@ -39,7 +39,7 @@ def read_file(path: str, *, allow_code: bool = False, where: str = "") -> Parsed
 
 
 def parse(text: str, suffix: str, name: str) -> Parsed:
-    """Parses `text` in the format that `suffix` (".toml", ".json", ".ini", ".py") names."""
+    """Parse `text` in the format given by `suffix` (".toml", ".json", ".ini", ".py")."""
     try:
         parsed = _FORMATS[suffix](text.replace("\r\n", "\n"), name)
         parsed.data = decode(parsed.data, name, parsed.lines)
@@ -48,7 +48,7 @@ def parse(text: str, suffix: str, name: str) -> Parsed:
     return parsed
 
 
-def _must_exist(path: str, where: str) -> None:
+def _check_exists(path: str, where: str) -> None:
     if os.path.exists(path):
         return
     folder, name = os.path.split(path)
@@ -64,7 +64,7 @@ def _must_exist(path: str, where: str) -> None:
 
 
 def content_of(path: str, where: str = "") -> bytes:
-    """The bytes of a file that may be anything."""
+    """Return the content of a regular file of limited size."""
     try:
         info = os.stat(path)
         if stat.S_ISDIR(info.st_mode):
@@ -81,7 +81,7 @@ def content_of(path: str, where: str = "") -> bytes:
     return raw
 
 
-def _text(raw: bytes, path: str) -> str:
+def _decode_text(raw: bytes, path: str) -> str:
     if not raw.strip():
         fail("the file is empty", where=path)
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -100,16 +100,16 @@ def _json(text: str, name: str) -> Parsed:
 
     lines: Mapping[Path, int] = Lines(text, json=True)
     try:
-        data = json.loads(text, object_pairs_hook=_without_repeats)
-    except (ValueError, RecursionError):  # comments, trailing commas, a key that is set twice, or a mistake
+        data = json.loads(text, object_pairs_hook=_reject_duplicates)
+    except (ValueError, RecursionError):  # comments, trailing commas, a duplicate key, or a syntax error
         layout = scan_json(text, name)
         data, lines = _loads(layout.text, name), layout.lines
     if not isinstance(data, dict):
         fail("a JSON config must be one object", where=name, hint="write { ... } around it")
-    return Parsed(_without_remarks(data), lines)
+    return Parsed(_drop_comment_keys(data), lines)
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) < len(pairs):
         raise ValueError("a key is set twice")
@@ -127,10 +127,10 @@ def _loads(text: str, name: str) -> Any:
         fail(f"the text is not JSON: {error}", where=name)
 
 
-def _without_remarks(value: object) -> Any:
+def _drop_comment_keys(value: object) -> Any:
     if isinstance(value, dict):
-        return {key: _without_remarks(item) for key, item in value.items() if key != "//"}
-    return [_without_remarks(item) for item in value] if isinstance(value, list) else value
+        return {key: _drop_comment_keys(item) for key, item in value.items() if key != "//"}
+    return [_drop_comment_keys(item) for item in value] if isinstance(value, list) else value
 
 
 def _toml(text: str, name: str) -> Parsed:
@@ -140,7 +140,7 @@ def _toml(text: str, name: str) -> Parsed:
 
 
 def _ini(text: str, name: str) -> Parsed:
-    """Sections are tables and values are TOML, so that only the comments and the colons are left to be translated."""
+    """Parse INI: sections are tables and values are TOML, so only comments and colons need translation."""
     return _toml(re.sub(r"(?m)^([\w.-]+[ \t]*):", r"\1=", re.sub(r"(?m)^([ \t]*);", r"\1#", text)), name)
 
 

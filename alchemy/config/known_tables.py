@@ -1,11 +1,11 @@
-"""The words of a config that alchemy knows: its tables, who needs which, and what is passed to whom."""
+"""The config tables and keys that alchemy knows: which runner needs which, and what each part receives."""
 
 from __future__ import annotations
 
-# top-level keys that are single values, with the annotation that they must fit
+# top-level keys with a single value, and the annotation that the value must match
 SETTINGS = {"tag": "str", "runner": "str", "seed": "int", "log_every": "Annotated[int, Ge(1)]"}
 
-# top-level tables that are parts: kind, and whether they must say their `type`; without a kind, one that holds lists
+# top-level tables: the kind of part and whether `type` is required; without a kind, a table of lists of parts
 SECTIONS = {
     "task": ("task", True),
     "model": ("model", True),
@@ -20,7 +20,7 @@ SECTIONS = {
     "ddp": ("ddp", True),
 }
 
-# the part that a table without a `type` means
+# the part used when a table has no `type`
 DEFAULT_TYPES = {
     "backward": "alchemy.update.GradientUpdater",
     "checkpoint": "alchemy.checkpoint.keeper.Checkpoints",
@@ -29,7 +29,7 @@ DEFAULT_TYPES = {
     "ddp": "alchemy.launch.process_group.Sharing",
 }
 
-# lists of parts: where they stand and of which kind they are
+# lists of parts: path and kind
 LISTS = {
     "plugins": "plugin",
     "task.outputpipes": "output pipe",
@@ -39,16 +39,16 @@ LISTS = {
     "stop.all": "stop rule",
 }
 
-# modules that have an old name beside their own
+# modules with an alias
 MODULES = {"alchemy.scheduler": "alchemy.sched"}
 
-# what loading leaves behind or takes out; never a mistake
+# keys used while loading; never an error
 LOADING = ("base", "variant", "dynamic")
 
-# tables of later versions: accepted, and said to be without effect
+# tables reserved for later versions: accepted with a warning that they have no effect
 LATER = ("sweep",)
 
-# settings of one run, which belong on the command line, and the option that sets them
+# settings of a single run, which belong on the command line, and the option that sets each
 RUN_SETTINGS = {
     "device": "--device N",
     "no_file": "--no-file",
@@ -61,7 +61,7 @@ RUN_SETTINGS = {
 
 TOP_LEVEL = (*SETTINGS, *SECTIONS, "plugins", *LOADING, *LATER)
 
-# what each runner cannot do without: tables, and the split of task.datasets that it reads
+# what each runner requires: tables, and the split of task.datasets that it reads
 NEEDS = {
     "Trainer": (("task", "model", "optim", "sched"), "train"),
     "Tester": (("task", "model"), "test"),
@@ -73,7 +73,7 @@ RUNNER_NAMES = {
     "InferenceRunner": ("InferenceRunner", "AlchemyInferenceRunner"),
 }
 
-# keys of a part's table that are not handed to its constructor, and names that somebody else hands to it
+# keys of a part's table that are not passed to its constructor, and arguments that do not come from the config
 NOT_PASSED = {"task": ("datasets", "outputpipes", "evalpipes"), "sched": ("pipes",)}
 GIVEN = {
     "optim": ("params",),
@@ -85,22 +85,22 @@ GIVEN = {
     "network": ("source_size", "target_size"),
 }
 
-# keys of a part, and of those derived from it, whose table is of this type; True: each table in it that names no other
+# keys of a part (or its subclasses) whose table has this type; True: each inner table without a `type` has it
 INNER_TYPES = {
     ("alchemy.data.collate.Pad", "fields"): ("alchemy.data.columns.Padded", True),
     ("alchemy.tasks.translation.Translation", "limits"): ("alchemy.generate.Limits", False),
 }
 
-# keys whose text is the import path of a function or class
+# keys whose value is the import path of a function or class
 BUILT_BY_LOADER = ("collate_fn", "sampler", "batch_sampler", "worker_init_fn")
 NAMES_CODE = ("fn", *BUILT_BY_LOADER)
-GIVEN_BY_LOADER = ("data_source", "dataset", "generator", "seed")  # to what it builds, where the table does not
-SAMPLERS = ("sampler", "batch_sampler")  # of these, the ones that must be iterated over
+GIVEN_BY_LOADER = ("data_source", "dataset", "generator", "seed")  # to what it builds, unless in the table
+SAMPLERS = ("sampler", "batch_sampler")  # those that must be iterable
 
-# what one of several optimizers, `[optim.<name>]`, takes beside its own keys, with the annotation to check against
+# additional keys of a named optimizer, `[optim.<name>]`, and their annotations
 NAMED_OPTIM = {"params": "str | list[str]"}
 
-# the limits of what optimizers take that are not ours
+# value ranges for optimizers that are not part of alchemy
 RATES = {
     "lr": "Annotated[float, Ge(0), Finite()]",
     "trf_lr": "Annotated[float, Ge(0), Finite()]",
@@ -110,7 +110,7 @@ RATES = {
     "betas": "list[Annotated[float, Ge(0), Lt(1)]]",
 }
 
-# keys that a project's code may read from a table by convention, whatever its part takes
+# keys that project code may read from a table by convention, whatever the part declares
 BY_CONVENTION = {
     "model": ("model_path",),
     "optim": ("lr", "weight_decay", "betas", "eps", "amsgrad", "max_grad_norm", "trf_lr"),

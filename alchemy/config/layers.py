@@ -1,4 +1,4 @@
-"""The layers of a config: files, the bases that they name, and the variants chosen from them."""
+"""Read the layers of a config: files, the base files that they name, and the selected variants."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from alchemy.config.deprecated import rename
+from alchemy.config.deprecated import rename_keys
 from alchemy.config.formats import read_file
 from alchemy.config.line_numbers import DEEPEST
 from alchemy.config.merge import compose, deletes, merge
 from alchemy.config.references import escape
-from alchemy.config.tree import CODE, Array, Document, Origin, Place, Table, grow, twin
-from alchemy.config.untrusted import take_recipes
+from alchemy.config.tree import CODE, Array, Document, Origin, Place, Table, build_tree, copy_tree
+from alchemy.config.untrusted import reject_recipes
 from alchemy.config.values import Parsed, decode, fail
 from alchemy.errors import ConfigError, Problem, did_you_mean
 from alchemy.trust import is_trusted, record_of
@@ -24,68 +24,68 @@ Source = str | os.PathLike[str] | Mapping[str, Any]
 
 @dataclass
 class Layer:
-    """A file with its bases merged in; its variants are deltas that are still to be chosen from."""
+    """A file merged with its bases; its variants are deltas that have not been applied."""
 
     body: Table
     variants: Table
-    name: str = ""  # the path of the file, as messages show it
+    name: str = ""  # path of the file as shown in messages
     source: str = ""
     problems: list[Problem] = field(default_factory=list)
-    foreign: bool = False  # it is the config of a record that is not trusted
-    laid: frozenset[str] = frozenset()  # the real paths of the files that the body is made of
-    path: str = ""  # the real path of the file
+    foreign: bool = False  # from the config of an untrusted record
+    laid: frozenset[str] = frozenset()  # real paths of the files merged into the body
+    path: str = ""  # real path of the file
 
 
 @dataclass
 class _Pile:
-    """Layers that are being laid over each other."""
+    """Layers in the process of being merged."""
 
     body: Table
     problems: list[Problem]
-    laid: set[str] = field(default_factory=set)  # the real paths of the files that are not laid on it again
-    below: set[str] = field(default_factory=set)  # those of their bases
+    laid: set[str] = field(default_factory=set)  # real paths of the files that must not be merged again
+    below: set[str] = field(default_factory=set)  # real paths of their bases
 
 
 @dataclass
 class Layers:
-    """The layers that were read; each file once, however often others name it."""
+    """The layers read so far; each file is read once, no matter how many files name it."""
 
     allow_code: bool
     user_dir: str = "src"
-    record: bool = False  # whether the first file is the config of a record, whatever lies beside it
-    compare: bool = False  # whether nothing is built from them
-    once: bool = False  # whether one document alone is made of the layers, which may then take one over
+    record: bool = False  # treat the first file as the config of a record, wherever it is
+    compare: bool = False  # nothing will be built from the layers
+    once: bool = False  # only one document is made from the layers, so it may reuse a layer
     layers: dict[str, Layer] = field(default_factory=dict)  # by real path
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Where modules of the project are looked for."""
+        """The folders in which the project's modules are searched."""
         return (os.path.dirname(os.path.abspath(self.user_dir)), ".")
 
     def layer(self, source: str | Mapping[str, Any], where: str = "", chain: tuple[str, ...] = ()) -> Layer:
-        """A file, which `where` asks for and which is a base of the files in `chain`, or a mapping."""
+        """Return the layer of a mapping or file, requested at `where` as a base of the files in `chain`."""
         if isinstance(source, Mapping):
-            return self._read(_of_mapping(source), "", chain)
-        path = _real(source)
+            return self._read(_parse_mapping(source), "", chain)
+        path = _real_path(source)
         if path not in self.layers:
             parsed = read_file(source, allow_code=self.allow_code, where=where)
             self.layers[path] = self._read(parsed, source, (*chain, path))
         return self.layers[path]
 
     def document(self, source: Source, variant: str | None, problems: list[Problem]) -> Document:
-        """The document of a source, with a variant laid over it."""
+        """Return the document of a source with a variant applied."""
         variant = variant or None
         if isinstance(source, Document) and not variant:
-            return _again(source)
+            return _copy_document(source)
         name = ""
         if not isinstance(source, Mapping):
             name, named = split_variant(os.fspath(source))
-            source, variant = name, variant or named  # with an empty name after '#', which is refused
+            source, variant = name, variant or named  # an empty name after '#' is rejected later
         layer = self.layer(source)
         problems += layer.problems
         doc = Document(origin=layer.body.origin, path=name)
-        # a base that a variant names may need the body as it was
-        body = layer.body if self.once and variant is None else twin(layer.body)
+        # a base named by a variant may need the unchanged body
+        body = layer.body if self.once and variant is None else copy_tree(layer.body)
         dict.update(doc, body)
         doc.origins, doc.source = body.origins, layer.source
         if variant is not None:
@@ -95,30 +95,30 @@ class Layers:
         return doc
 
     def is_record(self, name: str) -> bool:
-        """Whether the file that was asked for is the config of a record, which says all that its run was made of."""
+        """Return whether the requested file is the config of a record, which contains all settings of its run."""
         return self.record or bool(record_of(name))
 
     def _read(self, parsed: Parsed, name: str, chain: tuple[str, ...]) -> Layer:
         record = bool(name) and ((self.record and len(chain) == 1) or bool(record_of(name)))
         foreign = record and not is_trusted(parsed.digest)
-        table = grow(parsed.data, Origin(name, Place(parsed.lines), foreign=foreign) if name else CODE)
+        table = build_tree(parsed.data, Origin(name, Place(parsed.lines), foreign=foreign) if name else CODE)
         if record:
-            escape(table)  # it holds values
-        problems = take_recipes(table) if foreign else []
+            escape(table)  # a record contains plain values, no references
+        problems = reject_recipes(table) if foreign else []
         variants = _take_variants(table, problems)
         bases = _take_bases(table, problems)
         pile = _Pile(Table(origin=table.origin), problems)
         self._lay_bases(pile, bases, name, chain)
-        rename(table, problems)
+        rename_keys(table, problems)
         if bases or deletes(table):
             merge(pile.body, table, problems)
             table = pile.body
-        path = _real(name)
+        path = _real_path(name)
         laid = frozenset({*pile.below, path})
         return Layer(table, variants, name, parsed.source, list(dict.fromkeys(problems)), foreign, laid, path)
 
     def _lay_bases(self, pile: _Pile, bases: list[tuple[str, str]], name: str, chain: tuple[str, ...]) -> None:
-        """Lays the bases that a file names on the pile; one that was laid there before adds its variant alone."""
+        """Merge the bases that a file names; a base that is already merged contributes only its variant."""
         for base, at in bases:
             path, variant = split_variant(os.path.join(os.path.dirname(name), os.path.expanduser(base)))
             try:
@@ -127,55 +127,55 @@ class Layers:
                 pile.problems += error.problems
                 continue
             pile.problems += lower.problems
-            if _real(path) not in pile.laid:
+            if _real_path(path) not in pile.laid:
                 merge(pile.body, lower.body, pile.problems)
-            pile.laid.add(_real(path))
+            pile.laid.add(_real_path(path))
             pile.below |= lower.laid
             if variant is not None:
                 self._choose(pile, lower, variant, chain)
 
     def _base(self, path: str, at: str, chain: tuple[str, ...]) -> Layer:
-        if _real(path) in chain:
-            fail(f"base goes round in a circle: {_shown((*chain, path))}", where=at, hint="break the circle")
+        if _real_path(path) in chain:
+            fail(f"base goes round in a circle: {_format_chain((*chain, path))}", where=at, hint="break the circle")
         if len(chain) > DEEPEST:
             fail(f"bases of bases are nested more than {DEEPEST} deep", where=at)
         return self.layer(path, at, chain)
 
     def _choose(self, pile: _Pile, layer: Layer, variant: str, chain: tuple[str, ...] = ()) -> Table:
-        """Lays a variant on the pile, or several of them, `wide+sgd`, from left to right; returns what they say."""
-        said = Table()
+        """Apply one variant, or several from left to right (`wide+sgd`); return their combined delta."""
+        combined = Table()
         for name in [variant] if variant in layer.variants else variant.split("+"):
             delta, link = layer.variants.get(name), f"{layer.path}#{name}"
             if not isinstance(delta, Table):
-                pile.problems.append(_no_variant(name, variant, layer))
+                pile.problems.append(_unknown_variant(name, variant, layer))
             elif link in chain:
-                text = f"base goes round in a circle: {_shown((*chain, link))}"
+                text = f"base goes round in a circle: {_format_chain((*chain, link))}"
                 pile.problems.append(Problem(text, delta.where("base"), hint="break the circle"))
             else:
-                compose(said, delta, pile.problems)
-                delta = twin(delta)  # which may be chosen again
+                compose(combined, delta, pile.problems)
+                delta = copy_tree(delta)  # it may be chosen again
                 self._lay_bases(pile, _take_bases(delta, pile.problems), layer.name, (*chain, link))
-                rename(delta, pile.problems)
+                rename_keys(delta, pile.problems)
                 merge(pile.body, delta, pile.problems)
-        return said
+        return combined
 
 
 def split_variant(text: str) -> tuple[str, str | None]:
-    """`f.toml#NAME` as file and variant, None without a '#'; a file whose name has a '#' is taken as it is."""
+    """Split `f.toml#NAME` into file and variant (None without '#'); an existing file whose name has a '#' is kept."""
     path, sign, variant = text.rpartition("#")
     return (text, None) if not sign or os.path.exists(text) else (path, variant)
 
 
-def _again(doc: Document) -> Document:
-    """A document of our own from one that was prepared before."""
-    twin = copy.deepcopy(doc)
-    twin.notes, twin.dynamic, twin.delta = [], dict(doc.dynamic), copy.deepcopy(doc.delta)
-    twin.references = dict(doc.references)
-    escape(twin)
-    return twin
+def _copy_document(doc: Document) -> Document:
+    """Return a copy of a prepared document to be prepared again."""
+    copy_tree = copy.deepcopy(doc)
+    copy_tree.notes, copy_tree.dynamic, copy_tree.delta = [], dict(doc.dynamic), copy.deepcopy(doc.delta)
+    copy_tree.references = dict(doc.references)
+    escape(copy_tree)
+    return copy_tree
 
 
-def _no_variant(name: str, variant: str, layer: Layer) -> Problem:
+def _unknown_variant(name: str, variant: str, layer: Layer) -> Problem:
     names = layer.variants
     offer = f"there are {', '.join(names)}" if names else "the file has no [variant.NAME] tables"
     hint = (did_you_mean(name, names) if name else "") or offer
@@ -207,15 +207,15 @@ def _take_variants(table: Table, problems: list[Problem]) -> Table:
     return variants
 
 
-def _of_mapping(data: Mapping[str, Any]) -> Parsed:
+def _parse_mapping(data: Mapping[str, Any]) -> Parsed:
     from alchemy.config.toml_writer import toml_source
 
     return Parsed(decode(data.plain() if isinstance(data, Table) else data), source=toml_source(data))
 
 
-def _real(path: str) -> str:
+def _real_path(path: str) -> str:
     return os.path.realpath(path) if "\0" not in path else path
 
 
-def _shown(chain: tuple[str, ...]) -> str:
+def _format_chain(chain: tuple[str, ...]) -> str:
     return " -> ".join(map(os.path.basename, chain))

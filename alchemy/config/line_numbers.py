@@ -1,7 +1,7 @@
-"""Where everything stands in a TOML or JSON text: the line of every key, and the comments around its value.
+"""Locate every key in a TOML or JSON text: its line, and the comments around its value.
 
-The scan is lenient: tomllib and json parse, and say what is wrong with a text. It costs several times what they cost,
-so loading a config scans only once a line is asked for, and then for lines alone.
+The scan is lenient: tomllib and json do the parsing and report syntax errors. Scanning is several times slower than
+parsing, so a config is scanned only when a line number is needed, and then only for lines.
 """
 
 from __future__ import annotations
@@ -18,64 +18,64 @@ from alchemy.errors import ConfigError, Problem
 
 Path = tuple[str | int, ...]
 
-DEEPEST = 100  # levels: deeper nesting is an accident or an attack, and every walk over the tree is recursive
+DEEPEST = 100  # levels: deeper nesting is a mistake or an attack, and all tree walks are recursive
 
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SHORT = r'"(?:\\.|[^"\\\n])*"' + r"|'[^'\n]*'"
 _LONG = r'"""(?s:\\.|[^\\])*?"{3,5}' + r"|'''(?s:.)*?'{3,5}"
 _PART = rf"(?:{_SHORT}|{BARE_KEY.pattern})"
 _KEY = rf"[ \t]*{_PART}(?:[ \t]*\.[ \t]*{_PART})*[ \t]*"
-# a key of more parts than tables can be deep, at the start of a line or after a bracket or comma
+# a key with more parts than the nesting limit, at the start of a line or after a bracket or comma
 LONG_KEY = re.compile(rf"(?m:^|[\[{{,])[ \t]*+(?>{_PART}[ \t]*+\.[ \t]*+){{{DEEPEST}}}")
 _HEADER = re.compile(rf"(\[\[?)({_KEY})\]\]?")
 _TOML_ENTRY = re.compile(rf"({_KEY})=[ \t]*")
 _JSON_ENTRY = re.compile(rf"({_SHORT})\s*:\s*")
 _SCALAR = re.compile(rf"{_LONG}|(?!\"\"\"|''')(?:{_SHORT})|[^\s,\[\]{{}}#/\"'][^,\]}}#/\n]*")
 _NOT_LONG = r"(?!\"\"\"|''')"
-# values that need no look inside for lines alone: a list of scalars, a table on one line; `++` never backtracks
+# values to skip when only lines are needed: a list of scalars, a table on one line; `++` never backtracks
 _FLAT = re.compile(
     rf"\[(?>[^][{{}}\"'#/]++|{_NOT_LONG}(?:{_SHORT}))*+\]" + rf"|\{{(?>[^][{{}}\"'#/\n]++|{_NOT_LONG}(?:{_SHORT}))*+\}}"
 )
-# most lines of TOML: a header, or a bare key and a value that ends on the line; with the blanks and comments behind it
+# most lines of TOML: a header, or a bare key with a value on the same line; with trailing blanks and comments
 _PLAIN_LINE = re.compile(
     r"(?:(?P<mark>\[\[?)(?P<header>[\w-]++(?:\.[\w-]++)*+)\]\]?"
     + r"|(?P<key>[\w-]++)[ \t]*+=[ \t]*+(?:[\w+.:-]++|\"[^\"\\\n]++\"))"
     + r"[ \t]*+(?:#[^\n]*+)?(?:\n(?:\s++|#[^\n]*+)*+|\Z)",
     re.ASCII,
 )
-_LINE_END = re.compile(r"(?:[ \t]*,)?([ \t]*(?:#[^\n]*)?)")  # what may follow a value on its line, even nothing
+_LINE_END = re.compile(r"(?:[ \t]*,)?([ \t]*(?:#[^\n]*)?)")  # what may follow a value on its line, possibly nothing
 
 
 @dataclass
 class Scan:
-    """What a scan found."""
+    """The result of a scan."""
 
-    text: str  # the source, with what TOML 1.0 or JSON does not allow blanked out
-    starts: list[int]  # the offset of each line
+    text: str  # the source, with syntax that TOML 1.0 or JSON does not allow blanked out
+    starts: list[int]  # offset of each line
     lines: dict[Path, int] = field(default_factory=dict)
     spans: dict[Path, tuple[int, int]] = field(default_factory=dict)  # of values; a table with a [header] has none
-    above: dict[Path, str] = field(default_factory=dict)  # the text between a key or element and the one before
-    beside: dict[Path, str] = field(default_factory=dict)  # the comment on the line where it ends
-    blanks: list[tuple[int, int]] = field(default_factory=list)  # what is blanked out in `text`
-    statement: int = 0  # the line of the last statement that was begun
-    tail: str = ""  # what follows the last statement
+    above: dict[Path, str] = field(default_factory=dict)  # the text between a key or element and the previous one
+    beside: dict[Path, str] = field(default_factory=dict)  # the comment at the end of its line
+    blanks: list[tuple[int, int]] = field(default_factory=list)  # ranges blanked out in `text`
+    statement: int = 0  # line of the last statement
+    tail: str = ""  # the text after the last statement
 
     def line_at(self, offset: int) -> int:
         return bisect_right(self.starts, offset)
 
 
 def scan_toml(text: str, name: str = "") -> Scan:
-    """Scans TOML 1.0 and the inline tables of TOML 1.1, which may span lines and end in a comma."""
+    """Scan TOML 1.0 with the inline tables of TOML 1.1, which may span lines and end with a comma."""
     return _Scanner(text, name, json=False).run()
 
 
 def scan_json(text: str, name: str = "") -> Scan:
-    """Scans JSON, where we also accept `// comments`, `# comments` and trailing commas."""
+    """Scan JSON, where `// comments`, `# comments` and trailing commas are accepted too."""
     return _Scanner(text, name, json=True).run()
 
 
 class Lines(Mapping[Path, int]):
-    """The line of every key of a text, found when the first one is asked for."""
+    """The line of every key of a text, computed on first access."""
 
     def __init__(self, text: str, *, json: bool = False) -> None:
         self.text, self.json = text, json
@@ -100,7 +100,7 @@ class Lines(Mapping[Path, int]):
 
 
 def split_key(text: str) -> tuple[list[str], str] | None:
-    """The parts of the dotted key that `text` starts with, and what follows; None if it starts with no key.
+    """Split off the dotted key at the start of `text`: its parts and the rest; None if there is no key.
 
     >>> split_key('a."b.c".d = 1')
     (['a', 'b.c', 'd'], '= 1')
@@ -117,13 +117,13 @@ def _unquote(part: str) -> str:
     if part[0] == '"' and "\\" in part:
         import tomllib
 
-        with suppress(ValueError):  # an escape that only JSON has
+        with suppress(ValueError):  # an escape that is only valid in JSON
             return str(tomllib.loads(f"part = {part}")["part"])
     return part[1:-1] if part[0] in "\"'" else part
 
 
 class _Stop(Exception):
-    """The text is not what it should be here; the parser will say why."""
+    """Raised on a syntax error, which the parser will report."""
 
 
 class _Scanner:
@@ -133,8 +133,8 @@ class _Scanner:
         self.layout = Scan(text, starts=[0, *(match.end() for match in re.finditer("\n", text))])
         self.pos = 0
         self.defined: set[Path] = set()
-        self.counts: dict[Path, int] = {}  # elements so far of each array of tables
-        self.braces = 0  # inline tables of TOML around this place: TOML 1.0 has them on one line
+        self.counts: dict[Path, int] = {}  # elements so far in each array of tables
+        self.braces = 0  # open inline tables of TOML, which TOML 1.0 keeps on one line
 
     def run(self) -> Scan:
         with suppress(_Stop):
@@ -160,14 +160,14 @@ class _Scanner:
         return match
 
     def skip(self) -> None:
-        """Steps over blanks, line ends and comments."""
+        """Skip whitespace, line ends and comments."""
         while match := self.gap.match(self.text, self.pos):
             self.pos = match.end()
             if match[0].strip(" \t" if self.braces else None) and (self.braces or self.json):
                 self.layout.blanks.append(match.span())
 
     def begin(self, path: Path, start: int, after: int) -> None:
-        """Records a key or element that stands at `start`, `after` the text of the one before."""
+        """Record the key or element at `start`; the text from `after` on belongs to it."""
         layout, line = self.layout, self.layout.line_at(start)
         if self.only_lines:
             if len(path) > DEEPEST:
@@ -185,15 +185,15 @@ class _Scanner:
     def note(self, path: Path, line: int) -> None:
         lines = self.layout.lines
         lines[path] = line
-        while len(path) > 1 and (path := path[:-1]) not in lines:  # tables that only a dotted key mentions
+        while len(path) > 1 and (path := path[:-1]) not in lines:  # tables that appear only in dotted keys
             lines[path] = line
 
     def end(self, path: Path) -> int:
-        """Records the comment beside what ends here; returns the end of the text that belongs to it."""
+        """Record the comment at the end of the line; return the end of the text that belongs to the item."""
         if self.only_lines:
             return self.pos
         start, match = self.pos, self.take(_LINE_END)
-        self.pos = start  # the comma and the comment are still to be seen
+        self.pos = start  # the comma and the comment are parsed later
         self.layout.beside[path] = match[1].rstrip()
         return match.end()
 
@@ -201,7 +201,7 @@ class _Scanner:
         raise ConfigError([Problem(message, f"{self.name}:{line}", hint=hint)])
 
     def statements(self) -> None:
-        """The headers and settings of a TOML document."""
+        """Scan the headers and entries of a TOML document."""
         table: Path = ()
         after = 0
         while self.pos < len(self.text):
@@ -216,7 +216,7 @@ class _Scanner:
         self.layout.tail = self.text[after:]
 
     def plain_line(self, match: re.Match[str], table: Path) -> Path:
-        """Notes the line of a header or a setting; returns the table that the next setting belongs to."""
+        """Record the line of a header or an entry; return the table that the next entry belongs to."""
         line, self.pos = self.layout.line_at(self.pos), match.end()
         if key := match["key"]:
             self.layout.lines[(*table, key)] = line
@@ -232,7 +232,7 @@ class _Scanner:
         return path
 
     def opened(self, mark: str, keys: list[str]) -> Path:
-        """The path of the table that a header opens."""
+        """Return the path of the table that a header opens."""
         path: Path = ()
         for key in keys[: DEEPEST + 1]:
             if path in self.counts:  # below the last element of an array of tables
@@ -244,7 +244,7 @@ class _Scanner:
         return path
 
     def entry(self, table: Path, after: int) -> Path:
-        """A setting: `key = value`."""
+        """Scan an entry, `key = value`."""
         start, match = self.pos, self.take(_JSON_ENTRY if self.json else _TOML_ENTRY)
         path = (*table, *_parts(match[1]))
         self.begin(path, start, after)
@@ -269,7 +269,7 @@ class _Scanner:
         self.layout.spans[path] = (start, self.pos)
 
     def items(self, path: Path, close: str) -> None:
-        """The entries of an inline table or the elements of an array, up to the bracket that closes it."""
+        """Scan the entries of an inline table or the elements of an array, up to the closing bracket."""
         in_braces = close == "}" and not self.json
         self.braces += in_braces
         index, after = 0, self.pos

@@ -1,9 +1,9 @@
-"""One layer of a config laid over another: a file over its bases, a variant over the body.
+"""Merge config layers: a file over its bases, a variant over the file.
 
-Tables merge key by key; a table over a list patches its parts, each found by index, by `type` or by the last word of
-`type` (`[variant.x.plugins.FileLogger]`), and a part with a `type` of its own that matches none is added.
-`key = { delete = true }` removes a key or a part, `Part = false` a part; `delete = "others"` in a table drops what it
-does not mention. A split that is `like` another one keeps what it says about that one until `extend` has them both.
+Tables merge key by key. A table over a list patches its parts, each found by index, by `type` or by the last component
+of `type` (`[variant.x.plugins.FileLogger]`); a table with a `type` that matches no part is added.
+`key = { delete = true }` removes a key or a part, `Part = false` removes a part, and `delete = "others"` removes all
+keys that the table does not mention. A split that is `like` another split stays a delta until `extend` merges them.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from alchemy.config.line_numbers import Path
-from alchemy.config.tree import Array, Origin, Table, twin
+from alchemy.config.tree import Array, Origin, Table, copy_tree
 from alchemy.config.values import dotted_key
 from alchemy.errors import Problem, did_you_mean
 from alchemy.registry import plain
 
-DATASETS: Path = ("task", "datasets")  # where the tables of the splits stand
-LIKE = "like"  # the key by which a split says which other one it extends
-IF_THERE = "if there"  # `{ delete = "if there" }` is no error where there is nothing to delete
+DATASETS: Path = ("task", "datasets")  # path of the split tables
+LIKE = "like"  # the key that names the split to extend
+IF_THERE = "if there"  # `{ delete = "if there" }` is not an error if there is nothing to delete
 
 
 def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) -> None:
-    """Lays `delta` over `table`, in place; what cannot be done is added to `problems`. `delta` stays as it is."""
+    """Merge `delta` into `table` in place and add errors to `problems`; `delta` is not changed."""
     if delta.get("delete") == "others":
         for key in [key for key in table if key not in delta]:
             del table[key]
-    note_type(table, delta)
+    record_type_change(table, delta)
     splits = path == DATASETS
     for key, value in delta.items():
         if key == "delete" and value == "others":
@@ -38,10 +38,10 @@ def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) 
             compose(table[key], value, problems, (*path, key))
             continue
         if key not in table and not isinstance(value, Table):
-            _add(table, key, twin(value), delta)
+            _add(table, key, copy_tree(value), delta)
             continue
         old, here = table.get(key), (*path, key)
-        mention(table, key)
+        mark_as_set(table, key)
         if is_deletion(value):
             if key in table:
                 del table[key]
@@ -53,7 +53,7 @@ def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) 
             _patch(old, value, problems, here)
         elif isinstance(value, Table) and "dyn" not in value:
             if key not in table and not deletes(value):
-                _add(table, key, twin(value), delta)
+                _add(table, key, copy_tree(value), delta)
                 continue
             if key not in table:
                 _add(table, key, Table(origin=value.origin), delta)
@@ -61,28 +61,28 @@ def merge(table: Table, delta: Table, problems: list[Problem], path: Path = ()) 
                 assign(table, key, Table(origin=value.origin), delta.origin_of(key))
             merge(table[key], value, problems, here)
         else:
-            assign(table, key, twin(value), delta.origin_of(key))
+            assign(table, key, copy_tree(value), delta.origin_of(key))
 
 
-def note_type(table: Table, delta: Mapping[str, Any]) -> None:
-    """Notes which keys a table was given for another `type` than the one that `delta` names."""
+def record_type_change(table: Table, delta: Mapping[str, Any]) -> None:
+    """Record which keys of a table were set for another `type` than the one in `delta`."""
     old, new = table.get("type"), delta.get("type")
     if not isinstance(old, str) or not isinstance(new, str) or old == new:
         return
-    short = "." not in old or "." not in new  # AdamW may be alchemy.optim.AdamW
+    short = "." not in old or "." not in new  # AdamW may be short for alchemy.optim.AdamW
     if not (short and old.rpartition(".")[2] == new.rpartition(".")[2]):
         left = {key: old for key in table if key not in delta}
         table.former = left | dict(table.former)
 
 
-def mention(table: Table, key: str) -> None:
-    """Notes that a layer has something to say about a key: it is meant for the type that the table has by now."""
+def mark_as_set(table: Table, key: str) -> None:
+    """Record that a layer sets a key, so the key belongs to the current type of the table."""
     if key in table.former:
         table.former = {name: old for name, old in table.former.items() if name != key}
 
 
 def compose(table: Table, delta: Table, problems: list[Problem], path: Path = ()) -> None:
-    """Lays one delta over another, in place, before what both are for is known: deletions are kept."""
+    """Merge one delta into another in place, before their base is known: deletions are kept."""
     if delta.get("delete") == "others":
         for key in [key for key in table if key not in delta]:
             del table[key]
@@ -92,21 +92,20 @@ def compose(table: Table, delta: Table, problems: list[Problem], path: Path = ()
             if key == LIKE and len(path) == len(DATASETS) + 1:
                 table.pop(key, None)
             elif key not in table:
-                assign(table, key, twin(value), delta.origin_of(key))
+                assign(table, key, copy_tree(value), delta.origin_of(key))
             elif not is_deletion(old):
-                # what both are for need not have what the older one adds
+                # the base need not contain the key that the older delta adds
                 assign(table, key, Table({"delete": IF_THERE}), delta.origin_of(key))
         elif isinstance(value, Table) and isinstance(old, Array) and "dyn" not in value:
             _patch(old, value, problems, (*path, key))
         elif isinstance(value, Table) and isinstance(old, Table) and "dyn" not in value and not is_deletion(old):
             compose(old, value, problems, (*path, key))
         else:
-            assign(table, key, twin(value), delta.origin_of(key))
+            assign(table, key, copy_tree(value), delta.origin_of(key))
 
 
 def _add(table: Table, key: str, value: object, delta: Table) -> None:
-    """Gives a table a key that it does not have, with the origin that `delta` knows; where both are from one place,
-    there is nothing to note."""
+    """Add a new key to a table with its origin in `delta`, which is stored only if it differs from the table's."""
     dict.__setitem__(table, key, value)
     if table.origin is delta.origin and key not in delta.origins:
         table.origins.pop(key, None)
@@ -115,14 +114,14 @@ def _add(table: Table, key: str, value: object, delta: Table) -> None:
 
 
 def _patch(array: Array, delta: Table, problems: list[Problem], path: Path) -> None:
-    """Changes, adds and deletes parts of a list."""
+    """Change, add and delete parts of a list."""
     doomed = []
     for name, value in delta.items():
         origin, here = delta.origin_of(name), (*path, name)
         index = find_element(array, name, path, str(origin))
         if isinstance(index, Problem):
             if isinstance(value, Table) and "type" in value:
-                array.append(twin(value))
+                array.append(copy_tree(value))
             elif value != {"delete": IF_THERE}:
                 problems.append(index)
         elif is_deletion(value, array[index]):
@@ -130,15 +129,15 @@ def _patch(array: Array, delta: Table, problems: list[Problem], path: Path) -> N
         elif isinstance(value, Table) and isinstance(array[index], Table):
             merge(array[index], value, problems, here)
         else:
-            array[index] = twin(value)
-            # a list has one origin for all its plain values, so that one of them does not vouch for the others
+            array[index] = copy_tree(value)
+            # a list has one origin for all its plain values: one trusted value must not make the others trusted
             array.origin = origin._replace(foreign=origin.foreign or array.origin.foreign)
     for index in sorted(doomed, reverse=True):
         del array[index]
 
 
 def find_element(array: Array, name: str, path: Path, where: str) -> int | Problem:
-    """The index of the element that `name` stands for: its number, its `type`, or the last word of its `type`."""
+    """Return the index of the element that `name` refers to: its index, its `type`, or the last part of its `type`."""
     if name.isdecimal() and int(name) < len(array):
         return int(name)
     full = [item.get("type") if isinstance(item, Table) else None for item in array]
@@ -155,7 +154,7 @@ def find_element(array: Array, name: str, path: Path, where: str) -> int | Probl
 
 
 def find_key(node: object, name: str, path: Path, where: str) -> str | int | Problem:
-    """The key or index by which `name` is found in what stands at `path`."""
+    """Return the key or index of `name` in `node`, which is at `path`."""
     if isinstance(node, Array):
         return find_element(node, name, path, where)
     if not isinstance(node, Table):
@@ -167,29 +166,29 @@ def find_key(node: object, name: str, path: Path, where: str) -> str | int | Pro
 
 
 def assign(table: Table, key: str, value: object, origin: Origin) -> None:
-    """Sets a key so that its origin remembers what it overrode."""
-    mention(table, key)
+    """Set a key and record in its origin what it overrode."""
+    mark_as_set(table, key)
     if key in table:
         before = table.origin_of(key)
-        origin = origin._replace(overrode=before._replace(value_text=brief(table.get(key))))
+        origin = origin._replace(overrode=before._replace(value_text=format_brief(table.get(key))))
     table.put(key, value, origin)
 
 
 def is_deletion(value: object, old: object = None) -> bool:
-    """Whether a value says that what it is laid over shall go; `false` says so of a table."""
+    """Return whether a value marks a deletion; `false` does so over a table."""
     if isinstance(value, Table):
         return value in ({"delete": True}, {"delete": IF_THERE})
     return value is False and isinstance(old, Table)
 
 
 def deletes(table: Table) -> bool:
-    """Whether a table has something to say about what it is laid over."""
+    """Return whether a table contains any deletion."""
     return "delete" in table or any(isinstance(item, Table) and deletes(item) for item in table.values())
 
 
-def brief(value: object, width: int = 60) -> str:
-    """A value on one short line."""
-    from alchemy.config.toml_writer import inline
+def format_brief(value: object, width: int = 60) -> str:
+    """Format a value on one short line."""
+    from alchemy.config.toml_writer import format_inline
 
-    text = inline(plain(value))
+    text = format_inline(plain(value))
     return text if len(text) <= width else f"{text[: width - 3]}..."

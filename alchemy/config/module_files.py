@@ -1,4 +1,4 @@
-"""Where a module's file is, which names it binds: found by reading, never by importing."""
+"""Locate module files and the names they bind by reading source, never by importing."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from importlib import util as importing
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-LARGEST_SOURCE = 400_000  # bytes: a longer file is generated code, and reading it would cost more than the whole check
+LARGEST_SOURCE = 400_000  # bytes: longer files are generated code; parsing one would outlast the whole check
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a dotted module name stands for on disk: a file to read, folders to look into, or compiled code."""
+    """A dotted module name on disk: a source file, package folders, or (both empty) compiled code."""
 
     file: str = ""
     folders: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Import:
-    """A name bound by an import: `module` itself when `attr` is empty, else one attribute (or submodule) of it."""
+    """A name bound by an import: `module` itself if `attr` is empty, otherwise an attribute or submodule of it."""
 
     module: str
     attr: str = ""
@@ -49,16 +49,16 @@ class Module:
     aliases: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # alias -> (base as written, class)
     stars: list[str] = field(default_factory=list)
     dynamic: bool = False  # names may appear at run time: a module-level __getattr__, or sys.modules[...] = ...
-    error: tuple[int, str] | None = None  # line and message, for a file that does not parse
+    error: tuple[int, str] | None = None  # line and message, if the file has a syntax error
     tree: ast.Module = field(default_factory=lambda: ast.Module(body=[], type_ignores=[]))
 
     def public(self) -> list[str]:
-        """The names a config could mean, for did-you-mean."""
+        """Return the names that a config could refer to, for suggestions."""
         parts = [n for n, b in self.names.items() if not n.startswith("_") and not isinstance(b, ast.expr)]
         return [*self.aliases, *(n for n in parts if n not in self.aliases)]
 
     def own(self) -> list[str]:
-        """The parts that a module offers, classes first: those it defines, and what it re-exports on purpose."""
+        """Return the parts that a module defines or explicitly re-exports, classes first."""
         aliased = {klass for rows in self.aliases.values() for _, klass in rows if klass not in self.aliases}
         names = [n for n in self.public() if n not in aliased and (n in self.aliases or self._offers(n))]
         return sorted(names, key=lambda n: not n[:1].isupper())
@@ -72,17 +72,17 @@ class Module:
         return self.package and bool(binding.attr) and binding.module.startswith(f"{self.name}.")
 
     def at(self, line: int) -> str:
-        """`file:line`, relative to the working folder where that is shorter."""
-        return f"{_shown(self.path)}:{line}"
+        """Return `file:line`, relative to the working directory if the file is inside it."""
+        return f"{_shorten(self.path)}:{line}"
 
 
-def _shown(path: str) -> str:
-    """A path as people know it: relative when it lies under the working folder."""
+def _shorten(path: str) -> str:
+    """Return a path relative to the working directory if it is inside it."""
     return os.path.relpath(path) if path.startswith(os.getcwd() + os.sep) else path
 
 
 def _search_path(roots: Sequence[str]) -> tuple[str, ...]:
-    """The folders a top-level name is looked up in: the project's first, then Python's own, each once."""
+    """Return the folders that are searched for top-level names: the project's first, then `sys.path`."""
     here = os.getcwd()
     return _folders((*(os.path.abspath(r) for r in roots), *(p or here for p in sys.path), _OURS))
 
@@ -96,15 +96,15 @@ def _folders(entries: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def locate(name: str, roots: Sequence[str]) -> Place | None:
-    """The place of a module, or None when there is none of that name."""
+    """Return the place of a module, or None if there is no such module."""
     top, *rest = name.split(".")
-    place = _inside(_search_path(roots), top) or _installed(top)
+    place = _find_in_folders(_search_path(roots), top) or _find_installed(top)
     for piece in rest:
-        place = _inside(place.folders, piece) if place else None
+        place = _find_in_folders(place.folders, piece) if place else None
     return place
 
 
-def _inside(folders: Iterable[str], name: str) -> Place | None:
+def _find_in_folders(folders: Iterable[str], name: str) -> Place | None:
     if not name:
         return None
     spaces = []
@@ -121,8 +121,8 @@ def _inside(folders: Iterable[str], name: str) -> Place | None:
     return Place("", tuple(spaces)) if spaces else None
 
 
-def _installed(name: str) -> Place | None:
-    """A top-level name that only an import hook knows (editable installs, built-in modules); imports nothing."""
+def _find_installed(name: str) -> Place | None:
+    """Locate a top-level name through import hooks (editable installs, built-in modules) without importing it."""
     try:
         spec = importing.find_spec(name)
     except (ImportError, ValueError, AttributeError):
@@ -134,7 +134,7 @@ def _installed(name: str) -> Place | None:
 
 
 def siblings(name: str, roots: Sequence[str]) -> list[str]:
-    """Dotted names of the modules that lie beside `name`, for did-you-mean."""
+    """Return the dotted names of the modules next to `name`, for suggestions."""
     head, _, _ = name.rpartition(".")
     parent = locate(head, roots) if head else None
     folders = parent.folders if parent else (_search_path(roots)[: len(roots)] if not head else ())
@@ -157,7 +157,7 @@ _read: dict[str, tuple[tuple[int, int], Module]] = {}  # per process; a changed 
 
 
 def read_module(name: str, place: Place, limit: int = LARGEST_SOURCE) -> Module | None:
-    """The names of the module at `place`; None where there is no source, or more than `limit` bytes of it."""
+    """Read the names of the module at `place`; None if it has no source or more than `limit` bytes."""
     try:
         stat = os.stat(place.file)
     except OSError:
@@ -188,7 +188,7 @@ def _parse(module: Module) -> Module:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Every statement that can bind at module level, in the order in which the first binding of a name counts."""
+    """Yield every statement that can bind a name at module level; the first binding of a name counts."""
     for statement in body:
         yield statement
         match statement:
@@ -207,7 +207,7 @@ def _bind(module: Module, statement: ast.stmt) -> None:
             put(statement.name, statement)
             module.dynamic |= statement.name == "__getattr__"
             for decorator in statement.decorator_list:
-                _alias(module, decorator, statement.name)
+                _record_alias(module, decorator, statement.name)
         case ast.Import():
             for a in statement.names:
                 top = a.name.split(".")[0]
@@ -221,7 +221,7 @@ def _bind(module: Module, statement: ast.stmt) -> None:
                     put(a.asname or a.name, Import(source, a.name))
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             put(name, value)
-            _registered_call(module, value)
+            _record_register_call(module, value)
         case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
             for target, value in zip(names, values, strict=False):
                 if isinstance(target, ast.Name):
@@ -231,11 +231,11 @@ def _bind(module: Module, statement: ast.stmt) -> None:
         case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
             put(name, value)
         case ast.Expr(value=value):
-            _registered_call(module, value)
+            _record_register_call(module, value)
 
 
 def absolute(module: Module, name: str, level: int) -> str:
-    """The full name of `from ..name import`, as seen from `module`."""
+    """Return the absolute name of the module in `from ..name import`, relative to `module`."""
     if not level:
         return name
     parts = module.name.split(".")
@@ -243,8 +243,8 @@ def absolute(module: Module, name: str, level: int) -> str:
     return ".".join([*kept, name] if name else kept)
 
 
-def _alias(module: Module, call: ast.expr, class_name: str) -> None:
-    """Note `@Base.register("alias")`; without an alias the class's own name is the key."""
+def _record_alias(module: Module, call: ast.expr, class_name: str) -> None:
+    """Record `@Base.register("alias")`; without an alias, the class name is the key."""
     match call:
         case ast.Call(func=ast.Attribute(value=base, attr="register")):
             given = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "alias")]
@@ -253,7 +253,7 @@ def _alias(module: Module, call: ast.expr, class_name: str) -> None:
             module.aliases.setdefault(alias, []).append((ast.unparse(base), class_name))
 
 
-def _registered_call(module: Module, value: ast.expr) -> None:
+def _record_register_call(module: Module, value: ast.expr) -> None:
     match value:  # Base.register("alias")(Class), as a statement or assigned
         case ast.Call(func=ast.Call() as inner, args=[ast.Name(id=name)]):
-            _alias(module, inner, name)
+            _record_alias(module, inner, name)

@@ -1,8 +1,8 @@
-"""Settings from the command line: `--set optim.lr=1e-3`, `--set plugins.FileLogger.log_dir=x`, `--set ~optim.eps`.
+"""Apply command-line overrides: `--set optim.lr=1e-3`, `--set plugins.FileLogger.log_dir=x`, `--set ~optim.eps`.
 
-A value is a TOML value, or else plain text; it takes the type of what it replaces where that loses nothing
-(1 for a float is 1.0, 3 for a text is "3"). `~key` and `key={ delete = true }` delete, and so does `false` a part of
-a list; a table with a `type` that names no part of the list is added. `none` is None.
+A value is parsed as TOML, otherwise as plain text. It is converted to the type of the value it replaces if nothing
+is lost (1 for a float becomes 1.0, 3 for a string becomes "3"). `~key` and `key={ delete = true }` delete a key;
+`false` deletes a list element. A table whose `type` is not in the list is appended. `none` is None.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from alchemy.config.merge import (
     find_element,
     find_key,
     is_deletion,
-    mention,
-    note_type,
+    mark_as_set,
+    record_type_change,
 )
 from alchemy.config.secrets import hide_words
 from alchemy.config.tree import COMMAND_LINE, Array, Document, Table
 from alchemy.config.values import decode, dotted_key, literal
 from alchemy.errors import Problem, did_you_mean
 
-# tables that may be opened from the command line though the file has none
+# tables that the command line may create if the file does not have them
 _TABLES = (*SECTIONS, *LATER)
 
-_READ_BEFORE = {
+_READ_EARLIER = {
     "base": "write a config of your own with that base",
     "variant": "name the variant after the file: train.toml#NAME",
 }
 
 _DELETION = {"delete": True}
-_WORDS = {"True": True, "False": False, "None": None, "none": None, "null": None}
+_PYTHON_LITERALS = {"True": True, "False": False, "None": None, "none": None, "null": None}
 
 
 class CannotSet(Exception):
-    """Why an override cannot be applied."""
+    """Raised if an override cannot be applied."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -48,11 +48,11 @@ class CannotSet(Exception):
 
 
 def override(doc: Document, text: str) -> list[Problem]:
-    """Applies one `key=value` to a document, or tells why not; the check tells whether anybody reads the key."""
+    """Apply one `key=value` to a document and return problems; `check` reports keys that no part reads."""
     try:
         keys, value = _split(text)
-        if keys[0] in _READ_BEFORE and keys[0] not in doc:  # a project may have a plain key of that name
-            raise CannotSet(f"{keys[0]} is read before overrides", _READ_BEFORE[keys[0]])
+        if keys[0] in _READ_EARLIER and keys[0] not in doc:  # a project may have a regular key of that name
+            raise CannotSet(f"{keys[0]} is read before overrides", _READ_EARLIER[keys[0]])
         if _extends(doc, keys):
             return _set_in_extension(doc, keys, value)
         parent = _walk(doc, keys[:-1])
@@ -68,13 +68,13 @@ def override(doc: Document, text: str) -> list[Problem]:
     return []
 
 
-def typed(text: str, old: object) -> Any:
-    """The value that `text` means where `old` stands; CannotSet if it cannot stand there."""
+def parse_value(text: str, old: object) -> Any:
+    """Parse `text` as a replacement for `old`; raise CannotSet if the types do not match."""
     text, bare = text.strip(), False
     try:
         value = decode(literal(text), path=("value",))
     except ValueError:
-        value = _WORDS.get(text, text)
+        value = _PYTHON_LITERALS.get(text, text)
         bare = isinstance(value, str)
     if value is None or isinstance(value, dict):
         return value
@@ -99,7 +99,7 @@ def _number(value: float, old: float) -> float:
 
 
 def _split(text: str) -> tuple[list[str], str | None]:
-    """The keys and the value's text; None for a value means: delete."""
+    """Split an override into keys and value; a value of None means deletion."""
     if text.startswith("~"):
         split = split_key(text[1:])
         if split and not split[1]:
@@ -119,18 +119,18 @@ def _split(text: str) -> tuple[list[str], str | None]:
 
 
 def _walk(doc: Document, keys: list[str]) -> Table | Array:
-    """The table or list in which the last key stands."""
+    """Return the table or list that contains the last key, creating known top-level tables."""
     node: Any = doc
     for depth, key in enumerate(keys):
         path: Path = tuple(keys[:depth])
         if isinstance(node, Array):
             node = node[_index(node, key, path)]
         elif isinstance(node, Table) and key in node:
-            mention(node, key)
+            mark_as_set(node, key)
             node = node.get(key)
         elif isinstance(node, Table):
             if depth or key not in _TABLES:
-                raise _no_such(node, key, path)
+                raise _missing_key(node, key, path)
             assign(node, key, Table(origin=COMMAND_LINE), COMMAND_LINE)
             node = node.get(key)
         if not isinstance(node, Table | Array):
@@ -145,7 +145,7 @@ def _index(array: Array, key: str, path: Path) -> int:
     return index
 
 
-def _no_such(table: Table, key: str, path: Path) -> CannotSet:
+def _missing_key(table: Table, key: str, path: Path) -> CannotSet:
     names = [*table, *(_TABLES if not path else ())]
     place = f"[{dotted_key(path)}]" if path else "the config"
     return CannotSet(f"{place} has no {key!r}", did_you_mean(key, names) or f"it has {', '.join(table) or 'nothing'}")
@@ -158,7 +158,7 @@ def _delete(parent: Table | Array, keys: list[str]) -> None:
     elif keys[-1] in parent:
         del parent[keys[-1]]
     else:
-        raise _no_such(parent, keys[-1], path)
+        raise _missing_key(parent, keys[-1], path)
 
 
 def _set(parent: Table | Array, keys: list[str], text: str) -> None:
@@ -166,26 +166,26 @@ def _set(parent: Table | Array, keys: list[str], text: str) -> None:
     if isinstance(parent, Array):
         _set_element(parent, key, path, text)
         return
-    value = _fitting(text, parent.get(key), path)
+    value = _parse_for_key(text, parent.get(key), path)
     if value == _DELETION:
         _delete(parent, keys)
     else:
-        if key == "type":  # what the command line gives is one layer, in any order
+        if key == "type":  # all overrides form one layer, regardless of their order
             given = {name for name in parent if parent.origin_of(name).kind == COMMAND_LINE.kind}
-            note_type(parent, {**dict.fromkeys(given), key: value})
+            record_type_change(parent, {**dict.fromkeys(given), key: value})
         assign(parent, key, value, COMMAND_LINE)
 
 
 def _set_element(array: Array, key: str, path: Path, text: str) -> None:
-    """Changes, adds or deletes a part of a list."""
+    """Change, add or delete an element of a list."""
     index = find_element(array, key, path[:-1], "")
     if isinstance(index, Problem):
-        value = typed(text, None)
+        value = parse_value(text, None)
         if not isinstance(value, dict) or "type" not in value:
             raise CannotSet(index.message, index.hint)
         array.append(Table(value, origin=COMMAND_LINE))
         return
-    value = _fitting(text, array[index], path, part=True)
+    value = _parse_for_key(text, array[index], path, part=True)
     if value == _DELETION:
         del array[index]
     else:
@@ -193,17 +193,17 @@ def _set_element(array: Array, key: str, path: Path, text: str) -> None:
 
 
 def _extends(doc: Document, keys: list[str]) -> bool:
-    """Whether a key is one of a split that is like another one, which is not known yet."""
+    """Return whether a key belongs to a split that extends another split, which is not merged yet."""
     inside = tuple(keys[:2]) == DATASETS and len(keys) > 3
     return inside and keys[3:] != [LIKE] and LIKE in doc.table("task").table("datasets").table(keys[2])
 
 
 def _set_in_extension(doc: Document, keys: list[str], text: str | None) -> list[Problem]:
-    """Lays the setting over what the split says about the one that it is like."""
+    """Merge the override into the delta of a split that extends another split."""
     problems: list[Problem] = []
     splits, path = doc.table("task").table("datasets"), tuple(keys)
-    old = _inherited(splits, keys[2], keys[3:]) if keys[3:] != ["pipes"] else None  # a list for what patches one
-    value = _DELETION if text is None else _fitting(text, old, path, part=keys[3] == "pipes")
+    old = _inherited(splits, keys[2], keys[3:]) if keys[3:] != ["pipes"] else None  # a table patches the list
+    value = _DELETION if text is None else _parse_for_key(text, old, path, part=keys[3] == "pipes")
     for key in reversed(keys[3:]):
         value = {key: value}
     compose(splits[keys[2]], Table(value, origin=COMMAND_LINE), problems, path[:3])
@@ -211,7 +211,7 @@ def _set_in_extension(doc: Document, keys: list[str], text: str | None) -> list[
 
 
 def _inherited(splits: Table, name: object, keys: list[str]) -> object:
-    """What stands at a key of a split or else of the one that it is like; None where nothing does."""
+    """Return the value at a key of a split or of the splits it extends; None if there is none."""
     seen: list[object] = []
     while isinstance(name, str) and name not in seen:
         seen.append(name)
@@ -225,12 +225,12 @@ def _inherited(splits: Table, name: object, keys: list[str]) -> object:
     return None
 
 
-def _fitting(text: str, old: object, path: Path, *, part: bool = False) -> Any:
+def _parse_for_key(text: str, old: object, path: Path, *, part: bool = False) -> Any:
     if isinstance(old, str) and old.startswith("${"):
-        old = None  # the type of what it refers to is not known yet
-    if "${" in text and isinstance(value := typed(text, None), str):
+        old = None  # the type of the referenced value is not known yet
+    if "${" in text and isinstance(value := parse_value(text, None), str):
         return value
-    value = typed(text, old)
+    value = parse_value(text, old)
     if part and value is False and isinstance(old, Table):
         return _DELETION
     if isinstance(old, Table) and old and not isinstance(value, dict) and value is not None and "dyn" not in old:

@@ -1,4 +1,4 @@
-"""The places of a config where a part is named, each with its table and with what its source says."""
+"""Find the places in a config that name a part, and load the source of each part."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from alchemy.config.signature import literal_value
 from alchemy.config.tree import Array, Document, Table, children
 from alchemy.errors import Problem
 
-MOST_PROBLEMS = 1000  # of one config: nobody reads more, and hints for a hundred thousand wrong keys take minutes
+MOST_PROBLEMS = 1000  # per config: nobody reads more, and computing hints for 100,000 wrong keys takes minutes
 
 
 @dataclass(eq=False)
 class Slot:
-    """One table with a `type`: what kind of part it wants, and the part that was found for it."""
+    """One table with a `type`: the expected kind of part, and the part that was found."""
 
     section: str
     table: Table
@@ -45,18 +45,18 @@ class Slot:
 
     @property
     def ours(self) -> bool:
-        """Whether it is known to be a part of alchemy."""
+        """Whether the part is known to belong to alchemy."""
         return self.part is not None and self.part.ours
 
     @property
     def order(self) -> int:
-        """The place in its list, from 0."""
+        """The index of the slot in its list."""
         last = self.section.rpartition(".")[2]
         return int(last) if last.isdigit() else 0
 
     @property
     def built_by_loader(self) -> bool:
-        """Whether it is a sampler or the like, in the table of a split."""
+        """Whether it is a sampler or similar object in the table of a split."""
         key = self.section.removeprefix(f"{self.parent.section}.").partition(".")[0] if self.parent else ""
         return self.parent is not None and self.parent.is_split and key in BUILT_BY_LOADER
 
@@ -71,7 +71,7 @@ class Slot:
         return Problem(message, where=self.table.where(key), section=self.section, hint=hint, error=error)
 
     def value(self, key: str) -> Any:
-        """What the part will get for `key`: the config's value, or the default that its source shows."""
+        """Return the value that the part will get for `key`: from the config, or the default in its source."""
         if key in self.table:
             return self.table[key]
         param = self.part.param(key) if self.part else None
@@ -80,7 +80,7 @@ class Slot:
 
 @dataclass
 class Layout:
-    """All parts of a config, and what was wrong with how they are written down."""
+    """All parts of a config, and the problems found while collecting them."""
 
     doc: Document
     sources: Sources
@@ -99,11 +99,11 @@ class Layout:
         return self._at.get(section)
 
     def inside(self, section: str) -> list[Slot]:
-        """The parts of a list, in order."""
+        """Return the parts of a list, in order."""
         return self._inside.get(section, [])
 
     def of_kind(self, kind: str) -> list[Slot]:
-        """The parts of one kind that are no part of another one."""
+        """Return the top-level parts of one kind; parts nested in other parts are excluded."""
         return [s for s in self.slots if s.kind == kind and s.parent is None]
 
     @cached_property
@@ -112,14 +112,14 @@ class Layout:
         return {split: table for split, table in datasets.items() if isinstance(table, Table)}
 
     def own_method(self, section: str, name: str) -> ast.FunctionDef | None:
-        """A method of the part at `section` that the project has written itself."""
+        """Return a method of the part at `section` that is defined in the project, not in alchemy."""
         slot = self.at(section)
         found = slot.part.method(name) if slot and slot.part else None
         return found[1] if found and not found[0].dotted.startswith("alchemy.") else None
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """Every word in the source of the project's own parts and of the modules that they import."""
+        """All identifiers and strings in the source of the project's parts and the modules they import."""
         found: set[str] = set()
         for name in {s.part.module for s in self.slots if s.part}:
             if name.split(".")[0] not in ("alchemy", "torch", "transformers", "torchvision", "timm"):
@@ -128,7 +128,7 @@ class Layout:
 
 
 def collect_slots(doc: Document, sources: Sources) -> Layout:
-    """Finds every part that the config names."""
+    """Find every part that the config names."""
     layout = Layout(doc, sources)
     if isinstance(doc.get("runner"), str):
         _add(layout, Slot("runner", Table({"type": doc["runner"]}, origin=doc.origin_of("runner")), "runner"))
@@ -137,7 +137,7 @@ def collect_slots(doc: Document, sources: Sources) -> Layout:
         if isinstance(table, Table):
             if section == "optim" and _names_several(table):
                 _add_several(layout, section, table, kind)
-            elif needs_type or (kind and "type" in table and not _own_word(layout, section, table)):
+            elif needs_type or (kind and "type" in table and not _is_custom_loss(layout, section, table)):
                 _add(layout, Slot(section, table, kind))
         elif table is not None:
             hint = (
@@ -161,17 +161,17 @@ def collect_slots(doc: Document, sources: Sources) -> Layout:
         _add_nested(layout, slot)
     for slot in [*splits, *layout.slots]:
         _add_untyped(layout, slot)
-        layout.problems += _named_code(layout, slot)
+        layout.problems += _check_named_code(layout, slot)
     return layout
 
 
 def is_several(table: dict[str, Any]) -> bool:
-    """Whether [optim] holds several optimizers, each in a table with a name of its own."""
+    """Return whether [optim] contains several optimizers, each in its own named table."""
     return bool(table) and "type" not in table and all(isinstance(inner, dict) for inner in table.values())
 
 
 def _names_several(table: Table) -> bool:
-    """Whether it does, or is meant to: beside them it may hold what was meant for each."""
+    """Return whether the table contains several optimizers, possibly mixed with misplaced keys."""
     some = any(isinstance(inner, Table) and "type" in inner for inner in table.values())
     return is_several(table) or (some and "type" not in table)
 
@@ -185,8 +185,8 @@ def _add_several(layout: Layout, section: str, table: Table, kind: str) -> None:
             layout.problems.append(Problem(text, table.where(name), section))
 
 
-def _own_word(layout: Layout, section: str, table: Table) -> bool:
-    """Whether an old-style model reads the table itself and names its loss in a word of its own: `type = "ce"`."""
+def _is_custom_loss(layout: Layout, section: str, table: Table) -> bool:
+    """Return whether an old-style model reads the table itself and uses its own loss names: `type = "ce"`."""
     model = layout.at("model")
     if section != "criterion" or model is None or "." in str(table["type"]):
         return False
@@ -204,20 +204,20 @@ def _add_list(layout: Layout, owner: Table, section: str, kind: str) -> None:
         if isinstance(item, Table):
             _add(layout, Slot(f"{section}.{i}", item, kind))
         else:
-            text, hint = f"{_article(kind)} must be a table, not {item!r}", f'write {{ type = "{item}" }}'
+            text, hint = f"{_with_article(kind)} must be a table, not {item!r}", f'write {{ type = "{item}" }}'
             layout.problems.append(Problem(text, owner.where(key), f"{section}.{i}", hint))
 
 
 def _add(layout: Layout, slot: Slot) -> None:
-    """Looks the part of a slot up, and notes what is wrong with its `type`."""
+    """Look up the part of a slot and report problems with its `type`."""
     layout.add(slot)
-    if len(layout.problems) > MOST_PROBLEMS:  # which is told, and enough
+    if len(layout.problems) > MOST_PROBLEMS:  # the check stops and reports this
         return
     dotted = slot.table.get("type", DEFAULT_TYPES.get(slot.section))
     listed = f"`alchemy parts {shlex.quote(slot.kind)}` lists what"
     if dotted is None and "type" not in slot.table:
         hint = f'write type = "package.module.Class"; {listed} there is'
-        layout.problems.append(slot.problem(f"{_article(slot.kind)} needs a 'type'", "type", hint=hint))
+        layout.problems.append(slot.problem(f"{_with_article(slot.kind)} needs a 'type'", "type", hint=hint))
     elif not isinstance(dotted, str):
         hint = "write it like 'package.module.Class'"
         layout.problems.append(slot.problem(f"'type' must be a text, not {dotted!r}", "type", hint=hint))
@@ -236,7 +236,7 @@ def _add(layout: Layout, slot: Slot) -> None:
 
 
 def _add_nested(layout: Layout, parent: Slot) -> None:
-    """Parts inside the table of a part, such as a collate or an encoder; what they mean is the parent's business."""
+    """Add parts nested in the table of another part, such as a collate function or an encoder."""
     skip = ("pipes",) if parent.is_split else NOT_PASSED.get(parent.section, ())
     for section, table in _inner_tables(parent.table, parent.section, skip):
         dotted = table.get("type")
@@ -260,7 +260,7 @@ def _inner_tables(value: Table | Array, section: str, skip: tuple[str, ...] = ()
 
 
 def _add_untyped(layout: Layout, slot: Slot) -> None:
-    """Tables that need not say their type, since the part around them knows it."""
+    """Add tables without a `type` whose type is known from the part that contains them."""
     line = (f"{slot.part.module}.{slot.part.name}", *slot.part.bases) if slot.part else ()
     for (path, key), (default, each) in INNER_TYPES.items():
         inner = slot.table.table(key)
@@ -270,8 +270,8 @@ def _add_untyped(layout: Layout, slot: Slot) -> None:
                 layout.add(Slot(f"{slot.section}.{name}", table, "", layout.sources.find(default), slot))
 
 
-def _named_code(layout: Layout, slot: Slot) -> Iterator[Problem]:
-    """Functions and classes that a table names by their import path alone: `fn = "src.text.split"`."""
+def _check_named_code(layout: Layout, slot: Slot) -> Iterator[Problem]:
+    """Check functions and classes given by their import path: `fn = "src.text.split"`."""
     for key in NAMES_CODE if slot.ours or slot.is_split else ():
         dotted = slot.table.get(key)
         found = layout.sources.look(dotted) if isinstance(dotted, str) else None
@@ -284,22 +284,22 @@ def _named_code(layout: Layout, slot: Slot) -> Iterator[Problem]:
 
 
 def _is_function(found: Part | Gap, dotted: str) -> bool:
-    """Whether a name is surely no class; the standard library, which may be compiled, has no sampler at all."""
+    """Return whether a name is certainly not a class; the standard library, partly compiled, has no samplers."""
     return found.function if isinstance(found, Part) else dotted.split(".")[0] in sys.stdlib_module_names
 
 
 def _wrong_kind(part: Part, kind: str) -> str:
-    """What a part is in place of what was wanted; nothing when it fits or its ancestors do not tell."""
+    """Describe a part of the wrong kind; return "" if the kind is right or the ancestors are unknown."""
     foreign = {"optim": part.is_torch_optimizer, "model": part.is_plain_model, "loss": not part.kinds}
     if kind in part.kinds or not part.complete or foreign.get(kind):
         return ""
     if kind == "optim" and part.module.startswith("torch."):
         return "not an optimizer"
-    known = f"{_article(' and '.join(sorted(part.kinds)))}, " if part.kinds else ""
-    return f"{known}not {_article(kind)}"
+    known = f"{_with_article(' and '.join(sorted(part.kinds)))}, " if part.kinds else ""
+    return f"{known}not {_with_article(kind)}"
 
 
-def _article(word: str) -> str:
+def _with_article(word: str) -> str:
     return f"an {word}" if word[0] in "aeiou" else f"a {word}"
 
 
@@ -310,17 +310,17 @@ def _gap_problem(gap: Gap, dotted: str, slot: Slot, *, error: bool = True) -> li
     if gap.reason == "syntax":
         return [Problem(gap.message, gap.where, slot.section, f"type = {dotted!r} at {place} needs it", error)]
     message = gap.message if gap.reason == "form" else f"unknown type {dotted!r}: {gap.message}"
-    return [Problem(message, place, slot.section, _elsewhere(dotted) or gap.hint, error)]
+    return [Problem(message, place, slot.section, _suggest_path(dotted) or gap.hint, error)]
 
 
-def _elsewhere(dotted: str) -> str:
-    """The part of alchemy that has the same name, in another module than the one that is named."""
+def _suggest_path(dotted: str) -> str:
+    """Suggest the part of alchemy with the same name in another module."""
     head, _, name = dotted.rpartition(".")
     found = _paths_by_name().get(name, []) if head.partition(".")[0] == "alchemy" else []
     return f"did you mean {found[0]!r}?" if len(found) == 1 else ""
 
 
-@lru_cache(maxsize=1)  # reads all of alchemy, which may be asked for by each of many unknown types
+@lru_cache(maxsize=1)  # parses all of alchemy, and many unknown types may need it
 def _paths_by_name() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for part in parts():

@@ -1,4 +1,4 @@
-"""What a part's source says about it: parameters, ancestors and names, read with `ast`, never imported."""
+"""Read the parameters, ancestors and names of parts from their source with `ast`, without importing it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from alchemy.constraints import is_import_path
 from alchemy.errors import did_you_mean
 from alchemy.registry import ENTRY_MODULES, annotations_of, is_registered, parameters
 
-# the base classes of parts, as dotted text: config/ knows them by name only
+# base classes of parts as dotted names, so that config/ does not import them
 KINDS = {
     "runner": ("alchemy.runner.AlchemyRunner",),
     "plugin": ("alchemy.plugins.AlchemyPlugin", "alchemy.plugins.RunnerPlugin", "alchemy.plugins.Plugin"),
@@ -45,29 +45,29 @@ KINDS = {
     "network": ("alchemy.nn.seq2seq.Network",),
     "search": ("alchemy.generate.search.Search",),
 }
-_FOREIGN = ("alchemy.", "torch.")  # what is not the project's own code
+_FOREIGN = ("alchemy.", "torch.")  # not the project's own code
 _TORCH_OPTIMIZERS = ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer")
 _TORCH_MODULES = ("torch.nn.Module", "torch.nn.modules.module.Module")
-_LONGEST = 100  # parts of an import path
+_LONGEST = 100  # components of an import path
 _KIND_OF_CLASS = {base.rpartition(".")[2]: kind for kind, bases in KINDS.items() for base in bases}
 
 
 @dataclass(eq=False)
 class Part:
-    """Everything the check wants to know about what a `type` names."""
+    """What the check knows about the class or function that a `type` names."""
 
     name: str
     module: str
     params: tuple[Param, ...] = ()
     takes_kwargs: bool = False
-    bare: bool = False  # the constructor takes nothing: the part reads its own table
-    readable: bool = True  # False: the constructor stands in code that cannot be read
+    bare: bool = False  # the constructor takes no arguments: the part reads its table itself
+    readable: bool = True  # False: the source of the constructor cannot be read
     function: bool = False
     doc: str = ""
     where: str = ""
-    path: str = ""  # the dotted name that a config writes
+    path: str = ""  # the dotted name written in the config
     bases: tuple[str, ...] = ()  # all ancestors, nearest first
-    registered: tuple[str, ...] = ()  # the bases it is registered on, as its source writes them
+    registered: tuple[str, ...] = ()  # names of the bases it is registered on, as written in its source
     line: list[Class] = field(default_factory=list, repr=False)
 
     @property
@@ -76,26 +76,26 @@ class Part:
 
     @cached_property
     def kinds(self) -> frozenset[str]:
-        """The kinds of part that it is; empty when its ancestors do not tell."""
+        """The kinds of part it is; empty if unknown."""
         names = [*self.bases, f"{self.module}.{self.name}"]
         ours = [n.rpartition(".")[2] for n in names if n.startswith("alchemy.")]
         return frozenset(_KIND_OF_CLASS[n] for n in [*ours, *self.registered] if n in _KIND_OF_CLASS)
 
     @property
     def complete(self) -> bool:
-        """Whether every ancestor was found, so that a kind it does not show is a kind it is not."""
+        """Whether all ancestors were found, so that `kinds` is complete."""
         if any(base not in _KIND_OF_CLASS for base in self.registered):
             return False
         return all(c.node is not None or c.dotted in PLAIN_BASES or c.dotted.startswith("builtins.") for c in self.line)
 
     @property
     def is_torch_optimizer(self) -> bool:
-        """Whether it is torch's or derived from one of torch's, which alchemy wraps."""
+        """Whether it is, or derives from, a torch optimizer, which alchemy wraps."""
         return any(klass.dotted in _TORCH_OPTIMIZERS for klass in self.line)
 
     @property
     def is_plain_model(self) -> bool:
-        """Whether it gives a module as a model: a class of modules, a function, or what nobody can tell."""
+        """Whether it builds an `nn.Module` that alchemy wraps as a model: a module class, a function, or unknown."""
         return not self.kinds and (
             self.function or not self.complete or any(c.dotted in _TORCH_MODULES for c in self.line)
         )
@@ -105,7 +105,7 @@ class Part:
         return self.module.startswith("alchemy.")
 
     def is_a(self, *names: str) -> bool:
-        """Whether it is, or descends from, a class of one of these names."""
+        """Return whether it is, or descends from, a class with one of these names."""
         return self.name in names or any(base.rpartition(".")[2] in names for base in self.bases)
 
     def param(self, name: str) -> Param | None:
@@ -113,23 +113,23 @@ class Part:
 
     @property
     def keys(self) -> list[Param]:
-        """The parameters that its table can give: all but those that are filled in for it.
+        """The parameters that a config can set: all except those that alchemy fills in.
 
-        A data pipe that stands first may be given what others get from the one before them.
+        For data pipes this includes `datapipe`, which only the first pipe of a split reads from its table.
         """
         filled = {name for kind in self.kinds if kind != "data pipe" for name in GIVEN.get(kind, ())}
         return [p for p in self.params if p.name not in filled]
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """Every name that its constructor or an inherited one takes: what `super().__init__()` may fill."""
+        """All parameter names of its constructor and of inherited ones, which `super().__init__()` may receive."""
         names = {p.name for p in self.params}
         for klass in self.line:
             names |= {p.name for p in _own_parameters(klass)[0]}
         return frozenset(names)
 
     def method(self, name: str) -> tuple[Class, ast.FunctionDef] | None:
-        """The first definition of a method along the ancestors."""
+        """Return the first definition of a method in the class and its ancestors."""
         for klass in self.line:
             if isinstance(klass.node, ast.ClassDef):
                 for item in klass.node.body:
@@ -138,9 +138,9 @@ class Part:
         return None
 
     def attribute(self, name: str, *, inherited: bool = True) -> Any:
-        """A class attribute that is written as a literal; None for any other.
+        """Return a class attribute that is written as a literal; None for anything else.
 
-        Without `inherited`, a part of a project has only those that its own classes write.
+        Without `inherited`, only attributes defined in the project's own classes count for a project's part.
         """
         for klass in self.line:
             if not (inherited or self.ours) and klass.dotted.startswith(_FOREIGN):
@@ -161,19 +161,19 @@ class Part:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """The same, with what the classes of alchemy that it descends from say."""
+        """`own_words` plus those of the alchemy classes it derives from."""
         ours = (c.node for c in self.line if c.node is not None and c.dotted.startswith("alchemy."))
         return self.own_words | self.known | {word for node in ours for word in words_in(node)}
 
 
 def find(dotted: str, roots: Sequence[str] = (".",)) -> Part | None:
-    """The part that a `type` names, or None when it cannot be found or read; `look` says why."""
+    """Return the part that a `type` names, or None if it cannot be found or read (`look` returns the reason)."""
     found = look(dotted, roots) if dotted else None
     return found if isinstance(found, Part) else None
 
 
 def look(dotted: str, roots: Sequence[str] = (".",), *, base: str = "") -> Part | Gap:
-    """The part that a `type` names, or what is in the way. `base` picks among equal aliases of several bases."""
+    """Return the part that a `type` names, or why there is none; `base` selects among aliases with the same name."""
     pieces = dotted.split(".")
     if len(pieces) > _LONGEST:
         return Gap("form", f"type = {dotted[:40]!r}... is not an import path: it has {len(pieces)} parts")
@@ -182,19 +182,19 @@ def look(dotted: str, roots: Sequence[str] = (".",), *, base: str = "") -> Part 
     module_name, name = ".".join(pieces[:-1]), pieces[-1]
     if module_name in ENTRY_MODULES:
         return _live_part(dotted, name)
-    if module_name == "torch":  # whose own names no source shows
+    if module_name == "torch":  # it defines its names at run time
         near = [f"{home}.{name}" for home in ("torch.optim", "torch.nn") if isinstance(lookup(home, name, ()), Class)]
         if near:
             return Gap("name", f"module 'torch' has no {name!r}", f"did you mean {near[0]!r}?")
     found = lookup(MODULES.get(module_name, module_name), name, tuple(roots), base=base)
     if isinstance(found, Gap):
-        # made by code that runs, in a notebook or a loop: no source shows it, but the registry knows it by now
+        # defined at run time, in a notebook or a loop: known to the registry, but not visible in source
         return Gap("unreadable") if is_registered(dotted) else found
-    return _part(found, dotted, tuple(roots))
+    return _make_part(found, dotted, tuple(roots))
 
 
 def _live_part(dotted: str, name: str) -> Part | Gap:
-    """A part of the script or notebook that is running: its class is there, and maybe no file that could be read."""
+    """Return a part defined in the running script or notebook, read from the class, as it may have no source file."""
     running = [sys.modules[module] for module in ENTRY_MODULES if module in sys.modules]
     there = {key: value for module in running for key, value in vars(module).items()}
     if is_registered(dotted):
@@ -205,7 +205,7 @@ def _live_part(dotted: str, name: str) -> Part | Gap:
         return Gap("name", f"the script that is running has no {name!r}", hint)
     part = there[name]
     names, takes_any = parameters(part) if callable(part) else ({}, True)
-    if takes_any or not names or not isinstance(part, type):  # it reads its table itself, or is no class
+    if takes_any or not names or not isinstance(part, type):  # it reads its table itself, or is not a class
         return Gap("unreadable")
     rows = annotations_of(part)
     params = [Param(key, rows[key][0], MISSING if required else rows[key][1]) for key, required in names.items()]
@@ -215,7 +215,7 @@ def _live_part(dotted: str, name: str) -> Part | Gap:
 
 
 class Sources:
-    """What the sources below `roots` say, each looked up once: for one command, since sources change between them."""
+    """Parts found below `roots`, each looked up once; use a new instance per command, as sources change."""
 
     def __init__(self, roots: Sequence[str]) -> None:
         self.roots = tuple(roots)
@@ -241,7 +241,7 @@ class Sources:
 # -- classes to parts
 
 
-def _part(found: Class, dotted: str, roots: tuple[str, ...]) -> Part | Gap:
+def _make_part(found: Class, dotted: str, roots: tuple[str, ...]) -> Part | Gap:
     node, module = found.node, found.module
     if node is None or module is None:
         return Gap("unreadable")
@@ -266,7 +266,7 @@ def _part(found: Class, dotted: str, roots: tuple[str, ...]) -> Part | Gap:
 
 
 def _constructor(line: list[Class]) -> tuple[list[Param], bool, bool]:
-    """Parameters, whether any other key is taken, and whether the constructor could be read at all."""
+    """Return the parameters, whether other keywords are accepted, and whether the source could be read."""
     for klass in line:
         if klass.node is None:
             if klass.dotted in PLAIN_BASES or klass.dotted == "builtins.object":
@@ -281,7 +281,7 @@ def _constructor(line: list[Class]) -> tuple[list[Param], bool, bool]:
 
 
 def _dataclass_fields(line: list[Class]) -> list[Param]:
-    """Its own, then those of the ancestors that are dataclasses too; the nearest says what a name is."""
+    """Return the fields of a dataclass, then those of its dataclass ancestors; the nearest definition wins."""
     found: dict[str, Param | None] = {}
     for klass in line:
         if isinstance(klass.node, ast.ClassDef) and klass.module is not None and is_dataclass(klass.node):
@@ -295,14 +295,14 @@ def _own_parameters(klass: Class) -> tuple[list[Param], bool, bool]:
     return parameters_of(klass.node, klass.module)
 
 
-# -- the project around a part, and the parts that alchemy has
+# -- the project around a part, and alchemy's own parts
 
 
 def project_words(name: str, roots: Sequence[str], limit: int = 60) -> set[str]:
-    """The words of a project's module and of the modules of the same package that it imports, in turn."""
+    """Collect the words of a project's module and, recursively, of the modules it imports from the same package."""
     top = name.split(".")[0]
     queue, words = [name], set()
-    for name in queue:  # which grows on the way
+    for name in queue:  # grows during the loop
         place = locate(name, roots)
         module = read_module(name, place) if place else None
         if module is None or module.error is not None:
@@ -324,41 +324,41 @@ def _imports(module: Module, node: ast.AST) -> list[str]:
     return []
 
 
-_NOT_SHORT = ("alchemy.pipeline",)  # its modules are known by their own names: itr, lst, output, ...
-_INTERNAL = ("Wrapped", "Foreign", "Optimizers", "PlainModel")  # made for what else a table names, never named
-_NOT_ZOO = tuple(f"alchemy.{name}" for name in ("util", "cli", "verify", "config", "scheduler", "questions"))
+_NOT_SHORT = ("alchemy.pipeline",)  # its modules are part of the public names: itr, lst, output, ...
+_INTERNAL = ("Wrapped", "Foreign", "Optimizers", "PlainModel")  # wrappers created by alchemy itself
+_NOT_LISTED = tuple(f"alchemy.{name}" for name in ("util", "cli", "verify", "config", "scheduler", "questions"))
 
 
 def parts(kind: str = "") -> list[Part]:
-    """Every part of alchemy itself (of one kind), under the name that a config writes, with its parameters."""
+    """Return alchemy's own parts (of one kind) with their parameters, under the names that a config uses."""
     place = locate("alchemy", ())
     found: dict[str, Part] = {}
     for name in sorted(_module_names(place.folders[0], "alchemy")) if place else ():
         home = locate(name, ())
-        module = read_module(name, home) if home and not name.startswith(_NOT_ZOO) else None
+        module = read_module(name, home) if home and not name.startswith(_NOT_LISTED) else None
         for binding in module.names.values() if module else ():
             if isinstance(binding, ast.ClassDef) and not binding.name.startswith("_"):
-                part = look(_public(module, binding.name), ())
+                part = look(_public_path(module, binding.name), ())
                 if isinstance(part, Part) and part.kinds and _is_part(part):
                     found[part.path] = part
     inherited = {base for part in found.values() for base in part.bases}
-    return [p for _, p in sorted(found.items()) if _listed(p, inherited) and (not kind or kind in p.kinds)]
+    return [p for _, p in sorted(found.items()) if _is_listed(p, inherited) and (not kind or kind in p.kinds)]
 
 
 def _is_part(part: Part) -> bool:
-    """Not the contract itself, unless that is what a table without a `type` means."""
+    """Return whether a part is usable, not just a base class; a default type may be both."""
     return part.name not in _KIND_OF_CLASS or f"{part.module}.{part.name}" in DEFAULT_TYPES.values()
 
 
-def _listed(part: Part, inherited: set[str]) -> bool:
-    """A part to name in a config, rather than one for others to build on."""
+def _is_listed(part: Part, inherited: set[str]) -> bool:
+    """Return whether a part is meant to be named in a config rather than subclassed."""
     if part.registered or f"{part.module}.{part.name}" in DEFAULT_TYPES.values():
         return True
     return part.name not in _INTERNAL and f"{part.module}.{part.name}" not in inherited
 
 
-def _public(module: Module | None, name: str) -> str:
-    """What a config writes: the alias of a class with our prefix; the package that re-exports it, or its module."""
+def _public_path(module: Module | None, name: str) -> str:
+    """Return the name used in configs: the alias of an `Alchemy...` class, under the shortest public module."""
     if module is None:
         return name
     if name.lower().startswith("alchemy"):

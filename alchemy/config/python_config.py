@@ -1,4 +1,4 @@
-"""Python files as configs: they are executed, and the plain values they define, or their `cfg`, are the config."""
+"""Load Python files as configs: execute them and use their `cfg`, or the plain values they define."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from alchemy.config.values import Parsed, fail
 
 
 def parse_code(text: str, name: str) -> Parsed:
-    """Executes `text`. A mapping called `cfg` is the config; else every public name that is not code is a key."""
+    """Execute `text`; the config is the mapping `cfg` if defined, otherwise all public names that are not code."""
     try:
         tree = ast.parse(text, name)
     except (SyntaxError, ValueError) as error:
@@ -31,10 +31,10 @@ def parse_code(text: str, name: str) -> Parsed:
 def _execute(tree: ast.Module, name: str) -> dict[str, Any]:
     values: dict[str, Any] = {"__name__": "alchemy_config", "__file__": name}
     try:
-        exec(compile(tree, name, "exec"), values)  # the user has said --allow-code
+        exec(compile(tree, name, "exec"), values)  # the user has passed --allow-code
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # sys.exit() in a config is a mistake in the config too
+    except BaseException as error:  # sys.exit() in a config is an error of the config too
         line, frame = 0, error.__traceback__
         while frame is not None:
             line = frame.tb_lineno if frame.tb_frame.f_code.co_filename == name else line
@@ -44,7 +44,7 @@ def _execute(tree: ast.Module, name: str) -> dict[str, Any]:
 
 
 def _is_code(value: object) -> bool:
-    """Imports, functions and classes help to make a config and are no part of it."""
+    """Return whether a value is code used to build the config (a module, function or class), not a part of it."""
     return isinstance(value, types.ModuleType) or callable(value) or type(value).__module__ == "__future__"
 
 

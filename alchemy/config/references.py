@@ -1,8 +1,8 @@
-"""References in a config: `"${model.dim}"` stands for the value at that key, `$${` for the text `${`.
+"""Resolve references in a config: `"${model.dim}"` is replaced by the value at that key, `$${` is a literal `${`.
 
-They are resolved when everything else is known. A text that is nothing but a reference takes the value with its type,
-tables and lists too; inside a longer text the value is written out. The config of a record holds values, so that what
-looks like a reference there is text.
+References are resolved when everything else is known. A string that consists of a single reference takes the value
+with its type, including tables and lists; inside a longer string the value is formatted as text. The config of a
+record contains final values, so text that looks like a reference is left alone there.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from alchemy.config.line_numbers import DEEPEST, Path, split_key
-from alchemy.config.merge import brief, find_key
+from alchemy.config.merge import find_key, format_brief
 from alchemy.config.secrets import keep_secret, mask_value, setting_of
-from alchemy.config.toml_writer import inline
-from alchemy.config.tree import Array, Document, Origin, Table, children, twin
+from alchemy.config.toml_writer import format_inline
+from alchemy.config.tree import Array, Document, Origin, Table, children, copy_tree
 from alchemy.config.values import dotted_key
 from alchemy.errors import Problem
 
 MARK, ESCAPED = "${", "$${"
-LARGEST = 500_000  # values and characters: references to references could fill the memory
+LARGEST = 500_000  # values and characters: nested references could exhaust the memory
 _PIECE = re.compile(r"\$\$\{|\$\{(?P<key>[^{}]*)\}|\$\{")
-# where the steps before the last one need values
+# keys whose references are needed by earlier loading steps
 _EARLY_KEYS, _EARLY_TABLE = ("type", "runner", "like"), ("task", "data")
 _ESCAPE = "write $${ for the text itself"
 
 
 class _Place(NamedTuple):
-    """A text with a reference: what holds it, its key there, its path, and whether a dynamic value is made from it."""
+    """A string with a reference: its container, its key there, its path, and whether it is inside a dynamic value."""
 
     node: Table | Array
     key: Any
@@ -44,12 +44,12 @@ class _Place(NamedTuple):
         return self.node.origin_of(self.key) if isinstance(self.node, Table) else self.node.origin
 
 
-class _Waits(Exception):
-    """The value is not known yet: it is dynamic, or a seed that will be drawn."""
+class _NotReady(Exception):
+    """Raised if the value is not known yet: it is dynamic, or a seed that has not been drawn."""
 
 
-class _Wrong(Exception):
-    """The reference cannot be resolved; without a problem where the reason was reported before."""
+class _Unresolvable(Exception):
+    """Raised if the reference cannot be resolved; without a problem if the reason was already reported."""
 
     def __init__(self, problem: Problem | None = None) -> None:
         super().__init__(problem)
@@ -57,69 +57,69 @@ class _Wrong(Exception):
 
 
 class References:
-    """The references of a document, resolved in place: early where other steps need them, the rest late, those to
-    dynamic values last."""
+    """The references of a document, resolved in place: first those that other steps need, then the others, and those
+    to dynamic values last."""
 
     def __init__(self, doc: Document, problems: list[Problem]) -> None:
         self.doc, self.problems = doc, problems
         self.early = True
-        self.places = {place.path: place for place in _places(doc)}  # that are still to be resolved
-        self.active: list[Path] = []  # the places being resolved; each is needed by the one before
-        self.clean: set[Path] = set()  # tables and lists that hold no more references
+        self.places = {place.path: place for place in _find_places(doc)}  # not resolved yet
+        self.active: list[Path] = []  # places being resolved; each is needed by the one before it
+        self.clean: set[Path] = set()  # tables and lists without unresolved references
         self.failed: set[Path] = set()
         self.size = 0
 
-    def settle_early(self) -> None:
-        """Resolves what `[task.data]`, `like` and the names of parts say, where that is possible."""
+    def resolve_early(self) -> None:
+        """Resolve references in `[task.data]`, `like` and part names, where possible."""
         for place in list(self.places.values()):
             if place.path[-1] in _EARLY_KEYS or place.path[:2] == _EARLY_TABLE:
                 self._try(place)
 
-    def settle(self) -> None:
-        """Resolves all but the references to dynamic values, which `settle_dynamic` does."""
+    def resolve(self) -> None:
+        """Resolve all references except those to dynamic values, see `resolve_dynamic`."""
         self.early = False
-        # some have moved; a config that had none has none now
-        self.places = {place.path: place for place in _places(self.doc)} if self.places else {}
+        # expansion may have moved some; a config without references still has none
+        self.places = {place.path: place for place in _find_places(self.doc)} if self.places else {}
         for place in list(self.places.values()):
             self._try(place)
 
-    def settle_dynamic(self, *, last: bool) -> None:
-        """Resolves what had to wait."""
+    def resolve_dynamic(self, *, last: bool) -> None:
+        """Resolve references to dynamic values."""
         for place in list(self.places.values()):
             self._try(place)
         for place in self.places.values() if last else ():  # a seed that the config does not have
-            self._tell(place, "it is not known when the config is loaded", "give the config a seed")
+            self._report(place, "it is not known when the config is loaded", "give the config a seed")
 
     def _try(self, place: _Place) -> None:
         try:
             self._resolve(place)
-        except _Waits:
+        except _NotReady:
             if place.dynamic and not self.early:
-                self._tell(place, "a dynamic value cannot be made from another one", "write the value")
-        except _Wrong as error:
+                self._report(place, "a dynamic value cannot be made from another one", "write the value")
+        except _Unresolvable as error:
             if not self.early:
                 self.problems += [error.problem] if error.problem else []
 
-    def _tell(self, place: _Place, why: str, hint: str) -> None:
+    def _report(self, place: _Place, why: str, hint: str) -> None:
         self.failed.add(place.path)
         self.problems.append(_problem(place, why, hint))
 
     # -- one reference
     def _resolve(self, place: _Place) -> None:
-        """Puts the value in the place of a text with references; what is none is left alone."""
+        """Replace a string that contains references by its value."""
         if place.path not in self.places:
             return
         text = place.text
         if place.path in self.failed:
-            raise _Wrong
+            raise _Unresolvable
         if self.early and ESCAPED in text:
-            raise _Waits
+            raise _NotReady
         if place.path in self.active or len(self.active) > DEEPEST:
-            raise _Wrong(self._circle(place))
+            raise _Unresolvable(self._circular_reference(place))
         self.active.append(place.path)
         try:
             value, origin, keys = self._value(place, text)
-        except _Wrong:
+        except _Unresolvable:
             self.failed |= set() if self.early else {place.path}
             raise
         finally:
@@ -130,7 +130,7 @@ class References:
         del self.places[place.path]
 
     def _value(self, place: _Place, text: str) -> tuple[Any, Origin, list[str]]:
-        """What a text with references means, where that is from, and which keys it refers to."""
+        """Return the value of a string with references, its origin, and the keys it refers to."""
         origin, pieces, keys, end = place.origin, [], [], 0
         targets: list[tuple[Path, Any]] = []
         for match in _PIECE.finditer(text):
@@ -142,88 +142,88 @@ class References:
             path, value, source = self._target(place, match["key"])
             keys.append(dotted_key(path))
             targets.append((path, value))
-            # a value of a config that is not trusted stays one, whoever refers to it
+            # a value from an untrusted config stays untrusted wherever it is referenced
             origin = source if source.foreign else origin
-            pieces.append(_in_text(place, keys[-1], value) if match[0] != text else "")
+            pieces.append(_format_inside_text(place, keys[-1], value) if match[0] != text else "")
         pieces.append(text[end:])
         made = targets[0][1] if len(pieces) == 3 and not any(pieces) and targets else "".join(pieces)
-        self._bound(place, made)
+        self._check_size(place, made)
         for path, value in targets:
             keep_secret(self.doc, path, value, made)
-        return twin(made), origin, keys
+        return copy_tree(made), origin, keys
 
     def _target(self, place: _Place, dotted: str | None) -> tuple[Path, Any, Origin]:
-        """The value that a key stands for, its path and its origin; what it refers to itself is resolved first."""
+        """Return the path, value and origin of a referenced key; references in that value are resolved first."""
         split = split_key(dotted or "")
         if split is None or split[1]:
-            raise _Wrong(_problem(place, "this is not a reference", f"write ${{table.key}}, or {_ESCAPE}"))
+            raise _Unresolvable(_problem(place, "this is not a reference", f"write ${{table.key}}, or {_ESCAPE}"))
         node: Any = self.doc
         path: Path = ()
         origin = self.doc.origin
         for name in split[0]:
             if isinstance(node, Table) and "dyn" in node:
-                raise _Waits
+                raise _NotReady
             key = find_key(node, name, path, "")
             if isinstance(key, Problem):
-                raise _Waits if self.early or split[0] == ["seed"] else _Wrong(_missing(place, key))
+                raise _NotReady if self.early or split[0] == ["seed"] else _Unresolvable(_missing_key(place, key))
             here = _Place(node, key, (*path, key))
             self._resolve(here)
             node, path, origin = here.text, here.path, here.origin
         if isinstance(node, Table | Array):
             if self.early and (isinstance(node, Table) or any(isinstance(item, Table | Array) for item in node)):
-                raise _Waits  # it may change
+                raise _NotReady  # it may still change
             if isinstance(node, Table) and "dyn" in node:
-                raise _Waits
-            for inner in list(_places(node, path)) if path not in self.clean else ():
+                raise _NotReady
+            for inner in list(_find_places(node, path)) if path not in self.clean else ():
                 self._resolve(inner)
             if _has_recipe(node):
-                raise _Waits
+                raise _NotReady
             self.clean.add(path)
         return path, node, origin
 
-    def _circle(self, place: _Place) -> Problem:
+    def _circular_reference(self, place: _Place) -> Problem:
         if len(self.active) > DEEPEST:
             return _problem(place, f"references to references are nested more than {DEEPEST} deep", "")
         links = [*self.active[self.active.index(place.path) :], place.path]
         self.failed.update(links)
         return _problem(place, f"references go round in a circle: {' -> '.join(map(dotted_key, links))}", "")
 
-    def _bound(self, place: _Place, value: object) -> None:
+    def _check_size(self, place: _Place, value: object) -> None:
         if self.size > LARGEST:
-            raise _Wrong  # reported before
+            raise _Unresolvable  # already reported
         size, depth = _measure(value)
         self.size += size
         if self.size > LARGEST:
-            raise _Wrong(_problem(place, f"references add more than {LARGEST} values and characters", ""))
+            raise _Unresolvable(_problem(place, f"references add more than {LARGEST} values and characters", ""))
         if len(place.path) + depth > DEEPEST:
-            raise _Wrong(_problem(place, f"tables would be nested more than {DEEPEST} deep", ""))
+            raise _Unresolvable(_problem(place, f"tables would be nested more than {DEEPEST} deep", ""))
 
 
 def escape(node: Any) -> None:
-    """Marks every text of a tree that holds values alone, so that resolving it changes nothing."""
-    for place in list(_places(node)):
+    """Escape all strings of a tree that contains only final values, so that resolving it changes nothing."""
+    for place in list(_find_places(node)):
         text = place.text.replace(MARK, ESCAPED)
         if isinstance(place.node, Table):
-            dict.__setitem__(place.node, place.key, text)  # with the origin that it has
+            dict.__setitem__(place.node, place.key, text)  # keeps its origin
         else:
             place.node[place.key] = text
 
 
 def keys_in(text: str) -> list[list[str]]:
-    """The keys that a text refers to."""
+    """Return the keys that a string refers to."""
     found = (split_key(match["key"]) for match in _PIECE.finditer(text) if match["key"])
     return [split[0] for split in found if split]
 
 
-def _places(node: Table | Array, path: Path = (), dynamic: bool = False) -> Iterator[_Place]:
+def _find_places(node: Table | Array, path: Path = (), dynamic: bool = False) -> Iterator[_Place]:
     for key, item in children(node):
         if isinstance(item, str):
             if MARK in item:
                 yield _Place(node, key, (*path, key), dynamic)
         elif isinstance(item, Table) and not (key == "sweep" and not path):
-            yield from _places(item, (*path, key), dynamic or "dyn" in item)
+            yield from _find_places(item, (*path, key), dynamic or "dyn" in item)
         elif isinstance(item, Array):
-            yield from _places(item, (*path, key), dynamic)
+            yield from _find_places(item, (*path, key), dynamic)
 
 
 def _has_recipe(node: Table | Array) -> bool:
@@ -240,18 +240,18 @@ def _put(place: _Place, value: Any, origin: Origin) -> None:
         node.origin = node.origin._replace(foreign=node.origin.foreign or origin.foreign)
 
 
-def _in_text(place: _Place, key: str, value: object) -> str:
+def _format_inside_text(place: _Place, key: str, value: object) -> str:
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, Table | Array):
         kind = "a table" if isinstance(value, Table) else "a list" if isinstance(value, Array) else "none"
         text = f"{key} is {kind}, which cannot be a piece of a text"
-        raise _Wrong(_problem(place, text, "a text that is nothing but a reference takes any value"))
-    return inline(value)
+        raise _Unresolvable(_problem(place, text, "a text that is nothing but a reference takes any value"))
+    return format_inline(value)
 
 
 def _measure(value: object) -> tuple[int, int]:
-    """How much a value holds, and how deep it is nested."""
+    """Return the size of a value and its nesting depth."""
     if isinstance(value, str):
         return len(value), 0
     inner = [_measure(item) for _, item in children(value)] if isinstance(value, Table | Array) else []
@@ -259,10 +259,10 @@ def _measure(value: object) -> tuple[int, int]:
 
 
 def _problem(place: _Place, why: str, hint: str) -> Problem:
-    name, text = dotted_key(place.path[-1:]), brief(mask_value(setting_of(place.path), place.text))
+    name, text = dotted_key(place.path[-1:]), format_brief(mask_value(setting_of(place.path), place.text))
     return Problem(f"{name} = {text}: {why}", str(place.origin), dotted_key(place.path[:-1]), hint)
 
 
-def _missing(place: _Place, gap: Problem) -> Problem:
+def _missing_key(place: _Place, gap: Problem) -> Problem:
     hint = gap.hint if gap.hint.startswith("did you") else ", or ".join(filter(None, (gap.hint, _ESCAPE)))
     return _problem(place, gap.message, hint)

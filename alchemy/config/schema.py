@@ -1,4 +1,4 @@
-"""The JSON schema of configs, for editors: known tables, and every part that comes with alchemy."""
+"""Generate a JSON schema of config files for editors, with all tables and parts of alchemy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from alchemy.key_rules import LOADER_OPTIONS
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
-# kinds that stand inside other tables
+# kinds that are nested in other tables
 _INNER = {"data pipe", "collate", "column", "tokenizer", "encoder", "head", "network", "search"}
 _FILES: Schema = {"type": ["string", "array", "object", "number"], "description": "a path, or a share to hold out"}
 _DATA: Schema = {
@@ -26,92 +26,92 @@ _DATA: Schema = {
 
 
 def schema() -> Schema:
-    """One schema for whole config files; parts of a project are allowed with any keys."""
+    """Return one schema for whole config files; project parts may have any keys."""
     known = parts()
     properties: Schema = {key: schema_of(text) for key, text in SETTINGS.items()}
     properties["runner"] = {"type": "string", "examples": [p.path for p in known if "runner" in p.kinds]}
     for section, (kind, _) in SECTIONS.items():
-        properties[section] = {"$ref": f"#/$defs/{_slug(kind)}"} if kind else _lists(section)
-    properties["optim"] = any_of(properties["optim"], _several("optim"))
+        properties[section] = {"$ref": f"#/$defs/{_slug(kind)}"} if kind else _lists_schema(section)
+    properties["optim"] = any_of(properties["optim"], _named_parts_schema("optim"))
     for path, kind in LISTS.items():
         if "." not in path:
-            properties[path] = any_of(_list_of(kind), {"type": "object"})  # which changes the default ones
+            properties[path] = any_of(_list_of(kind), {"type": "object"})  # a table changes the default plugins
     properties["variant"] = {"type": "object", "additionalProperties": {"type": "object"}}
     properties["base"] = {"type": ["string", "array"], "items": {"type": "string"}}
     properties |= {name: {"type": "object", "description": "read by a later version"} for name in LATER}
     kinds = {kind for kind, _ in SECTIONS.values() if kind} | set(LISTS.values()) | _INNER
-    definitions = {_slug(kind): _kind(kind, [p for p in known if kind in p.kinds]) for kind in sorted(kinds)}
+    definitions = {_slug(kind): _kind_schema(kind, [p for p in known if kind in p.kinds]) for kind in sorted(kinds)}
     return {
         "$schema": _DRAFT,
         "title": "alchemy experiment",
         "type": "object",
         "properties": properties,
-        "$defs": {**definitions, "dataset": _dataset()},
+        "$defs": {**definitions, "dataset": _dataset_schema()},
     }
 
 
 def part_schema(part: Part, kind: str) -> Schema:
-    """The table of one part: its keys, their types and defaults, and which are required."""
+    """Return the schema of a part's table: its keys, their types and defaults, and which are required."""
     params = [p for p in part.keys if p.name != "type"]
-    properties: Schema = {"type": _type(part, kind)}
-    properties |= {p.name: _param(p) for p in params}
+    properties: Schema = {"type": _type_schema(part, kind)}
+    properties |= {p.name: _param_schema(p) for p in params}
     for name in NOT_PASSED.get(kind, ()):
-        properties[name] = _own_list(kind, name)
+        properties[name] = _list_schema(kind, name)
     if kind == "task":
         properties["data"] = _DATA
     required = ["type", *(p.name for p in params if p.required and p.name != "datapipe")]
     found: Schema = {"type": "object", "properties": properties, "required": required}
     if part.doc:
         found["description"] = part.doc.partition("\n")[0]
-    if not part.old_style and kind != "optim":  # other keys of [optim] may be the model's
+    if not part.old_style and kind != "optim":  # other keys of [optim] may be read by the model
         found["additionalProperties"] = False
     return found
 
 
-def _type(part: Part, kind: str) -> Schema:
-    """The names of a part in a config: its import path, and a short one if no other part of the kind has it."""
+def _type_schema(part: Part, kind: str) -> Schema:
+    """Return the schema of `type`: the import path of a part, and its short name if that is unambiguous."""
     short = part.path.rpartition(".")[2]
     return {"enum": [part.path, short] if resolve_name(short, kind) == part.path else [part.path]}
 
 
-def _kind(kind: str, known: list[Part]) -> Schema:
-    """A table whose `type` names one of our parts must fit that part; any other type may hold any key."""
+def _kind_schema(kind: str, known: list[Part]) -> Schema:
+    """Return the schema of a kind: a `type` of alchemy must match that part, any other type may have any keys."""
     rules = [
-        {"if": {"properties": {"type": _type(p, kind)}, "required": ["type"]}, "then": part_schema(p, kind)}
+        {"if": {"properties": {"type": _type_schema(p, kind)}, "required": ["type"]}, "then": part_schema(p, kind)}
         for p in known
     ]
     table: Schema = {
         "type": "object",
         "properties": {"type": {"type": "string", "examples": [p.path for p in known]}},
     }
-    default = _default_of(kind)
+    default = _default_type(kind)
     usual = [p for p in known if f"{p.module}.{p.name}" == default]
-    rules += [{"if": {"not": {"required": ["type"]}}, "then": _untyped(p, kind)} for p in usual]
+    rules += [{"if": {"not": {"required": ["type"]}}, "then": _default_part_schema(p, kind)} for p in usual]
     if kind != "loss" and not default:
         table["required"] = ["type"]
     for name in NOT_PASSED.get(kind, ()):
-        table["properties"][name] = _own_list(kind, name)
+        table["properties"][name] = _list_schema(kind, name)
     return {**table, "allOf": rules} if rules else table
 
 
-def _default_of(kind: str) -> str:
-    """The part that a table of this kind means when it says no `type`."""
+def _default_type(kind: str) -> str:
+    """Return the default part of a kind for tables without a `type`."""
     return next((path for section, path in DEFAULT_TYPES.items() if SECTIONS[section][0] == kind), "")
 
 
-def _untyped(part: Part, kind: str) -> Schema:
+def _default_part_schema(part: Part, kind: str) -> Schema:
     found = part_schema(part, kind)
     return {**found, "required": [name for name in found["required"] if name != "type"]}
 
 
-def _lists(section: str) -> Schema:
-    """A table that is no part, and holds lists of parts."""
+def _lists_schema(section: str) -> Schema:
+    """Return the schema of a table that contains lists of parts."""
     own = {path.partition(".")[2]: _list_of(kind) for path, kind in LISTS.items() if path.startswith(f"{section}.")}
     return {"type": "object", "properties": own, "additionalProperties": False}
 
 
-def _several(kind: str) -> Schema:
-    """Tables with names of their own, each of them a part."""
+def _named_parts_schema(kind: str) -> Schema:
+    """Return the schema of a table of named parts."""
     return {
         "type": "object",
         "properties": {"type": False},
@@ -119,7 +119,7 @@ def _several(kind: str) -> Schema:
     }
 
 
-def _own_list(kind: str, name: str) -> Schema:
+def _list_schema(kind: str, name: str) -> Schema:
     if name == "datasets":
         return {"type": "object", "additionalProperties": {"$ref": "#/$defs/dataset"}}
     return _list_of(LISTS[f"{kind}.{name}"])
@@ -129,14 +129,14 @@ def _list_of(kind: str) -> Schema:
     return {"type": "array", "items": {"$ref": f"#/$defs/{_slug(kind)}"}}
 
 
-def _dataset() -> Schema:
+def _dataset_schema() -> Schema:
     properties = {key: schema_of(text) for key, text in LOADER_OPTIONS.items()}
-    properties["pipes"] = any_of(_list_of("data pipe"), {"type": "object"})  # or changes to those of another split
+    properties["pipes"] = any_of(_list_of("data pipe"), {"type": "object"})  # a table patches the pipes of `like`
     properties["like"] = {"type": "string"}
     return {"type": "object", "properties": properties}
 
 
-def _param(param: Param) -> Schema:
+def _param_schema(param: Param) -> Schema:
     found = dict(schema_of(param.annotation))
     default = None if param.required else literal_value(param.default)
     if default is not None:

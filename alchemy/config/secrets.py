@@ -1,7 +1,7 @@
-"""Secrets in a config: which settings are secret, how they are masked on disk, and which values no log shows.
+"""Secrets in a config: which settings are secret, how they are masked on disk, and how logs are redacted.
 
 A masked value is `***pbkdf2:<salt>:<digest>`, followed by `:NAME` if it was read from the environment variable NAME.
-The digest tells whether a value is the one that a run had; the value itself is not stored.
+The digest can verify whether a value is the one used in a run; the value itself is not stored.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from alchemy.errors import Problem
 NAMES = ("token", "auth_token", "access_token", "hf_token")
 ENDINGS = ("password", "secret", "api_key")
 MASK = "***"
-SHORTEST = 4  # a shorter value is part of too many words to be replaced in texts
-ROUNDS = 200_000  # slows down guessing a short password from its digest
-MOST = 20  # secrets of a config that have a digest: each takes a tenth of a second
-ANYWHERE = "*"  # in the place of a variable: from none, and a secret under any key
+MIN_LENGTH = 4  # shorter values occur in too many words to be redacted
+ROUNDS = 200_000  # slows down guessing short passwords from their digest
+MAX_DIGESTS = 20  # limit of secrets with a digest per config: each takes a tenth of a second
+ANYWHERE = "*"  # used instead of a variable name: not from a variable, and secret under any key
 _NUMBERS = {int, float, bool}
 _Node = dict[str, Any] | list[Any]
 _FORM = re.compile(r"\*\*\*(?:pbkdf2:([0-9a-f]{32}):([0-9a-f]{64})(?::(.+))?)?")
-_REFERENCE = re.compile(r"\$\{[^{}]*\}")  # which is no secret, though what it refers to may be one
+_REFERENCE = re.compile(r"\$\{[^{}]*\}")  # a reference is not a secret, although its target may be
 _AnyTable = TypeVar("_AnyTable", bound=Table)
 
-_known: dict[str, str] = {}  # the secret values of this process, and the environment variables they came from
+_known: dict[str, str] = {}  # secret values of this process, and the environment variables they came from
 
 
 def is_secret_name(name: object) -> bool:
-    """Whether a setting of this name is a secret.
+    """Return whether a setting with this name is a secret.
 
     >>> [name for name in ("hf_token", "OPENAI_API_KEY", "pad_token", "use_auth_token") if is_secret_name(name)]
     ['hf_token', 'OPENAI_API_KEY']
@@ -48,14 +48,14 @@ def is_secret_name(name: object) -> bool:
 
 
 def is_secret_recipe(path: Path, recipe: Mapping[str, Any]) -> bool:
-    """Whether the setting at `path`, read from an environment variable, is a secret by its name or the variable's."""
+    """Return whether a setting read from an environment variable is secret, by its own or the variable's name."""
     variable = str(recipe.get("name"))
-    # unlike a setting, such as pad_token, a variable that ends so always holds a secret
+    # unlike a setting such as pad_token, a variable with this suffix always contains a secret
     return is_secret_name(setting_of(path)) or is_secret_name(variable) or variable.lower().endswith("_token")
 
 
 # -- one value
-@functools.lru_cache(maxsize=256)  # one salt for each value, so that a config is masked the same way every time
+@functools.lru_cache(maxsize=256)  # one salt per value, so that masking a config twice gives the same text
 def mask(value: str, variable: str = "") -> str:
     variable = "" if variable == ANYWHERE else variable
     salt = os.urandom(16).hex()
@@ -67,7 +67,7 @@ def is_masked(value: object) -> bool:
 
 
 def matches(masked: str, value: object) -> bool:
-    """Whether `value` is the one that was masked."""
+    """Return whether `value` is the one that was masked."""
     form = _FORM.fullmatch(masked)
     return form is not None and form[1] is not None and isinstance(value, str) and _digest(form[1], value) == form[2]
 
@@ -78,8 +78,8 @@ def _digest(salt: str, value: str) -> str:
 
 
 # -- a config
-def note_secrets(doc: Document) -> None:
-    """Notes the secrets of a document, masked or not, before the command line replaces them."""
+def collect_secrets(doc: Document) -> None:
+    """Record the secrets of a document, masked or not, before the command line replaces them."""
     for _, _, path, value in _strings(doc):
         if is_masked(value):
             doc.masked.setdefault(dotted_key(path), value)
@@ -88,17 +88,17 @@ def note_secrets(doc: Document) -> None:
     remember(doc.secrets)
 
 
-def settle_secrets(doc: Document) -> None:
-    """Puts back the masked values of a document that are at hand, and notes all of its secrets.
+def restore_secrets(doc: Document) -> None:
+    """Restore the masked values of a document where possible, and record all its secrets.
 
-    That is the environment variable that the masked value names, or a secret that this process knows already, if the
-    digest agrees: a record cannot make a part read any other variable.
+    A value is taken from the environment variable named in the mask, or from the secrets known to this process, and
+    only if the digest matches: a record cannot make a part read any other variable.
     """
-    note_secrets(doc)
+    collect_secrets(doc)
     for node, key, path, value in _strings(doc) if doc.masked else ():
         form = doc.masked.get(dotted_key(path), "")
-        found = _find(form) if is_masked(value) and len(doc.masked) <= MOST else value
-        if form and found is not None and not is_masked(found):  # a secret whatever its name: it was masked
+        found = _find(form) if is_masked(value) and len(doc.masked) <= MAX_DIGESTS else value
+        if form and found is not None and not is_masked(found):  # it was masked, so it is secret whatever its name
             _replace(node, key, found)
             named = is_secret_name(setting_of(path))
             doc.secrets[found] = _variable_of(form) or _known.get(found) or ("" if named else ANYWHERE)
@@ -106,7 +106,7 @@ def settle_secrets(doc: Document) -> None:
 
 
 def keep_secret(doc: Document, path: Path, value: object, made: object) -> None:
-    """Keeps secret, under any key, what a reference has made of the value at `path`, if that is a secret."""
+    """Keep the result of a reference secret, under any key, if the value at `path` is a secret."""
     rows = [(path, value)] if isinstance(value, str) else []
     if isinstance(value, dict | list):
         rows = [(inner, text) for _, _, inner, text in _strings(value, path)]
@@ -119,7 +119,7 @@ def keep_secret(doc: Document, path: Path, value: object, made: object) -> None:
 
 
 def remember(secrets: Mapping[str, str]) -> None:
-    """Lets no log of this process show these values; each comes with its environment variable, or an empty name."""
+    """Redact these values in all logs of this process; maps each value to its environment variable or ""."""
     for value, variable in secrets.items():
         if value not in _known or (variable and not (variable == ANYWHERE and _known[value])):
             _known[value] = variable
@@ -127,18 +127,18 @@ def remember(secrets: Mapping[str, str]) -> None:
 
 
 def mask_secrets(table: _AnyTable) -> _AnyTable:
-    """A copy of a config in which secrets are masked; one that was read masked gets the same form again."""
+    """Return a copy of a config with masked secrets; a secret that was read masked keeps its mask."""
     twin = copy.deepcopy(table)
-    former = list(table.masked.values())[:MOST] if isinstance(table, Document) else []
+    former = list(table.masked.values())[:MAX_DIGESTS] if isinstance(table, Document) else []
     found = [row for row in _strings(twin) if _is_secret(row[2], row[3]) and not is_masked(row[3])]
     for count, (node, key, _, value) in enumerate(found):
-        form = next((form for form in former if matches(form, value)), None) if count < MOST else MASK
+        form = next((form for form in former if matches(form, value)), None) if count < MAX_DIGESTS else MASK
         _replace(node, key, form or mask(value, _known.get(value, "")))
     return twin
 
 
 def as_written(doc: Document) -> dict[str, Any]:
-    """The values of a config as its file has them: masked where they were."""
+    """Return the values of a config as in its file: masked values stay masked."""
     data = doc.plain()
     for node, key, path, value in _strings(data):
         if _is_secret(path, value) and not is_masked(value):
@@ -147,7 +147,7 @@ def as_written(doc: Document) -> dict[str, Any]:
 
 
 def without_secrets(table: Table) -> dict[str, Any]:
-    """The values of a config, every secret the same text: a hash of them tells nothing about the secrets."""
+    """Return the values of a config with all secrets replaced by the same text, e.g. to compute a hash."""
     data = table.plain()
     for node, key, path, value in _strings(data):
         if _is_secret(path, value):
@@ -156,7 +156,7 @@ def without_secrets(table: Table) -> dict[str, Any]:
 
 
 def missing_secrets(doc: Document) -> list[Problem]:
-    """What is wrong with a config that still has masked values: no part can use them."""
+    """Report masked values that could not be restored, because no part can use them."""
     problems = []
     for node, key, path, value in _strings(doc) if doc.masked else ():
         if is_masked(value):
@@ -169,20 +169,20 @@ def missing_secrets(doc: Document) -> list[Problem]:
 
 
 def changed_secrets(doc: Document) -> list[str]:
-    """The settings that were masked when the document was read, and now have another value than was masked."""
+    """Return the settings that were read masked and now have a different value."""
     values = {dotted_key(path): value for _, _, path, value in _strings(doc)}
     return [key for key, form in doc.masked.items() if key in values and not _agree(form, values[key])]
 
 
 def conceal(key: str, one: object, other: object) -> tuple[object, object, bool]:
-    """Two values of a setting as they may be shown, and whether they are the same secret, as far as one can tell."""
+    """Return two values of a setting in printable form, and whether they are (probably) the same secret."""
     same = isinstance(one, str) and isinstance(other, str) and _agree(one, other)
     name = key.rpartition(".")[2]
     return mask_value(name, one), mask_value(name, other), same
 
 
 def mask_value(name: str, value: object) -> object:
-    """The value of a setting, or the mask of a secret; a text that is nothing but a reference is no secret."""
+    """Return the value of a setting, masked if it is secret; a string that is only a reference is not masked."""
     texts = _strings(value, (name,)) if isinstance(value, list) else ()
     hidden = any(_is_secret(path, text) for _, _, path, text in texts)
     if isinstance(value, str) and value:
@@ -191,16 +191,16 @@ def mask_value(name: str, value: object) -> object:
 
 
 def _agree(one: str, other: str) -> bool:
-    """Two masked values have different salts, and cannot be compared: they count as the same."""
+    """Return whether two values are equal; two masked values count as equal, since their salts differ."""
     if is_masked(one) and is_masked(other):
         return True
     return one == other or matches(one, other) or matches(other, one)
 
 
 def _strings(node: _Node, path: Path = ()) -> Iterator[tuple[_Node, Any, Path, str]]:
-    """Every text in a config that is not empty: what holds it, its key there, its path."""
+    """Yield every non-empty string in a config: its container, its key there, its path, its value."""
     if isinstance(node, list) and _NUMBERS.issuperset(map(type, node)):
-        return  # at once, since it may be long
+        return  # fast path for long lists of numbers
     for key, item in node.items() if isinstance(node, dict) else enumerate(node):
         if isinstance(item, str):
             if item:
@@ -214,7 +214,7 @@ def _is_secret(path: Path, value: str) -> bool:
 
 
 def setting_of(path: Path) -> str:
-    """The name of a setting; the elements of a list share one."""
+    """Return the name of a setting; the elements of a list share one name."""
     return next((key for key in reversed(path) if isinstance(key, str)), "")
 
 
@@ -231,9 +231,9 @@ def _variable_of(masked: str) -> str:
 
 
 def _find(masked: str) -> str | None:
-    """The value of a masked secret, where the environment or this process has it."""
+    """Return the value of a masked secret if the environment or this process has it."""
     variable = _variable_of(masked)
-    with contextlib.suppress(ValueError):  # a record may name anything
+    with contextlib.suppress(ValueError):  # a record may contain any name
         value = os.environ.get(variable, "").strip()
         if value and matches(masked, value):
             remember({value: variable})
@@ -241,24 +241,24 @@ def _find(masked: str) -> str | None:
     return next((value for value in list(_known) if matches(masked, value)), None)
 
 
-# -- texts
+# -- text
 def hide(text: str) -> str:
-    """A text without the secret values of this process."""
+    """Redact the secret values of this process in a text."""
     pattern = _pattern() if _known else None
     return text if pattern is None else pattern.sub(MASK, text)
 
 
-def holds_secret(text: str) -> bool:
+def contains_secret(text: str) -> bool:
     return hide(text) != text
 
 
 def hide_words(words: Iterable[str]) -> list[str]:
-    """The words of a command line without secrets: `--set hub.token=..`, `--set=hub.token=..`, `--api-key ..`."""
-    mask_value: list[str] = []
+    """Redact command-line arguments: `--set hub.token=..`, `--set=hub.token=..`, `--api-key ..`."""
+    redacted: list[str] = []
     for word in words:
-        after_option = bool(mask_value) and mask_value[-1].startswith("--") and is_secret_name(mask_value[-1][2:])
-        mask_value.append(MASK if after_option and not word.startswith("--") else hide(_hide_setting(word)))
-    return mask_value
+        after_option = bool(redacted) and redacted[-1].startswith("--") and is_secret_name(redacted[-1][2:])
+        redacted.append(MASK if after_option and not word.startswith("--") else hide(_hide_setting(word)))
+    return redacted
 
 
 def _hide_setting(word: str) -> str:
@@ -270,11 +270,11 @@ def _hide_setting(word: str) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _pattern() -> re.Pattern[str] | None:
-    values = [value for value in list(_known) if len(value) >= SHORTEST]
-    spelt: Sequence[str] = sorted({spelling for value in values for spelling in _spellings(value)}, key=len)
-    return re.compile("|".join(map(re.escape, reversed(spelt)))) if spelt else None
+    values = [value for value in list(_known) if len(value) >= MIN_LENGTH]
+    spellings: Sequence[str] = sorted({spelling for value in values for spelling in _spellings(value)}, key=len)
+    return re.compile("|".join(map(re.escape, reversed(spellings)))) if spellings else None
 
 
 def _spellings(value: str) -> set[str]:
-    """A value as texts show it: as it is, and inside the quotes of Python and JSON."""
+    """Return a value as it appears in text: unchanged, and escaped as in Python and JSON strings."""
     return {value, repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}

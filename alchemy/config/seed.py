@@ -1,20 +1,20 @@
-"""The seed of a config: asked for, written in it, its Seeding plugin's, or drawn."""
+"""Determine the seed of a config: from the command line, the config, its Seeding plugin, or drawn at random."""
 
 from __future__ import annotations
 
 import os
 from typing import TypeGuard
 
-from alchemy.config.merge import assign, brief
+from alchemy.config.merge import assign, format_brief
 from alchemy.config.tree import COMMAND_LINE, Array, Document, Origin, Table
 from alchemy.errors import Problem
 
-_LARGEST = 2**63 - 1  # what torch and numpy can be seeded with
+_LARGEST = 2**63 - 1  # largest seed that torch and numpy accept
 
 
-def settle_seed(doc: Document, problems: list[Problem]) -> None:
-    """Gives the document its seed: its own, the Seeding plugin's, or one that is drawn now."""
-    plugin = _seeding(doc)
+def resolve_seed(doc: Document, problems: list[Problem]) -> None:
+    """Set the seed of a document: its own, the Seeding plugin's, or a random one."""
+    plugin = _find_seeding(doc)
     holder: Table = doc
     if "seed" not in doc:
         if plugin is None or "seed" not in plugin:
@@ -22,22 +22,22 @@ def settle_seed(doc: Document, problems: list[Problem]) -> None:
             return
         holder = plugin
     if not _is_seed(holder.get("seed")):
-        message = f"seed is {brief(holder.get('seed'))}, not a whole number from 0 to 2**63 - 1"
+        message = f"seed is {format_brief(holder.get('seed'))}, not a whole number from 0 to 2**63 - 1"
         hint = "leave it out to have one drawn and recorded"
         problems.append(Problem(message, holder.where("seed"), "" if holder is doc else "plugins", hint=hint))
     elif holder is doc and plugin is not None and "seed" in plugin and doc.origin_of("seed").kind == "command line":
-        # a seed asked for on the command line is meant for everything
+        # a seed from the command line applies to everything
         assign(plugin, "seed", doc.get("seed"), COMMAND_LINE)
 
 
 def seed_of(doc: Document) -> int:
-    """The seed of a settled document: its own, else the Seeding plugin's."""
-    plugin = _seeding(doc)
+    """Return the seed of a prepared document: its own, or the Seeding plugin's."""
+    plugin = _find_seeding(doc)
     seed = doc.get("seed") if "seed" in doc or plugin is None else plugin.get("seed")
     return seed if _is_seed(seed) else 0
 
 
-def _seeding(doc: Document) -> Table | None:
+def _find_seeding(doc: Document) -> Table | None:
     plugins = doc.get("plugins")
     for plugin in plugins if isinstance(plugins, Array) else ():
         if isinstance(plugin, Table) and str(plugin.get("type")).rpartition(".")[2] == "Seeding":

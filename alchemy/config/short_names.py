@@ -1,4 +1,4 @@
-"""Short names of alchemy's own parts: `type = "AdamW"` in `[optim]` is `"alchemy.optim.AdamW"`."""
+"""Expand short names of alchemy's parts: `type = "AdamW"` in `[optim]` means `"alchemy.optim.AdamW"`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from alchemy.synonyms import architecture
 
 _PIPES = ("processors", "openers", "itr", "lst", "encode", "pairs", "label_ids", "windows", "cache", "corpora")
 
-# the modules in which the parts of a kind are looked for, under the paths that `alchemy parts` prints
+# the modules that contain the parts of each kind, as printed by `alchemy parts`
 HOMES = {
     "runner": ("alchemy.runner",),
     "plugin": ("alchemy.plugins", "alchemy.web.plugins"),
@@ -45,7 +45,7 @@ HOMES = {
     "search": ("alchemy.generate",),
 }
 
-# keys inside the tables of alchemy's own parts that hold a part, or a list or table of parts
+# keys in the tables of alchemy's parts that contain a part, or a list or table of parts
 _INNER = {
     **{key: key for key in ("encoder", "head", "network", "search", "tokenizer")},
     "source_tokenizer": "tokenizer",
@@ -60,7 +60,7 @@ _TORCH = {"optim": "torch.optim", "loss": "torch.nn"}
 
 
 def expand_names(doc: Document, notes: list[Problem], roots: Sequence[str] = (".",)) -> None:
-    """Replaces the short names of a config by import paths; one that is unknown stays, for the check to report."""
+    """Replace the short names in a config by import paths; unknown names are kept for `check` to report."""
     _expand_key(doc, "runner", "runner")
     for section, (kind, _) in SECTIONS.items():
         table = doc.get(section)
@@ -75,11 +75,11 @@ def expand_names(doc: Document, notes: list[Problem], roots: Sequence[str] = (".
     _expand_key(task.table("data"), "processor", "data pipe")
     for split, table in task.table("datasets").items():
         if isinstance(table, Table):
-            _expand_inside(table, f"task.datasets.{split}", [])  # a task may have words of its own for its loader
+            _expand_inside(table, f"task.datasets.{split}", [])  # a task may use its own names here
 
 
 def resolve_name(word: str, kind: str) -> str:
-    """The import path of the part of a kind that a short name means; the word itself if there is no one such part.
+    """Return the import path of a short name; the name itself if it is unknown or ambiguous.
 
     >>> resolve_name("AdamW", "optim"), resolve_name("Map", "data pipe"), resolve_name("src.Own", "optim")
     ('alchemy.optim.AdamW', 'Map', 'src.Own')
@@ -89,7 +89,7 @@ def resolve_name(word: str, kind: str) -> str:
 
 
 def explain_name(word: str, kind: str) -> tuple[str, str]:
-    """What is wrong with a name that has no dot and stands for no part of this kind, and how to fix it."""
+    """Explain why a short name does not name a part of this kind, and return a message and a hint."""
     paths = _paths_of(word, kind) if word.isidentifier() else []
     if paths:
         return f"{word!r} is the name of {len(paths)} parts", f"write {' or '.join(map(repr, paths))}"
@@ -107,7 +107,7 @@ def explain_name(word: str, kind: str) -> tuple[str, str]:
 
 
 def as_table(key: str, value: object) -> str:
-    """The hint for the name of a part where its table is expected: `head = "CNN"`."""
+    """Return a hint if a key has the name of a part instead of its table, e.g. `head = "CNN"`."""
     if key not in _INNER or not isinstance(value, str):
         return ""
     names = names_of(_INNER[key])
@@ -117,8 +117,8 @@ def as_table(key: str, value: object) -> str:
 
 @lru_cache(maxsize=32)
 def names_of(kind: str) -> tuple[str, ...]:
-    """The short names of the parts of a kind, for hints; not of the classes that others build on."""
-    names = dict.fromkeys(name for home in HOMES.get(kind, ()) for name in _public(home))
+    """Return the short names of the parts of a kind, for hints; base classes are excluded."""
+    names = dict.fromkeys(name for home in HOMES.get(kind, ()) for name in _public_names(home))
     return tuple(name for name in names if any(p.registered or kind == "loss" for p in _parts_of(name, kind)))
 
 
@@ -126,29 +126,29 @@ def _paths_of(word: str, kind: str) -> list[str]:
     return [part.path for part in _parts_of(word, kind)]
 
 
-@lru_cache(maxsize=1024)  # our own source does not change while a process runs
+@lru_cache(maxsize=1024)  # alchemy's source does not change while a process runs
 def _parts_of(word: str, kind: str) -> tuple[Part, ...]:
-    """The parts of a kind that have this name; a class that several modules offer counts once."""
+    """Return the parts of a kind with this name; a class exported by several modules counts once."""
     found: dict[str, Part] = {}
     for home in HOMES.get(kind, ()):
-        part = look(f"{home}.{word}", ()) if word in _public(home) else None
+        part = look(f"{home}.{word}", ()) if word in _public_names(home) else None
         if isinstance(part, Part) and kind in part.kinds and f"{part.module}.{part.name}" not in _BASES:
             found.setdefault(f"{part.module}.{part.name}", part)
     return tuple(found.values())
 
 
 @lru_cache(maxsize=64)
-def _public(home: str) -> tuple[str, ...]:
+def _public_names(home: str) -> tuple[str, ...]:
     place = locate(home, ())
     module = read_module(home, place) if place else None
     return tuple(name for name in module.public() if name[:1].isupper()) if module else ()
 
 
-# -- the places of a config where a part is named
+# -- places in a config that name a part
 
 
 def _is_loss(doc: Document, roots: Sequence[str]) -> bool:
-    """Whether `[criterion]` names a part: an old-style model reads the table itself, and may use words of its own."""
+    """Return whether `[criterion]` names a part: an old-style model may read it with its own names."""
     part = find(str(doc.table("model").get("type", "")), roots)
     if part is None:
         return False
@@ -156,7 +156,7 @@ def _is_loss(doc: Document, roots: Sequence[str]) -> bool:
 
 
 def _expand(node: object, kind: str, section: str, notes: list[Problem]) -> None:
-    """The part in a table, or the parts in a list of tables, and what is named inside of them."""
+    """Expand the part in a table, or the parts in a list of tables, including nested parts."""
     if isinstance(node, Array):
         for index, item in enumerate(node):
             _expand(item, kind, f"{section}.{index}", notes)
@@ -167,7 +167,7 @@ def _expand(node: object, kind: str, section: str, notes: list[Problem]) -> None
 
 
 def _expand_inside(table: Table, section: str, notes: list[Problem]) -> None:
-    """What the table of a part, or of a split, names by keys that alchemy knows; anything else is the part's own."""
+    """Expand names in the table of a part or split, for the keys that alchemy knows."""
     for key, kind in _INNER.items():
         value, here = table.get(key), f"{section}.{key}"
         if isinstance(value, str) and kind in _AS_TEXT and not os.path.isdir(value):
@@ -177,11 +177,11 @@ def _expand_inside(table: Table, section: str, notes: list[Problem]) -> None:
                 _expand(item, kind, f"{here}.{name}", notes)
         elif isinstance(value, Table | Array):
             _expand(value, kind, here, notes)
-            notes.extend(_unknown(value, kind, here))
+            notes.extend(_report_unknown(value, kind, here))
 
 
-def _unknown(node: Table | Array, kind: str, section: str) -> Iterator[Problem]:
-    """A short name inside of a part that stands for nothing; those of the sections are reported by the check."""
+def _report_unknown(node: Table | Array, kind: str, section: str) -> Iterator[Problem]:
+    """Report an unknown short name nested in a part; `check` reports those of the sections."""
     if isinstance(node, Table) and isinstance(word := node.get("type"), str) and "." not in word:
         message, hint = explain_name(word, kind)
         yield Problem(message, node.where("type"), section, hint)

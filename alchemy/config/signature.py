@@ -1,4 +1,4 @@
-"""The parameters that a constructor takes, and the words that its code uses, out of a syntax tree."""
+"""Read the parameters of a constructor, and the words its code uses, from a syntax tree."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from alchemy.annotations import printed, spell_out
+from alchemy.annotations import expand_aliases, format_annotation
 from alchemy.config.module_files import Import, Module, locate, read_module
 
 MISSING = "<required>"
@@ -15,7 +15,7 @@ MISSING = "<required>"
 
 @dataclass(frozen=True)
 class Param:
-    """One keyword of a constructor, as its source writes it."""
+    """One keyword parameter of a constructor, as written in its source."""
 
     name: str
     annotation: str = ""
@@ -26,7 +26,7 @@ class Param:
         return self.default == MISSING
 
     def __str__(self) -> str:
-        text = f"{self.name}: {printed(self.annotation)}" if self.annotation else self.name
+        text = f"{self.name}: {format_annotation(self.annotation)}" if self.annotation else self.name
         return text if self.required else f"{text} = {self.default}"
 
 
@@ -34,7 +34,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def parameters_of(node: ast.ClassDef | _Function, module: Module) -> tuple[list[Param], bool, bool]:
-    """Keywords, whether any other is taken too, and whether the class has a constructor of its own at all."""
+    """Return the parameters, whether other keywords are accepted, and whether the class defines a constructor."""
     if not isinstance(node, ast.ClassDef):
         params, takes_kwargs = _function_parameters(node, module)
         return params, takes_kwargs, True
@@ -50,7 +50,7 @@ def parameters_of(node: ast.ClassDef | _Function, module: Module) -> tuple[list[
 
 
 def _function_parameters(node: _Function, module: Module, *, bound: bool = False) -> tuple[list[Param], bool]:
-    """The keywords of a function, without `self` when it is bound."""
+    """Return the keyword parameters of a function, without `self` if it is a method."""
     spec = node.args
     args = [*spec.posonlyargs, *spec.args]
     positional: list[ast.expr | None] = [*[None] * (len(args) - len(spec.defaults)), *spec.defaults]
@@ -62,9 +62,9 @@ def _function_parameters(node: _Function, module: Module, *, bound: bool = False
     return [_param(arg.arg, arg.annotation, default, module) for arg, default in rows], spec.kwarg is not None
 
 
-@lru_cache(maxsize=1024)  # asked for every part; nobody changes what it returns
+@lru_cache(maxsize=1024)  # called for every part; callers do not modify the result
 def literal_value(text: str) -> Any:
-    """The value of a default that is written as a literal; None for any other."""
+    """Return the value of a default written as a literal; None for anything else."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError):
@@ -72,7 +72,7 @@ def literal_value(text: str) -> Any:
 
 
 def words_in(node: ast.AST) -> set[str]:
-    """Every string constant, name, attribute, parameter and keyword below `node`."""
+    """Return all string constants, names, attributes, parameters and keywords below `node`."""
     words: set[str] = set()
     for item in ast.walk(node):
         match item:
@@ -85,7 +85,7 @@ def words_in(node: ast.AST) -> set[str]:
 
 
 def forwards(node: ast.AST) -> bool:
-    """Whether code below hands a whole table on (`f(**kwargs)`, `f(self.cfg)`): its keys then cannot be told."""
+    """Return whether code forwards a whole table (`f(**kwargs)`, `f(self.cfg)`), so that its keys are unknown."""
     for call in ast.walk(node):
         if isinstance(call, ast.Call) and not _calls_super(call.func):
             if any(keyword.arg is None for keyword in call.keywords):
@@ -122,7 +122,7 @@ def _is_overload(node: _Function) -> bool:
 
 
 def is_dataclass(node: ast.ClassDef) -> bool:
-    """Whether the constructor of a class is made of its fields and those of its ancestors."""
+    """Return whether the constructor of a class is generated from its fields."""
     targets = [decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in node.decorator_list]
     named = any(ast.unparse(target).rpartition(".")[2] == "dataclass" for target in targets)
     return named and _constructor(node) is None
@@ -137,17 +137,19 @@ def _names_init(item: ast.Assign) -> bool:
 
 
 def fields_of(node: ast.ClassDef, module: Module) -> dict[str, Param | None]:
-    """The fields of a dataclass or a named tuple; None for one that the constructor does not take."""
+    """Return the fields of a dataclass or named tuple; None for fields that are not constructor parameters."""
     found: dict[str, Param | None] = {}
     for item in node.body:
         match item:
             case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=value):
                 if "ClassVar" not in ast.unparse(annotation):
-                    found[name] = None if _no_init(value) else _param(name, annotation, _field_default(value), module)
+                    found[name] = (
+                        None if _is_excluded(value) else _param(name, annotation, _field_default(value), module)
+                    )
     return found
 
 
-def _no_init(value: ast.expr | None) -> bool:
+def _is_excluded(value: ast.expr | None) -> bool:
     match value:
         case ast.Call(keywords=keywords):
             return any(k.arg == "init" and ast.unparse(k.value) == "False" for k in keywords)
@@ -162,16 +164,20 @@ def _field_default(value: ast.expr | None) -> ast.expr | None:
 
 
 def _param(name: str, annotation: ast.expr | None, default: ast.expr | None, module: Module) -> Param:
-    text = spell_out(ast.unparse(annotation), lambda word: _meaning(word, module)) if annotation is not None else ""
+    text = (
+        expand_aliases(ast.unparse(annotation), lambda word: _expand_alias(word, module))
+        if annotation is not None
+        else ""
+    )
     return Param(name, text, MISSING if default is None else ast.unparse(default))
 
 
-def _meaning(name: str, module: Module | None, depth: int = 0) -> str:
-    """What a name stands for in the annotations of a module: an alias of its own, or one that it imports from us."""
+def _expand_alias(name: str, module: Module | None, depth: int = 0) -> str:
+    """Expand a type alias used in an annotation: one defined in the module, or imported from alchemy."""
     bound = module.names.get(name) if module is not None and depth < 4 else None
     if isinstance(bound, Import) and bound.attr and bound.module.startswith("alchemy."):
         place = locate(bound.module, ())
-        return _meaning(bound.attr, read_module(bound.module, place) if place else None, depth + 1)
+        return _expand_alias(bound.attr, read_module(bound.module, place) if place else None, depth + 1)
     if isinstance(bound, ast.Subscript | ast.BinOp):
-        return spell_out(ast.unparse(bound), lambda word: _meaning(word, module, depth + 1))
+        return expand_aliases(ast.unparse(bound), lambda word: _expand_alias(word, module, depth + 1))
     return ""

@@ -1,4 +1,4 @@
-"""`[task.data]`: the data of a task described once, expanded into the tables of its splits."""
+"""Expand `[task.data]`, which describes the data of a task once, into the tables of its splits."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from alchemy.annotations import misfits
+from alchemy.annotations import find_mismatches
 from alchemy.config.extend import NOT_INHERITED
-from alchemy.config.merge import DATASETS, brief, merge
+from alchemy.config.merge import DATASETS, format_brief, merge
 from alchemy.config.part_source import Part, find
 from alchemy.config.short_names import explain_name
-from alchemy.config.tree import Array, Document, Table, twin
+from alchemy.config.tree import Array, Document, Table, copy_tree
 from alchemy.errors import Problem, did_you_mean
 from alchemy.key_rules import LOADER_OPTIONS
 from alchemy.synonyms import place_of
 
 SPLITS = ("train", "dev", "test", "inference")
 SECTION = "task.data"
-_OWN = ("processor", "batch_size")  # keys that the expansion reads itself
-_SHARED = ("kind", "marks", "pair")  # keys of both the task and its processor
+_OWN = ("processor", "batch_size")  # keys used by the expansion itself
+_SHARED = ("kind", "marks", "pair")  # keys shared by the task and its processor
 _BATCHES = ("batch_size", "batch_sampler", "max_sentences", "max_tokens")
 _HOLD_OUT, _EVALUATE = "alchemy.pipeline.lst.HoldOut", "alchemy.pipeline.sched.EvalEEPipeline"
-_DEFAULT_BATCHES = {"batch_size": 32}  # where the task says nothing of its own
+_DEFAULT_BATCHES = {"batch_size": 32}  # used if the task declares nothing
 
 
 def expand_splits(doc: Document, notes: list[Problem], roots: Sequence[str]) -> None:
-    """Puts a table into `[task.datasets]` for each split that `[task.data]` names.
+    """Add a table to `[task.datasets]` for each split in `[task.data]`.
 
-    The task tells the `processor` that reads the files, and the size of its `batches`, as class attributes; the config
-    may name another processor. A task of a project that names none reads the table itself.
+    The task declares the `processor` that reads the files and the size of its `batches` as class attributes; the config
+    may name another processor. A project's task that declares no processor reads the table itself.
     """
     task = doc.table("task")
     data = task.get("data")
@@ -40,7 +40,7 @@ def expand_splits(doc: Document, notes: list[Problem], roots: Sequence[str]) -> 
     own = part is not None and part.param("data") is not None
     if own or not isinstance(name, str) or "." not in name or not any(split in data for split in SPLITS):
         if part is not None and part.ours and not own:
-            notes.append(_unreadable(data, part))
+            notes.append(_unreadable_problem(data, part))
             del task["data"]
         return
     batches = part.attribute("batches") if part is not None else None
@@ -48,11 +48,11 @@ def expand_splits(doc: Document, notes: list[Problem], roots: Sequence[str]) -> 
     plan = _Plan(data, name, find(name, roots), batches or _DEFAULT_BATCHES, notes)
     del task["data"]
     _share_settings(task, data, plan, part)
-    _lay_over(task, plan.expand(), notes)
+    _merge_datasets(task, plan.expand(), notes)
     _evaluate_dev(doc, data)
 
 
-def _unreadable(data: Table, part: Part) -> Problem:
+def _unreadable_problem(data: Table, part: Part) -> Problem:
     word = data.get("processor")
     if isinstance(word, str) and word:
         message, hint = explain_name(word, "data pipe")
@@ -65,17 +65,17 @@ def _unreadable(data: Table, part: Part) -> Problem:
 
 
 def _share_settings(task: Table, data: Table, plan: _Plan, part: Part | None) -> None:
-    """Settings that the task and its processor must agree on are said once, in either table."""
+    """Copy settings that the task and its processor share from one table to the other."""
     for key in _SHARED:
         if key in task and key not in data and key != "pair" and plan.part is not None and plan.part.param(key):
-            data.put(key, twin(task[key]), task.origin_of(key))
+            data.put(key, copy_tree(task[key]), task.origin_of(key))
         elif key in data and key not in task and part is not None and part.param(key):
-            # the processor names the column of the second text, the task only needs to know that there is one
-            task.put(key, bool(data[key]) if key == "pair" else twin(data[key]), data.origin_of(key))
+            # the processor names the column of the second text; the task only needs to know that there is one
+            task.put(key, bool(data[key]) if key == "pair" else copy_tree(data[key]), data.origin_of(key))
 
 
-def _lay_over(task: Table, splits: dict[str, Table], notes: list[Problem]) -> None:
-    """Lays `[task.datasets]` over the expansion; a split may set another kind of batches."""
+def _merge_datasets(task: Table, splits: dict[str, Table], notes: list[Problem]) -> None:
+    """Merge `[task.datasets]` into the expansion; a split may set another kind of batches."""
     own = task.table("datasets")
     datasets = Table(origin=own.origin)
     for name, table in splits.items():
@@ -92,7 +92,7 @@ def _lay_over(task: Table, splits: dict[str, Table], notes: list[Problem]) -> No
 
 
 def _evaluate_dev(doc: Document, data: Table) -> None:
-    """Evaluates after every epoch if there is a dev split and the schedule has no pipes."""
+    """Evaluate after every epoch if there is a dev split and the schedule has no pipes."""
     sched = doc.get("sched")
     if isinstance(sched, Table) and "pipes" not in sched and "dev" in doc.table("task").table("datasets"):
         origin = data.origin_of("dev")
@@ -101,11 +101,11 @@ def _evaluate_dev(doc: Document, data: Table) -> None:
 
 @dataclass
 class _Plan:
-    """A `[task.data]` table, and what is known about the parts that it stands for."""
+    """A `[task.data]` table, and what is known about the parts it expands to."""
 
     data: Table
     processor: str
-    part: Part | None  # of the processor, where its source can be read
+    part: Part | None  # the processor, if its source can be read
     batches: dict[str, int]
     notes: list[Problem]
 
@@ -128,7 +128,7 @@ class _Plan:
         return splits
 
     def _sort_keys(self) -> tuple[list[str], list[str]]:
-        """The keys for the processor, and those for the loader; any other is noted."""
+        """Return the keys for the processor and those for the loader; report all others."""
         reads, loads = [], []
         for key in self.data:
             if key in SPLITS or key in _OWN:
@@ -154,52 +154,54 @@ class _Plan:
         self._note(f"neither {short} nor the loader takes {key!r}", key, hint)
 
     def _reader(self, name: str, reads: list[str]) -> Table:
-        """The processor of a split: shared keys, and its file; a table says what else is different in this split."""
+        """Return the processor of a split: shared keys and its file; a table adds settings for this split only."""
         value, origin = self.data[name], self.data.origin_of(name)
         pipe = Table(origin=origin)
         pipe.put("type", self.processor, self.data.origin_of("processor"))
-        source = "train" if _share(value) is not None else name
+        source = "train" if _parse_share(value) is not None else name
         own = self.data.get(source)
         if isinstance(own, Table) and "dyn" not in own:
             merge(pipe, own, self.notes)
         elif own is not None:
-            pipe.put("path", twin(own), self.data.origin_of(source))
+            pipe.put("path", copy_tree(own), self.data.origin_of(source))
         for key in reads:
             if key not in pipe:
                 self._copy(pipe, key)
         return pipe
 
     def _copy(self, table: Table, key: str) -> None:
-        table.put(key, twin(self.data[key]), self.data.origin_of(key))
+        table.put(key, copy_tree(self.data[key]), self.data.origin_of(key))
 
     def _batch(self, table: Table, name: str) -> None:
-        """The size of a batch; evaluation, which keeps no gradients, takes twice as many."""
+        """Set the batch size; evaluation, which keeps no gradients, uses twice the size."""
         given = [key for key in _BATCHES if key in self.data and (name == "train" or key not in NOT_INHERITED)]
         if given and given != ["batch_size"]:
             return
         key, number = next(iter(self.batches.items()))
         size = self.data.get("batch_size")
-        wrong = misfits("batch_size", size, "Annotated[int, Ge(1)]") if "batch_size" in self.data else []
+        wrong = find_mismatches("batch_size", size, "Annotated[int, Ge(1)]") if "batch_size" in self.data else []
         for text, hint in wrong if name == "train" else ():
             self._note(text, "batch_size", hint)
         if size is not None and not wrong:
             key, number = "max_sentences" if key == "max_tokens" else key, size
         table.put(key, number if name == "train" else number * 2, self.data.origin_of("batch_size"))
 
-    # -- shares that are held out
+    # -- held-out shares
     def _shares(self) -> dict[str, float]:
-        """The share of the training data that each split without files of its own holds out."""
+        """Return the share of the training data that each split without its own files holds out."""
         found: dict[str, float] = {}
         for name in SPLITS:
             value = self.data.get(name)
-            share = _share(value)
+            share = _parse_share(value)
             if share is None:
                 if name in self.data and not isinstance(value, str | Table | list):
-                    self._note(f"{name} is {brief(value)}, expected a path", name, _FORMS[name != "train"])
+                    self._note(f"{name} is {format_brief(value)}, expected a path", name, _FORMS[name != "train"])
             elif name == "train" or not 0 < share < 1:
-                self._note(f"{name} = {brief(value)} is neither a path nor a share", name, _FORMS[name != "train"])
-            elif _share(self.data.get("train")) is not None or "train" not in self.data:
-                text = f"{name} = {brief(value)} is a share of the training data, which no file is named for"
+                self._note(
+                    f"{name} = {format_brief(value)} is neither a path nor a share", name, _FORMS[name != "train"]
+                )
+            elif _parse_share(self.data.get("train")) is not None or "train" not in self.data:
+                text = f"{name} = {format_brief(value)} is a share of the training data, which no file is named for"
                 self._note(text, name, 'add train = "data/train.csv"')
             else:
                 found[name] = share
@@ -226,8 +228,8 @@ class _Plan:
 _FORMS = ('write train = "data/train.csv"', "write a path, or a share of the training data such as 0.1")
 
 
-def _share(value: object) -> float | None:
-    """The share that a value means; a number that `--set` has put in the place of a path is still text."""
+def _parse_share(value: object) -> float | None:
+    """Return the share that a value specifies; a number that `--set` put in place of a path is still a string."""
     if isinstance(value, str):
         try:
             return float(value) if value[:1] in ".0" else None

@@ -1,4 +1,4 @@
-"""Drops the keys that a changed `type` leaves behind and that the new part does not take, with a note."""
+"""Drop keys that a changed `type` leaves behind and that the new part does not accept, with a note."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from alchemy.config.tree import Array, Document, Table, children, is_flat
 from alchemy.errors import Problem
 
 
-def drop_leftovers(doc: Document, roots: Sequence[str], notes: list[Problem]) -> None:
-    """Drops keys that were given for another part; where the source of the new one does not tell, they stay."""
+def drop_stale_keys(doc: Document, roots: Sequence[str], notes: list[Problem]) -> None:
+    """Drop keys that were set for another part; keep them if the source of the new part cannot be read."""
     if not any(table.former for table in _tables(doc)):
         return
     layout = collect_slots(doc, Sources(roots))

@@ -1,4 +1,4 @@
-"""TOML text as plain data, and its mistakes as sentences with a line."""
+"""Parse TOML and turn syntax errors into messages with a line number."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from alchemy.errors import ConfigError, Problem
 
 
 def parse_toml(text: str, name: str) -> Parsed:
-    """Parses TOML 1.0 and the inline tables of TOML 1.1."""
+    """Parse TOML 1.0 with the inline tables of TOML 1.1."""
     import tomllib
 
-    with suppress(ValueError, RecursionError):  # TOML 1.1, or a mistake: the scan tells
+    with suppress(ValueError, RecursionError):  # TOML 1.1 or a syntax error: scan it
         if not LONG_KEY.search(text):  # tomllib takes quadratic time for such a key
             return Parsed(tomllib.loads(text), Lines(text), text)
     layout = scan_toml(text, name)
     try:
         return Parsed(tomllib.loads(layout.text), layout.lines, text)
     except ValueError as error:
-        raise ConfigError([_with_slip(_problem(str(error), layout, name), text)]) from None
+        raise ConfigError([_improve_hint(_problem(str(error), layout, name), text)]) from None
 
 
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 _LINE = "a line must be 'key = value', '[table]' or '# comment'"
 
-# how tomllib's message starts -> what we say, and how to fix it
-_SENTENCES = [
+# start of tomllib's message -> our message and hint
+_MESSAGES = [
     ("Expected '=' after a key", _LINE, ""),
     ("Invalid statement", _LINE, ""),
     ("Invalid initial character for a key", "a key is missing, or has a character that needs quotes", ""),
@@ -61,9 +61,9 @@ def _problem(message: str, layout: Scan, name: str) -> Problem:
     where, rest = f"{name}:{line}", layout.text[offset:].split("\n")[0].strip()
     if message.startswith("Invalid value"):
         return _bad_value(rest, where)
-    for start, sentence, hint in _SENTENCES:
+    for start, template, hint in _MESSAGES:
         if message.startswith(start):
-            return Problem(sentence.format(rest=repr(rest[:40])), where, hint=hint)
+            return Problem(template.format(rest=repr(rest[:40])), where, hint=hint)
     return Problem(f"the text is not TOML: {message[:1].lower()}{message[1:]}", where)
 
 
@@ -75,14 +75,14 @@ _FIXES = {
 }
 
 
-# characters of input methods and word processors, and what TOML wants in their place
+# characters produced by input methods and word processors -> TOML
 _LOOK_ALIKE = {
     "＝": "=", "：": "=", "，": ",", "、": ",", "；": ",", "．": ".", "＃": "#", "［": "[", "］": "]",
     "【": "[", "】": "]", "｛": "{", "｝": "}", "“": '"', "”": '"', "„": '"', "＂": '"', "‘": "'", "’": "'",
     "−": "-", "–": "-", "—": "-", "‑": "-", "－": "-", "　": " ", "\u00a0": " ",
 }  # fmt: skip
 _COLON = re.compile(r"""\s*([\w.-]+)\s*:\s*(\S.*)""")
-_SLIPS = [  # what a line that is no TOML looks like, and how it is written
+_MISTAKES = [  # common mistakes in a line, and how to fix them
     (re.compile(r"\s*(?://|--|%|;)"), "a comment starts with #"),
     (re.compile(r"[^#\"']*\s//"), "a comment starts with #"),
     (re.compile(r"[^=]*=\s*-?\d+,\d+\s*$"), "a decimal point is a dot: 0.001"),
@@ -91,8 +91,8 @@ _SLIPS = [  # what a line that is no TOML looks like, and how it is written
 ]
 
 
-def _with_slip(problem: Problem, text: str) -> Problem:
-    """The problem with a better hint, where its line shows a slip that people often make."""
+def _improve_hint(problem: Problem, text: str) -> Problem:
+    """Replace the hint of a problem if its line contains a common mistake."""
     number = problem.where.rpartition(":")[2]
     line = text.split("\n")[int(number) - 1]
     odd = next((char for char in line if char in _LOOK_ALIKE), "")
@@ -101,11 +101,11 @@ def _with_slip(problem: Problem, text: str) -> Problem:
     colon = _COLON.match(line)
     if colon and problem.message == _LINE:
         return replace(problem, hint=f"write {colon[1]} = {colon[2]}")
-    return replace(problem, hint=next((hint for slip, hint in _SLIPS if slip.match(line)), problem.hint))
+    return replace(problem, hint=next((hint for pattern, hint in _MISTAKES if pattern.match(line)), problem.hint))
 
 
 def _bad_value(text: str, where: str) -> Problem:
-    """The problem with what stands where a TOML value should."""
+    """Report text that is not a TOML value."""
     word = re.split(r"[,\]}#]", text)[0].strip()[:60]
     if text.startswith(("[", "{")):
         return Problem("the list or table is not closed, or lacks a comma", where)

@@ -1,4 +1,4 @@
-"""The configuration as a tree of plain values that remember where they came from."""
+"""The config as a tree of plain values that record where they came from."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from alchemy.registry import plain
 
 
 class Place(NamedTuple):
-    """Where something stands in a text whose lines are counted only when somebody asks."""
+    """A position in a text, whose lines are computed only on demand."""
 
     lines: Mapping[Path, int]
     path: Path = ()
 
 
 class Origin(NamedTuple):
-    """Where a value came from, and what it replaced there."""
+    """Where a value came from, and what it replaced."""
 
     file: str = ""
-    at: int | Place = 0  # its line, or how to find that
+    at: int | Place = 0  # line number, or how to compute it
     kind: str = "file"  # file | command line | default | dynamic | drawn | code | environment
     overrode: Origin | None = None
-    value_text: str = ""  # the value as it stood at this origin, for `config explain`
-    spelt: str = ""  # the old name that the key had there
-    foreign: bool = False  # it stands in the config of a record that is not trusted
+    value_text: str = ""  # the value at this origin, for `config explain`
+    spelt: str = ""  # the deprecated name of the key at this origin
+    foreign: bool = False  # from the config of an untrusted record
 
     @property
     def line(self) -> int:
         return self.at if isinstance(self.at, int) else line_of(*self.at)
 
     def below(self, key: str | int) -> Origin:
-        """Where a key of the table that came from here is from."""
+        """Return the origin of a key in the table that came from here."""
         if isinstance(self.at, int):
             return self
         return Origin(self.file, Place(self.at.lines, (*self.at.path, key)), foreign=self.foreign)
@@ -56,34 +56,34 @@ COMMAND_LINE = Origin(kind="command line")
 
 
 class Table(dict[str, Any]):
-    """A dict of plain scalars, Tables and Arrays that knows the origin of each key."""
+    """A dict of plain scalars, Tables and Arrays that records the origin of each key."""
 
-    former: Mapping[str, str] = MappingProxyType({})  # key -> the `type` it was given for, before a layer changed that
+    former: Mapping[str, str] = MappingProxyType({})  # key -> the `type` it was set for, before a layer changed it
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, origin: Origin = CODE) -> None:
         self.origin = origin
-        # of the keys that are not from where the table is; those of deleted keys stay
+        # only origins that differ from the table's; those of deleted keys are kept
         self.origins: dict[str, Origin] = {}
         for key, value in data.items() if data else ():
             self.put(str(key), value, origin)
 
     def origin_of(self, key: str) -> Origin:
-        """Where a key comes from; where it is not there, the table."""
+        """Return the origin of a key, or of the table if there is no such key."""
         return (self.origins.get(key) or self.origin.below(key)) if key in self else self.origin
 
     def where(self, key: str = "") -> str:
-        """`file:line` of a key, or of the table itself and what the command line has changed in it."""
+        """Return `file:line` of a key, or of the table itself together with its command-line overrides."""
         place = str(self.origin_of(key))
-        changed = [] if key or self.origin.kind == COMMAND_LINE.kind else list(_changed(self))
+        changed = [] if key or self.origin.kind == COMMAND_LINE.kind else list(_overridden_keys(self))
         return f"{place} and the command line ({', '.join(changed)})" if changed else place
 
     def table(self, key: str) -> Table:
-        """The table at `key`; an empty one where there is none."""
+        """Return the table at `key`, or an empty one."""
         found = self.get(key)
         return found if isinstance(found, Table) else Table(origin=self.origin)
 
     def put(self, key: str, value: object, origin: Origin) -> None:
-        """Assigns with an origin."""
+        """Set a key with an origin."""
         super().__setitem__(key, _wrap(value, origin))
         self.origins[key] = origin
 
@@ -106,11 +106,11 @@ class Table(dict[str, Any]):
     def copy(self) -> Table:
         return copy.copy(self)
 
-    def __reduce__(self) -> tuple[Any, ...]:  # for copies and pickles, which would lose the origins
+    def __reduce__(self) -> tuple[Any, ...]:  # copying and pickling would lose the origins otherwise
         return _restore_table, (type(self), dict(self), self.__dict__)
 
     def plain(self) -> dict[str, Any]:
-        """The tree as ordinary dicts and lists."""
+        """Return the tree as ordinary dicts and lists."""
         tree: dict[str, Any] = plain(self)
         return tree
 
@@ -124,7 +124,7 @@ class Array(list[Any]):
 
     @classmethod
     def _of(cls, rows: Iterable[object], origin: Origin) -> Array:
-        """An array of what needs no wrapping."""
+        """Build an array from values that need no wrapping."""
         array = cls(origin=origin)
         list.extend(array, rows)
         return array
@@ -147,83 +147,83 @@ class Array(list[Any]):
 
 
 class Document(Table):
-    """The root of a configuration: what `prepare_cfg` gives."""
+    """The root of a config, returned by `prepare_cfg`."""
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, origin: Origin = CODE, path: str = "") -> None:
         self.source = ""  # the text it was read from, so that comments can be written back
         self.path = path  # the name shown in messages
         self.variant = ""
         self.delta: dict[str, Any] = {}
-        self.dynamic: dict[str, Any] = {}  # dotted key -> the recipe that gave its value
-        self.references: dict[str, str] = {}  # dotted key -> the text whose references gave its value
-        self.secrets: dict[str, str] = {}  # secret value -> the environment variable it came from, or nothing
-        self.masked: dict[str, str] = {}  # dotted key -> the masked secret that the file has there
+        self.dynamic: dict[str, Any] = {}  # dotted key -> the recipe that produced its value
+        self.references: dict[str, str] = {}  # dotted key -> the text whose references produced its value
+        self.secrets: dict[str, str] = {}  # secret value -> the environment variable it came from, or ""
+        self.masked: dict[str, str] = {}  # dotted key -> the masked secret in the file
         self.notes: list[Problem] = []  # warnings found while loading
-        self.written: dict[str, str] = {}  # `file:line` of what was expanded -> the table that it was written in
-        self.added: dict[str, str] = {}  # top-level key that `--set` has added -> its value, as it was given
-        self.vetted = True  # False: it holds values of foreign configs that nobody has vetted
-        self.warnings: list[Problem] = []  # those and the ones of the check, to be told by the run
-        self.trained_at: Any = None  # `symbols.TrainedAt` of the weights that it tests, where a record tells
-        self.weights = ""  # which weights of a record it tests, for people: the folder, epoch and update
-        self.parent = ""  # the id of the record that they come from
+        self.written: dict[str, str] = {}  # `file:line` of expanded keys -> the table they were written in
+        self.added: dict[str, str] = {}  # top-level key added with `--set` -> its value as given
+        self.vetted = True  # False: contains values from untrusted configs that have not been vetted
+        self.warnings: list[Problem] = []  # `notes` and the warnings of the check, reported by the run
+        self.trained_at: Any = None  # `symbols.TrainedAt` of the tested weights, if known from a record
+        self.weights = ""  # description of the tested weights: folder, epoch and update
+        self.parent = ""  # id of the record that they come from
         super().__init__(data, origin=origin)
 
     @property
     def label(self) -> str:
-        """File and variant: `train.toml#small`; nothing for a config that came from no file."""
+        """File and variant, e.g. `train.toml#small`; empty if the config was not read from a file."""
         return f"{self.path}#{self.variant}" if self.variant else self.path
 
 
-def grow(data: Mapping[str, Any], origin: Origin, *, kind: type[Table] = Table) -> Table:
-    """Nested plain data as a tree whose root came from `origin`."""
+def build_tree(data: Mapping[str, Any], origin: Origin, *, kind: type[Table] = Table) -> Table:
+    """Build a tree from nested plain data; its root comes from `origin`."""
     table = kind(origin=origin)
     for key, item in data.items():
-        dict.__setitem__(table, key, _grow(item, origin, key))
+        dict.__setitem__(table, key, _build_node(item, origin, key))
     return table
 
 
-def _grow(item: object, origin: Origin, key: str | int) -> object:
+def _build_node(item: object, origin: Origin, key: str | int) -> object:
     if isinstance(item, dict):
-        return grow(item, origin.below(key))
+        return build_tree(item, origin.below(key))
     if isinstance(item, list | tuple):
         home = origin.below(key)
-        rows = item if is_flat(item) else [_grow(row, home, index) for index, row in enumerate(item)]
+        rows = item if is_flat(item) else [_build_node(row, home, index) for index, row in enumerate(item)]
         return Array._of(rows, home)
     return item
 
 
-def _changed(table: Table, path: Path = ()) -> Iterator[str]:
-    """The keys of a table, and of tables in it, that the command line has set; a value may be a secret."""
+def _overridden_keys(table: Table, path: Path = ()) -> Iterator[str]:
+    """Yield the keys of a table and its subtables set on the command line; without values, which may be secret."""
     for key, value in table.items():
         origin = table.origins.get(key)
         if origin is not None and origin.kind == COMMAND_LINE.kind:
             yield dotted_key((*path, key))
         elif isinstance(value, Table):
-            yield from _changed(value, (*path, key))
+            yield from _overridden_keys(value, (*path, key))
 
 
-def twin(node: Any) -> Any:
-    """A tree of its own that is equal in values and origins; scalars are themselves."""
+def copy_tree(node: Any) -> Any:
+    """Return a copy of a tree with the same values and origins; scalars are returned as they are."""
     if isinstance(node, Table):
         table = Table(origin=node.origin)
         table.origins = node.origins.copy()
         if node.former:
             table.former = dict(node.former)
         for key, item in node.items():
-            dict.__setitem__(table, key, twin(item) if isinstance(item, dict | list) else item)
+            dict.__setitem__(table, key, copy_tree(item) if isinstance(item, dict | list) else item)
         return table
     if isinstance(node, Array):
-        return Array._of(node if is_flat(node) else map(twin, node), node.origin)
+        return Array._of(node if is_flat(node) else map(copy_tree, node), node.origin)
     return node
 
 
 def is_flat(items: Iterable[object]) -> bool:
-    """Whether a list holds scalars alone; exact types do, since the trees are made of four classes."""
+    """Return whether a list contains only scalars, by exact type, since trees consist of known classes."""
     return set(map(type, items)).isdisjoint((dict, list, tuple, Table, Array))
 
 
 def children(node: Table | Array) -> Iterable[tuple[str | int, Any]]:
-    """The keys of a table, or the places in a list, with what is there."""
+    """Iterate over the keys of a table, or the indices of a list, with their values."""
     return node.items() if isinstance(node, Table) else enumerate(node)
 
 

@@ -1,4 +1,4 @@
-"""What the config of a record that is not trusted may say: checked by reading, before anything is imported."""
+"""Vet the config of an untrusted record by reading it, before anything is imported."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from alchemy.constraints import Inside, is_import_path
 from alchemy.errors import Problem, is_library
 from alchemy.trust import CONFIG, record_of
 
-CODE_KEYS = ("type", "runner", *NAMES_CODE)  # keys whose text becomes an import, in our own parts
+CODE_KEYS = ("type", "runner", *NAMES_CODE)  # keys whose value is imported by alchemy's parts
 
-# classes that a library defines: the package that a config names them in, and where their source must be
+# library classes: the package in which a config names them, and the prefix of their source module
 CLASSES = {"torch.nn": "torch.nn.modules.", "torch.optim": "torch.optim."}
 TRANSFORMERS = re.compile(r"transformers\.[A-Z]\w*(Model|For[A-Z]\w*)")
 TORCHVISION, TIMM = "torchvision.models", "timm.create_model"
@@ -35,7 +35,7 @@ _ACTIVATIONS = """celu elu gelu glu hardsigmoid hardswish hardtanh leaky_relu lo
 relu6 selu sigmoid silu softmax softmin softplus softshrink softsign tanh tanhshrink"""
 _SAMPLERS = "BatchSampler RandomSampler SequentialSampler SubsetRandomSampler WeightedRandomSampler default_collate"
 
-# names that are allowed one by one
+# names allowed individually
 NAMES = frozenset(
     [f"builtins.{name}" for name in ("bool", "float", "int", "len", "str")]
     + [f"torch.nn.functional.{name}" for name in f"{_LOSSES} {_ACTIVATIONS}".split()]
@@ -44,30 +44,30 @@ NAMES = frozenset(
 )
 
 PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
-_HUBS = ("hf-hub:", "hf_hub:", "local-dir:")  # what timm.create_model loads pickles from
-# values that run code in a library
+_HUBS = ("hf-hub:", "hf_hub:", "local-dir:")  # prefixes with which timm.create_model loads pickles
+# values that make a library run code
 UNSAFE = {"trust_remote_code": True, "allow_pickle": True, "weights_only": False}
-COMPILER = ("backend", "options")  # of torch.compile: these choose programs to start
+COMPILER = ("backend", "options")  # of torch.compile: these select programs to start
 
-DEEPEST = 20  # pieces of an import path
-LOADS = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")  # keys by which it reads pickles
+DEEPEST = 20  # components of an import path
+LOADS = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")  # keys with which it loads pickles
 
-# keys with paths to write to, or to copy into the record, and the parts that have them
+# keys that contain paths to write to or to copy into the record, and the parts that have them
 PATHS = {"log_dir": "FileLogger", "paths": "Backup"}
 
 
 def vet(doc: Document, user_dir: str) -> list[Problem]:
-    """What values from foreign configs must not be, each with its place and the ways out."""
+    """Return a problem for each value of an untrusted config that is not allowed."""
     found: list[Problem] = []
     for path, value, origin in _values(doc):
-        why = _wrong(doc, path, value, user_dir) if origin.foreign else ""
+        why = _rejection_reason(doc, path, value, user_dir) if origin.foreign else ""
         if why:
             found.append(_refusal(why, origin, path, first=not found))
     return found
 
 
-def take_recipes(table: Table) -> list[Problem]:
-    """Refuses what loading would follow, other files and the environment; a run writes only values to its record."""
+def reject_recipes(table: Table) -> list[Problem]:
+    """Reject recipes and bases, which refer to other files and the environment; records contain only values."""
     found: list[Problem] = []
     for path, value, origin in _values(table):
         names_file = path == ("base",) or (path[0] == "variant" and path[2:] == ("base",))
@@ -81,7 +81,7 @@ def take_recipes(table: Table) -> list[Problem]:
 
 
 def _refusal(why: str, origin: Origin, path: Path, *, replace: bool = True, first: bool) -> Problem:
-    """The error for a value of a foreign config; the first one says how to trust the config."""
+    """Return the error for a value of an untrusted config; the first one explains how to trust the config."""
     folder, name = os.path.split(origin.file)
     command = f"alchemy trust {shlex.quote((folder or '.') if name == CONFIG else origin.file)}"
     trust = f"this config was not written by one of your runs: read {origin.file}, then trust it with `{command}`"
@@ -90,7 +90,7 @@ def _refusal(why: str, origin: Origin, path: Path, *, replace: bool = True, firs
 
 
 def _values(node: Table | Array, path: Path = ()) -> Iterator[tuple[Path, Any, Origin]]:
-    """Every value below a table, tables and lists included, with its path and origin."""
+    """Yield every value below a table, including tables and lists, with its path and origin."""
     for key, item in children(node):
         here = (*path, key)
         yield here, item, node.origin_of(str(key)) if isinstance(node, Table) else node.origin
@@ -98,8 +98,8 @@ def _values(node: Table | Array, path: Path = ()) -> Iterator[tuple[Path, Any, O
             yield from _values(item, here)
 
 
-def _wrong(doc: Document, path: Path, value: Any, user_dir: str) -> str:
-    """Why a foreign value is refused; empty where it is not."""
+def _rejection_reason(doc: Document, path: Path, value: Any, user_dir: str) -> str:
+    """Return why an untrusted value is rejected, or ""."""
     key = next((str(part) for part in reversed(path) if isinstance(part, str)), "")
     if path[:2] == ("task", "datasets") and len(path) == 3 and not re.fullmatch(r"[\w-]+", key):
         return f"the name of the split {key!r} is part of file names"
@@ -110,23 +110,23 @@ def _wrong(doc: Document, path: Path, value: Any, user_dir: str) -> str:
     if key in LOADS and _kind(doc, path) == TIMM:
         return f"{key} names weights that may be pickles, which can run code"
     if isinstance(value, str):
-        return _wrong_text(doc, path, key, value, user_dir)
+        return _text_rejection_reason(doc, path, key, value, user_dir)
     return ""
 
 
-def _wrong_text(doc: Document, path: Path, key: str, text: str, user_dir: str) -> str:
+def _text_rejection_reason(doc: Document, path: Path, key: str, text: str, user_dir: str) -> str:
     shown = f"{key} = {text!r}"
     if (key in CODE_KEYS and "." in text) or _runs_code(text, user_dir):
-        return "" if allowed(text, user_dir) else f"{shown} is not allowed in a config that is not trusted"
+        return "" if is_allowed(text, user_dir) else f"{shown} is not allowed in a config that is not trusted"
     if text.lower().endswith(PICKLES) or text.startswith(_HUBS):
         return f"{shown} may be a pickle, which can run code when it is read"
-    if key in PATHS and _leads_out(text) and _is_a(PATHS[key], doc, path, user_dir):
+    if key in PATHS and _leaves_directory(text) and _is_a(PATHS[key], doc, path, user_dir):
         return f"{shown} points outside the working directory"
     return ""
 
 
-def _leads_out(text: str) -> bool:
-    """Whether a path leaves the working folder. What is in it, such as `records`, may be a link; nothing below may."""
+def _leaves_directory(text: str) -> bool:
+    """Return whether a path leaves the working directory; only its first component may be a symlink."""
     if text.startswith("~") or not Inside().holds(text):
         return True
     first = os.path.realpath(os.path.normpath(text).split(os.sep)[0])
@@ -134,7 +134,7 @@ def _leads_out(text: str) -> bool:
 
 
 def _runs_code(text: str, user_dir: str) -> bool:
-    """Whether importing a text, whatever its key, would execute a file: a project's part may do so."""
+    """Return whether importing a string would execute a file; a project's part may do so for any key."""
     pieces, roots = text.split("."), (os.path.dirname(os.path.abspath(user_dir)),)
     if not is_import_path(text):
         return False
@@ -148,27 +148,27 @@ def _runs_code(text: str, user_dir: str) -> bool:
 
 
 def _has_name(pieces: list[str], roots: tuple[str, ...]) -> bool:
-    """Whether a module may have a name; of `test.csv`, a file rather than code, Python's own package `test` has not."""
+    """Return whether a module may define a name; `test.csv` is a file, since Python's package `test` has no `csv`."""
     found = lookup(".".join(pieces[:-1]), pieces[-1], roots)
     return not (isinstance(found, Gap) and found.reason in ("module", "name"))
 
 
 def _is_a(name: str, doc: Document, path: Path, user_dir: str) -> bool:
-    """Whether the table around a value describes a part of this name, or one derived from it."""
+    """Return whether the table that contains a value describes a part with this name or a subclass."""
     part = find(_kind(doc, path), (os.path.dirname(os.path.abspath(user_dir)),))
     return part is not None and part.is_a(name)
 
 
 def _kind(doc: Document, path: Path) -> str:
-    """The `type` of the table that holds a value, or the list with the value."""
+    """Return the `type` of the table that contains a value, directly or in a list."""
     node: Any = doc
     for step in path[: max(place for place, step in enumerate(path) if isinstance(step, str))]:
         node = node[step]
     return str(node.get("type", "")) if isinstance(node, Table) else ""
 
 
-def allowed(dotted: str, user_dir: str) -> bool:
-    """Whether a foreign config may name this: decided from the source of what it names."""
+def is_allowed(dotted: str, user_dir: str) -> bool:
+    """Return whether an untrusted config may use this name, judging by its source."""
     pieces = dotted.split(".")
     if len(pieces) > DEEPEST or not is_import_path(dotted):
         return False
@@ -180,7 +180,7 @@ def allowed(dotted: str, user_dir: str) -> bool:
     head, _, name = dotted.rpartition(".")
     if head == TORCHVISION:
         found = lookup(head, name, (), base="")
-        missing = isinstance(found, Gap) and found.reason == "module"  # the check says that it is not installed
+        missing = isinstance(found, Gap) and found.reason == "module"  # the check reports that it is not installed
         return missing or (isinstance(found, Class) and found.dotted.startswith(f"{TORCHVISION}."))
     for package, home in CLASSES.items():
         if head == package or f"{head}.".startswith(home):
@@ -190,13 +190,13 @@ def allowed(dotted: str, user_dir: str) -> bool:
 
 
 def _is_part(part: Part) -> bool:
-    """Whether it is a class of alchemy that a config can name, rather than any function or class that we have."""
-    trial = part.module.startswith("alchemy.verify.")  # these are for our own processes, and may kill them
+    """Return whether it is a part of alchemy that a config can name, not just any function or class."""
+    trial = part.module.startswith("alchemy.verify.")  # used by alchemy's own subprocesses; may kill them
     return part.ours and not part.function and not trial and bool(part.kinds or part.registered)
 
 
 def _is_own(pieces: list[str], user_dir: str) -> bool:
-    """Whether a class or function is defined in the project's own package, and not merely imported there."""
+    """Return whether a class or function is defined in the project's package, not just imported there."""
     package = os.path.abspath(user_dir)
     if pieces[0] != os.path.basename(package) or record_of(package):
         return False

@@ -1,7 +1,7 @@
-"""The values that a config can hold, and how each is spelt in a format that has no word for it.
+"""The value types of a config, and how to write those that a format does not support.
 
-`{ none = true }` is None, and `{ toml = "1979-05-27" }` is that TOML value, whatever it is: a date or an infinity
-in JSON, or a table that would otherwise be taken for a spelling.
+`{ none = true }` is None, and `{ toml = "1979-05-27" }` is the TOML value in the string: a date or an infinity in
+JSON, or a table that would otherwise be read as one of these forms.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from alchemy.config.line_numbers import BARE_KEY, DEEPEST, Path, scan_toml
 from alchemy.errors import ConfigError, Problem
 
 _SCALARS = (bool, int, float, str, datetime.datetime, datetime.date, datetime.time, type(None))
-_EXACT = frozenset(_SCALARS) - {str}  # what needs no look; subclasses do: tomlkit's and numpy's numbers
+# types that need no conversion, unlike their subclasses, e.g. numbers of tomlkit and numpy
+_EXACT = frozenset(_SCALARS) - {str}
 
 
 @dataclass
 class Parsed:
-    """A config file as plain data. `source` is its text where that is TOML, so that comments can be written back."""
+    """A config file as plain data; `source` is its text if it is TOML, so that comments can be written back."""
 
     data: dict[str, Any]
     lines: Mapping[Path, int] = field(default_factory=dict)
     source: str = ""
-    digest: str = ""  # of the bytes of the file
+    digest: str = ""  # of the file content
 
 
 def fail(message: str, *, where: str = "", section: str = "", hint: str = "") -> Never:
@@ -35,20 +36,20 @@ def fail(message: str, *, where: str = "", section: str = "", hint: str = "") ->
 
 
 def _at(name: str, lines: Mapping[Path, int], path: Path) -> str:
-    """`file:line` of the value at `path`, or of the nearest table around it."""
+    """Return `file:line` of the value at `path`, or of the nearest enclosing table."""
     line = line_of(lines, path)
     return f"{name}:{line}" if line else name
 
 
 def line_of(lines: Mapping[Path, int], path: Path) -> int:
-    """The line of the value at `path`, or of the nearest table around it; 0 if none is known."""
+    """Return the line of the value at `path`, or of the nearest enclosing table; 0 if unknown."""
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, 0)
 
 
 def dotted_key(path: Path) -> str:
-    """A path as one writes it: `plugins.1.log_dir`; keys that need quotes get them.
+    """Format a path as a dotted key, e.g. `plugins.1.log_dir`, with quotes where needed.
 
     >>> dotted_key(("a", 0, "b.c"))
     'a.0."b.c"'
@@ -61,13 +62,13 @@ def quote_key(key: str) -> str:
 
 
 def quote(text: str) -> str:
-    """Text as a TOML string on one line."""
+    """Format text as a TOML string on one line."""
     if "\\" in text and "'" not in text and text.isprintable():
         return f"'{text}'"
-    return f'"{"".join(map(_escaped, text))}"'
+    return f'"{"".join(map(_escape_char, text))}"'
 
 
-def _escaped(char: str) -> str:
+def _escape_char(char: str) -> str:
     return _ESCAPES.get(char) or (char if char.isprintable() else f"\\U{ord(char):08x}")
 
 
@@ -75,7 +76,7 @@ _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\b
 
 
 def literal(text: str) -> Any:
-    """The value of a TOML literal; ValueError when `text` is none.
+    """Parse a TOML literal; raise ValueError if `text` is not one.
 
     >>> literal("[1, 2]")
     [1, 2]
@@ -95,7 +96,7 @@ def literal(text: str) -> Any:
 def decode(
     value: object, name: str = "", lines: Mapping[Path, int] | None = None, path: Path = (), *, spelt: bool = True
 ) -> Any:
-    """Plain data out of what a format or a program gave; with `spelt`, what a table spells is put in its place."""
+    """Convert data from a format or a program to plain data; `spelt` replaces tables such as `{ none = true }`."""
     if isinstance(value, Mapping | list | tuple):
         if len(path) + bool(value) > DEEPEST:
             fail(f"tables are nested more than {DEEPEST} deep", where=_at(name, lines or {}, path))
@@ -103,17 +104,17 @@ def decode(
             rows = enumerate(value)
             return [r if _is_plain(r) else decode(r, name, lines, (*path, i), spelt=spelt) for i, r in rows]
         if spelt and path and is_spelling(value):
-            return _spelt(value, _at(name, lines or {}, path))
+            return _parse_form(value, _at(name, lines or {}, path))
         table = {}
         for key, item in value.items():
             here = (*path, key)
-            key = key if _is_plain(key) and isinstance(key, str) else _text(key, _at(name, lines or {}, path))
+            key = key if _is_plain(key) and isinstance(key, str) else _check_text(key, _at(name, lines or {}, path))
             table[key] = item if _is_plain(item) else decode(item, name, lines, here, spelt=spelt)
         return table
     where = _at(name, lines or {}, path)
-    value = _scalar(value)
+    value = _unwrap_scalar(value)
     if isinstance(value, str):
-        return _text(value, where)
+        return _check_text(value, where)
     if isinstance(value, _SCALARS):
         return value
     if isinstance(value, type) and path[-1:] == ("type",):
@@ -123,7 +124,7 @@ def decode(
 
 
 def _import_path(part: type, where: str) -> str:
-    """The text for a class that code gives as a `type`: a record must be able to name it."""
+    """Return the import path of a class given as a `type`, so that a record can name it."""
     if "<locals>" in part.__qualname__:
         text = f"{part.__qualname__} is defined inside a function, where no config can name it"
         fail(text, where=where, hint="define it at the top level of a module")
@@ -135,21 +136,21 @@ def _is_plain(value: object) -> bool:
 
 
 def from_tomlkit(value: object) -> object:
-    """What an item of tomlkit stands for; any other value is itself."""
+    """Unwrap an item of tomlkit; return any other value unchanged."""
     return methodcaller("unwrap")(value) if type(value).__module__.startswith("tomlkit") else value
 
 
 @runtime_checkable
 class _Number(Protocol):
-    """A number of numpy or torch."""
+    """A numpy or torch scalar."""
 
     ndim: int
 
     def item(self) -> object: ...
 
 
-def _scalar(value: object) -> object:
-    """A scalar without its wrapping: tomlkit's items, numpy's numbers, enumerations, paths."""
+def _unwrap_scalar(value: object) -> object:
+    """Unwrap a scalar: tomlkit items, numpy numbers, enum members, paths."""
     value = from_tomlkit(value)
     if isinstance(value, _Number) and value.ndim == 0:
         return value.item()
@@ -163,11 +164,11 @@ def _scalar(value: object) -> object:
 
 
 def is_spelling(table: Mapping[str, Any]) -> bool:
-    """Whether a table stands for another value."""
+    """Return whether a table is a form for another value, such as `{ none = true }`."""
     return len(table) == 1 and (table.get("none") is True or isinstance(table.get("toml"), str))
 
 
-def _spelt(table: Mapping[str, Any], where: str) -> Any:
+def _parse_form(table: Mapping[str, Any], where: str) -> Any:
     if "none" in table:
         return None
     try:
@@ -176,7 +177,7 @@ def _spelt(table: Mapping[str, Any], where: str) -> Any:
         fail(f"{table['toml']!r} is not a TOML value", where=where, hint='write it like { toml = "1979-05-27" }')
 
 
-def _text(text: object, where: str) -> str:
+def _check_text(text: object, where: str) -> str:
     if not isinstance(text, str):
         fail(f"the key {text!r} is not text", where=where, hint=f'write "{text}"')
     try:

@@ -1,4 +1,4 @@
-"""How many tokens the two sides of a translation have, read from their files."""
+"""Read the vocabulary sizes of both sides of a translation from their files."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from alchemy.errors import AlchemyError
 from alchemy.files import read_table
 
 _SIDES = ("source", "target")
-_CORPUS = ".json"  # the manifest of a corpus, beside its tokens
+_CORPUS = ".json"  # the manifest of a corpus, next to its tokens
 
 
 def network_sizes(slot: Slot, layout: Layout) -> dict[str, int]:
-    """The sizes that a model will give to the network inside it; only those that are known before it is built."""
+    """Return the vocabulary sizes that a model passes to its network, if they are known in advance."""
     model = slot.parent
     if model is None or slot.part is None or "network" not in slot.part.kinds:
         return {}
-    sizes = {side: model.table.get(f"{side}_size", 0) or _size(side, layout) for side in _SIDES}
+    sizes = {side: model.table.get(f"{side}_size", 0) or _vocabulary_size(side, layout) for side in _SIDES}
     return {f"{side}_size": size for side, size in sizes.items() if isinstance(size, int) and size}
 
 
-def _size(side: str, layout: Layout) -> int:
+def _vocabulary_size(side: str, layout: Layout) -> int:
     task = layout.at("task")
     if task is None or not task.is_a("Translation"):
         return 0
-    told = task.table.get(f"{side}_tokenizer")
-    if told is not None:
-        return _of_tokenizer(told) if isinstance(told, str) else 0
+    tokenizer = task.table.get(f"{side}_tokenizer")
+    if tokenizer is not None:
+        return _tokenizer_size(tokenizer) if isinstance(tokenizer, str) else 0
     pipes = [pipe for split in layout.splits for pipe in layout.inside(f"task.datasets.{split}.pipes")]
-    pipes = [pipe for pipe in pipes if not pipe.is_a("ParallelText")]  # whose sides are columns
+    pipes = [pipe for pipe in pipes if not pipe.is_a("ParallelText")]  # its sides are columns
     paths = [path for pipe in pipes if isinstance(path := pipe.table.get(side), str)]
     return int(_read(Path(f"{paths[0]}{_CORPUS}")).get("vocabulary", 0)) if paths else 0
 
 
-def _of_tokenizer(folder: str) -> int:
-    """Only of tokenizers of alchemy: another class would have to be imported."""
-    from alchemy.text.base import MANIFEST, load_tokenizer  # costs more than all the rest of a check
+def _tokenizer_size(folder: str) -> int:
+    """Return the size of an alchemy tokenizer; for other classes 0, since they would have to be imported."""
+    from alchemy.text.base import MANIFEST, load_tokenizer  # slower than the rest of the check
 
     home = Path(os.path.expanduser(folder))
     if str(_read(home / MANIFEST).get("type", "")).startswith("alchemy."):

@@ -1,1 +1,1 @@
-"""Where samples come from: files, chains of pipes, loaders, batches."""
+"""Data loading: files, chains of pipes, loaders and batches."""

@@ -1,4 +1,4 @@
-"""A hash of what a batch contains, for data whose samples have no number."""
+"""Hash the contents of a batch, for data whose samples have no index."""
 
 from __future__ import annotations
 
@@ -16,37 +16,38 @@ from torch import Tensor
 
 PLAIN = (str, bytes, int, float, complex, type(None))
 NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
-told: set[type[Exception]] = set()  # kinds of trouble that a warning has named
+warned: set[type[Exception]] = set()  # exception types that were already reported
 
 
 def content_digest(batch: object) -> bytes:
-    """Equal for equal batches: tensors and arrays by their bytes, objects by their state, all else by its spelling.
+    """Return a hash of a batch; equal batches have equal hashes.
 
-    Empty for a batch that holds what cannot be digested, as a lock or an open file: a hash is no reason to end a run.
+    Tensors and arrays are hashed by their bytes, objects by their state, plain values by their repr. If the batch
+    contains something that cannot be hashed, such as a lock or an open file, log a warning and return `b""`.
     """
     try:
         return digest_of(batch)
     except Exception as error:
-        if type(error) not in told:
-            told.add(type(error))
-            logger.warning("a batch has no digest in the ledger: {}: {}", type(error).__name__, error)
+        if type(error) not in warned:
+            warned.add(type(error))
+            logger.warning("cannot hash a batch for the ledger: {}: {}", type(error).__name__, error)
         return b""
 
 
 def digest_of(value: object, above: tuple[int, ...] = ()) -> bytes:
-    """As `content_digest`, and raises whatever keeps a value from having one."""
+    """Return a hash of a value; unlike `content_digest`, raise if the value cannot be hashed."""
     digest = hashlib.blake2b(digest_size=16)
     _add(digest, value, above)
     return digest.digest()
 
 
 def _add(digest: Any, value: object, above: tuple[int, ...]) -> None:
-    """`above` are the ids of what the value lies in: it may lie in itself."""
+    """Feed a value to the hash. `above` contains the ids of its enclosing containers, to detect cycles."""
     if isinstance(value, Tensor):
         _add_tensor(digest, value)
     elif isinstance(value, np.ndarray | np.generic):
         digest.update(f"array {value.dtype} {value.shape}".encode())
-        if value.dtype.hasobject:  # their bytes would be addresses
+        if value.dtype.hasobject:  # the bytes would be addresses
             _add(digest, value.tolist(), above)
         else:
             digest.update(value.tobytes())
@@ -55,7 +56,7 @@ def _add(digest: Any, value: object, above: tuple[int, ...]) -> None:
     elif id(value) in above:
         digest.update(f"itself {above[::-1].index(id(value))}".encode())
     else:
-        head, parts = _opened(value, above)
+        head, parts = _decompose(value, above)
         digest.update(head.encode())
         for part in parts:
             _add(digest, part, (*above, id(value)))
@@ -71,16 +72,16 @@ def _add_tensor(digest: Any, value: Tensor) -> None:
     digest.update(flat.view(torch.uint8).numpy().data if flat.numel() else b"")
 
 
-def _opened(value: object, above: tuple[int, ...]) -> tuple[str, Iterable[Any]]:
-    """What stands for a container or an object, and what it holds."""
+def _decompose(value: object, above: tuple[int, ...]) -> tuple[str, Iterable[Any]]:
+    """Return a header for a container or object, and its parts."""
     if isinstance(value, Mapping):
         return f"dict {len(value)}", chain.from_iterable(value.items())
     if isinstance(value, list | tuple):
         return f"list {len(value)}", value
-    if isinstance(value, set | frozenset):  # in no order
+    if isinstance(value, set | frozenset):  # unordered
         return f"set {len(value)}", sorted(digest_of(item, above) for item in value)
     if isinstance(value, NAMED):
         return f"name {value.__module__}.{value.__qualname__}", ()
-    # what a copy would be made of: an object's own spelling may hold its address
+    # the state that a copy would get: the repr of an object may contain its address
     state = copyreg.dispatch_table.get(type(value), lambda item: item.__reduce_ex__(4))(value)
     return "object", [list(part) if isinstance(part, Iterator) else part for part in state]

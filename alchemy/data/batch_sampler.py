@@ -1,4 +1,4 @@
-"""The order of an epoch: which samples make which batch, from where on, and for which of several processes."""
+"""Batch samplers: the order of an epoch, its start position and its distribution over processes."""
 
 from __future__ import annotations
 
@@ -15,27 +15,30 @@ from alchemy.seeds import Generators, at_sample, derive, mix, reseed
 
 
 class EpochPosition(NamedTuple):
-    """From which batch on an epoch is read, and by which of how many processes."""
+    """The batch at which an epoch starts, and the rank and number of the processes that read it."""
 
-    start: int = 0  # in batches of all processes together
+    start: int = 0  # in batches of all processes
     rank: int = 0
     ranks: int = 1
-    per_device: bool = False  # a batch is for one process, instead of being cut for all of them
+    per_device: bool = False  # each batch goes to one process, instead of being split among all of them
 
 
 WHOLE = EpochPosition()
 
 
 class Ids(list[Any]):
-    """The indices or keys of a batch; whoever reads them one by one, in this process or in a worker, gets random
-    numbers that are a function of (seed, epoch, sample), not of the worker."""
+    """The indices or keys of a batch.
+
+    Iterating over them, in this process or in a worker, seeds the random number generators, so that random numbers
+    depend on (seed, epoch, sample) and not on the worker.
+    """
 
     def __init__(self, indices: Iterable[Any], seed: int) -> None:
         super().__init__(indices)
         self.seed = seed
 
     def __iter__(self) -> Iterator[Any]:
-        # code that draws from the global generators is seeded once a batch: three seeds a sample would cost too much
+        # the global generators are seeded once per batch: seeding three of them per sample is too expensive
         first = self[0] if len(self) else -1
         reseed(mix(self.seed, first) if type(first) is int else derive(self.seed, "batch", first))
         for index in super().__iter__():
@@ -47,28 +50,29 @@ class Ids(list[Any]):
 
 
 def count_batches(samples: int, size: int, drop_last: bool) -> int:
-    """How many batches of a size samples give."""
+    """Return the number of batches of `size` that `samples` samples make."""
     return samples // size if drop_last else -(-samples // size)
 
 
 class BatchOrder:
-    """The batches of an epoch, as lists of sample numbers; any of them is found without a walk."""
+    """The batches of an epoch as lists of sample indices, with random access to any start position."""
 
-    total: int  # samples of the data set
+    total: int  # number of samples in the dataset
 
     def __len__(self) -> int:
         raise NotImplementedError
 
     def left_out(self, seed: int) -> list[int]:
-        """The samples that are in no batch."""
+        """Return the samples that are in no batch."""
         raise NotImplementedError
 
     def from_batch(self, start: int, seed: int) -> Iterator[list[int]]:
+        """Yield the batches of an epoch, beginning with batch `start`."""
         raise NotImplementedError
 
 
 class EqualBatches(BatchOrder):
-    """The samples of an epoch in the order of its seed, cut into batches of one size."""
+    """Batches of a fixed size, with the samples in order or shuffled by the seed of the epoch."""
 
     def __init__(self, samples: int, size: int, *, shuffle: bool, drop_last: bool) -> None:
         self.total, self.size, self.shuffle, self.drop_last = samples, size, shuffle, drop_last
@@ -78,11 +82,11 @@ class EqualBatches(BatchOrder):
 
     @property
     def samples(self) -> int:
-        """How many samples the batches have."""
+        """The number of samples in all batches."""
         return min(self.total, len(self) * self.size)
 
     def left_out(self, seed: int) -> list[int]:
-        """Those that do not fill a last batch."""
+        """Return the samples of the incomplete last batch, if it is dropped."""
         if not self.drop_last:
             return []
         order = self._order(seed)
@@ -99,37 +103,37 @@ class EqualBatches(BatchOrder):
 
 
 class StepSamples(NamedTuple):
-    """What a loader was given in one step."""
+    """The samples of one step."""
 
-    everyone: list[int] | None  # the indices of all processes, in their order; None where a sampler gives other keys
-    own: list[int] | None  # those of this one
-    real: bool  # whether it has any; else it reads what another one does
+    everyone: list[int] | None  # the indices of all processes by rank; None if the sampler yields other keys
+    own: list[int] | None  # the indices of this process
+    real: bool  # False if this process has no samples and reads a copy of another batch
 
 
-UNKNOWN = StepSamples(None, None, True)  # a batch of which nobody knows the samples
-NOTHING = StepSamples(None, [], False)  # in a step that only others have something to do in
+UNKNOWN = StepSamples(None, None, True)  # a batch whose indices are not known
+NOTHING = StepSamples(None, [], False)  # a step in which only other processes have samples
 
 
 class ShardedBatchSampler:
-    """A batch sampler: the batches of one process, and a note of each that was handed to the loader.
+    """A batch sampler that yields the batches of one process and records them in `issued`.
 
-    A batch is cut into as many pieces as there are processes, so that an update has the same samples for any number
-    of them; with `per_device` whole batches are dealt in turn. A process for which nothing is left gets a copy of what
-    another one has, marked as not real: it takes part in the update with a count of zero.
+    Each batch is split among the processes, so that an update has the same samples for any number of processes. With
+    `per_device`, whole batches are distributed round-robin. A process without samples gets a copy of another process's
+    batch that is marked as not real: it takes part in the update with a count of zero.
     """
 
     def __init__(self, batches: BatchOrder | Iterable[Iterable[Any]], place: EpochPosition, seed: int) -> None:
         self.batches, self.place, self.seed = batches, place, seed
-        self.handed: deque[StepSamples] = deque()
+        self.issued: deque[StepSamples] = deque()
 
-    def whole(self) -> tuple[int | None, list[int]]:
-        """How many samples there are, and which of them an epoch leaves out; None where a sampler chooses them."""
+    def coverage(self) -> tuple[int | None, list[int]]:
+        """Return the number of samples, and those that the epoch leaves out; None if a custom sampler chooses them."""
         if not isinstance(self.batches, BatchOrder):
             return None, []
         return self.batches.total, self.batches.left_out(self.seed)
 
-    def new_pass(self, number: int) -> None:
-        """A loader that is read a second time gives another order."""
+    def start_pass(self, number: int) -> None:
+        """Change the order if the loader is iterated more than once."""
         if number:
             self.seed = derive(self.seed, "pass", number)
 
@@ -138,36 +142,36 @@ class ShardedBatchSampler:
         return -(-left // self.place.ranks) if self.place.per_device else left
 
     def __iter__(self) -> Iterator[Ids]:
-        self.handed.clear()
+        self.issued.clear()
         if self.place.ranks == 1 and isinstance(
             self.batches, BatchOrder
-        ):  # nothing to share, and all of them are numbers
+        ):  # nothing to split, and all keys are integers
             for batch in self.batches.from_batch(self.place.start, self.seed):
-                self.handed.append(StepSamples(batch, batch, True))
+                self.issued.append(StepSamples(batch, batch, True))
                 yield Ids(batch, self.seed)
             return
         rank = self.place.rank
         for pieces in self._steps():
             own = pieces[rank] if rank < len(pieces) else []
-            self.handed.append(_noted(pieces, own))
+            self.issued.append(_make_step(pieces, own))
             yield Ids(own or pieces[0], self.seed)
 
     def _steps(self) -> Iterator[list[list[Any]]]:
-        """What the processes read in each step, the first process first."""
+        """Yield the keys of each step, one list per process."""
         start, _, ranks, per_device = self.place
-        batches = (_keys(batch) for batch in self._from(start))
+        batches = (_to_keys(batch) for batch in self._batches_from(start))
         if not per_device:
             return (cut_evenly(batch, ranks) for batch in batches)
         return iter(lambda: list(itertools.islice(batches, ranks)), [])
 
-    def _from(self, start: int) -> Iterator[Iterable[Any]]:
+    def _batches_from(self, start: int) -> Iterator[Iterable[Any]]:
         if isinstance(self.batches, BatchOrder):
             return self.batches.from_batch(start, self.seed)
-        return itertools.islice(_drawn_apart(self.batches, derive(self.seed, "sampler")), start, None)
+        return itertools.islice(_isolate_rng(self.batches, derive(self.seed, "sampler")), start, None)
 
 
-def _keys(batch: Iterable[Any]) -> list[Any]:
-    """Plain numbers where a sampler gives indices; anything else, as texts or tuples, as it is."""
+def _to_keys(batch: Iterable[Any]) -> list[Any]:
+    """Convert indices to plain integers; leave other keys, such as strings or tuples, unchanged."""
     keys = list(batch)
     try:
         return list(map(operator.index, keys))
@@ -175,16 +179,18 @@ def _keys(batch: Iterable[Any]) -> list[Any]:
         return keys
 
 
-def _noted(pieces: list[list[Any]], own: list[Any]) -> StepSamples:
+def _make_step(pieces: list[list[Any]], own: list[Any]) -> StepSamples:
     everyone = [key for piece in pieces for key in piece]
     if set(map(type, everyone)) <= {int}:
         return StepSamples(everyone, own, bool(own))
     return StepSamples(None, None if own else [], bool(own))
 
 
-def _drawn_apart(batches: Iterable[Iterable[Any]], seed: int) -> Iterator[Iterable[Any]]:
-    """The batches of a sampler of the project's own: what it draws from the global generators, batch by batch, is a
-    function of the seed, whatever else is drawn in between; and nobody else sees that it has drawn."""
+def _isolate_rng(batches: Iterable[Iterable[Any]], seed: int) -> Iterator[Iterable[Any]]:
+    """Yield the batches of a custom sampler with an isolated state of the global random number generators.
+
+    The numbers that the sampler draws depend only on the seed, and drawing them does not affect other code.
+    """
     generators = Generators()
     outside = generators.state_dict()
     reseed(seed)
@@ -204,14 +210,14 @@ def _drawn_apart(batches: Iterable[Iterable[Any]], seed: int) -> Iterator[Iterab
 
 
 def cut_evenly(items: list[Any], parts: int) -> list[list[Any]]:
-    """`items` in `parts` pieces whose sizes differ by one at most, the larger ones first."""
+    """Split a list into `parts` pieces whose sizes differ by at most one, larger pieces first."""
     size, more = divmod(len(items), parts)
     ends = list(itertools.accumulate(size + (part < more) for part in range(parts)))
     return [items[end - size - (part < more) : end] for part, end in enumerate(ends)]
 
 
 class Single:
-    """Makes batches of one sample, for data whose samples are batches already."""
+    """A batch sampler with one sample per batch, for datasets whose samples are already batches."""
 
     def __init__(self, sampler: Iterable[Any]) -> None:
         self.sampler = sampler
@@ -224,7 +230,7 @@ class Single:
 
 
 class Unpack:
-    """The collate function of such batches: takes the one sample out of its list."""
+    """The collate function for `Single`: takes the sample out of its list."""
 
     def __init__(self, collate: Any) -> None:
         self.collate = collate
@@ -232,5 +238,5 @@ class Unpack:
     def __call__(self, samples: list[Any]) -> Any:
         sample = samples[0]
         if self.collate is default_convert and type(sample) is dict and all(map(torch.is_tensor, sample.values())):
-            return dict(sample)  # all that torch's function would do, in a tenth of the time
+            return dict(sample)  # same result as default_convert, ten times faster
         return self.collate(sample)

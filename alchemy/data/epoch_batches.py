@@ -1,4 +1,4 @@
-"""The batches of an epoch as the training loop takes them: where it stands, whose they are, which is the last."""
+"""Iterate over the batches of an epoch, with the same number of steps in every process."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from alchemy.null_objects import ProcessGroup
 
 UNSPLIT = (
     "no pipe splits the stream: each of {} processes reads all of it and trains on one batch in {}; put "
-    "alchemy.pipeline.itr.SplitByWorker after the opener to share the reading too, or set splits = True on the class "
+    "alchemy.pipeline.itr.SplitByWorker after the opener to split the reading too, or set splits = True on the class "
     "of a pipe that splits by rank itself"
 )
 
 
 class EpochBatches:
-    """Counts the steps of an epoch; with several processes it gives each of them the same number of steps."""
+    """The batches of an epoch. Counts steps, and gives every process the same number of steps."""
 
     def __init__(self, loader: Loader, group: ProcessGroup, *, limit: int = 0) -> None:
         self.loader, self.group = loader, group
         place = loader.place
-        self.done = place.start // place.ranks if place.per_device and loader.deal is not None else place.start
-        self.total = self._agreed(_total(loader, self.done, limit))
+        self.done = place.start // place.ranks if place.per_device and loader.index_sampler is not None else place.start
+        self.total = self._agree_on_total(_count_steps(loader, self.done, limit))
         self._limit = limit
-        self.through = False  # whether the data was read to its end
-        self._company: Any = None  # a batch for the steps in which only others have one left
+        self.exhausted = False  # whether the data was read to its end
+        self._filler: Any = None  # a batch for steps in which only other processes have one left
 
-    def _agreed(self, total: int | None) -> int | None:
-        """Shares of a stream differ in length: the epoch is as long as the longest, in all processes."""
-        if self.group.size == 1 or self.loader.deal is not None:
+    def _agree_on_total(self, total: int | None) -> int | None:
+        """Return the largest total of all processes, because the shares of a stream differ in length."""
+        if self.group.size == 1 or self.loader.index_sampler is not None:
             return total
         totals = self.group.gather(total)
         return None if None in totals else max(totals)
 
     @property
     def last(self) -> bool:
-        """Whether no step of the epoch follows, as far as the data can tell."""
+        """Whether this is the last step of the epoch, as far as the length of the data is known."""
         return self.total is not None and self.done >= self.total
 
     @property
@@ -49,28 +49,28 @@ class EpochBatches:
             return
         for batch in self._batches():
             self.done += 1
-            self.through = self.last and not self._limit  # a loop that ends by a rule after the last step asks no more
+            self.exhausted = self.last and not self._limit  # a stopping rule may end the loop after the last step
             yield batch
             if self._limit and self.done >= self._limit:
                 return
-        self.through = True
+        self.exhausted = True
 
     def _batches(self) -> Iterator[Any]:
-        if self.group.size == 1 or self.loader.deal is not None:
+        if self.group.size == 1 or self.loader.index_sampler is not None:
             yield from self.loader
             return
-        # streams: nobody knows who will be through first, so the processes ask each other before every step
+        # shares of a stream may end at different steps, so the processes synchronize before every step
         own = iter(self.loader)
         while self.group.any((batch := next(own, None)) is not None):
-            self.loader.given = UNKNOWN if batch is not None else NOTHING
-            self._company = batch if batch is not None else self._company
-            # a training that is taken up here may have had its last batch before the start
-            yield self.loader.skipped if self._company is None else self._company
+            self.loader.last_samples = UNKNOWN if batch is not None else NOTHING
+            self._filler = batch if batch is not None else self._filler
+            # in a resumed run, the last batch of this process may lie before the start
+            yield self.loader.skipped if self._filler is None else self._filler
 
 
-def _total(loader: Loader, done: int, limit: int) -> int | None:
+def _count_steps(loader: Loader, done: int, limit: int) -> int | None:
     try:
-        total = len(loader) + (done if loader.deal is not None else 0)
+        total = len(loader) + (done if loader.index_sampler is not None else 0)
     except (TypeError, NotImplementedError):
         return limit or None
     return min(total, limit) if limit else total

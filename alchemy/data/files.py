@@ -1,4 +1,4 @@
-"""Files of data, plain or compressed, opened with errors that name the file."""
+"""Open data files, plain or compressed, with errors that name the file."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from alchemy.errors import AlchemyError, did_you_mean
 from alchemy.optional_packages import import_package
 
 COMPRESSED = (".gz", ".xz", ".lzma", ".bz2", ".zst")
-# what reading a damaged file raises, beside the errors of zstandard, which may not be installed
+# raised when reading damaged files; the errors of zstandard are missing because it may not be installed
 DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
 def ending_of(path: str | Path) -> str:
-    """The ending that says how a file is written, in lower case and without that of its compression.
+    """Return the file extension in lower case, ignoring the extension of a compression format.
 
     >>> ending_of("a/News.CSV.gz"), ending_of("a.txt")
     ('.csv', '.txt')
@@ -36,7 +36,7 @@ def ending_of(path: str | Path) -> str:
 
 
 def open_bytes(path: str | Path) -> IO[bytes]:
-    """Opens a file for reading and unpacks `.gz`, `.xz`, `.bz2` and `.zst` on the way."""
+    """Open a file for reading; decompress `.gz`, `.xz`, `.bz2` and `.zst`."""
     path = check_file(path)
     try:
         match path.suffix.lower():
@@ -51,13 +51,13 @@ def open_bytes(path: str | Path) -> IO[bytes]:
             case _:
                 return open(path, "rb")
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _read_error(path, error) from error
 
 
 def open_text(
     path: str | Path, *, encoding: str = "utf-8", newline: str | None = None, errors: str = "strict"
 ) -> IO[str]:
-    """Opens a text file; a byte order mark at its start is not part of the text."""
+    """Open a text file; a byte order mark at its start is skipped."""
     if encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
         encoding = "utf-8-sig"
     stream = open_bytes(path)
@@ -65,11 +65,14 @@ def open_text(
         return io.TextIOWrapper(stream, encoding=encoding, newline=newline, errors=errors)
     except LookupError as error:
         stream.close()
-        raise AlchemyError(f"{path}: there is no encoding {encoding!r}", hint="try 'utf-8' or 'gb18030'") from error
+        raise AlchemyError(f"{path}: unknown encoding {encoding!r}", hint="try 'utf-8' or 'gb18030'") from error
 
 
 def read_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """`(number, text)` of every line, from 1, without the line end; those before a line that is no text come first."""
+    """Yield `(number, text)` of every line, counting from 1, without line ends.
+
+    If a line cannot be decoded, all lines before it are yielded first.
+    """
     number = 0
     with open_text(path, encoding=encoding) as file:
         lines = iter(file)
@@ -78,8 +81,8 @@ def read_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[i
                 with readable(path, number + 1, encoding):
                     line = next(lines, None)
             except AlchemyError as error:
-                if isinstance(error.__cause__, UnicodeError):  # of a whole block, in which good lines may come first
-                    yield from _good_lines(path, encoding, number)
+                if isinstance(error.__cause__, UnicodeError):  # a block failed to decode; its first lines may be fine
+                    yield from _read_valid_lines(path, encoding, number)
                 raise
             if line is None:
                 return
@@ -88,25 +91,25 @@ def read_lines(path: str | Path, *, encoding: str = "utf-8") -> Iterator[tuple[i
 
 
 def lines_of(path: Path, encoding: str) -> list[str]:
-    """All lines of a file at once, many times faster than one by one; the text after the last line end counts.
+    """Return all lines of a file, including text after the last line end; much faster than `read_lines`.
 
-    A lone carriage return does not end a line: one inside a text would shift the lines of one side against the other.
+    A lone carriage return does not end a line: inside a sentence, it would misalign the two sides of parallel text.
     """
     with readable(path, 1, encoding), open_text(path, encoding=encoding, newline="\n") as file:
         lines = file.read().replace("\r\n", "\n").split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
-def _good_lines(path: str | Path, encoding: str, done: int) -> Iterator[tuple[int, str]]:
-    """The lines behind the first `done` that can be decoded, up to the first that cannot."""
-    bad, _ = _undecodable(path, encoding) or (0, "")
+def _read_valid_lines(path: str | Path, encoding: str, done: int) -> Iterator[tuple[int, str]]:
+    """Yield the lines after the first `done`, up to the first one that cannot be decoded."""
+    bad, _ = _find_undecodable(path, encoding) or (0, "")
     with open_text(path, encoding=encoding, errors="replace") as file:
         for number, line in itertools.islice(enumerate(file, 1), done, max(bad - 1, done)):
             yield number, line.removesuffix("\n")
 
 
 class _Zstd(io.RawIOBase):
-    """Unpacks zstandard frames, one after the other; unlike the package's reader it notices when the last is cut."""
+    """A decompressing reader for zstandard; unlike the package's reader, it detects a truncated last frame."""
 
     def __init__(self, zstandard: Any, source: IO[bytes]) -> None:
         self.source, self.zstandard = source, zstandard
@@ -122,7 +125,7 @@ class _Zstd(io.RawIOBase):
             packed = packed or self.source.read(2**16)
             if not packed:
                 if self.frame is not None and not self.frame.eof:
-                    raise EOFError("the last frame is cut")
+                    raise EOFError("the last frame is truncated")
                 return 0
             if self.frame is None or self.frame.eof:
                 self.frame = self.zstandard.ZstdDecompressor().decompressobj()
@@ -137,7 +140,7 @@ class _Zstd(io.RawIOBase):
 
 
 class readable:
-    """Inside, trouble with the bytes of a file becomes an error that names file and line."""
+    """A context manager that converts errors in a file's bytes into errors that name the file and line."""
 
     def __init__(self, path: str | Path, line: int, encoding: str = "") -> None:
         self.path, self.line, self.encoding = path, line, encoding
@@ -147,38 +150,38 @@ class readable:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, UnicodeError):
-            line, what = _undecodable(self.path, self.encoding) or (self.line, str(error))
+            line, what = _find_undecodable(self.path, self.encoding) or (self.line, str(error))
             raise AlchemyError(
-                f"is not {self.encoding} text: {what}",
+                f"is not valid {self.encoding}: {what}",
                 where=f"{self.path}:{line}",
-                hint=_encoding_of(self.path) or "give the right encoding, or check that the file is text",
+                hint=_suggest_encoding(self.path) or "set the right encoding, or check that the file is text",
             ) from error
         if error is not None and (isinstance(error, DAMAGED) or type(error).__name__ == "ZstdError"):
-            raise _unreadable(self.path, error) from error
+            raise _read_error(self.path, error) from error
 
 
-def _encoding_of(path: str | Path) -> str:
-    """The encoding that the first bytes of a file show, if any."""
+def _suggest_encoding(path: str | Path) -> str:
+    """Suggest an encoding based on the first bytes of a file, if possible."""
     with contextlib.suppress(AlchemyError, *DAMAGED), open_bytes(path) as file:
         start = file.read(2**16)
         if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            return 'it is UTF-16: set encoding = "utf-16"'
+            return 'the file is UTF-16; set encoding = "utf-16"'
         with contextlib.suppress(UnicodeDecodeError):
             text = codecs.getincrementaldecoder("gb18030")().decode(start)
             chinese = sum("\u4e00" <= char <= "\u9fff" for char in text)
             if 2 * chinese > sum(ord(char) > 127 for char in text):
-                return 'it reads as Chinese in GBK: set encoding = "gbk"'
+                return 'the file looks like Chinese text in GBK; set encoding = "gbk"'
     return ""
 
 
-def _undecodable(path: str | Path, encoding: str) -> tuple[int, str] | None:
-    """The line of the first bytes that are no text, and what is wrong with them.
+def _find_undecodable(path: str | Path, encoding: str) -> tuple[int, str] | None:
+    """Return the line of the first bytes that cannot be decoded, and the reason.
 
-    Text is decoded in blocks, long before the line is asked for: only the bytes tell where it was.
+    Text is decoded in blocks that end after the current line, so the bytes are read again to find the line.
     """
     line = 1
     with contextlib.suppress(AlchemyError, *DAMAGED, LookupError, UnicodeError), open_bytes(path) as file:
-        # translates the three kinds of line ends, as reading text does
+        # translates all three kinds of line ends, as text files do
         decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)(), translate=True)
         while True:
             block, state = file.read(2**16), decoder.getstate()
@@ -186,7 +189,7 @@ def _undecodable(path: str | Path, encoding: str) -> tuple[int, str] | None:
                 line += decoder.decode(block, final=not block).count("\n")
             except UnicodeDecodeError as error:
                 decoder.setstate(state)
-                good = error.start - (len(error.object) - len(block))  # it may begin in the block before
+                good = error.start - (len(error.object) - len(block))  # the error may start in the previous block
                 line += decoder.decode(block[: max(good, 0)]).count("\n")
                 return line, f"{error.reason} (byte 0x{error.object[error.start]:02x})"
             if not block:
@@ -195,48 +198,47 @@ def _undecodable(path: str | Path, encoding: str) -> tuple[int, str] | None:
 
 
 def check_file(path: object) -> Path:
-    """The path of a file that exists; a clear error otherwise."""
+    """Return the path of a readable file; raise an error if there is none."""
     if not isinstance(path, str | os.PathLike):
-        raise AlchemyError(f"a file name was expected, not {path!r}", hint="give a list of paths as 'datapipe'")
-    path = _at_home(path)
+        raise AlchemyError(f"expected a file name, got {path!r}", hint="set 'datapipe' to a list of paths")
+    path = _expand_user(path)
     if path.is_dir():
-        raise AlchemyError(f"{str(path)!r} is a folder, a file was expected", hint=f"try '{path}/*'")
+        raise AlchemyError(f"expected a file, but {str(path)!r} is a folder", hint=f"try '{path}/*'")
     if not path.exists():
-        raise AlchemyError(f"there is no file {str(path)!r}", hint=_near(path))
+        raise AlchemyError(f"file not found: {str(path)!r}", hint=_suggest_file(path))
     if not os.access(path, os.R_OK):
-        raise AlchemyError(f"{str(path)!r} may not be read", hint="mend its permissions")
+        raise AlchemyError(f"no permission to read {str(path)!r}", hint="change the permissions of the file")
     return path
 
 
 def expand(paths: object) -> list[Path]:
-    """The files that a path, a pattern such as `data/*.jsonl`, or a list of them names, in order."""
+    """Return the files that match a path, a pattern such as `data/*.jsonl`, or a list of these, in order."""
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
     if not isinstance(paths, Sequence):
-        raise AlchemyError(f"a list of files was expected, not {paths!r}", hint='write datapipe = ["train.jsonl"]')
+        raise AlchemyError(f"expected a list of files, got {paths!r}", hint='write datapipe = ["train.jsonl"]')
     files: list[Path] = []
     for path in paths:
-        path = _at_home(path) if isinstance(path, str | os.PathLike) else path
-        pattern = glob.has_magic(str(path)) and not os.path.exists(path)  # `run[1]` may be what a folder is called
+        path = _expand_user(path) if isinstance(path, str | os.PathLike) else path
+        pattern = glob.has_magic(str(path)) and not os.path.exists(path)  # a folder may be named `run[1]`
         found = sorted(glob.glob(str(path), recursive=True)) if pattern else []
         files += [check_file(name) for name in found if not os.path.isdir(name)] or [check_file(path)]
     return files
 
 
-def _at_home(path: str | os.PathLike[str]) -> Path:
-    """The path, with the folder of the user in the place of a leading `~`."""
+def _expand_user(path: str | os.PathLike[str]) -> Path:
+    """Replace a leading `~` by the home folder, unless the path exists as it is."""
     return Path(path if os.path.exists(path) else os.path.expanduser(path))
 
 
-def _near(path: Path) -> str:
+def _suggest_file(path: Path) -> str:
     if not path.parent.is_dir():
-        return f"there is no folder {str(path.parent)!r} either, seen from {os.getcwd()!r}"
+        return f"the folder {str(path.parent)!r} does not exist either; the current folder is {os.getcwd()!r}"
     names = [entry.name for entry in path.parent.iterdir()]
     close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
-    return did_you_mean(path.name, names) if close else "relative paths are seen from the folder that you run in"
+    return did_you_mean(path.name, names) if close else "relative paths are resolved against the current folder"
 
 
-def _unreadable(path: str | Path, error: BaseException) -> AlchemyError:
-    return AlchemyError(
-        f"{str(path)!r} cannot be read: {error}", hint="it may be damaged or not of the kind its name says"
-    )
+def _read_error(path: str | Path, error: BaseException) -> AlchemyError:
+    hint = "the file may be damaged, or its extension may be wrong"
+    return AlchemyError(f"cannot read {str(path)!r}: {error}", hint=hint)

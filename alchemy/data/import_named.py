@@ -1,4 +1,4 @@
-"""Things that a config names by import path: functions, samplers, collates."""
+"""Import objects that a config names by path: functions, samplers, collate functions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from alchemy.registry import Registrable, construct, parameters, resolve
 
 
 def import_named(spec: object, *, what: str, given: Mapping[str, Any] | None = None) -> Any:
-    """The object that `"a.b.name"` or `{ type = "a.b.name", key = value }` means; anything else is taken as it is.
+    """Return the object for `"a.b.name"` or `{ type = "a.b.name", key = value }`; return other values unchanged.
 
-    A class is called with the keys, and with those of `given` that its constructor takes; a function with keys
-    becomes a partial. Tables inside with a `type` of their own are built first.
+    A class is called with the keys, and with the items of `given` that its constructor accepts. A function with keys
+    becomes a partial. Nested tables with a `type` are built first.
     """
     if isinstance(spec, str):
         spec = {"type": spec}
@@ -24,48 +24,50 @@ def import_named(spec: object, *, what: str, given: Mapping[str, Any] | None = N
         return spec
     if "type" not in spec:
         raise AlchemyError(f"{what} needs a 'type'", hint=f'write {what} = {{ type = "package.module.Name", ... }}')
-    target = _find(spec["type"], what)
-    table = {key: _inner(value, f"{what}.{key}", given) for key, value in spec.items()}
+    target = _resolve(spec["type"], what)
+    table = {key: _build_nested(value, f"{what}.{key}", given) for key, value in spec.items()}
     try:
         if isinstance(target, type):
-            return construct(target, table, given=_missing(target, table, given), section=what)
-        return _with_arguments(target, {key: value for key, value in table.items() if key != "type"}, what=what)
+            return construct(target, table, given=_select_given(target, table, given), section=what)
+        return _bind_arguments(target, {key: value for key, value in table.items() if key != "type"}, what=what)
     except AlchemyError:
         raise
     except Exception as error:
-        raise AlchemyError(f"{what}: {spec['type']} could not be made: {type(error).__name__}: {error}") from error
+        raise AlchemyError(f"{what}: cannot create {spec['type']}: {type(error).__name__}: {error}") from error
 
 
 def import_function(spec: object, arguments: Mapping[str, Any], *, what: str) -> Any:
-    """The function that `spec` means, with keywords filled in; a class is one only if its objects can be called."""
+    """Return the function that `spec` names, with `arguments` bound; a class is instantiated if it is callable."""
     if isinstance(spec, str):
-        target = _find(spec, what)
+        target = _resolve(spec, what)
         if not isinstance(target, type) or not any("__call__" in vars(kind) for kind in target.__mro__):
-            return _with_arguments(target, arguments, what=what)
-    return _with_arguments(import_named(spec, what=what), arguments, what=what)
+            return _bind_arguments(target, arguments, what=what)
+    return _bind_arguments(import_named(spec, what=what), arguments, what=what)
 
 
-def _with_arguments(function: Any, arguments: Mapping[str, Any], *, what: str) -> Any:
-    """`function` with keywords filled in; names that it does not take are refused now, not at the first sample."""
+def _bind_arguments(function: Any, arguments: Mapping[str, Any], *, what: str) -> Any:
+    """Bind keyword arguments to a function; unknown names raise now instead of at the first sample."""
     if not callable(function):
-        raise AlchemyError(f"{what} is {function!r}, which cannot be called", hint="name a function or a class")
+        raise AlchemyError(f"{what} is {function!r}, which is not callable", hint="use a function or a class")
     name = getattr(function, "__name__", repr(function))
     try:
         signature = inspect.signature(function)
         signature.bind_partial(**arguments)
     except TypeError as error:
-        raise AlchemyError(f"{what}: {name}: {error}", hint=f"it takes {', '.join(parameters(function)[0])}") from error
-    except ValueError:  # some built-in functions have no signature to look at
+        raise AlchemyError(
+            f"{what}: {name}: {error}", hint=f"accepted: {', '.join(parameters(function)[0])}"
+        ) from error
+    except ValueError:  # some built-in functions have no signature
         return functools.partial(function, **arguments) if arguments else function
     for key, parameter in signature.parameters.items():
         required = parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
         if required and key not in arguments:
-            raise AlchemyError(f"{what}: {name} needs {key!r}", hint="nobody but the config can give it a keyword")
+            raise AlchemyError(f"{what}: {name} requires {key!r}", hint=f"set {key!r} in the config")
     return functools.partial(function, **arguments) if arguments else function
 
 
-def _find(dotted: Any, what: str) -> Any:
-    with contextlib.suppress(AlchemyError):  # an alias of a registered part is no attribute of its module
+def _resolve(dotted: Any, what: str) -> Any:
+    with contextlib.suppress(AlchemyError):  # the alias of a registered part is not an attribute of its module
         return Registrable.resolve_registered_module(dotted)
     try:
         return resolve(dotted)
@@ -73,10 +75,10 @@ def _find(dotted: Any, what: str) -> Any:
         raise AlchemyError(f"{what}: {error.problem.message}", hint=error.problem.hint) from error
 
 
-def _inner(value: object, what: str, given: Mapping[str, Any] | None) -> Any:
+def _build_nested(value: object, what: str, given: Mapping[str, Any] | None) -> Any:
     return import_named(value, what=what, given=given) if isinstance(value, Mapping) and "type" in value else value
 
 
-def _missing(target: type, table: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
+def _select_given(target: type, table: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
     names = parameters(target)[0]
     return {key: value for key, value in (given or {}).items() if key in names and key not in table}

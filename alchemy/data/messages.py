@@ -1,4 +1,4 @@
-"""Names and values as a message shows them, cut where it would get too long."""
+"""Shorten names and values for messages."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _repr.maxstring = _repr.maxlong = _repr.maxother = 80
 
 
 def shorten(value: object) -> str:
-    """A cell in a message, cut in the middle: it may be a whole book that stands in the wrong column."""
+    """Return the repr of a value for a message, shortened in the middle if it is long."""
     return _repr.repr(value)
 
 
 def in_short(names: Iterable[str], most: int = 12) -> str:
-    """`a, b, c`, cut where a message would get too long."""
+    """Join names as `a, b, c`, showing at most `most` of them."""
     names = list(names)
-    return ", ".join(names[:most]) + (f", .. ({len(names)} in all)" if len(names) > most else "")
+    return ", ".join(names[:most]) + (f", .. ({len(names)} in total)" if len(names) > most else "")

@@ -1,4 +1,4 @@
-"""What becomes a tensor, and how rows of different lengths become one."""
+"""Convert values to tensors, and pad rows of different lengths."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ from torch import Tensor
 from alchemy.errors import AlchemyError
 
 LISTS = (list, tuple)
-# numbers that are nothing but numbers, and what they become in a tensor: floats have torch's own default, so that a
-# float in a sample is what the weights of a model are
+# built-in number types and their dtypes; floats become torch's default, the dtype of a model's weights
 PLAIN = {int: np.int64, float: np.float32, bool: np.bool_}
 NUMBERS = (bool, int, float, np.number, np.bool_)
 FLOATS = (float, np.floating)
-# of a numpy array as it is; all others become the next that holds their numbers
+# dtypes of NumPy arrays that are kept; others are converted to the widest dtype of their kind
 KEPT = {np.dtype(name) for name in ("?", "u1", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16")}
 WIDEST = {"u": np.int64, "f": np.float64, "c": np.complex128}
 
 
 class Rows(NamedTuple):
-    """A field of a batch as one array: the rows of all samples one after another, and how long each of them is."""
+    """A field of a batch as one array: the concatenated rows of all samples, and their lengths."""
 
     flat: np.ndarray
-    lengths: list[int] | None  # None where each sample has a single number
+    lengths: list[int] | None  # None if each sample has a single number
 
     def pad(
         self, *, value: float = 0, multiple: int = 1, left: bool = False, length: int = 0, name: str = ""
     ) -> Tensor:
-        """One tensor, padded to the longest row and to `length` at least; this is rounded up to a multiple."""
+        """Return a tensor padded to the longest row, and at least to `length`, rounded up to `multiple`."""
         if self.lengths is None:
             return torch.from_numpy(self.flat)
         longest = max(max(self.lengths), length)
@@ -44,19 +43,19 @@ class Rows(NamedTuple):
         if min(self.lengths) == longest:
             return torch.from_numpy(self.flat.reshape(shape))
         out = _full(shape, value, self.flat.dtype, name)
-        # all rows at once: one by one would cost more than the numbers do
-        out[_real(self.lengths, longest, left)] = self.flat
+        # one assignment for all rows: a loop would dominate the cost
+        out[_real_mask(self.lengths, longest, left)] = self.flat
         return torch.from_numpy(out)
 
     def cut(self, most: int) -> Rows:
-        """At most the first `most` items of every row."""
+        """Truncate every row to its first `most` items."""
         if self.lengths is None or max(self.lengths) <= most:
             return self
-        places = np.arange(len(self.flat)) - np.repeat(self._starts(), self.lengths)
-        return Rows(self.flat[places < most], [min(length, most) for length in self.lengths])
+        positions = np.arange(len(self.flat)) - np.repeat(self._starts(), self.lengths)
+        return Rows(self.flat[positions < most], [min(length, most) for length in self.lengths])
 
     def shift(self, first: int) -> Rows:
-        """What a decoder is given to predict the rows: each time the item before, and `first` before the first one."""
+        """Shift every row right by one and insert `first`, as decoder input for predicting the rows."""
         flat = np.roll(self.flat, 1)
         flat[[start for start, length in zip(self._starts(), self.lengths or [], strict=True) if length]] = first
         return Rows(flat, self.lengths)
@@ -66,57 +65,57 @@ class Rows(NamedTuple):
 
 
 def join_rows(name: str, values: Sequence[Any], *, value: float = 0, left: bool = False) -> Rows | None:
-    """The values of a field as one array; None for a field without numbers, an error for one that has some.
+    """Return the values of a field as one array, or None if none are numeric; raise if only some are.
 
-    `value` and `left` say how arrays are padded that differ in more than their length.
+    `value` and `left` configure the padding of arrays that differ in more than their length.
     """
     rows = _join_alike(values)
     return _join_arrays(name, values, value, left) if rows is None else rows
 
 
-def numbers_if_any(name: str, values: Sequence[Any]) -> list[np.ndarray] | None:
-    """The values of a field as arrays; None for a field without numbers, an error for one that has some."""
+def to_arrays(name: str, values: Sequence[Any]) -> list[np.ndarray] | None:
+    """Return the values of a field as arrays, or None if none are numeric; raise if only some are."""
     arrays = [as_array(value, name, number) for number, value in enumerate(values)]
     found = [array for array in arrays if array is not None]
     if len(found) == len(arrays):
         return found
-    if any(array.shape != (0,) for array in found):  # an empty list may be one of texts
-        raise no_numbers(name, values)
+    if any(array.shape != (0,) for array in found):  # an empty list may be a list of strings
+        raise not_numeric(name, values)
     return None
 
 
 def as_array(item: object, name: str = "", number: int = 0) -> np.ndarray | None:
-    """Numbers, lists of numbers, arrays and tensors of numbers as an array that torch can take; None for all else."""
+    """Convert a number, list, array or tensor to an array that torch accepts; return None for other values."""
     if isinstance(item, Tensor):
-        item = _copied(item, name, number)
+        item = _tensor_to_array(item, name, number)
     if isinstance(item, np.ndarray | np.generic):
-        return _plain(np.asarray(item), name, number)
+        return _convert_array(np.asarray(item), name, number)
     if not isinstance(item, (*LISTS, *NUMBERS)):
         return None
-    kinds = _kinds(item) if isinstance(item, LISTS) else {type(item)}
-    return _listed(item, kinds, name, number) if all(issubclass(kind, NUMBERS) for kind in kinds) else None
+    kinds = _collect_types(item) if isinstance(item, LISTS) else {type(item)}
+    return _list_to_array(item, kinds, name, number) if all(issubclass(kind, NUMBERS) for kind in kinds) else None
 
 
-def _copied(item: Tensor, name: str, number: int) -> np.ndarray:
+def _tensor_to_array(item: Tensor, name: str, number: int) -> np.ndarray:
     known = not item.is_floating_point() or item.dtype in (torch.float16, torch.float32, torch.float64)
     try:
-        return (item if known else item.float()).numpy(force=True)  # numpy has no bfloat16
+        return (item if known else item.float()).numpy(force=True)  # NumPy has no bfloat16
     except (TypeError, RuntimeError, NotImplementedError) as error:
         text = f"{field_at(name, number)} is a tensor of {item.dtype} that cannot be copied: {error}"
-        raise AlchemyError(text, hint="give numpy arrays, or dense tensors with numbers in them") from error
+        raise AlchemyError(text, hint="use NumPy arrays or dense numeric tensors") from error
 
 
-def real_places(lengths: Sequence[int], size: int, *, left: bool) -> Tensor:
-    """Where the rows of a batch hold what the samples had, and no padding.
+def real_positions(lengths: Sequence[int], size: int, *, left: bool) -> Tensor:
+    """Return a mask of the positions that are not padding.
 
-    >>> real_places([1, 2], 3, left=True).int().tolist()
+    >>> real_positions([1, 2], 3, left=True).int().tolist()
     [[0, 0, 1], [0, 1, 1]]
     """
-    return torch.from_numpy(_real(lengths, size, left))
+    return torch.from_numpy(_real_mask(lengths, size, left))
 
 
-def holds(dtype: torch.dtype, value: float) -> bool:
-    """Whether a number stays itself: 0.5 among whole numbers would become 0, and nobody would know."""
+def can_represent(dtype: torch.dtype, value: float) -> bool:
+    """Return whether a dtype can represent a number; an integer dtype would silently turn 0.5 into 0."""
     if dtype.is_floating_point or dtype.is_complex:
         return not math.isfinite(value) or abs(value) <= torch.finfo(dtype).max
     if dtype == torch.bool:
@@ -126,26 +125,26 @@ def holds(dtype: torch.dtype, value: float) -> bool:
 
 
 def field_at(name: str, number: int) -> str:
-    """How a value is called in messages."""
+    """Return the description of a value in messages."""
     return f"the field {name!r} of sample {number}"
 
 
-def _real(lengths: Sequence[int], size: int, left: bool) -> np.ndarray:
-    places, counts = np.arange(size), np.array(lengths)[:, None]
-    return places >= size - counts if left else places < counts
+def _real_mask(lengths: Sequence[int], size: int, left: bool) -> np.ndarray:
+    positions, counts = np.arange(size), np.array(lengths)[:, None]
+    return positions >= size - counts if left else positions < counts
 
 
 def _full(shape: tuple[int, ...], value: float, dtype: np.dtype, name: str) -> np.ndarray:
     if value == 0:
         return np.zeros(shape, dtype)
-    if not holds(_torch_dtype(dtype), value):
-        text = f"the field {name!r} is {dtype}, which cannot hold the padding {value}"
-        raise AlchemyError(text, hint="give this field a value of its own")
+    if not can_represent(_torch_dtype(dtype), value):
+        text = f"the field {name!r} is {dtype}, which cannot represent the padding value {value}"
+        raise AlchemyError(text, hint="set a different padding value for this field")
     return np.full(shape, float(value) if dtype.kind == "f" else value, dtype)
 
 
 def _join_alike(values: Sequence[Any]) -> Rows | None:
-    """Values that all have one plain type, as nearly all have; None for others, which are looked at one by one."""
+    """Join values of one built-in or array type, the common case; return None for others, which take a slower path."""
     kinds = set(map(type, values))
     if len(kinds) != 1:
         return None
@@ -160,7 +159,7 @@ def _join_alike(values: Sequence[Any]) -> Rows | None:
     if kind is Tensor:
         try:
             values = [value.numpy() for value in values]
-        except (TypeError, RuntimeError):  # of a kind that numpy does not know, or with a gradient
+        except (TypeError, RuntimeError):  # a dtype that NumPy does not have, or a tensor that requires grad
             return None
     elif kind is not np.ndarray:
         return None
@@ -175,17 +174,17 @@ def _join_arrays_alike(arrays: Sequence[np.ndarray]) -> Rows | None:
         if arrays[0].ndim == 0:
             return Rows(np.array(arrays), None)
         return Rows(np.concatenate(arrays), list(map(len, arrays)))
-    except ValueError:  # they differ in dimensions, or in more than their length
+    except ValueError:  # different numbers of dimensions, or different sizes beyond the first
         return None
 
 
 def _plain_numbers(items: Sequence[Any], kind: type, alike: bool = False) -> np.ndarray | None:
-    """Numbers of one type as torch has them; None where there is one of another type, or too large for it.
+    """Return numbers of one type as an array; None if one has another type or is too large.
 
-    `alike` says that they are known to be of the type.
+    `alike` means that all are known to have the type.
     """
     try:
-        if kind is int:  # an array of integers looks at each itself, and refuses what is none
+        if kind is int:  # array("q") checks the type of each item itself
             return np.frombuffer(packed("q", items), np.int64)
         if kind not in PLAIN or not (alike or list(map(type, items)).count(kind) == len(items)):
             return None
@@ -196,43 +195,43 @@ def _plain_numbers(items: Sequence[Any], kind: type, alike: bool = False) -> np.
 
 
 def _join_arrays(name: str, values: Sequence[Any], value: float, left: bool) -> Rows | None:
-    """Values of any type, one by one: what cannot be joined is named."""
-    found = numbers_if_any(name, values)
+    """Join values of any type; raise an error that names the value that cannot be joined."""
+    found = to_arrays(name, values)
     if found is None:
         return None
-    arrays = _of_one_dimension(found, name)
+    arrays = _check_dimensions(found, name)
     dtype = _common_dtype(arrays, name)
     if arrays[0].ndim == 0:
         return Rows(np.stack(arrays, dtype=dtype, casting="unsafe"), None)
     shapes = {array.shape[1:] for array in arrays}
     if len(shapes) > 1:
         widest = tuple(map(max, zip(*shapes, strict=True)))
-        arrays = [_widened(array, _full((len(array), *widest), value, dtype, name), left) for array in arrays]
+        arrays = [_copy_to_corner(array, _full((len(array), *widest), value, dtype, name), left) for array in arrays]
     return Rows(np.concatenate(arrays, dtype=dtype, casting="unsafe"), list(map(len, arrays)))
 
 
-def _widened(array: np.ndarray, out: np.ndarray, left: bool) -> np.ndarray:
-    """An array in the corner of one that is as large in every dimension, or larger."""
+def _copy_to_corner(array: np.ndarray, out: np.ndarray, left: bool) -> np.ndarray:
+    """Copy an array to the corner of one that is at least as large in every dimension."""
     corner = [slice(size - n, size) if left else slice(n) for n, size in zip(array.shape, out.shape, strict=True)]
     out[tuple(corner)] = array
     return out
 
 
-def _kinds(items: Sequence[Any]) -> set[type]:
-    """The types of what nested lists hold."""
+def _collect_types(items: Sequence[Any]) -> set[type]:
+    """Return the types of the items of nested lists."""
     kinds = set(map(type, items))
     if not any(issubclass(kind, LISTS) for kind in kinds):
         return kinds
-    return set().union(*(_kinds(item) if isinstance(item, LISTS) else {type(item)} for item in items))
+    return set().union(*(_collect_types(item) if isinstance(item, LISTS) else {type(item)} for item in items))
 
 
-def _listed(item: object, kinds: set[type], name: str, number: int) -> np.ndarray | None:
+def _list_to_array(item: object, kinds: set[type], name: str, number: int) -> np.ndarray | None:
     try:
         array = np.asarray(item)
     except ValueError as error:
         raise AlchemyError(
-            f"{field_at(name, number)} is a list of rows that differ in length: {value_text(item)}",
-            hint=f"make rows of one length in a pipe before, or {_keep(name)}",
+            f"{field_at(name, number)} is a list of rows of different lengths: {value_text(item)}",
+            hint=f"make all rows the same length in an earlier pipe, or {_keep_hint(name)}",
         ) from error
     if not array.size:
         return array.astype(np.int64)  # an empty list of ids must not turn its batch into floats
@@ -240,17 +239,18 @@ def _listed(item: object, kinds: set[type], name: str, number: int) -> np.ndarra
     if kind == "O" or (kind == "f" and not any(issubclass(found, FLOATS) for found in kinds)):
         raise _too_large(name, number, item)
     if array.dtype != np.float64:
-        return _plain(array, name, number)
-    try:  # torch's own default, so that a float in a sample becomes what a model's weights are
+        return _convert_array(array, name, number)
+    try:  # torch's default, the dtype of a model's weights
         with np.errstate(over="raise"):
             return array.astype(np.float32)
     except FloatingPointError as error:
-        hint = "give a numpy array of float64, if the model can take it"
-        raise AlchemyError(f"{field_at(name, number)} is beyond float32: {value_text(item)}", hint=hint) from error
+        hint = "use a float64 NumPy array, if the model supports it"
+        text = f"{field_at(name, number)} is out of range for float32: {value_text(item)}"
+        raise AlchemyError(text, hint=hint) from error
 
 
-def _plain(array: np.ndarray, name: str, number: int) -> np.ndarray | None:
-    """As a type that torch calculates with; None for what is no numbers: texts, dates, objects."""
+def _convert_array(array: np.ndarray, name: str, number: int) -> np.ndarray | None:
+    """Convert an array to a dtype that torch supports; return None for strings, dates and objects."""
     if array.dtype in KEPT:
         return array
     kind = array.dtype.kind
@@ -264,7 +264,7 @@ def _plain(array: np.ndarray, name: str, number: int) -> np.ndarray | None:
     return array.astype(WIDEST[kind])
 
 
-def _of_one_dimension(arrays: Sequence[np.ndarray], name: str) -> Sequence[np.ndarray]:
+def _check_dimensions(arrays: Sequence[np.ndarray], name: str) -> Sequence[np.ndarray]:
     dimensions = {array.ndim for array in arrays}
     if len(dimensions) == 1:
         return arrays
@@ -273,15 +273,15 @@ def _of_one_dimension(arrays: Sequence[np.ndarray], name: str) -> Sequence[np.nd
     for number, array in enumerate(arrays):
         if array.ndim != arrays[0].ndim:
             raise AlchemyError(
-                f"samples of one batch differ in dimensions: {field_at(name, number)} has the shape {array.shape}, "
-                f"and the first one {arrays[0].shape}",
-                hint=f"bring them to the same in a pipe before, or {_keep(name)}",
+                f"samples of a batch differ in dimensions: {field_at(name, number)} has the shape {array.shape}, "
+                f"but the first one has {arrays[0].shape}",
+                hint=f"make their dimensions equal in an earlier pipe, or {_keep_hint(name)}",
             )
     return arrays
 
 
 def _common_dtype(arrays: Sequence[np.ndarray], name: str) -> np.dtype:
-    """That of all which have numbers: an empty array is float64 unless somebody thought of it."""
+    """Return the common dtype of all arrays that are not empty; empty arrays are float64 by default."""
     kinds = {array.dtype for array in arrays if array.size} or {array.dtype for array in arrays}
     common = functools.reduce(torch.promote_types, map(_torch_dtype, kinds))
     dtype = torch.empty(0, dtype=common).numpy().dtype
@@ -291,13 +291,13 @@ def _common_dtype(arrays: Sequence[np.ndarray], name: str) -> np.dtype:
 
 
 def _check_digits(arrays: Sequence[np.ndarray], dtype: np.dtype, name: str) -> None:
-    """Integers beside floats become floats, which do not hold all of them."""
+    """Raise if integers mixed with floats would lose precision."""
     for number, array in enumerate(arrays):
         with np.errstate(over="ignore", invalid="ignore"):
             same = array.dtype.kind not in "iu" or (array.astype(dtype).astype(array.dtype) == array).all()
         if not same:
-            text = f"{field_at(name, number)} has whole numbers that {dtype}, the type of others, cannot hold"
-            hint = "give all samples one type in a pipe before"
+            text = f"{field_at(name, number)} has integers that {dtype}, the dtype of other samples, cannot represent"
+            hint = "convert all samples to one dtype in an earlier pipe"
             raise AlchemyError(f"{text}: {value_text(array.tolist())}", hint=hint)
 
 
@@ -305,33 +305,33 @@ def _torch_dtype(dtype: np.dtype) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
-def no_numbers(name: str, values: Sequence[Any]) -> AlchemyError:
-    """The error of a field that must have numbers, about the first sample that has none."""
+def not_numeric(name: str, values: Sequence[Any]) -> AlchemyError:
+    """Return the error for a field that must be numeric; it names the first sample that is not."""
     number = next(number for number, value in enumerate(values) if as_array(value, name) is None)
     return AlchemyError(
-        f"{field_at(name, number)} is no number and no row of numbers: {value_text(values[number])}",
-        hint=f"give all samples numbers in a pipe before, or {_keep(name)}",
+        f"{field_at(name, number)} is not numeric: {value_text(values[number])}",
+        hint=f"convert all samples to numbers in an earlier pipe, or {_keep_hint(name)}",
     )
 
 
 def _too_large(name: str, number: int, value: object) -> AlchemyError:
-    text = f"{field_at(name, number)} has a whole number beyond int64: {value_text(value)}"
-    return AlchemyError(text, hint=f"give a float or a text, or {_keep(name)}")
+    text = f"{field_at(name, number)} has an integer that does not fit into int64: {value_text(value)}"
+    return AlchemyError(text, hint=f"use a float or a string, or {_keep_hint(name)}")
 
 
 def value_text(value: object, width: int = 60) -> str:
-    """A value in a message, cut where it gets long."""
+    """Return the repr of a value for a message, shortened to `width`."""
     try:
         text = " ".join(repr(value).split())
-    except Exception as error:  # of a class of the project, or a number of 5000 digits
-        text = f"a {type(value).__name__} that cannot be shown: {error}"
+    except Exception as error:  # a failing __repr__, or an integer of 5000 digits
+        text = f"a {type(value).__name__} that cannot be displayed: {error}"
     return clip_text(text, width)
 
 
 def clip_text(text: str, width: int) -> str:
-    """A text of at most this many characters."""
+    """Shorten a string to at most `width` characters."""
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
-def _keep(name: str) -> str:
+def _keep_hint(name: str) -> str:
     return f'keep the list: fields.{name} = {{ type = "alchemy.data.columns.Kept" }}'

@@ -1,4 +1,4 @@
-"""Parquet files, plain or compressed, opened with errors that name the file."""
+"""Open Parquet files, plain or compressed, with errors that name the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from alchemy.optional_packages import import_package
 
 @contextlib.contextmanager
 def open_parquet(path: Path) -> Iterator[Any]:
-    """A parquet file; what is damaged may be noticed only while it is read."""
+    """Open a Parquet file; errors while reading it are converted too, since damage may only show then."""
     pyarrow = import_package("pyarrow", str(path))
     import_package("pyarrow.parquet", str(path))
     try:

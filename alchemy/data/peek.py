@@ -1,4 +1,4 @@
-"""What flows between the pipes of a data set: the first samples after each of them."""
+"""Show the first samples after each pipe of a dataset."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WIDTH = 100
 
 @dataclass
 class Stage:
-    """One pipe, its settings, and what came out of it first."""
+    """A pipe, its settings and its first samples."""
 
     name: str
     params: dict[str, Any] = field(default_factory=dict)
@@ -37,34 +37,34 @@ class Stage:
 
     @property
     def shapes(self) -> list[str]:
-        """What each item is: `{ids: int64[12], text: str}`."""
+        """The type of each item, such as `{ids: int64[12], text: str}`."""
         return [describe(item) for item in self.items]
 
 
 def peek(dataset: object, n: int = 3, *, seed: int = 0, collate_fn: Any = None) -> list[Stage]:
-    """The stages of a chain, the source first; a stage that fails is the last and says why.
+    """Return the stages of a chain, source first; stop at the first stage that fails, with its `error` set.
 
-    Every stage is read afresh with the same seed, so that the samples of one stage are those of the next, changed.
+    Every stage is read from the start with the same seed, so that all stages show the same samples.
     """
     if n < 1:
-        raise AlchemyError(f"the number of samples must be at least 1, not {n}")
+        raise AlchemyError(f"the number of samples must be at least 1, got {n}")
     chain: list[Any] = [dataset]
     while isinstance(above := link_of(chain[-1]).datapipe, Dataset):  # a list of files is a setting, not a stage
         chain.append(above)
     stages: list[Stage] = []
     for pipe in reversed(chain):
         seed_chain(dataset, seed)
-        stages.append(_stage(pipe, n, seed))
+        stages.append(_read_stage(pipe, n, seed))
         if stages[-1].error:
             return stages
     if collate_fn is not None:
-        stages.append(_collated(collate_fn, stages[-1].items))
+        stages.append(_collate_stage(collate_fn, stages[-1].items))
     seed_chain(dataset, seed)
     return stages
 
 
 def render(stages: list[Stage]) -> str:
-    """The stages as text for a terminal."""
+    """Format the stages as text for a terminal."""
     lines: list[str] = []
     for number, stage in enumerate(stages, 1):
         settings = ", ".join(f"{key} = {_short(value, 40)}" for key, value in stage.params.items())
@@ -83,7 +83,7 @@ def render(stages: list[Stage]) -> str:
 
 
 def describe(item: object, depth: int = 0) -> str:
-    """The kind of a value, with dtype and shape where it has them."""
+    """Describe the type of a value, with dtype and shape if it has them."""
     if isinstance(item, Tensor | np.ndarray):
         dtype = str(item.dtype).removeprefix("torch.")
         return f"{'tensor ' if isinstance(item, Tensor) else ''}{dtype}[{', '.join(map(str, item.shape))}]"
@@ -95,20 +95,20 @@ def describe(item: object, depth: int = 0) -> str:
     return type(item).__name__
 
 
-def _stage(pipe: Any, n: int, seed: int) -> Stage:
-    stage = Stage(title(pipe), _params(pipe), takes=link_of(pipe).takes, gives=link_of(pipe).gives)
+def _read_stage(pipe: Any, n: int, seed: int) -> Stage:
+    stage = Stage(title(pipe), _get_params(pipe), takes=link_of(pipe).takes, gives=link_of(pipe).gives)
     with contextlib.suppress(TypeError, NotImplementedError):
         stage.length = len(pipe)
     try:
-        for item in itertools.islice(_samples(pipe, seed), n):
+        for item in itertools.islice(_iter_samples(pipe, seed), n):
             stage.items.append(item)
     except Exception as error:
-        stage.error = _told(error)
+        stage.error = _format_error(error)
     return stage
 
 
-def _samples(pipe: Any, seed: int) -> Iterator[Any]:
-    """As a loader reads them: a sample with an index may ask for its random numbers."""
+def _iter_samples(pipe: Any, seed: int) -> Iterator[Any]:
+    """Read samples like a loader does, seeding the random numbers of each sample with an index."""
     if not has_index(pipe):
         yield from pipe
         return
@@ -117,32 +117,32 @@ def _samples(pipe: Any, seed: int) -> Iterator[Any]:
         yield pipe[index]
 
 
-def _told(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     known = locate_error(error)
     if known is None and not isinstance(error, AlchemyError):
         return f"{type(error).__name__}: {error}"
     return str(known or error)
 
 
-def _collated(collate_fn: Any, items: list[Any]) -> Stage:
+def _collate_stage(collate_fn: Any, items: list[Any]) -> Stage:
     name = (collate_fn if isinstance(collate_fn, FunctionType) else type(collate_fn)).__qualname__
     stage = Stage(f"collate_fn {name}")
     batches = items if items and isinstance(items[0], list | tuple) else [items]
     try:
         stage.items = [collate_fn(batch) for batch in batches]
     except Exception as error:
-        stage.error = _told(error)
+        stage.error = _format_error(error)
     return stage
 
 
-def _params(pipe: object) -> dict[str, Any]:
-    """The settings of a pipe: the parameters of its constructor that it keeps under their own names."""
+def _get_params(pipe: object) -> dict[str, Any]:
+    """Return the settings of a pipe: the constructor parameters that it stores under the same name."""
     kept, names = members(pipe), parameters(type(pipe))[0]
     return {name: kept[name] for name in names if name in kept and not isinstance(kept[name], Dataset)}
 
 
 def shorten_item(item: object) -> str:
-    """The values of a sample or batch, cut where a terminal's patience ends."""
+    """Format the values of a sample or batch, shortened for a terminal."""
     return _short(item, 3 * WIDTH)
 
 

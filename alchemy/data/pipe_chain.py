@@ -1,4 +1,4 @@
-"""A chain of data pipes seen from outside: its links, its order, its share for each worker."""
+"""Inspect and configure chains of data pipes: links, seeds, shares of workers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _share: contextvars.ContextVar[tuple[int, int] | None] = contextvars.ContextVar(
 
 
 class Order:
-    """Random numbers for a pipe: a function of (seed, pass over the data), the same in every worker.
+    """Random numbers for a pipe that depend on (seed, pass over the data) and are the same in every worker.
 
-    A pipe that keeps one as `self.order` is seeded by the loader. It must not depend on the worker: where a pipe
-    shuffles before the data is split, workers with orders of their own would lose and repeat samples.
+    The loader seeds a pipe that has one as `self.order`. The numbers must not depend on the worker: if a pipe shuffles
+    before the data is split, workers with different orders would lose and repeat samples.
     """
 
     def __init__(self) -> None:
@@ -26,54 +26,54 @@ class Order:
         self.passes = 0
 
     def start(self) -> random.Random:
-        """The numbers of a new pass; each pass has others."""
+        """Return the random number generator of a new pass; each pass has a different one."""
         numbers = random.Random(f"{self.seed}/{self.passes}")
         self.passes += 1
         return numbers
 
 
 class Link:
-    """What a chain asks of its links, and the answers of one that has nothing to say.
+    """The interface of a link in a chain, with its defaults.
 
-    Data pipes are links. Any other data set, of torch or of a project, and a list are seen through `link_of`.
+    Data pipes are links. `link_of` adapts other datasets, such as those of torch, and lists.
     """
 
-    datapipe: Any = None  # what it reads from; torch's own data sets have it as `dataset`
+    datapipe: Any = None  # the source; called `dataset` in torch's datasets
     dataset: Any = None
     datapipes: Sequence[Any] = ()
     datasets: Sequence[Any] = ()
-    takes: Mapping[str, str] | None = None  # the fields of its samples, each with a dtype and perhaps a shape
+    takes: Mapping[str, str] | None = None  # fields of its input, each with a dtype and an optional shape
     gives: Mapping[str, str] | None = None
     keeps: bool = False
-    splits: bool = False  # it gives each worker a part
-    ranks: tuple[int, int] = (0, 1)  # (rank, ranks) that it splits for: set by the loader
+    splits: bool = False  # whether it splits the data among workers
+    ranks: tuple[int, int] = (0, 1)  # (rank, ranks) to split for, set by the loader
     order: Order | None = None
-    collate: Callable[[Any], Any] | None = None  # it makes its batches itself
-    multiple: int = 1  # of tokens, to which such a one pads rows
-    digest: str | None = None  # what a resume knows the samples by
+    collate: Callable[[Any], Any] | None = None  # its own collate function
+    multiple: int = 1  # `collate` pads rows to a multiple of this
+    digest: str | None = None  # identifies the samples when a run resumes
 
     def sources(self) -> list[Any]:
-        """What it reads from."""
+        """Return the datasets that it reads from."""
         listed = [each for each in (self.datapipes, self.datasets) if isinstance(each, list | tuple)]
         above = [self.datapipe, self.dataset, *(source for each in listed for source in each)]
         return [source for source in above if source is not None]
 
     def lengths(self) -> Mapping[str, np.ndarray]:
-        """How long the samples are, by field, as far as that is known without reading them."""
+        """Return the lengths of the samples by field, as far as they are known without reading the samples."""
         return {}
 
     def where(self, index: int) -> str:
-        """The place of a sample in words: file and line, where they are known."""
+        """Describe the origin of a sample: file and line, if they are known."""
         return f"sample {index}"
 
     def padding(self) -> dict[str, int]:
-        """What rows of a field are filled up with, as far as the pipes know it: those before, unless one says more."""
+        """Return the padding value of each field, by default as the previous pipes define it."""
         above = [link_of(source) for source in reversed(self.sources())]
         return {name: value for link in above for name, value in link.padding().items()}
 
 
-class _Seen(Link):
-    """A data set that is no pipe: what it has under the names of a link is taken for that."""
+class _Adapter(Link):
+    """Adapts a dataset that is not a pipe, using those of its attributes that have the name of a link's."""
 
     def __init__(self, data: object) -> None:
         for name, default in vars(Link).items():
@@ -83,8 +83,8 @@ class _Seen(Link):
 
 
 def link_of(data: object) -> Link:
-    """Data of any kind as a link."""
-    return data if isinstance(data, Link) else _Seen(data)
+    """Return any kind of data as a link."""
+    return data if isinstance(data, Link) else _Adapter(data)
 
 
 @runtime_checkable
@@ -93,12 +93,12 @@ class _Indexed(Protocol):
 
 
 def has_index(data: object) -> TypeGuard[Sequence[Any]]:
-    """Whether samples can be asked for by number; else the data is a stream."""
+    """Return whether samples can be accessed by index; otherwise the data is a stream."""
     return isinstance(data, _Indexed) and not isinstance(data, IterableDataset)
 
 
 def read_all(data: Any) -> Iterator[Any]:
-    """All samples, one after the other; data with an index need not raise IndexError at its end."""
+    """Iterate over all samples; data with an index need not raise IndexError at its end."""
     return (data[index] for index in range(len(data))) if has_index(data) else iter(data)
 
 
@@ -107,13 +107,13 @@ class _Batched(Protocol):
     def __getitems__(self, indices: Any, /) -> Any: ...
 
 
-def fetcher(dataset: Any) -> Callable[[list[Any]], Any]:
-    """What reads the samples of a batch: the data set at once, if it can, else one by one."""
+def make_fetcher(dataset: Any) -> Callable[[list[Any]], Any]:
+    """Return a function that reads the samples of a batch, with `__getitems__` if the dataset has it."""
     return dataset.__getitems__ if isinstance(dataset, _Batched) else lambda ids: [dataset[index] for index in ids]
 
 
 def walk(dataset: object) -> Iterator[Any]:
-    """Every link of a chain, the last pipe first."""
+    """Yield every link of a chain, last pipe first."""
     seen: set[int] = set()
     waiting: list[Any] = [dataset]
     while waiting:
@@ -125,15 +125,15 @@ def walk(dataset: object) -> Iterator[Any]:
 
 
 def seed_chain(dataset: object, seed: int, passes: int = 0) -> None:
-    """Gives every shuffling pipe of a chain its seed, each another one."""
+    """Seed every shuffling pipe of a chain, each with a different seed."""
     for depth, pipe in enumerate(walk(dataset)):
         order = link_of(pipe).order
-        if isinstance(order, Order):  # a project may mean something else by it
+        if isinstance(order, Order):  # a project may use the name for something else
             order.seed, order.passes = f"{seed}/{depth}", passes
 
 
 def worker_share() -> tuple[int, int]:
-    """`(worker, workers)` for whom the data is read now; `(0, 1)` without workers."""
+    """Return `(worker, workers)` of the worker that reads the data; `(0, 1)` without workers."""
     acting = _share.get()
     if acting is not None:
         return acting
@@ -142,14 +142,14 @@ def worker_share() -> tuple[int, int]:
 
 
 def reader_share(pipe: object) -> tuple[int, int]:
-    """The same over all processes of a run, for a pipe that splits the data."""
+    """Return `(reader, readers)` over all workers of all processes, for a pipe that splits the data."""
     worker, workers = worker_share()
     rank, ranks = link_of(pipe).ranks
     return rank * workers + worker, ranks * workers
 
 
-def share_out(dataset: object, rank: int, ranks: int) -> None:
-    """Tells every splitting pipe for which of several processes it reads; travels to the workers with it."""
+def assign_ranks(dataset: object, rank: int, ranks: int) -> None:
+    """Set the rank of every splitting pipe; workers receive it with the pipe."""
     for pipe in walk(dataset):
         if _splits(pipe):
             pipe.ranks = (rank, ranks)
@@ -157,7 +157,7 @@ def share_out(dataset: object, rank: int, ranks: int) -> None:
 
 @contextlib.contextmanager
 def acting_as(worker: int, workers: int) -> Iterator[None]:
-    """Inside, lengths are those that the given worker would see."""
+    """Make `len` return the lengths that the given worker would see."""
     token = _share.set((worker, workers))
     try:
         yield
@@ -165,23 +165,23 @@ def acting_as(worker: int, workers: int) -> Iterator[None]:
         _share.reset(token)
 
 
-def splitter_of(dataset: object) -> Any:
-    """The pipe that gives each worker a part of its own, the nearest one; None where each reads all."""
+def find_splitter(dataset: object) -> Any:
+    """Return the nearest pipe that splits the data among workers; None if there is none."""
     return next(filter(_splits, walk(dataset)), None)
 
 
 def is_unsplit(dataset: object) -> bool:
-    """Whether the data is a stream of which every worker and every process would read all."""
-    return isinstance(dataset, IterableDataset) and splitter_of(dataset) is None
+    """Return whether the data is a stream that every worker and every process would read completely."""
+    return isinstance(dataset, IterableDataset) and find_splitter(dataset) is None
 
 
-def times_split(dataset: object) -> int:
-    """How many pipes of one line split the data among the workers; more than one loses samples."""
-    return _splits(dataset) + max(map(times_split, link_of(dataset).sources()), default=0)
+def count_splits(dataset: object) -> int:
+    """Return how many pipes of one branch split the data among workers; more than one loses samples."""
+    return _splits(dataset) + max(map(count_splits, link_of(dataset).sources()), default=0)
 
 
-def counts_its_share(dataset: object) -> bool:
-    """Whether `len` of the chain follows the share: true while every length up to the split is one of ours."""
+def has_worker_length(dataset: object) -> bool:
+    """Return whether `len` of the chain depends on the worker: true if all `__len__` up to the split are alchemy's."""
     pipe: object = dataset
     while isinstance(pipe, Link) and not _splits(pipe):
         lengths = [kind.__module__ for kind in type(pipe).__mro__ if "__len__" in vars(kind)]
@@ -192,11 +192,11 @@ def counts_its_share(dataset: object) -> bool:
 
 
 def _splits(pipe: object) -> bool:
-    return link_of(pipe).splits is True  # a project may mean something else by it
+    return link_of(pipe).splits is True  # a project may use the name for something else
 
 
 def members(pipe: object) -> Mapping[str, Any]:
-    """What a pipe holds, by name; a list, which has no names, as a whole."""
+    """Return the attributes of a pipe; a list, which has none, is returned under the name ""."""
     try:
         return vars(pipe)
     except TypeError:
@@ -204,5 +204,5 @@ def members(pipe: object) -> Mapping[str, Any]:
 
 
 def title(pipe: object) -> str:
-    """How a pipe is called in messages: its import path."""
+    """Return the name of a pipe in messages: its import path."""
     return f"{type(pipe).__module__}.{type(pipe).__qualname__}"

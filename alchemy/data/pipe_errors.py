@@ -1,4 +1,4 @@
-"""Whose error it was: the pipe that raised it, or cannot be pickled, and the line of the project's code."""
+"""Find the pipe and the line of project code that caused an error."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _WORKER = re.compile(r"^Caught (\S+) in (?:DataLoader worker process|pin memory 
 
 
 def locate_error(error: BaseException, dataset: object = None, *, verb: str = "failed") -> AlchemyError | None:
-    """An error of reading data as one that names pipe, line and sample; None where neither pipe nor line is known.
+    """Return an error that names the pipe, line and sample; None if neither pipe nor line is known.
 
-    An error of ours keeps its text and gets the pipe's place in the config. `verb` is what befell a pipe without one:
-    it has yet to be built.
+    An AlchemyError keeps its message and gets the location of the pipe in the config. `verb` describes what happened to
+    a pipe without such a location, which may still be under construction.
     """
     of_worker = _WORKER.match(str(error))
     if of_worker:
-        return None if isinstance(error, AlchemyError) else _from_text(str(error), of_worker[1], dataset)
-    pipe, frame = _pipe_of(error.__traceback__)
-    where, section = _place_of(pipe)
+        return None if isinstance(error, AlchemyError) else _locate_worker_error(str(error), of_worker[1], dataset)
+    pipe, frame = _find_pipe(error.__traceback__)
+    where, section = _get_place(pipe)
     if isinstance(error, AlchemyError):
         problem = error.problem
         if not section or problem.section or problem.where or type(error) is not AlchemyError:
@@ -46,18 +46,18 @@ def locate_error(error: BaseException, dataset: object = None, *, verb: str = "f
     if pipe is None and not origin:
         return None
     verb = "failed" if section else verb
-    hint = _sample(frame) if frame is not None and verb == "failed" else ""
-    told = recognize(error)
-    if told is not None:
+    hint = _describe_sample(frame) if frame is not None and verb == "failed" else ""
+    known = recognize(error)
+    if known is not None:
         what = "loading a batch" if pipe is None else title(pipe)
-        text = f"{what} {verb} at {told.problem.where}: {told.problem.message}"
-        return AlchemyError(text, where=where, section=section, hint=told.problem.hint)
-    text = _text(pipe, verb, origin, f"{type(error).__name__}: {error}")
+        text = f"{what} {verb} at {known.problem.where}: {known.problem.message}"
+        return AlchemyError(text, where=where, section=section, hint=known.problem.hint)
+    text = _format_error(pipe, verb, origin, f"{type(error).__name__}: {error}")
     return AlchemyError(text, where=where, section=section, hint=hint)
 
 
 def name_samples(error: BaseException, dataset: object, ids: Sequence[Any] | None) -> str:
-    """The samples of a batch that failed, `, samples 3, 4`; an error in one row is told where that sample is."""
+    """Return the samples of a failed batch as `, samples 3, 4`; add the origin of the sample to a BadSample error."""
     if not ids:
         return ""
     if isinstance(error, BadSample) and error.row < len(ids):
@@ -66,24 +66,24 @@ def name_samples(error: BaseException, dataset: object, ids: Sequence[Any] | Non
 
 
 def set_place(pipe: object, where: str, section: str) -> None:
-    """Lets a pipe know where the config describes it."""
+    """Record where the config defines a pipe."""
     with contextlib.suppress(TypeError):  # a class with slots, or one that cannot be hashed
         _places[pipe] = (where, section)
 
 
-def _place_of(pipe: object) -> tuple[str, str]:
+def _get_place(pipe: object) -> tuple[str, str]:
     with contextlib.suppress(TypeError):
         return _places.get(pipe, ("", ""))
     return "", ""
 
 
-def _text(pipe: object, verb: str, origin: str, error: str) -> str:
+def _format_error(pipe: object, verb: str, origin: str, error: str) -> str:
     what = "loading a batch" if pipe is None else title(pipe)
     return f"{what} {verb}{f' at {origin}' if origin else ''}: {error.strip()}"
 
 
-def _pipe_of(trace: TracebackType | None) -> tuple[Any, FrameType | None]:
-    """The pipe in whose method an error happened, and that call: the innermost."""
+def _find_pipe(trace: TracebackType | None) -> tuple[Any, FrameType | None]:
+    """Return the innermost pipe in whose method an error occurred, and the frame of that call."""
     found: tuple[Any, FrameType | None] = (None, None)
     for frame, _ in traceback.walk_tb(trace):
         owner = frame.f_locals.get("self")
@@ -96,8 +96,8 @@ def _is_pipe(value: object) -> bool:
     return isinstance(value, Dataset | Link)
 
 
-def _sample(frame: FrameType) -> str:
-    """What a pipe was at: the first of its variables that can be a sample, else a number."""
+def _describe_sample(frame: FrameType) -> str:
+    """Describe the sample that a pipe was processing: its first variable that looks like a sample, or else an int."""
     own = [(name, frame.f_locals[name]) for name in frame.f_code.co_varnames if name in frame.f_locals]
     for kinds in ((str, bytes, Mapping, list, tuple, np.ndarray, Tensor), (int,)):
         for name, value in own:
@@ -106,21 +106,21 @@ def _sample(frame: FrameType) -> str:
     return ""
 
 
-def _from_text(text: str, kind: str, dataset: object) -> AlchemyError | None:
-    """As `locate_error`, for what a worker tells: a traceback in words."""
-    words = text.rpartition("Traceback (most recent call last):")[2]
-    frames = [(file, int(line), name) for file, line, name in _FRAME.findall(words)]
-    last = re.search(rf"^(?:\w+\.)*{re.escape(kind)}(?:: |$)", words, re.MULTILINE)
+def _locate_worker_error(text: str, kind: str, dataset: object) -> AlchemyError | None:
+    """Like `locate_error`, for the traceback text of a worker."""
+    trace = text.rpartition("Traceback (most recent call last):")[2]
+    frames = [(file, int(line), name) for file, line, name in _FRAME.findall(trace)]
+    last = re.search(rf"^(?:\w+\.)*{re.escape(kind)}(?:: |$)", trace, re.MULTILINE)
     pipe = next((pipe for frame in reversed(frames) for pipe in walk(dataset) if _is_in(pipe, *frame)), None)
     origin = innermost([(file, line) for file, line, _ in frames])
     if last is None or (pipe is None and not origin):
         return None
-    where, section = _place_of(pipe)
-    return AlchemyError(_text(pipe, "failed", origin, words[last.start() :]), where=where, section=section)
+    where, section = _get_place(pipe)
+    return AlchemyError(_format_error(pipe, "failed", origin, trace[last.start() :]), where=where, section=section)
 
 
 def _is_in(pipe: object, file: str, line: int, name: str) -> bool:
-    """Whether a line of a file belongs to the method `name` of a pipe."""
+    """Return whether a line of a file belongs to the method `name` of a pipe."""
     if not _is_pipe(pipe):
         return False
     methods = [vars(kind).get(name) for kind in type(pipe).__mro__]
@@ -129,7 +129,7 @@ def _is_in(pipe: object, file: str, line: int, name: str) -> bool:
 
 
 def unpicklable(pipe: object) -> Iterator[tuple[str, str]]:
-    """The members of a pipe that cannot be pickled, each with the reason; not those of the pipes before it."""
+    """Yield the attributes of a pipe that cannot be pickled, with the reason; its sources are not checked."""
     for name, value in members(pipe).items():
         if name not in ("datapipe", "datapipes", "dataset", "datasets"):
             try:
@@ -139,7 +139,7 @@ def unpicklable(pipe: object) -> Iterator[tuple[str, str]]:
 
 
 class _Nowhere(io.RawIOBase):
-    """A file that keeps nothing: pickling into it costs time but no memory."""
+    """A file that discards everything, so that pickling into it needs no memory."""
 
     def writable(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""How long the samples of a data set are: as it says itself, or as they are found when each is read once."""
+"""Get the lengths of a dataset's samples, from the dataset itself or by reading every sample once."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from alchemy.errors import AlchemyError
 from alchemy.progress import Bar
 from alchemy.seeds import at_sample, reseed, sample_has_drawn, unchanged_generators
 
-Lengths = dict[str, np.ndarray]  # of every sample, by field: the first field is the leading key of the order
+Lengths = dict[str, np.ndarray]  # of every sample, by field; the first field is the primary sort key
 _memory: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
 
 def lengths_of(dataset: Any, of: str | Sequence[str] = (), asked_by: str = "max_tokens") -> Lengths:
-    """How long the samples are: as the data set says, or of the fields `of` that every sample has."""
+    """Return the lengths of the fields `of`, by default of the fields whose lengths the dataset provides."""
     fields = (of,) if isinstance(of, str) and of else tuple(of)
-    told = _told(dataset)
-    if told and all(field in told for field in fields):
-        return {field: told[field] for field in fields or told}
+    known = _known_lengths(dataset)
+    if known and all(field in known for field in fields):
+        return {field: known[field] for field in fields or known}
     if not fields:
-        hint = "name the field whose length counts: length_of = 'tokens', or give batch_size instead"
-        raise AlchemyError(f"{asked_by} needs to know how long the samples are", hint=hint)
+        hint = "set the field to measure, e.g. length_of = 'tokens', or set batch_size instead"
+        raise AlchemyError(f"{asked_by} requires the lengths of the samples", hint=hint)
     memory, count = memory_of(dataset), len(dataset)
     if (fields, count) not in memory:
         memory[fields, count] = _read(dataset, fields, count)
@@ -36,20 +36,21 @@ def lengths_of(dataset: Any, of: str | Sequence[str] = (), asked_by: str = "max_
 
 
 def memory_of(dataset: Any) -> dict[Any, Any]:
-    """What was worked out for a data set before, and is forgotten with it; a plain list has no memory."""
+    """Return a dict for results computed from a dataset, kept as long as the dataset exists; a list has none."""
     try:
         return _memory.setdefault(dataset, {})
     except TypeError:
         return {}
 
 
-def _told(dataset: Any) -> Lengths:
+def _known_lengths(dataset: Any) -> Lengths:
     columns = {name: np.asarray(column) for name, column in link_of(dataset).lengths().items()}
     for name, column in columns.items():
         whole = column.dtype.kind in "iu" and column.shape == (len(dataset),)
         if not whole or column.min(initial=0) < 0:
-            text = f"{title(dataset)}.lengths() has {column.dtype} of the shape {column.shape} for {name!r}"
-            raise AlchemyError(text, hint=f"it must be one whole number, 0 or more, for each of {len(dataset)} samples")
+            text = f"{title(dataset)}.lengths() returned {column.dtype} of shape {column.shape} for {name!r}"
+            hint = f"return one non-negative integer for each of the {len(dataset)} samples"
+            raise AlchemyError(text, hint=hint)
     return columns
 
 
@@ -57,9 +58,9 @@ def _read(dataset: Any, fields: tuple[str, ...], count: int) -> Lengths:
     found = np.empty((len(fields), count), np.int64)
     try:
         with unchanged_generators(), Bar("lengths of samples", count, Console(stderr=True)) as bar:
-            reseed(0)  # of several processes each must find the same
+            reseed(0)  # all processes must get the same result
             for index in range(count):
-                found[:, index] = _measured(dataset, index, fields)
+                found[:, index] = _measure(dataset, index, fields)
                 bar.step()
     except Exception as error:
         culprit = locate_error(error, dataset)
@@ -69,18 +70,18 @@ def _read(dataset: Any, fields: tuple[str, ...], count: int) -> Lengths:
     return dict(zip(fields, found, strict=True))
 
 
-def _measured(dataset: Any, index: int, fields: tuple[str, ...]) -> list[int]:
-    found = _seen(dataset, index, fields, epoch=0)
+def _measure(dataset: Any, index: int, fields: tuple[str, ...]) -> list[int]:
+    found = _read_lengths(dataset, index, fields, epoch=0)
     if sample_has_drawn():
-        other = _seen(dataset, index, fields, epoch=1)
+        other = _read_lengths(dataset, index, fields, epoch=1)
         if other != found:
-            text = f"the lengths of sample {index} depend on random numbers: {found}, or {other}"
-            hint = "no budget can be kept so: let pipes draw what leaves lengths as they are, or give batch_size"
+            text = f"the lengths of sample {index} depend on random numbers: {found} or {other}"
+            hint = "a token budget needs fixed lengths: make the random pipes keep them, or set batch_size"
             raise AlchemyError(text, hint=hint)
     return found
 
 
-def _seen(dataset: Any, index: int, fields: tuple[str, ...], epoch: int) -> list[int]:
+def _read_lengths(dataset: Any, index: int, fields: tuple[str, ...], epoch: int) -> list[int]:
     at_sample(epoch, index)
     sample = dataset[index]
     return [_length(sample, index, field) for field in fields]
@@ -91,5 +92,5 @@ def _length(sample: Any, index: int, field: str) -> int:
         return len(sample[field])
     except (KeyError, TypeError, IndexError) as error:
         what = f"has {', '.join(map(str, sample))}" if isinstance(sample, Mapping) else f"is a {type(sample).__name__}"
-        hint = "it must be a field with a length, as a list of tokens is"
+        hint = "set it to a field with a length, such as a list of tokens"
         raise AlchemyError(f"length_of = {field!r}: sample {index} {what}", hint=hint) from error

@@ -1,4 +1,4 @@
-"""Batches that fit a budget of tokens."""
+"""Batches that fit a token budget."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ OPTIONS = (*BATCH_BUDGETS, *BUDGET_OPTIONS)
 
 
 class Truncatable:
-    """A data set that can cut its samples: `limits` are the most tokens of each field that it reads; none: all."""
+    """A dataset that can truncate its samples to `limits`, the maximum number of tokens of each field."""
 
     limits: Mapping[str, int | None] = MappingProxyType({})
 
 
 class Budget(BatchOrder):
-    """Samples of like length together, at most `max_tokens` in a batch, padding included.
+    """Batches of samples of similar length, with at most `max_tokens` tokens each, including padding.
 
-    They are sorted by the length of their fields, the first field leading; samples of the same lengths, and the
-    batches, are shuffled anew by each seed. So the lengths of the batches are the same in every epoch, and their number
-    is known beforehand. `required_batch_size_multiple` cuts a batch down to a multiple, if it has as many samples;
-    `multiple` is that of tokens, to which rows are padded, of all fields or of each. Without `sort_by_length` samples
+    Samples are sorted by the lengths of their fields, first field first. Each seed shuffles samples of equal lengths,
+    and the batches. The sizes of the batches are therefore the same in every epoch, and their number is known in
+    advance. `required_batch_size_multiple` reduces larger batches to a multiple of this number of samples. `multiple`
+    is the multiple of tokens to which rows are padded, for all fields or per field. Without `sort_by_length`, samples
     stay in the order of the data.
     """
 
@@ -52,19 +52,19 @@ class Budget(BatchOrder):
     ) -> None:
         of = multiple if isinstance(multiple, Mapping) else dict.fromkeys(lengths, multiple)
         limits = _limits_of(lengths, of, max_tokens, max_length, tokens_of)
-        self.limits = limits if too_long == "truncate" else {}  # to which samples have to be cut
+        self.limits = limits if too_long == "truncate" else {}  # samples have to be truncated to these
         if self.limits:
-            lengths = {name: _cut_off(column, limits[name]) for name, column in lengths.items()}
-        small = {name: _small(column) for name, column in lengths.items()}
+            lengths = {name: _truncate(column, limits[name]) for name, column in lengths.items()}
+        small = {name: _shrink_dtype(column) for name, column in lengths.items()}
         self.keys, self.shuffle, self.sorts = list(small.values()), shuffle, sort_by_length
         self.total = len(self.keys[0])
         if shuffle and not sort_by_length:
-            hint = "shuffle what is sorted, or leave both out"
-            raise AlchemyError("sort_by_length = false keeps the order of the data, and shuffle changes it", hint=hint)
-        self._kept = _fitting(small, limits, too_long, where)
-        counted = {tokens_of: _column(small, tokens_of)} if tokens_of else small
-        sizes = np.maximum.reduce([_width(column, of.get(name, 1)) for name, column in counted.items()])
-        order = self._sorted(self._samples())
+            hint = "remove one of the two"
+            raise AlchemyError("sort_by_length = false keeps the order of the data, but shuffle changes it", hint=hint)
+        self._kept = _find_fitting(small, limits, too_long, where)
+        counted = {tokens_of: _get_column(small, tokens_of)} if tokens_of else small
+        sizes = np.maximum.reduce([_padded_width(column, of.get(name, 1)) for name, column in counted.items()])
+        order = self._sort(self._samples())
         self.ends = cut(
             sizes[order],
             max_tokens=max_tokens,
@@ -77,7 +77,7 @@ class Budget(BatchOrder):
 
     @property
     def samples(self) -> int:
-        """How many samples the batches have."""
+        """The number of samples in all batches."""
         return int(self.ends[-1])
 
     def left_out(self, seed: int) -> list[int]:
@@ -93,7 +93,7 @@ class Budget(BatchOrder):
         samples = self._samples()
         if draw is not None:
             draw.shuffle(samples)
-        order = self._sorted(samples)
+        order = self._sort(samples)
         batches = range(len(self)) if draw is None else draw.permutation(len(self)).tolist()
         for batch in batches[start:]:
             yield order[self.ends[batch] : self.ends[batch + 1]].tolist()
@@ -103,8 +103,8 @@ class Budget(BatchOrder):
             return self._kept.copy()
         return np.arange(self.total, dtype=np.int32 if self.total < 2**31 else np.int64)  # half the memory
 
-    def _sorted(self, samples: np.ndarray) -> np.ndarray:
-        """Two stable sorts, as everybody does since the first NMT systems: by target, then by source."""
+    def _sort(self, samples: np.ndarray) -> np.ndarray:
+        """Sort by each field with stable sorts, primary key last, e.g. by target and then by source."""
         for key in reversed(self.keys if self.sorts else ()):
             samples = samples[np.argsort(key[samples], kind="stable")]
         return samples
@@ -113,7 +113,7 @@ class Budget(BatchOrder):
 def cut(
     sizes: np.ndarray, *, max_tokens: int | None = None, max_sentences: int | None = None, multiple: int = 1
 ) -> np.ndarray:
-    """Where the batches of samples in this order end, 0 in front: each as large as the budget allows.
+    """Return 0 and the end of each batch of samples in this order; each batch is as large as the budget allows.
 
     >>> cut(np.array([2, 2, 3, 3, 5]), max_tokens=6).tolist()
     [0, 2, 4, 5]
@@ -124,7 +124,7 @@ def cut(
     numbers, begin, ends = np.arange(1, most + 1), 0, [0]
     while begin < count:
         room = max(1, min(most, budget // max(int(sizes[begin]), 1), count - begin))
-        # what a batch of the first 1, 2, 3.. samples would take; it only grows, so a search finds the last that fits
+        # the padded size of a batch of the first 1, 2, 3.. samples; it is monotonic, so a binary search works
         padded = np.maximum.accumulate(sizes[begin : begin + room]) * numbers[:room]
         size = max(1, int(padded.searchsorted(budget, side="right")))
         if begin + size < count and size > multiple:
@@ -134,31 +134,32 @@ def cut(
     return np.array(ends)
 
 
-def _small(lengths: np.ndarray) -> np.ndarray:
-    """Numbers below 65536 are sorted by their digits, three times faster."""
+def _shrink_dtype(lengths: np.ndarray) -> np.ndarray:
+    """Convert lengths below 65536 to uint16, which NumPy sorts three times faster with a radix sort."""
     return lengths.astype(np.uint16) if lengths.max(initial=0) < 2**16 else np.asarray(lengths, dtype=np.int64)
 
 
-def _column(lengths: Lengths, name: str) -> np.ndarray:
+def _get_column(lengths: Lengths, name: str) -> np.ndarray:
     if name not in lengths:
-        raise AlchemyError(f"tokens_of is {name!r}", hint=f"the samples have {', '.join(lengths)}")
+        hint = f"available fields: {', '.join(lengths)}"
+        raise AlchemyError(f"tokens_of = {name!r} is not a field of the samples", hint=hint)
     return lengths[name]
 
 
-def _cut_off(lengths: np.ndarray, limit: int | None) -> np.ndarray:
-    longest = int(lengths.max(initial=0))  # a small type of number does not hold every limit
+def _truncate(lengths: np.ndarray, limit: int | None) -> np.ndarray:
+    longest = int(lengths.max(initial=0))  # the limit may not fit into a small dtype
     return lengths if limit is None else np.minimum(lengths, min(limit, longest))
 
 
-def _width(lengths: np.ndarray, multiple: int) -> np.ndarray:
-    """As wide as rows are padded; an empty one stands in a row too."""
+def _padded_width(lengths: np.ndarray, multiple: int) -> np.ndarray:
+    """Return the width of the padded rows; an empty sample takes a row too."""
     return lengths if multiple == 1 else -(-np.maximum(lengths, 1).astype(np.int64) // multiple) * multiple
 
 
-def _fitting(
+def _find_fitting(
     lengths: Lengths, limits: Mapping[str, int | None], too_long: str, where: Callable[[int], str]
 ) -> np.ndarray | None:
-    """The samples that are short enough; None for all of them."""
+    """Return the samples that are short enough; None if all of them are."""
     over = [(c, limit) for c, limit in zip(lengths.values(), limits.values()) if limit is not None]
     over = [(column, limit) for column, limit in over if column.max(initial=0) > limit]
     if not over:
@@ -168,34 +169,34 @@ def _fitting(
     tokens, limit = max((int(column[first]), limit) for column, limit in over if column[first] > limit)
     if too_long == "error":
         raise AlchemyError(
-            f"{where(first)} has {tokens} tokens, and no more than {limit} are allowed"
-            + (f"; {number - 1} others are too long as well" if number > 1 else ""),
+            f"{where(first)} has {tokens} tokens, more than the limit of {limit}"
+            + (f"; {number - 1} other samples are too long as well" if number > 1 else ""),
             hint='raise max_tokens or max_length, or set too_long = "skip" or "truncate"',
         )
     if number == len(fits):
         raise AlchemyError(f"all {number} samples have more than {limit} tokens", hint="raise max_tokens or max_length")
-    logger.warning("{} of {} samples have more than {} tokens and are left out", number, len(fits), limit)
+    logger.warning("{} of {} samples have more than {} tokens and are skipped", number, len(fits), limit)
     return np.flatnonzero(fits)
 
 
 def pop_budget_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Takes what speaks of a budget out of the options of a loader; nothing where none is asked for."""
+    """Remove the budget options from the options of a loader and return them."""
     return {key: value for key in OPTIONS if (value := options.pop(key, None)) is not None}
 
 
 def build_budget(dataset: Any, given: Mapping[str, Any], *, shuffle: bool, collate: Any = None) -> Budget:
-    """The batches that were asked for, worked out once for a data set: only their order is that of an epoch."""
+    """Return the batches for a dataset, computed once per dataset; only their order depends on the epoch."""
     wanted = dict(given)
-    lengths = lengths_of(dataset, wanted.pop("length_of", ()), _asks(given))
+    lengths = lengths_of(dataset, wanted.pop("length_of", ()), _requester(given))
     if wanted.get("too_long") == "truncate" and not isinstance(dataset, Truncatable):
-        hint = 'cut them with a pipe of your own, or set too_long = "skip"'
-        raise AlchemyError('too_long = "truncate" is for corpora that are read in place', hint=hint)
+        hint = 'truncate the samples in a pipe, or set too_long = "skip"'
+        raise AlchemyError('too_long = "truncate" is only supported for memory-mapped corpora', hint=hint)
     link = link_of(dataset)
     own = isinstance(collate, CollateFn)
     multiple = {name: collate.multiple_of(name) if own else link.multiple for name in lengths}
     memory, key = memory_of(dataset), (Budget, *sorted(wanted.items()), *multiple.items(), shuffle)
     columns, known = memory.get(key, ((), None))
-    if known is None or not all(map(np.array_equal, columns, lengths.values())):  # of data that changes by epochs
+    if known is None or not all(map(np.array_equal, columns, lengths.values())):  # the data may change between epochs
         known = Budget(lengths, shuffle=shuffle, multiple=multiple, where=link.where, **wanted)
         memory[key] = list(lengths.values()), known
     if isinstance(dataset, Truncatable):
@@ -206,18 +207,18 @@ def build_budget(dataset: Any, given: Mapping[str, Any], *, shuffle: bool, colla
 def _limits_of(
     fields: Iterable[str], multiple: Mapping[str, int], max_tokens: int | None, max_length: int | None, tokens_of: str
 ) -> dict[str, int | None]:
-    """The most tokens that each field of a sample may have; only what is counted must fit into the budget."""
+    """Return the maximum number of tokens of each field; only counted fields must fit into the budget."""
     budgets = {name: max_tokens if tokens_of in ("", name) else None for name in fields}
     return {name: _limit_of(budget, max_length, multiple.get(name, 1)) for name, budget in budgets.items()}
 
 
 def _limit_of(max_tokens: int | None, max_length: int | None, multiple: int) -> int | None:
-    """The most tokens that a sample may have: padded to a multiple, it must fit into a batch of its own."""
+    """Return the maximum number of tokens of a sample, which must fit into a batch when padded to a multiple."""
     if max_tokens is not None and max_tokens < multiple:
         raise AlchemyError(f"max_tokens = {max_tokens} is less than multiple = {multiple}", hint="raise max_tokens")
     whole = None if max_tokens is None else max_tokens // multiple * multiple
     return min((number for number in (whole, max_length) if number), default=None)
 
 
-def _asks(given: Mapping[str, Any]) -> str:
+def _requester(given: Mapping[str, Any]) -> str:
     return "max_tokens" if "max_tokens" in given else "max_sentences"

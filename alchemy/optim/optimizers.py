@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import torch
 
-from alchemy.annotations import misfits
+from alchemy.annotations import find_mismatches
 from alchemy.config.known_tables import RATES
 from alchemy.constraints import Finite, FiniteFloat, Ge, Le, Lt, NonNegativeFloat
 from alchemy.errors import AlchemyError, did_you_mean
@@ -39,7 +39,7 @@ class Wrapped(AlchemyOptimizer):
                 hint = did_you_mean(key, known) or f"it takes {', '.join(known)}"
                 where = where_of(self.cfg, key)
                 raise AlchemyError(f"{type} takes no {key!r}", where=where, section=self.section, hint=hint)
-            for text, hint in misfits(key, value, RATES.get(key, "")):
+            for text, hint in find_mismatches(key, value, RATES.get(key, "")):
                 raise AlchemyError(f"{type}: {text}", section=self.section, hint=hint)
         self.make(kind, **{key: tuple(value) if isinstance(value, list) else value for key, value in options.items()})
 

@@ -15,16 +15,16 @@ from alchemy.data.cache.cache_key import Key, changed_facts
 from alchemy.data.cache.entries import (
     cache_folder,
     entries,
+    format_size,
+    inspect_entry,
     keep_samples,
-    look_at,
     nearest,
     read_entry,
     short,
-    told_size,
 )
 from alchemy.data.cache.file_hashes import Hashes
-from alchemy.data.cache.sample_store import Gone, Stored, Unkept, Unwritable
-from alchemy.data.pipe_chain import has_index, link_of, read_all, splitter_of, title
+from alchemy.data.cache.sample_store import CacheNotWritable, CacheRemoved, NotCacheable, Stored
+from alchemy.data.pipe_chain import find_splitter, has_index, link_of, read_all, title
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, LstDataPipeline, where_before
 from alchemy.seeds import Generators, at_sample, derive, reseed, sample_has_drawn
@@ -55,7 +55,7 @@ class Cache(LstDataPipeline):
         views: bool = False,
     ) -> None:
         super().__init__(datapipe)
-        if splitter_of(datapipe) is not None:
+        if find_splitter(datapipe) is not None:
             hint = "put SplitByWorker after the cache"
             raise AlchemyError("Cache cannot follow a pipe that splits the data among workers", hint=hint)
         self.overwrite_cache, self.also, self.strict, self.views = overwrite_cache, also or [], strict, views
@@ -81,7 +81,7 @@ class Cache(LstDataPipeline):
         try:
             key = Key(self.datapipe, hashes, self.also)
             return self._read_entry(key) if no_file else self._read_or_fill(key)
-        except (Unkept, Unwritable, Gone) as error:
+        except (NotCacheable, CacheNotWritable, CacheRemoved) as error:
             if self.strict and not no_file:
                 raise AlchemyError(f"cannot cache the samples: {error}", hint="fix it, or remove strict") from error
             logger.log("INFO" if no_file else "WARNING", "cache: not used, the samples are computed again: {}", error)
@@ -93,7 +93,7 @@ class Cache(LstDataPipeline):
     def _read_entry(self, key: Key) -> Stored:
         entry = None if self.overwrite_cache else read_entry(cache_folder() / key.hash)
         if entry is None:
-            raise Unkept("no_file is set, so nothing is written")
+            raise NotCacheable("no_file is set, so nothing is written")
         return entry.open(views=self.views)
 
     def _read_or_fill(self, key: Key) -> Stored:
@@ -101,7 +101,7 @@ class Cache(LstDataPipeline):
         fill = functools.partial(self._compute_samples, key)
         entry, made = keep_samples(cache_folder(), key.hash, about, fill, overwrite=self.overwrite_cache)
         text = "stored {:,} samples, {}" if made else "no changes, reusing {:,} samples, {}"
-        logger.info(f"cache {{}}: {text}", short(entry.key), entry.samples, told_size(entry.bytes))
+        logger.info(f"cache {{}}: {text}", short(entry.key), entry.samples, format_size(entry.bytes))
         entry.touch()
         return entry.open(views=self.views)
 
@@ -127,12 +127,12 @@ class Cache(LstDataPipeline):
             text = "cache: {} or a pipe before it draws random numbers, which are cached and the same in every epoch"
             logger.warning(f"{text}; move random pipes after the cache", title(self.datapipe))
         if key is not None and (changed := key.changed()):
-            raise Unkept(f"{changed[0]} changed while it was being read")
+            raise NotCacheable(f"{changed[0]} changed while it was being read")
 
 
 def _log_reason(key: Key) -> None:
     """Log why the samples are computed."""
-    there, name = look_at(cache_folder() / key.hash, "changed"), short(key.hash)
+    there, name = inspect_entry(cache_folder() / key.hash, "changed"), short(key.hash)
     if there is not None and there.damage:
         logger.warning("cache {}: damaged ({}); computing the samples again", name, there.damage)
     elif there is not None:

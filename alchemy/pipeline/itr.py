@@ -9,7 +9,7 @@ from typing import Any
 from alchemy.constraints import NonNegativeInt, PositiveInt
 from alchemy.data.batch_sampler import count_batches
 from alchemy.data.import_named import import_function
-from alchemy.data.pipe_chain import Order, link_of, reader_share, splitter_of, title, walk
+from alchemy.data.pipe_chain import Order, find_splitter, link_of, reader_share, title, walk
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, build_datapipes
 from alchemy.pipeline.openers import CsvOpener, JsonlOpener, LineOpener, ParquetOpener, TsvOpener, TxtOpener
@@ -208,7 +208,7 @@ class Take(ItrDataPipeline):
     def __init__(self, datapipe: object, n: PositiveInt) -> None:
         super().__init__(datapipe)
         filters = (pipe for pipe in walk(datapipe) if isinstance(pipe, Filter))
-        if splitter_of(next(filters, None)) is not None:
+        if find_splitter(next(filters, None)) is not None:
             hint = "put Take before SplitByWorker"
             raise AlchemyError(
                 "Take after Filter after SplitByWorker: no worker knows how many samples the others keep", hint=hint
@@ -331,7 +331,7 @@ def length_of(pipe: object, source: Any = None) -> int:
 
 def _share_of(total: int, pipe: DataPipeline) -> int:
     """Return how many of `total` samples reach `pipe` in this worker if an earlier pipe splits the data."""
-    splitter = splitter_of(pipe)
+    splitter = find_splitter(pipe)
     reader, readers = (0, 1) if splitter is None else reader_share(splitter)
     return max(0, -(-(total - reader) // readers))
 

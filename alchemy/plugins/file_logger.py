@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from loguru import logger
 
-from alchemy.config.secrets import as_written, hide, hide_words, holds_secret, mask_secrets, without_secrets
+from alchemy.config.secrets import as_written, contains_secret, hide, hide_words, mask_secrets, without_secrets
 from alchemy.config.toml_writer import dumps
 from alchemy.config.tree import Document, Table
 from alchemy.constraints import DateFormat, Inside, LogFormat, PathName
@@ -197,7 +197,7 @@ def _keep_former(folder: Path, gen: int, name: str, text: str) -> bool:
 def _text_of(masked: Document) -> str:
     """A masked config as TOML, without its comments if one of them shows a secret."""
     text = dumps(masked)
-    return dumps(masked.plain()) if holds_secret(text) else text
+    return dumps(masked.plain()) if contains_secret(text) else text
 
 
 def hash_code(user_dir: str) -> str:

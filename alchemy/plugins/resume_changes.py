@@ -10,7 +10,7 @@ from alchemy.checkpoint.links import missing_names
 from alchemy.config.dynamic_values import part_names
 from alchemy.config.explain import differences
 from alchemy.config.load import prepare_cfg
-from alchemy.config.merge import brief
+from alchemy.config.merge import format_brief
 from alchemy.config.secrets import MASK
 from alchemy.config.tree import Array, Document, Table
 from alchemy.errors import AlchemyError, did_you_mean
@@ -108,7 +108,7 @@ def _quiet_plugins(*documents: Document) -> Iterator[str]:
 
 
 def _shown(value: object) -> str:
-    return "absent" if type(value) is object else brief(value)
+    return "absent" if type(value) is object else format_brief(value)
 
 
 def _code(record: Path, user_dir: str) -> Iterator[Change]:

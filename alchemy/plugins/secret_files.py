@@ -6,7 +6,7 @@ import os
 import re
 from fnmatch import fnmatchcase
 
-from alchemy.config.secrets import ENDINGS, NAMES, holds_secret, is_secret_name
+from alchemy.config.secrets import ENDINGS, NAMES, contains_secret, is_secret_name
 from alchemy.files import open_to_read
 
 MOST_BYTES = 2**18  # of a file that are searched
@@ -108,7 +108,7 @@ def _content(path: str) -> str:
         return ""
     if b"\0" in head[:1024]:  # no text
         return ""
-    if holds_secret(head.decode("utf-8", "replace")):
+    if contains_secret(head.decode("utf-8", "replace")):
         return "a secret of the config"
     if path.lower().endswith(SETTINGS) and SETTING.search(head):
         return "a secret setting"

@@ -21,7 +21,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from alchemy.config.tree import Document
 from alchemy.context import Run
-from alchemy.data.pipe_chain import fetcher, link_of, seed_chain, share_out
+from alchemy.data.pipe_chain import assign_ranks, link_of, make_fetcher, seed_chain
 from alchemy.errors import AlchemyError, RunFailed
 from alchemy.launch.device import alloc1
 from alchemy.loop import loader_of, train
@@ -172,12 +172,12 @@ class GradientCuts(AlchemyTrainer):
         reseed(seed)
         if isinstance(dataset, IterableDataset):
             seed_chain(dataset, seed)
-            share_out(dataset, 0, 1)
+            assign_ranks(dataset, 0, 1)
             samples = list(itertools.islice(dataset, number * (size or 1)))
         else:
-            assert loader.deal is not None
-            fetch = fetcher(dataset)
-            samples = [sample for ids in itertools.islice(loader.deal, number) for sample in fetch(ids)]
+            assert loader.index_sampler is not None
+            fetch = make_fetcher(dataset)
+            samples = [sample for ids in itertools.islice(loader.index_sampler, number) for sample in fetch(ids)]
         unit = "batch" if batches else "sample"
         if len(samples) < 2 * (ranks if batches else 1):
             text = f"an update has {several(len(samples), unit, 'es' if batches else 's')}: there is nothing to cut"

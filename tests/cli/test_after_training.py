@@ -34,6 +34,7 @@ def test_what_cannot_follow_is_refused_before_training(project: Path, capsys: py
     assert not (project / "records").exists()
 
 
+@pytest.mark.usefixtures("forked_runs")
 @pytest.mark.parametrize("configs", [["stopped.toml"], ["whole.toml", "stopped.toml"]], ids=["alone", "after another"])
 def test_nothing_follows_a_training_that_a_signal_ended(
     configs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

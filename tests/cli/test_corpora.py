@@ -50,14 +50,15 @@ def test_info_tells_what_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("position", "value", "told"), [(0, 99, "c has the id 99, and its vocabulary ends at 6"), (0, 1, "c.bin is not as")]
+    ("position", "value", "told"),
+    [(0, 99, "c contains the id 99, but the largest valid id is 6"), (0, 1, "c.bin was modified")],
 )
 def test_verify_finds_what_was_changed(
     capsys: pytest.CaptureFixture[str], position: int, value: int, told: str
 ) -> None:
     assert main(["data", "build", "c", "t.en"]) == 0
     assert main(["data", "info", "c", "--verify"]) == 0
-    assert "files       as they were written" in capsys.readouterr().out
+    assert "files       unmodified" in capsys.readouterr().out
     content = bytearray(Path("c.bin").read_bytes())
     content[position] = value
     Path("c.bin").write_bytes(content)
@@ -69,15 +70,15 @@ def test_verify_finds_what_was_changed(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["c"], "there is nothing to build a corpus from; name at least one file"),
-        (["c", "t.fr"], "there is no file 't.fr'; relative paths"),
+        (["c"], "no files to build a corpus from; pass at least one file"),
+        (["c", "t.fr"], "file not found: 't.fr'; relative paths"),
         (["c", "--side", "t.en"], "--side 't.en'; write NAME=FILE"),
         (["c", "t.en", "--side", "en=t.en"], "files are given with and without a side"),
         (["c", "t.en", "--workers", "0"], "--workers 0; give 1 or more"),
         (["c", "t.en", "--like", "d", "--tokenizer", "bpe"], "--like brings its tokenizers along"),
         (["c", "t.en", "--like", "d"], "there is no folder 'd.tokenizer'"),
         (["c", "t.en", "--like", "d", "--lower"], "--lower is for a tokenizer that is learnt from the text"),
-        (["c", "t.en", "--tokenizer", "chars"], "there is no tokenizer 'chars'; did you mean 'characters'"),
+        (["c", "t.en", "--tokenizer", "chars"], "unknown tokenizer 'chars'; did you mean 'characters'"),
     ],
 )
 def test_what_cannot_be_built_is_refused(

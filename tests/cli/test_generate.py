@@ -98,7 +98,7 @@ def test_a_network_that_does_not_tell_what_it_looks_at_is_named(
 
     monkeypatch.setattr(Transformer, "attended", Network.attended)
     found = generated(record, capsys, "--input", lines, "--alignments", code=2)
-    assert "there are no alignments: Transformer does not tell what it looks at" in found
+    assert "alignments are not available: Transformer does not tell what it looks at" in found
 
 
 def test_texts_begin_with_what_a_file_says(record: str, lines: str, tmp_path: Path, capsys: Any) -> None:
@@ -178,7 +178,7 @@ def test_a_line_that_is_too_long_is_named_and_those_before_it_are_answered(
     assert len(read.out.splitlines()) == 2 and "in.en:3 a text has 6 tokens, and the model takes 5" in read.err
     (tmp_path / "begun.de").write_text("ein hund läuft ein hund\n")
     told = generated(short, capsys, "--input", lines, "--prefixes", str(tmp_path / "begun.de"), code=2)
-    assert "in.en:1 the prefix has 6 tokens with its end, and the model takes 5" in told
+    assert "in.en:1 the prefix has 6 tokens with EOS, but the model takes at most 5" in told
     together = generated(record, capsys, "--input", lines, "--ensemble", short, code=2)
     assert "in.en:3" in together and "a text has 6 tokens, more than max_length = 5" in together
 
@@ -218,7 +218,7 @@ def test_no_file_is_lost(record: str, lines: str, tmp_path: Path, capsys: Any) -
     words = ("--input", lines, "--output", str(tmp_path / "." / "in.en"))
     assert "would be written while it is read" in generated(record, capsys, *words, code=2)
     kept = str(tmp_path / "in.en")
-    assert "there is no file" in generated(record, capsys, "--input", "none.en", "--output", kept, code=2)
+    assert "file not found" in generated(record, capsys, "--input", "none.en", "--output", kept, code=2)
     assert Path(lines).read_text("utf-8").splitlines() == LINES
     full = generated(record, capsys, "--input", lines, "--output", "/dev/full", code=2)
     assert "/dev/full cannot be written: No space left" in full
@@ -265,7 +265,7 @@ def test_what_cannot_be_is_told(record: str, tmp_path: Path, capsys: Any, monkey
         record, capsys, "--engine", "ctranslate2", "--ensemble", record, code=2
     )
     assert "--beam is for a search" in generated(record, capsys, "--sample", "--beam", "3", code=2)
-    assert "there is no file" in generated(record, capsys, "--input", str(tmp_path / "none.en"), code=2)
+    assert "file not found" in generated(record, capsys, "--input", str(tmp_path / "none.en"), code=2)
     assert "cannot be written: Is a directory" in generated(record, capsys, "--output", str(tmp_path), code=2)
     assert "is a folder" in generated(record, capsys, "--input", str(tmp_path), code=2)
     with open("/proc/self/mem", "rb") as unreadable:  # its first page

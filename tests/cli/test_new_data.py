@@ -174,7 +174,7 @@ def test_a_folder_stands_for_its_splits(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["x", "--data", "none.csv"], "there is no file 'none.csv'"),
+        (["x", "--data", "none.csv"], "file not found: 'none.csv'"),
         (["x", "--data", "empty.csv"], "empty.csv is empty"),
         (["x", "--data", "binary.csv"], "binary.csv is not a text file"),
         (["x", "--data", "empty"], "empty has no data files that are known by name"),

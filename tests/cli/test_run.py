@@ -87,6 +87,7 @@ def test_the_newest_record_with_weights_is_the_latest(project, capsys):
     assert "has no checkpoint 'best'; it has last, u29: choose with --checkpoint" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("forked_runs")
 def test_several_runs_end_in_a_table_and_any_failure_in_exit_code_1(project, capsys):
     bad = add_pipe(project, "Boom")
     assert main(["run", "train.toml", bad, *QUICK, "--device", "-1"]) == 1

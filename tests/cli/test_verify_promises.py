@@ -8,6 +8,7 @@ import pytest
 from alchemy.cli import main
 
 
+@pytest.mark.usefixtures("forked_runs")
 def test_resume_tells_each_phase_and_what_it_has_compared(project, capsys):
     assert main(["verify", "resume", "train.toml", "--updates", "4", "--kill-at", "3", "--device", "-1"]) == 0
     out, err = capsys.readouterr()

@@ -32,6 +32,20 @@ def start():
     return start
 
 
+@pytest.fixture(scope="session")
+def alchemy(programs):
+    """`alchemy(folder, *words)` runs the command there, in a process that starts at once, and gives its output."""
+
+    def alchemy(folder, *words, code=0):
+        done = subprocess.run(
+            [programs / "alchemy", *map(str, words)], cwd=folder, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
+        return done
+
+    return alchemy
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """A fresh copy of the project for a test module."""

@@ -33,8 +33,8 @@ def calls(record):
 
 
 @pytest.fixture(scope="module")
-def trained(project, start):
-    done = start(project, "-m", "alchemy", "run", "every.toml", "--device", "-1", "--test")
+def trained(project, alchemy):
+    done = alchemy(project, "run", "every.toml", "--device", "-1", "--test")
     return only(project / "records/every/train"), done
 
 
@@ -80,17 +80,17 @@ def test_its_own_script_tests_it_and_knows_no_schedule(trained, project, start):
     assert {f"EveryTester.{name}" for name in ("__init__", "__enter__", "__exit__", "run")} <= calls(record)
 
 
-def test_schedule_and_optimizer_of_torch_are_made_anew_mid_training(project, start):
+def test_schedule_and_optimizer_of_torch_are_made_anew_mid_training(project, alchemy):
     parts = {"sched": "EveryTorchSchedule", "optim": "EveryTorchOptimizer"}
     words = [word for table, name in parts.items() for word in ("--set", f"{table}.type='src.every.{name}'")]
     words += ["--set", "plugins.1.log_dir='records/every/torch'", "--set", "sched.epochs=2"]
-    start(project, "-m", "alchemy", "run", "every.toml", "--device", "-1", *words)
+    alchemy(project, "run", "every.toml", "--device", "-1", *words)
     made = calls(only(project / "records/every/torch"))
     assert {"EveryTorchSchedule.reset_lr_sched", "EveryTorchOptimizer.reset"} <= made
 
 
-def test_a_key_that_only_forward_reads_is_no_warning(trained, project, start):
-    deep = start(project, "-m", "alchemy", "check", "every.toml", "--deep")
+def test_a_key_that_only_forward_reads_is_no_warning(trained, project, alchemy):
+    deep = alchemy(project, "check", "every.toml", "--deep")
     for said in (trained[1], deep):
         assert "read_in_forward" not in said.stdout + said.stderr
         assert "never read" not in said.stdout + said.stderr

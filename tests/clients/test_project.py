@@ -16,16 +16,16 @@ def only(folder):
 
 
 @pytest.fixture(scope="module")
-def old(project, start):
+def old(project, alchemy):
     """The record of `train.toml`, with the names of the older generation."""
-    done = start(project, "-m", "alchemy", "run", "train.toml", "--device", "-1", "--desc", "old names")
+    done = alchemy(project, "run", "train.toml", "--device", "-1", "--desc", "old names")
     return only(project / "records/weixin/tagger/train"), done
 
 
 @pytest.fixture(scope="module")
-def new(project, start):
+def new(project, alchemy):
     """The record of `new.toml`, with the names of the newer generation."""
-    done = start(project, "-m", "alchemy", "run", "new.toml", "--device", "-1")
+    done = alchemy(project, "run", "new.toml", "--device", "-1")
     return only(project / "records/new/train"), done
 
 
@@ -113,8 +113,8 @@ def test_mail_of_a_finished_run(new):
     assert mail["record"].endswith(new[0].name)
 
 
-def test_the_smallest_task_with_a_loop_of_its_own_parts(project, start):
-    start(project, "-m", "alchemy", "run", "mytask.toml", "--device", "-1")
+def test_the_smallest_task_with_a_loop_of_its_own_parts(project, alchemy):
+    alchemy(project, "run", "mytask.toml", "--device", "-1")
     record = only(project / "records/mytask")
     losses = [row["values"]["dev/loss"] for row in lines(record / "metrics.jsonl") if "dev/loss" in row["values"]]
     assert len(losses) == 2
@@ -151,9 +151,9 @@ def test_inference_needs_no_tables_of_training(project, old, start):
     assert not (record / "best_info.json").exists()  # no evaluation pipes
 
 
-def test_a_failure_is_in_record_mail_and_old_plugin(project, start):
+def test_a_failure_is_in_record_mail_and_old_plugin(project, alchemy):
     words = ["--set", "model.buckets=1", "--set", "plugins.1.log_dir='records/failed'"]
-    start(project, "-m", "alchemy", "run", "new.toml", "--device", "-1", *words, code=1)
+    alchemy(project, "run", "new.toml", "--device", "-1", *words, code=1)
     record = only(project / "records/failed")
     mail = json.loads((record / "mail.json").read_text())
     assert mail["status"] == json.loads((record / "record.json").read_text())["status"] == "failed"

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 
 def records(folder):
     return sorted(path for path in folder.iterdir() if path.is_dir())
@@ -30,6 +32,7 @@ def test_one_config_in_this_process(project, start):
     assert not (test / "counts.txt").exists()
 
 
+@pytest.mark.slow
 def test_two_configs_in_processes_of_their_own(project, start):
     start(project, "train_and_test.py", "new.toml", "new.toml", "--device", "-1")
     trained, tested = (records(project / "records/new" / split) for split in ("train", "test"))

@@ -19,7 +19,7 @@ from alchemy.config.part_source import Part, Sources, find, parts
 from alchemy.config.signature import Param
 from alchemy.config.tree import Document, Table
 from alchemy.errors import AlchemyError
-from alchemy.key_rules import RULES, broken
+from alchemy.key_rules import RULES, find_violations
 from alchemy.registry import Registrable, annotations_of, broken_rules, construct, resolve
 
 # numbers around every limit, texts that are names, paths and nonsense, lists, tables, and nothing
@@ -163,6 +163,6 @@ def test_where_the_project_lies_does_not_matter(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_rule_of_a_base_passes_over_keys_that_a_subclass_does_not_take() -> None:
-    assert list(broken("alchemy.precision.Precision", {"double": True})) == []
-    found = list(broken("alchemy.precision.Precision", {"compile": {"mod": "max-autotune"}}))
+    assert list(find_violations("alchemy.precision.Precision", {"double": True})) == []
+    found = list(find_violations("alchemy.precision.Precision", {"compile": {"mod": "max-autotune"}}))
     assert found == [("compile", "torch.compile takes no 'mod'", "did you mean 'mode'?")]

@@ -9,7 +9,7 @@ import pytest
 from alchemy.config import formats
 from alchemy.config.check import check
 from alchemy.config.line_numbers import LONG_KEY, Lines
-from alchemy.config.load import family, prepare_cfg
+from alchemy.config.load import load_family, prepare_cfg
 from alchemy.errors import ConfigError
 
 HEAD = 'tag = "x"\nrunner = "alchemy.runner.Trainer"\n'
@@ -46,7 +46,7 @@ def test_twice_the_text_takes_at_most_twice_the_work(tmp_path, shape):
     def work(size: int) -> int:
         file = tmp_path / f"{size}.toml"
         file.write_text(HEAD + SHAPES[shape](size))
-        return calls(lambda: [check(doc) for doc in family(file)[:3]])
+        return calls(lambda: [check(doc) for doc in load_family(file)[:3]])
 
     work(10)  # sources of parts are read by now
     few, many = work(200), work(400)
@@ -55,8 +55,8 @@ def test_twice_the_text_takes_at_most_twice_the_work(tmp_path, shape):
 
 def test_a_file_that_is_named_twice_on_every_level_is_read_once(tmp_path, monkeypatch):
     read: Counter[str] = Counter()
-    text = formats._text
-    monkeypatch.setattr(formats, "_text", lambda path, where: read.update([path[-7:]]) or text(path, where))
+    text = formats._decode_text
+    monkeypatch.setattr(formats, "_decode_text", lambda path, where: read.update([path[-7:]]) or text(path, where))
     for level in range(30):
         (tmp_path / f"{level:02}.toml").write_text(
             f'base = ["{level + 1:02}.toml", "./{level + 1:02}.toml"]\nk{level} = 1\n'
@@ -79,7 +79,7 @@ def test_variants_of_one_reading_do_not_change_each_other(tmp_path):
     (tmp_path / "c.toml").write_text(
         'seed = 0\n[[plugins]]\ntype = "a.B"\n[variant.x.plugins.B]\nx = 1\n[variant.y.plugins.B]\ny = 1\n'
     )
-    kinds = [sorted(doc["plugins"][0]) for doc in family(tmp_path / "c.toml")]
+    kinds = [sorted(doc["plugins"][0]) for doc in load_family(tmp_path / "c.toml")]
     assert kinds == [["type"], ["type", "x"], ["type", "y"]]
 
 

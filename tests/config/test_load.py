@@ -10,7 +10,7 @@ import pytest
 from alchemy.config import dumps
 from alchemy.config.check import check
 from alchemy.config.load import diff, expand, explain, prepare_cfg, variants
-from alchemy.config.override import typed
+from alchemy.config.override import parse_value
 from alchemy.errors import AlchemyError, ConfigError
 
 COMMON = """\
@@ -155,7 +155,7 @@ def test_a_key_that_nobody_takes_is_for_the_check_to_tell():
     doc = prepare_cfg({"optim": {"type": "torch.optim.AdamW", "betas": [0, 1]}}, overrides=["optim.betass=[1]"])
     assert doc.notes == []
     assert "command line [optim] AdamW takes no 'betass'; did you mean 'betas'?" in map(str, check(doc))
-    assert typed("1", True) is True
+    assert parse_value("1", True) is True
 
 
 def test_a_table_tells_what_the_command_line_has_set_in_it(folder):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from alchemy.cli import main
 from alchemy.config import dumps, secrets
 from alchemy.config.load import diff, expand, explain, prepare_cfg
-from alchemy.config.toml_writer import same
+from alchemy.config.toml_writer import is_same
 from alchemy.errors import ConfigError
 
 
@@ -47,7 +47,7 @@ VALUES = [
 
 @pytest.mark.parametrize(("text", "value"), VALUES, ids=[text for text, _ in VALUES])
 def test_a_reference_takes_the_value_with_its_type(text, value):
-    assert same(prepare_cfg({"x": text, **TARGET}).plain()["x"], value)
+    assert is_same(prepare_cfg({"x": text, **TARGET}).plain()["x"], value)
 
 
 def test_references_are_resolved_after_every_layer(tmp_path, monkeypatch):
@@ -216,8 +216,8 @@ TREES = st.recursive(
 @given(TREES)
 def test_a_reference_never_changes_a_value(value):
     escaped = prepare_cfg({"y": value if not isinstance(value, str) else value.replace("${", "$${"), "x": "${y}"})
-    assert same(escaped.plain()["x"], escaped.plain()["y"])
-    assert not isinstance(value, str | int | float) or same(escaped.plain()["x"], value)
+    assert is_same(escaped.plain()["x"], escaped.plain()["y"])
+    assert not isinstance(value, str | int | float) or is_same(escaped.plain()["x"], value)
 
 
 @settings(deadline=None, max_examples=100)

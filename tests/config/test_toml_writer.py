@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from alchemy.config import dumps, prepare_cfg
 from alchemy.config.formats import parse
-from alchemy.config.toml_writer import same
-from alchemy.config.tree import Document, Origin, grow
+from alchemy.config.toml_writer import is_same
+from alchemy.config.tree import Document, Origin, build_tree
 from alchemy.errors import ConfigError
 
 TEXT = """\
@@ -67,7 +67,7 @@ def test_changes_leave_the_other_comments_and_the_order(doc):
     del doc["task"]["pipes"][0]
     doc["new"] = {"a": None}
     text = dumps(doc)
-    assert same(reread(text), doc.plain())
+    assert is_same(reread(text), doc.plain())
     for kept in ("# An experiment.", "# for all", "# the first", "# always", "# the end", "# About", "# two", "# bye"):
         assert kept in text
     assert "# much" not in text
@@ -85,14 +85,14 @@ def test_changes_leave_the_other_comments_and_the_order(doc):
     ],
 )
 def test_comments_stay_in_odd_layouts(text):
-    doc: Any = grow(reread(text), Origin(), kind=Document)
+    doc: Any = build_tree(reread(text), Origin(), kind=Document)
     doc.source = text
     numbers = doc["l"] if isinstance(doc["l"], list) else doc["l"]["b"]
     if 2 in numbers:
         numbers.remove(2)
     numbers.append(9)
     written = dumps(doc)
-    assert same(reread(written), doc.plain())
+    assert is_same(reread(written), doc.plain())
     assert [remark for remark in re.findall(r"# \w+", text) if remark not in written] == []
 
 
@@ -160,7 +160,7 @@ DATA = st.dictionaries(KEYS, VALUES, max_size=5)
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(DATA)
 def test_any_data_reads_back_equal(data):
-    assert same(reread(dumps(data)), data)
+    assert is_same(reread(dumps(data)), data)
 
 
 def containers(node):
@@ -174,7 +174,7 @@ def containers(node):
 @given(data=st.data(), start=DATA)
 def test_after_any_change_it_reads_back_equal(data, start):
     source = data.draw(st.sampled_from([TEXT, dumps(start)]))
-    doc: Any = grow(reread(source), Origin(), kind=Document)
+    doc: Any = build_tree(reread(source), Origin(), kind=Document)
     doc.source = source
     for _ in range(data.draw(st.integers(1, 5))):
         node = data.draw(st.sampled_from(list(containers(doc))))
@@ -187,9 +187,9 @@ def test_after_any_change_it_reads_back_equal(data, start):
             node[data.draw(KEYS | st.sampled_from(["seed", "lr", "type"]))] = data.draw(VALUES)
         else:
             node.append(data.draw(VALUES))
-    assert same(reread(dumps(doc)), doc.plain())
+    assert is_same(reread(dumps(doc)), doc.plain())
 
 
 def test_a_source_that_cannot_be_read_any_more_is_written_plainly(doc):
     doc.source = "a = ["
-    assert same(reread(dumps(doc)), doc.plain())
+    assert is_same(reread(dumps(doc)), doc.plain())

@@ -14,7 +14,7 @@ import alchemy
 from alchemy.config import untrusted
 from alchemy.config.load import prepare_cfg
 from alchemy.config.part_source import parts
-from alchemy.config.untrusted import allowed
+from alchemy.config.untrusted import is_allowed
 from alchemy.context import Run
 from alchemy.errors import AlchemyError, ConfigError
 from alchemy.text import Words, load_tokenizer
@@ -79,16 +79,16 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", GOOD.split())
 def test_allowed(name: str, project: Path) -> None:
-    assert allowed(name, "src")
+    assert is_allowed(name, "src")
 
 
 @pytest.mark.parametrize("name", [*BAD.split(), *TRICKS])
 def test_refused(name: str, project: Path) -> None:
-    assert not allowed(name, "src")
+    assert not is_allowed(name, "src")
 
 
 def test_every_part_is_allowed() -> None:
-    assert [part.path for part in parts() if not allowed(part.path, "src")] == []
+    assert [part.path for part in parts() if not is_allowed(part.path, "src")] == []
 
 
 @pytest.fixture

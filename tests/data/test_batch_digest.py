@@ -15,7 +15,7 @@ import pytest
 import torch
 from loguru import logger
 
-from alchemy.data.batch_digest import content_digest, told
+from alchemy.data.batch_digest import content_digest, warned
 
 
 class Slotted:
@@ -103,7 +103,7 @@ def test_a_sample_may_point_to_itself() -> None:
 
 
 def test_what_cannot_be_digested_is_said_once_and_is_no_error() -> None:
-    told.clear()
+    warned.clear()
     lines: list[str] = []
     sink = logger.add(lambda message: lines.append(message.record["message"]))
     deep: Any = []
@@ -117,5 +117,5 @@ def test_what_cannot_be_digested_is_said_once_and_is_no_error() -> None:
     finally:
         logger.remove(sink)
     lock, *others = lines
-    assert lock == "a batch has no digest in the ledger: TypeError: cannot pickle '_thread.lock' object"
+    assert lock == "cannot hash a batch for the ledger: TypeError: cannot pickle '_thread.lock' object"
     assert [line.split(": ")[1] for line in others] == ["NotImplementedError", "RecursionError"]

@@ -50,7 +50,7 @@ def steps(order: dict[str, Any], rank: int = 0, ranks: int = 1, per_device: bool
     deal = ShardedBatchSampler(cut(order), EpochPosition(start, rank, ranks, per_device), order["seed"])
     read = [list.copy(ids) for ids in deal]
     assert len(deal) == len(read)
-    return list(zip(deal.handed, read, strict=True))
+    return list(zip(deal.issued, read, strict=True))
 
 
 @given(ORDERS)
@@ -245,14 +245,14 @@ def test_keys_are_cut_for_several_processes(rank: int) -> None:
     deal = ShardedBatchSampler([["a", 1, "c"], ["d"]], EpochPosition(0, rank, 2), 0)
     assert [list.copy(ids) for ids in deal] == [[["a", 1], ["d"]], [["c"], ["d"]]][rank]
     # nobody knows the number of what it has; that it has nothing is known
-    assert list(deal.handed) == [StepSamples(None, None, True), StepSamples(None, None if rank == 0 else [], rank == 0)]
+    assert list(deal.issued) == [StepSamples(None, None, True), StepSamples(None, None if rank == 0 else [], rank == 0)]
 
 
 @pytest.mark.parametrize("kind", [torch.tensor, np.array, lambda numbers: tuple(map(np.int64, numbers))])
 def test_numbers_of_any_kind_are_numbers(kind: Any) -> None:
     deal = ShardedBatchSampler([kind([3, 1])], WHOLE, 0)
     assert [list.copy(ids) for ids in deal] == [[3, 1]]
-    assert list(deal.handed) == [StepSamples([3, 1], [3, 1], True)]
+    assert list(deal.issued) == [StepSamples([3, 1], [3, 1], True)]
 
 
 def test_a_second_pass_has_another_order() -> None:
@@ -282,8 +282,8 @@ def test_a_feed_counts_the_steps_of_the_whole_epoch(order: dict[str, Any], start
 def test_what_is_handed_over_names_all_and_own() -> None:
     deal = ShardedBatchSampler(EqualBatches(5, 4, shuffle=False, drop_last=False), EpochPosition(0, 1, 2), 0)
     assert [list.copy(ids) for ids in deal] == [[2, 3], [4]]
-    assert list(deal.handed) == [StepSamples([0, 1, 2, 3], [2, 3], True), StepSamples([4], [], False)]
-    assert deal.whole() == (5, [])
+    assert list(deal.issued) == [StepSamples([0, 1, 2, 3], [2, 3], True), StepSamples([4], [], False)]
+    assert deal.coverage() == (5, [])
 
 
 class Second(SingleProcess):

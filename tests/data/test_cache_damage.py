@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from alchemy.data.cache import entries as module
-from alchemy.data.cache.entries import Entry, entries, everything, keep_samples, look_at, read_entry, remove
-from alchemy.data.cache.sample_store import Gone, SampleWriter, Stored, Unkept
+from alchemy.data.cache.entries import Entry, entries, inspect_entry, keep_samples, list_entries, read_entry, remove
+from alchemy.data.cache.sample_store import CacheRemoved, NotCacheable, SampleWriter, Stored
 
 KEY = "0123456789abcdef"
 ROWS = [{"ids": [1, 2, 3], "text": "one", "n": np.int64(1)}, {"ids": [4], "text": "two", "n": np.int64(2)}]
@@ -80,13 +80,13 @@ CONTENTS: dict[str, Callable[[Path], Any]] = {
 def test_what_is_damaged_is_told_and_made_again(tmp_path: Path, name: str) -> None:
     folder = filled(tmp_path).folder
     (MANIFESTS | CONTENTS)[name](folder)
-    found = look_at(folder, "changed")
+    found = inspect_entry(folder, "changed")
     assert found is not None
     assert ("manifest.json" if name in MANIFESTS else name) in found.damage
-    assert [kept.key for kept in everything(tmp_path, "all") if kept.damage] == [KEY]
+    assert [kept.key for kept in list_entries(tmp_path, "all") if kept.damage] == [KEY]
     assert len(entries(tmp_path)) == (name in CONTENTS)  # a list looks no further than at sizes
     assert list(filled(tmp_path).open()) == ROWS
-    assert [kept.damage for kept in everything(tmp_path, "all")] == [""]
+    assert [kept.damage for kept in list_entries(tmp_path, "all")] == [""]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -105,14 +105,14 @@ def test_no_byte_of_an_entry_can_change_unseen(tmp_path_factory: pytest.TempPath
 @pytest.mark.parametrize("name", MANIFESTS)
 def test_what_is_damaged_can_be_removed(tmp_path: Path, name: str) -> None:
     MANIFESTS[name](filled(tmp_path).folder)
-    assert remove(tmp_path, [kept.key for kept in everything(tmp_path)]) == [KEY]
+    assert remove(tmp_path, [kept.key for kept in list_entries(tmp_path)]) == [KEY]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_nobody_has_written_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "my notes").mkdir()
     (tmp_path / "hashes.json").write_text("{}")
-    assert everything(tmp_path) == []
+    assert list_entries(tmp_path) == []
 
 
 def test_what_was_touched_is_compared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,10 +138,10 @@ def test_what_is_gone_says_so(tmp_path: Path) -> None:
     entry = filled(tmp_path)
     packed = pickle.dumps(entry.open())
     remove(tmp_path, [KEY])
-    with pytest.raises(Gone, match="was removed, or made again"):
+    with pytest.raises(CacheRemoved, match="was removed or rewritten"):
         entry.open()
     traveled = pickle.loads(packed)  # nothing is opened yet
-    with pytest.raises(Gone, match="was removed, or made again"):
+    with pytest.raises(CacheRemoved, match="was removed or rewritten"):
         traveled[0]
 
 
@@ -149,7 +149,7 @@ def test_what_was_made_anew_is_not_read_by_the_layout_of_before(tmp_path: Path) 
     packed = pickle.dumps(filled(tmp_path).open())
     remove(tmp_path, [KEY])
     filled(tmp_path, [{**ROWS[0], "ids": [9, 9, 9]}, {**ROWS[1], "ids": [9]}])
-    with pytest.raises(Gone, match="was removed, or made again"):
+    with pytest.raises(CacheRemoved, match="was removed or rewritten"):
         pickle.loads(packed)[0]
 
 
@@ -222,7 +222,7 @@ def test_what_cannot_be_followed_to_its_end_is_refused(tmp_path: Path) -> None:
     round_about: list[Any] = []
     round_about.append(round_about)
     for number, value in enumerate((deep, round_about)):
-        with pytest.raises(Unkept, match="sample 0 is nested too deeply, or in itself"):
+        with pytest.raises(NotCacheable, match="sample 0 is nested too deeply or contains itself"):
             stored(tmp_path / str(number), [value])
 
 
@@ -232,7 +232,7 @@ def test_reading_calls_nothing_but_what_makes_arrays(tmp_path: Path) -> None:
     (tmp_path / "a" / "ends.bin").write_bytes(struct.pack("<qq", 0, len(pickle.dumps(os.getcwd))))
     read.layout["files"]["samples.bin"][1] = len(pickle.dumps(os.getcwd))
     (tmp_path / "a" / "manifest.json").write_text(json.dumps({"layout": read.layout}))
-    with pytest.raises(pickle.UnpicklingError, match=r"a kept sample calls .*getcwd"):
+    with pytest.raises(pickle.UnpicklingError, match=r"a cached sample calls .*getcwd"):
         Stored(tmp_path / "a", read.layout)[0]
 
 

@@ -64,13 +64,13 @@ def test_the_default_has_a_short_name():
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ({"ids": [1]}, r"expects a list of samples that are dicts, not \{'ids': \[1\]\}; put"),
-        ([], "expects a list of samples"),
-        ([{"a": 1}, [2]], r"expects samples that are dicts; sample 1 is \[2\]; make dicts of them"),
+        ({"ids": [1]}, r"expects a list of dicts, got \{'ids': \[1\]\}; put"),
+        ([], "expects a list of dicts"),
+        ([{"a": 1}, [2]], r"expects samples that are dicts, but sample 1 is \[2\]; convert the samples to dicts"),
         ([{"a": 1}, {"b": 1}], r"sample 1 of a batch differs from the first in the fields \['a', 'b'\]"),
         (
             [{"x": np.zeros(2)}, {"x": np.zeros((2, 2))}],
-            "samples of one batch differ in dimensions: the field 'x' of sample 1",
+            "samples of a batch differ in dimensions: the field 'x' of sample 1",
         ),
     ],
 )
@@ -147,7 +147,9 @@ def test_a_mask_may_mark_the_padding():
 
 def test_rows_that_are_too_long_are_refused_or_cut():
     samples = [{"ids": [1]}, {"ids": [1, 2, 3]}]
-    with pytest.raises(AlchemyError, match=r"field 'ids' of sample 1 has 3 items, more than max_length = 2; encode it"):
+    with pytest.raises(
+        AlchemyError, match=r"field 'ids' of sample 1 has 3 items, more than max_length = 2; set max_length"
+    ):
         fields(samples, ids={"max_length": 2})
     batch = fields(samples, ids={"max_length": 2, "long": "cut", "lengths": "n"})
     assert batch["ids"].tolist() == [[1, 0], [1, 2]]
@@ -198,12 +200,16 @@ def test_read_only_arrays_of_a_mapped_file_are_taken(tmp_path):
 @pytest.mark.parametrize(
     ("samples", "table", "message"),
     [
-        ([{"x": [1]}, {"x": "two"}], {}, "the field 'x' of sample 1 is no number and no row of numbers: 'two'"),
-        ([{"x": [1]}, {"x": [1, 2]}], {"value": 0.5}, "'x' is int64, which cannot hold the padding 0.5"),
-        ([{"x": [True]}, {"x": [True] * 2}], {"value": -100}, "'x' is bool, which cannot hold the padding -100"),
-        ([{"x": 1}], {"mask": "m"}, "the field 'x' holds single numbers, which have no mask"),
-        ([{"x": [1], "y": 1}], {"mask": "y"}, "two fields 'y', one of them made of 'x'; rename it"),
-        ([{"y": 1, "x": [1]}], {"lengths": "y"}, "two fields 'y', one of them made of 'x'"),
+        ([{"x": [1]}, {"x": "two"}], {}, "the field 'x' of sample 1 is not numeric: 'two'"),
+        ([{"x": [1]}, {"x": [1, 2]}], {"value": 0.5}, "'x' is int64, which cannot represent the padding value 0.5"),
+        (
+            [{"x": [True]}, {"x": [True] * 2}],
+            {"value": -100},
+            "'x' is bool, which cannot represent the padding value -100",
+        ),
+        ([{"x": 1}], {"mask": "m"}, "the field 'x' contains single numbers, which do not support mask"),
+        ([{"x": [1], "y": 1}], {"mask": "y"}, "two fields 'y', one of them derived from 'x'; rename one of them"),
+        ([{"y": 1, "x": [1]}], {"lengths": "y"}, "two fields 'y', one of them derived from 'x'"),
         ([{"x": [1]}], {"mask": "x"}, "the field itself and mask have the same name 'x'; rename one of them"),
         ([{"x": [1]}], {"mask": "m", "lengths": "m"}, "lengths and mask have the same name 'm'"),
         (
@@ -214,7 +220,7 @@ def test_read_only_arrays_of_a_mapped_file_are_taken(tmp_path):
         (
             [{"x": [], "y": 1}],
             {"type": "alchemy.data.columns.Spans", "count": "y"},
-            "two fields 'y', one of them made of",
+            "two fields 'y', one of them derived from",
         ),
         ([{"x": []}], 5, "fields.x must be a table, not 5"),
         ([{"x": [1]}], {"max_length": 6, "multiple": 4}, "max_length = 6 is no multiple of 4"),
@@ -226,23 +232,31 @@ def test_read_only_arrays_of_a_mapped_file_are_taken(tmp_path):
         ([{"x": [1]}], {"maks": "m"}, r"\[collate_fn.fields.x\] Padded takes no 'maks'; did you mean 'mask'"),
         ([{"xs": [1]}], {}, "the samples have no field 'x'; did you mean 'xs'"),
         ([{"x": [1]}], {"type": "alchemy.data.columns.Image"}, r"'x' of sample 0 has the shape \(1,\)"),
-        ([{"x": np.zeros((3, 8, 8))}], {"type": "alchemy.data.columns.Image"}, 'channels in front; set layout = "CHW"'),
+        (
+            [{"x": np.zeros((3, 8, 8))}],
+            {"type": "alchemy.data.columns.Image"},
+            'seems to be the channels; set layout = "CHW"',
+        ),
         (
             [{"x": np.zeros((1, 1), np.uint8)}, {"x": np.zeros((1, 1), np.float32)}],
             {"type": "alchemy.data.columns.Image"},
-            "the images of 'x' are float32, uint8; bring them to one type",
+            "the images of 'x' have the dtypes float32, uint8; convert them to one real dtype",
         ),
         (
             [{"x": np.zeros((1, 2))}, {"x": np.zeros((2, 2))}],
             {"type": "alchemy.data.columns.Image"},
-            r"'x' of sample 1 has the shape \(2, 2\), and the first one \(1, 2\)",
+            r"'x' of sample 1 has the shape \(2, 2\), but the first one has \(1, 2\)",
         ),
         (
             [{"x": np.zeros((1, 2, 3))}],
             {"type": "alchemy.data.columns.Image", "std": [1.0]},
-            "have 3 channels, and std has 1 numbers; is their layout HWC",
+            "have 3 channels, but std has 1 numbers; check that their layout is HWC",
         ),
-        ([{"x": [[1, 2]]}], {"type": "alchemy.data.columns.Spans"}, "'x' of sample 0 is no list of .start, end, label"),
+        (
+            [{"x": [[1, 2]]}],
+            {"type": "alchemy.data.columns.Spans"},
+            "'x' of sample 0 is not a list of .start, end, label",
+        ),
         (
             [{"x": [[0, 1, "PRE"]]}],
             {"type": "alchemy.data.columns.Spans", "labels": ["PER"]},
@@ -273,9 +287,9 @@ def test_a_column_without_a_call_says_what_is_missing():
 
 @pytest.mark.parametrize("name", ["ids", "y"])
 def test_the_lengths_take_the_place_of_no_field(name):
-    with pytest.raises(AlchemyError, match=f"two fields {name!r}, one of them which `lengths` names"):
+    with pytest.raises(AlchemyError, match=f"two fields {name!r}, one of them set by `lengths`"):
         Pad(lengths=name)([{"ids": [1], "y": 1}])
-    with pytest.raises(AlchemyError, match="two fields 'm', one of them which `lengths` names"):
+    with pytest.raises(AlchemyError, match="two fields 'm', one of them set by `lengths`"):
         Pad(lengths="m", fields={"ids": {"mask": "m"}})([{"ids": [1]}])
 
 
@@ -300,14 +314,14 @@ def test_rows_that_are_all_empty_have_no_say_in_the_lengths():
     ("options", "message"),
     [
         ({"values": {"labls": -100}}, "the samples have no field 'labls'; did you mean 'labels'"),
-        ({"values": {"text": 1}}, "the field 'text' of sample 0 is no number and no row of numbers: 'a'"),
+        ({"values": {"text": 1}}, "the field 'text' of sample 0 is not numeric: 'a'"),
         (
             {"values": {"labels": 1}, "fields": {"labels": {"value": 2}}},
-            "values and fields.labels both say how 'labels'",
+            "values and fields.labels both set the padding of 'labels'",
         ),
         (
             {"values": {"text": 1}, "fields": {"text": {"type": "alchemy.data.columns.Kept"}}},
-            "both say how 'text' is padded; say it in fields.text alone",
+            "both set the padding of 'text'; keep only fields.text",
         ),
         ({"values": {"labels": "x"}}, "value must be a number, not the text 'x'"),
         ({"multiple": 0}, "multiple must be at least 1, not 0"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from alchemy.data.collate import DefaultCollateFn, Pad
 from alchemy.data.columns import Padded, Spans
-from alchemy.data.padding import holds, numbers_if_any
+from alchemy.data.padding import can_represent, to_arrays
 from alchemy.errors import AlchemyError
 from alchemy.registry import construct
 
@@ -80,29 +80,38 @@ def test_what_is_no_numbers_stays_a_list(values, collate):
     assert all(got is value for got, value in zip(batch_of(*values, collate=collate), values, strict=True))
 
 
-NO_NUMBERS = "the field 'x' of sample 1 is no number and no row of numbers: "
+NO_NUMBERS = "the field 'x' of sample 1 is not numeric: "
 REFUSED = [
-    ([1, None], NO_NUMBERS + r"None; give all samples numbers in a pipe before, or keep the list: fields\.x = "),
+    (
+        [1, None],
+        NO_NUMBERS + r"None; convert all samples to numbers in an earlier pipe, or keep the list: fields\.x = ",
+    ),
     ([1, "two"], NO_NUMBERS + "'two'"),
     ([[1, 2], [1, None]], NO_NUMBERS + r"\[1, None\]"),
     ([[1], ["a" * 99]], NO_NUMBERS + r"\['a{55}\.\.\."),
     ([np.array([1]), np.array([1, None], dtype=object)], NO_NUMBERS + "array"),
     ([np.array([1]), np.array(["a"])], NO_NUMBERS + "array"),
     ([0.5, np.datetime64("2020-01-01")], NO_NUMBERS),
-    ([1, 2**63], "'x' of sample 1 has a whole number beyond int64: 9223372036854775808; give a float or a text"),
-    ([2**64], "'x' of sample 0 has a whole number beyond int64"),
-    ([[2**63, -1]], "'x' of sample 0 has a whole number beyond int64"),
-    ([[1], np.array([2**64 - 1], np.uint64)], "'x' of sample 1 has a whole number beyond int64"),
-    ([1.0, 1e300], r"'x' of sample 1 is beyond float32: 1e\+300; give a numpy array of float64"),
+    (
+        [1, 2**63],
+        "'x' of sample 1 has an integer that does not fit into int64: 9223372036854775808; use a float or a string",
+    ),
+    ([2**64], "'x' of sample 0 has an integer that does not fit into int64"),
+    ([[2**63, -1]], "'x' of sample 0 has an integer that does not fit into int64"),
+    ([[1], np.array([2**64 - 1], np.uint64)], "'x' of sample 1 has an integer that does not fit into int64"),
+    ([1.0, 1e300], r"'x' of sample 1 is out of range for float32: 1e\+300; use a float64 NumPy array"),
     (
         [[[1], [2]], [[1], [2, 3]]],
-        r"'x' of sample 1 is a list of rows that differ in length: \[\[1\], \[2, 3\]\]; make",
+        r"'x' of sample 1 is a list of rows of different lengths: \[\[1\], \[2, 3\]\]; make",
     ),
-    ([[1, [2]]], "'x' of sample 0 is a list of rows that differ in length"),
-    ([1, [1]], r"'x' of sample 1 has the shape \(1,\), and the first one \(\); bring them to the same"),
-    ([1, []], r"differ in dimensions: the field 'x' of sample 1 has the shape \(0,\), and the first one \(\)"),
-    ([np.array([100000], np.int32), np.array([0.5], np.float16)], r"whole numbers that float16, .* hold: \[100000\]"),
-    ([0.5, 2**24 + 1], "'x' of sample 1 has whole numbers that float32, the type of others, cannot hold: 16777217"),
+    ([[1, [2]]], "'x' of sample 0 is a list of rows of different lengths"),
+    ([1, [1]], r"'x' of sample 1 has the shape \(1,\), but the first one has \(\); make their dimensions equal"),
+    ([1, []], r"differ in dimensions: the field 'x' of sample 1 has the shape \(0,\), but the first one has \(\)"),
+    ([np.array([100000], np.int32), np.array([0.5], np.float16)], r"integers that float16, .* represent: \[100000\]"),
+    (
+        [0.5, 2**24 + 1],
+        "'x' of sample 1 has integers that float32, the dtype of other samples, cannot represent: 16777217",
+    ),
     ([torch.ones(2).to_sparse()], "'x' of sample 0 is a tensor of torch.float32 that cannot be copied"),
     ([torch.ones(2, device="meta")], "'x' of sample 0 is a tensor of torch.float32 that cannot be copied"),
 ]
@@ -116,7 +125,7 @@ def test_what_is_neither_is_refused_with_its_field_and_sample(values, message):
 
 def test_the_default_takes_lists_beside_arrays_and_refuses_the_rest():
     assert batch_of(np.array([1, 2]), [3], collate=DefaultCollateFn()).tolist() == [[1, 2], [3, 0]]
-    with pytest.raises(AlchemyError, match="sample 1 is no number and no row of numbers: None"):
+    with pytest.raises(AlchemyError, match="sample 1 is not numeric: None"):
         batch_of(np.array([1]), None, collate=DefaultCollateFn())
 
 
@@ -152,13 +161,13 @@ def test_any_values_become_a_tensor_or_a_list_or_one_error(values, collate):
     ],
 )  # fmt: skip
 def test_a_padding_must_fit_the_type_of_its_rows(dtype, value, held):
-    assert holds(dtype, value) is held
+    assert can_represent(dtype, value) is held
     rows = [torch.zeros(1, dtype=dtype), torch.zeros(2, dtype=dtype)]
     if held:
         assert batch_of(*rows, collate=Pad(value=value)).dtype == dtype
     else:
         with pytest.raises(
-            AlchemyError, match=f"'x' is .*{dtype!s:.6}".replace("torch.", "") + ".*cannot hold the padding"
+            AlchemyError, match=f"'x' is .*{dtype!s:.6}".replace("torch.", "") + ".*cannot represent the padding value"
         ):
             batch_of(*rows, collate=Pad(value=value))
 
@@ -166,7 +175,9 @@ def test_a_padding_must_fit_the_type_of_its_rows(dtype, value, held):
 def test_a_padding_that_is_not_needed_is_not_asked_to_fit():
     for rows in ([np.array([1], np.uint8)] * 2, [np.uint8(1)] * 2):
         assert batch_of(*rows, collate=Pad(value=-100)).dtype == torch.uint8
-    with pytest.raises(AlchemyError, match="'x' is uint8, which cannot hold the padding -100; give this field a value"):
+    with pytest.raises(
+        AlchemyError, match="'x' is uint8, which cannot represent the padding value -100; set a different padding value"
+    ):
         batch_of(np.array([1], np.uint8), collate=Pad(value=-100, multiple=2))
 
 
@@ -180,9 +191,9 @@ def test_a_padding_is_a_number():
     [
         (
             [np.array([1], np.int8)],
-            "'x' has rows of int8 in 1 dimensions; 'previous' needs one dimension, and a type that",
+            "'x' has rows of int8 with 1 dimensions; 'previous' needs one dimension and a dtype that",
         ),
-        ([[[1, 2]]], "'x' has rows of int64 in 2 dimensions"),
+        ([[[1, 2]]], "'x' has rows of int64 with 2 dimensions"),
     ],
 )
 def test_what_has_no_tokens_before_is_said(rows, message):
@@ -198,11 +209,11 @@ def test_the_tokens_before_have_the_type_of_their_batch():
 @pytest.mark.parametrize(
     ("span", "message"),
     [
-        ([0.7, 2, 1], "'x' of sample 0 is no list of .start, end, label.: 'float' object cannot be interpreted"),
+        ([0.7, 2, 1], "'x' of sample 0 is not a list of .start, end, label.: 'float' object cannot be interpreted"),
         ([0, 2, 1.0], "'float' object cannot be interpreted as an integer"),
         ([0, np.float64(2), 1], "cannot be interpreted as an integer"),
         ([0, None, 1], "'NoneType' object cannot be interpreted"),
-        ([0, 2**70, 1], "'x' of sample 0 is no list of .start, end, label.: Python int too large"),
+        ([0, 2**70, 1], "'x' of sample 0 is not a list of .start, end, label.: Python int too large"),
     ],
 )
 def test_spans_are_of_whole_numbers(span, message):
@@ -217,5 +228,5 @@ def test_labels_of_spans_differ():
 
 
 def test_numbers_if_any_tells_a_field_without_numbers():
-    assert numbers_if_any("x", ["a", []]) is None
-    assert [array.tolist() for array in numbers_if_any("x", [1, (2,)])] == [1, [2]]
+    assert to_arrays("x", ["a", []]) is None
+    assert [array.tolist() for array in to_arrays("x", [1, (2,)])] == [1, [2]]

@@ -40,14 +40,14 @@ def test_other_encodings_and_line_ends(tmp_path):
     path = tmp_path / "gbk.txt"
     path.write_bytes("天气\r\n很好".encode("gbk"))
     assert [line for _, line in read_lines(path, encoding="gbk")] == ["天气", "很好"]
-    with pytest.raises(AlchemyError, match="no encoding 'utf-9'"):
+    with pytest.raises(AlchemyError, match="unknown encoding 'utf-9'"):
         open_text(path, encoding="utf-9")
 
 
 def test_bytes_that_are_no_text_are_named_by_file_and_line(tmp_path):
     path = tmp_path / "binary.txt"
     path.write_bytes(b"fine\n" * 10_000 + b"\xff\xfe\n")
-    with pytest.raises(AlchemyError, match=r"binary\.txt:10001 is not utf-8 text: invalid start byte \(byte 0xff\)"):
+    with pytest.raises(AlchemyError, match=r"binary\.txt:10001 is not valid utf-8: invalid start byte \(byte 0xff\)"):
         list(read_lines(path))
 
 
@@ -63,7 +63,7 @@ def test_bytes_that_are_no_text_are_named_by_file_and_line(tmp_path):
 def test_the_line_of_bad_bytes_is_the_right_one(tmp_path, data, encoding, line):
     path = tmp_path / "a.txt"
     path.write_bytes(data)
-    with pytest.raises(AlchemyError, match=rf"a\.txt:{line} is not {encoding} text"):
+    with pytest.raises(AlchemyError, match=rf"a\.txt:{line} is not valid {encoding}"):
         list(read_lines(path, encoding=encoding))
 
 
@@ -74,19 +74,19 @@ def test_the_line_of_bad_bytes_is_the_right_one(tmp_path, data, encoding, line):
 def test_a_damaged_archive_is_an_error_that_names_it(tmp_path, suffix, damage):
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(damage(PACK[suffix](TEXT.encode() * 1000)))
-    with pytest.raises(AlchemyError, match=r"a\.txt.* cannot be read"):
+    with pytest.raises(AlchemyError, match=r"cannot read .*a\.txt"):
         list(read_lines(path))
 
 
 def test_a_missing_file_is_an_error_with_a_hint(tmp_path):
     (tmp_path / "train.jsonl").write_text("{}")
-    with pytest.raises(AlchemyError, match=r"there is no file .*trian\.jsonl'; did you mean 'train\.jsonl'"):
+    with pytest.raises(AlchemyError, match=r"file not found: .*trian\.jsonl'; did you mean 'train\.jsonl'"):
         open_bytes(tmp_path / "trian.jsonl")
-    with pytest.raises(AlchemyError, match=r"there is no folder"):
+    with pytest.raises(AlchemyError, match=r"the folder .* does not exist"):
         open_bytes(tmp_path / "nowhere" / "a.txt")
-    with pytest.raises(AlchemyError, match="is a folder, a file was expected"):
+    with pytest.raises(AlchemyError, match="is a folder"):
         open_bytes(tmp_path)
-    with pytest.raises(AlchemyError, match="a file name was expected, not 3"):
+    with pytest.raises(AlchemyError, match="expected a file name, got 3"):
         open_bytes(3)  # type: ignore[arg-type]
 
 
@@ -97,9 +97,9 @@ def test_patterns_name_files_in_order(tmp_path):
     for name in ("run[1].txt", "run1.txt"):
         (tmp_path / name).write_text("")
     assert [path.name for path in expand(str(tmp_path / "run[1].txt"))] == ["run[1].txt"]
-    with pytest.raises(AlchemyError, match="there is no file"):
+    with pytest.raises(AlchemyError, match="file not found"):
         expand([str(tmp_path / "*.tsv")])
-    with pytest.raises(AlchemyError, match="a list of files was expected, not 5"):
+    with pytest.raises(AlchemyError, match="expected a list of files, got 5"):
         expand(5)
 
 
@@ -116,7 +116,7 @@ def test_the_lines_before_one_that_is_no_text_come_first(tmp_path, lines):
     path = tmp_path / "a.txt"
     path.write_bytes(b"good\n" * lines + b"\xff\ngood\n")
     read = []
-    with pytest.raises(AlchemyError, match=rf"a.txt:{lines + 1} is not utf-8 text"):
+    with pytest.raises(AlchemyError, match=rf"a.txt:{lines + 1} is not valid utf-8"):
         for row in read_lines(path):
             read.append(row)
     assert read == [(number, "good") for number in range(1, lines + 1)]
@@ -128,5 +128,5 @@ def test_a_tilde_is_the_folder_of_the_user(tmp_path, monkeypatch):
         (tmp_path / name).write_text("x")
     assert expand("~/a.csv") == [tmp_path / "a.csv"]
     assert expand(["~/*.csv"]) == [tmp_path / "a.csv", tmp_path / "b.csv"]
-    with pytest.raises(AlchemyError, match="there is no file"):
+    with pytest.raises(AlchemyError, match="file not found"):
         expand("~/c.csv")

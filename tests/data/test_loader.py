@@ -210,7 +210,7 @@ def test_a_generator_of_ones_own_decides_the_order_of_each_epoch(options, made):
 
 @pytest.mark.parametrize("wrong", ["seven", 1.5, True, [1]])
 def test_a_generator_is_a_whole_number(wrong):
-    with pytest.raises(AlchemyError, match=r"generator must be a whole number or a torch\.Generator, not"):
+    with pytest.raises(AlchemyError, match=r"generator must be an integer or a torch\.Generator, got"):
         get_dataloader([1, 2], generator=wrong)
 
 
@@ -229,7 +229,7 @@ class Noise(Squares):
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"batch_sise": 2}, "takes no 'batch_sise'; did you mean 'batch_size'"),
+        ({"batch_sise": 2}, "unknown loader option 'batch_sise'; did you mean 'batch_size'"),
         ({"batch_size": 0}, "batch_size must be at least 1, not 0"),
         ({"batch_size": "8"}, "batch_size must be a whole number or none, not the text '8'"),
         ({"num_workers": -1}, "num_workers must be at least 0, not -1"),
@@ -240,7 +240,7 @@ class Noise(Squares):
         ({"prefetch_factor": 2}, "prefetch_factor needs workers"),
         (
             {"num_workers": 1, "multiprocessing_context": "spwan"},
-            "no multiprocessing_context 'spwan'; did you mean 'spawn'",
+            "unknown multiprocessing_context 'spwan'; did you mean 'spawn'",
         ),
         ({"drop_last": True}, "drop_last needs batch_size"),
         ({"batch_sampler": [[0]], "batch_size": 2}, "batch_sampler excludes batch_size"),
@@ -268,18 +268,18 @@ def test_iterable_data_has_no_order_for_a_sampler_to_choose(key):
 
 
 def test_what_is_no_data_set_is_refused():
-    with pytest.raises(AlchemyError, match="Strange is no data set"):
+    with pytest.raises(AlchemyError, match="Strange is not a dataset"):
         get_dataloader(Strange())
 
 
 def test_workers_without_a_split_are_refused():
-    with pytest.raises(AlchemyError, match=r"2 workers would each read all.*SplitByWorker"):
+    with pytest.raises(AlchemyError, match=r"each of 2 workers would read all.*SplitByWorker"):
         get_dataloader(stream(Shuffle), num_workers=2)
     assert isinstance(get_dataloader(stream(Shuffle), num_workers=1), Loader)
 
 
 def test_splitting_twice_is_refused_where_it_would_lose_samples():
-    with pytest.raises(AlchemyError, match="the data is split 2 times, so that samples are lost"):
+    with pytest.raises(AlchemyError, match="the data is split 2 times, which loses samples"):
         get_dataloader(stream(SplitByWorker, Shuffle, SplitByWorker), num_workers=2)
     assert len(list(get_dataloader(stream(SplitByWorker, SplitByWorker)))) == 20
 
@@ -288,7 +288,7 @@ def test_splitting_twice_is_refused_where_it_would_lose_samples():
 def test_data_that_yields_nothing_is_an_error_that_names_the_pipe(workers):
     pipes = (SplitByWorker, lambda pipe: Batch(pipe, 30, drop_last=True))
     with pytest.raises(
-        AlchemyError, match=r"the data is empty: alchemy\.pipeline\.itr\.Batch yields nothing; fewer samples"
+        AlchemyError, match=r"the data is empty: alchemy\.pipeline\.itr\.Batch yields nothing; there are fewer samples"
     ):
         list(get_dataloader(stream(*pipes), num_workers=workers))
 
@@ -300,7 +300,9 @@ def test_an_empty_list_is_an_error_too():
 
 @pytest.mark.parametrize("sampler", [{}, {"sampler": "torch.utils.data.SequentialSampler"}])
 def test_a_batch_that_drop_last_drops_is_named(sampler):
-    with pytest.raises(AlchemyError, match="list yields nothing; fewer samples than batch_size, and drop_last drops"):
+    with pytest.raises(
+        AlchemyError, match="list yields nothing; there are fewer samples than batch_size, and drop_last drops"
+    ):
         list(get_dataloader([1, 2], batch_size=3, drop_last=True, **sampler))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from alchemy.config.toml_writer import inline
+from alchemy.config.toml_writer import format_inline
 from alchemy.context import Run
 from alchemy.data.loader import Loader, get_dataloader
 from alchemy.data.loader_arguments import ARGUMENTS
@@ -73,7 +73,7 @@ def loader_of(tmp_path):
 
     def make(*, after: int = 0, **keys: Any) -> Loader:
         pipes = [{"type": f"{HERE}.Probe", "folder": str(tmp_path), "after": after}]
-        lines = [f"{key} = {inline(value)}" for key, value in {**keys, "pipes": pipes}.items()]
+        lines = [f"{key} = {format_inline(value)}" for key, value in {**keys, "pipes": pipes}.items()]
         text = ['tag = "arguments"', "seed = 1", "[task]", 'type = "alchemy.task.DefaultTask"', "[task.datasets.train]"]
         (tmp_path / "train.toml").write_text("\n".join([*text, *lines]) + "\n")
         with Run(tmp_path / "train.toml") as run:
@@ -216,7 +216,7 @@ def test_an_argument_in_a_config_takes_effect(argument, loader_of):
 def test_a_function_gets_its_keywords_from_the_config(loader_of):
     table = {"type": f"{HERE}.widened"}
     assert next(iter(loader_of(batch_size=2, collate_fn={**table, "width": 3}))) == {"number": [0, 1], "width": 3}
-    with pytest.raises(AlchemyError, match="collate_fn: widened needs 'width'; nobody but the config"):
+    with pytest.raises(AlchemyError, match="collate_fn: widened requires 'width'; set 'width' in the config"):
         loader_of(batch_size=2, collate_fn=table)
-    with pytest.raises(AlchemyError, match="got an unexpected keyword argument 'widht'; it takes batch, width"):
+    with pytest.raises(AlchemyError, match="got an unexpected keyword argument 'widht'; accepted: batch, width"):
         loader_of(batch_size=2, collate_fn={**table, "widht": 3})

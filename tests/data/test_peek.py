@@ -80,7 +80,7 @@ def test_values_are_described_by_kind_and_shape(value, kind):
 
 
 def test_the_number_of_samples_must_be_positive():
-    with pytest.raises(AlchemyError, match="at least 1, not 0"):
+    with pytest.raises(AlchemyError, match="at least 1, got 0"):
         peek([1], 0)
 
 
@@ -95,7 +95,7 @@ def test_a_chain_of_a_config_can_be_looked_at(tmp_path):
 
 def test_a_value_that_cannot_be_shown_is_no_end():
     text = render(peek(SequenceWrapper([{"x": 10**5000}]), 1))
-    assert "a dict that cannot be shown: Exceeds the limit" in text
+    assert "a dict that cannot be displayed: Exceeds the limit" in text
     assert "{x: int}" in text
 
 

@@ -50,7 +50,9 @@ def test_a_pipe_that_reads_while_it_is_built_is_not_to_blame():
         {"type": "alchemy.pipeline.itr.Take", "n": 9},
         {"type": "alchemy.pipeline.lst.ItrToLst"},
     ]
-    text = rf"^\[task.datasets.train.pipes.1\] {HERE}ReadPoint failed at .*test_blame.py:{LINE}: KeyError: 'purple'"
+    text = (
+        rf"^\[task.datasets.train.pipes.1\] {HERE}ReadPoint failed at .*test_pipe_errors.py:{LINE}: KeyError: 'purple'"
+    )
     with pytest.raises(AlchemyError, match=rf"{text}; row = 'purple'$") as info:
         build_datapipes(tables, section="task.datasets.train")
     assert isinstance(info.value.__cause__, KeyError)
@@ -74,7 +76,7 @@ def test_a_loader_names_pipe_and_line_with_workers_too(workers):
         {"type": f"{__name__}.ReadPoint"},
     ]
     loader = get_dataloader(build_datapipes(tables), batch_size=1, num_workers=workers)
-    text = rf"^\[pipes.2\] {HERE}ReadPoint failed at .*test_blame.py:{LINE}: KeyError: 'purple'"
+    text = rf"^\[pipes.2\] {HERE}ReadPoint failed at .*test_pipe_errors.py:{LINE}: KeyError: 'purple'"
     with pytest.raises(AlchemyError, match=text):
         list(loader)
 
@@ -83,7 +85,7 @@ def test_a_loader_names_pipe_and_line_with_workers_too(workers):
 @pytest.mark.parametrize(
     ("pipe", "options", "message"),
     [
-        (Indexed(WORDS), {}, rf"^{HERE}Indexed failed at .*test_blame.py:\d+: KeyError: 'purple'"),
+        (Indexed(WORDS), {}, rf"^{HERE}Indexed failed at .*test_pipe_errors.py:\d+: KeyError: 'purple'"),
         (WORDS, {"collate_fn": collate, "batch_size": 2}, r"^loading a batch failed at .*:\d+: KeyError: 'purple'"),
         (Map(WORDS, int), {}, r"^alchemy.pipeline.itr.Map failed: ValueError: invalid literal for int"),
         (Batch(SplitByWorker(Map(WORDS, label_of)), 2), {}, r"^alchemy.pipeline.itr.Map failed at .*: KeyError"),
@@ -96,8 +98,8 @@ def test_functions_and_lists_are_named_as_well(pipe, options, message, workers):
 
 def test_a_peek_tells_the_line_and_a_long_sample_is_cut():
     stages = peek(ReadPoint(SequenceWrapper(["red", "x" * 900])))
-    assert f"test_blame.py:{LINE}: KeyError" in stages[-1].error
+    assert f"test_pipe_errors.py:{LINE}: KeyError" in stages[-1].error
     assert stages[-1].error.endswith("x...")
     with pytest.raises(KeyError, match="purple") as info:
         ItrToLst(ReadPoint(WORDS))
-    assert origin_of(info.value).endswith(f"test_blame.py:{LINE}")
+    assert origin_of(info.value).endswith(f"test_pipe_errors.py:{LINE}")

@@ -66,8 +66,8 @@ def test_samples_are_read_once_for_all_loaders_of_a_data_set() -> None:
     one = get_dataloader(data, 1, max_tokens=6, length_of="x", shuffle=True)
     two = get_dataloader(data, 2, max_tokens=6, length_of="x", shuffle=True)
     assert data.reads == 3
-    assert one.deal is not None and two.deal is not None
-    assert one.deal.batches is two.deal.batches
+    assert one.index_sampler is not None and two.index_sampler is not None
+    assert one.index_sampler.batches is two.index_sampler.batches
     assert len(get_dataloader(data, max_tokens=3, length_of="x")) == 3
     assert data.reads == 3
     data.sizes.append(6)
@@ -99,7 +99,9 @@ def test_samples_that_draw_are_read_and_nobody_sees_it() -> None:
 def test_lengths_that_are_drawn_are_refused() -> None:
     data = Drawing([3] * 40)
     data.cut = True
-    with pytest.raises(AlchemyError, match=r"the lengths of sample \d+ depend on random numbers: .*; no budget can be"):
+    with pytest.raises(
+        AlchemyError, match=r"the lengths of sample \d+ depend on random numbers: .*; a token budget needs"
+    ):
         get_dataloader(data, max_tokens=8, length_of="x")
 
 
@@ -121,8 +123,8 @@ def test_a_data_set_that_tells_its_lengths_is_not_read() -> None:
     data.told = {"x": np.array([2, 2])}
     one, two = (get_dataloader(data, seed, max_tokens=4) for seed in (1, 2))
     assert len(one) == 1
-    assert one.deal is not None and two.deal is not None
-    assert one.deal.batches is two.deal.batches
+    assert one.index_sampler is not None and two.index_sampler is not None
+    assert one.index_sampler.batches is two.index_sampler.batches
     data.told = {"x": np.array([4, 4])}
     assert len(get_dataloader(data, max_tokens=4)) == 2
 
@@ -131,7 +133,9 @@ def test_a_data_set_that_tells_its_lengths_is_not_read() -> None:
 def test_lengths_that_cannot_be_are_refused(column: Any) -> None:
     data = Telling([1, 2])
     data.told = {"x": column}
-    with pytest.raises(AlchemyError, match=r"Telling\.lengths\(\) has .* for 'x'; it must be one whole number, 0 or"):
+    with pytest.raises(
+        AlchemyError, match=r"Telling\.lengths\(\) returned .* for 'x'; return one non-negative integer for"
+    ):
         lengths_of(data)
 
 
@@ -183,7 +187,7 @@ def test_no_batch_is_over_budget_however_a_collate_pads(
 
 def test_a_sample_whose_padding_is_over_budget_is_told() -> None:
     options: dict[str, Any] = {"max_tokens": 10, "length_of": "x", "collate_fn": Pad(multiple=8)}
-    with pytest.raises(AlchemyError, match="sample 1 has 9 tokens, and no more than 8 are allowed"):
+    with pytest.raises(AlchemyError, match="sample 1 has 9 tokens, more than the limit of 8"):
         get_dataloader(Counted([8, 9]), **options)
     with pytest.raises(AlchemyError, match="max_tokens = 10 is less than multiple = 16"):
         get_dataloader(Counted([8, 9]), **options | {"collate_fn": Pad(fields={"x": {"multiple": 16}})})

@@ -85,7 +85,7 @@ def test_the_order_is_the_same_for_any_number_of_processes_and_from_any_place(
     ]
     shares = [[list.copy(ids) for ids in deal] for deal in deals]
     assert len({len(share) for share in shares}) == 1  # as many updates in each
-    real = [[note.own for note in deal.handed if note.real] for deal in deals]
+    real = [[note.own for note in deal.issued if note.real] for deal in deals]
     dealt = [batch for step in itertools.zip_longest(*real) for batch in step if batch is not None]
     assert dealt == whole[start:]
 
@@ -111,9 +111,11 @@ def test_tokens_may_be_those_of_the_target_alone() -> None:
     assert [len(batch) for batch in Budget(lengths, max_tokens=12).from_batch(0, 0)] == [2, 2, 2, 2]
     assert [len(batch) for batch in Budget(lengths, max_tokens=12, tokens_of="target").from_batch(0, 0)] == [4, 4]
     assert len(Budget({"source": np.full(8, 60), "target": np.full(8, 3)}, max_tokens=12, tokens_of="target")) == 2
-    with pytest.raises(AlchemyError, match="sample 0 has 6 tokens, and no more than 5 are allowed"):
+    with pytest.raises(AlchemyError, match="sample 0 has 6 tokens, more than the limit of 5"):
         Budget(lengths, max_tokens=12, max_length=5, tokens_of="target")
-    with pytest.raises(AlchemyError, match="tokens_of is 'traget'; the samples have source, target"):
+    with pytest.raises(
+        AlchemyError, match="tokens_of = 'traget' is not a field of the samples; available fields: source, target"
+    ):
         Budget(lengths, max_tokens=12, tokens_of="traget")
 
 
@@ -124,10 +126,10 @@ def test_lengths_above_65535_are_sorted_too() -> None:
 
 def test_a_sample_that_is_too_long_is_an_error_with_its_place() -> None:
     lengths = {"source": np.array([1, 9, 2]), "target": np.array([1, 1, 8])}
-    told = "sample 1 has 9 tokens, and no more than 5 are allowed; 1 others are too long as well"
+    told = "sample 1 has 9 tokens, more than the limit of 5; 1 other samples are too long as well"
     with pytest.raises(AlchemyError, match=told):
         Budget(lengths, max_tokens=5)
-    with pytest.raises(AlchemyError, match=r"b\.txt:2 has 9 tokens, and no more than 8 are allowed; raise max_tokens"):
+    with pytest.raises(AlchemyError, match=r"b\.txt:2 has 9 tokens, more than the limit of 8; raise max_tokens"):
         Budget(lengths, max_tokens=100, max_length=8, where=lambda index: f"b.txt:{index + 1}")
 
 
@@ -136,7 +138,7 @@ def test_samples_that_are_too_long_are_left_out_and_counted(warnings: list[str])
     assert list(order.from_batch(0, 0)) == [[0, 2]]
     assert order.left_out(0) == [1, 3]
     assert order.total == 4
-    assert any("2 of 4 samples have more than 5 tokens and are left out" in line for line in warnings)
+    assert any("2 of 4 samples have more than 5 tokens and are skipped" in line for line in warnings)
     with pytest.raises(AlchemyError, match="all 1 samples have more than 5 tokens"):
         Budget({"x": np.array([9])}, max_tokens=5, too_long="skip")
 
@@ -167,13 +169,13 @@ def test_the_loader_takes_a_budget_for_any_list() -> None:
             "too_long must be one of 'error', 'skip', 'truncate' or none, not",
         ),
         ({"too_long": "skip"}, "too_long needs a budget; give max_tokens, or max_sentences"),
-        ({"max_tokens": 8}, "max_tokens needs to know how long the samples are; name the field"),
-        ({"max_sentences": 8}, "max_sentences needs to know how long the samples are; name the field"),
+        ({"max_tokens": 8}, "max_tokens requires the lengths of the samples; set the field"),
+        ({"max_sentences": 8}, "max_sentences requires the lengths of the samples; set the field"),
         ({"max_sentences": 8, "batch_size": 4}, "max_sentences excludes batch_size"),
-        ({"max_tokens": 8, "length_of": "x", "too_long": "truncate"}, "is for corpora that are read in place"),
-        ({"max_tokens": 8, "length_of": "y"}, "length_of = 'y': sample 0 has x; it must be a field with a length"),
+        ({"max_tokens": 8, "length_of": "x", "too_long": "truncate"}, "is only supported for memory-mapped corpora"),
+        ({"max_tokens": 8, "length_of": "y"}, "length_of = 'y': sample 0 has x; set it to a field with a length"),
         ({"max_sentences": 8, "length_of": "x", "too_long": "truncate"}, "needs to know at what length"),
-        ({"max_token": 8}, "the loader takes no 'max_token'; did you mean 'max_tokens'"),
+        ({"max_token": 8}, "unknown loader option 'max_token'; did you mean 'max_tokens'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(options: dict[str, Any], message: str) -> None:
@@ -209,5 +211,5 @@ def test_attributes_of_a_project_stay_what_they_are() -> None:
     data = Own([{"x": [1] * length} for length in (1, 2, 9)])
     assert len(get_dataloader(data, max_tokens=9, length_of="x")) == 2
     assert data.limit == 3
-    with pytest.raises(AlchemyError, match="sample 2 has 9 tokens, and no more than 8 are allowed"):
+    with pytest.raises(AlchemyError, match="sample 2 has 9 tokens, more than the limit of 8"):
         get_dataloader(data, max_tokens=8, length_of="x")

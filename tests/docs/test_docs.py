@@ -7,12 +7,11 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.docs import pages, zygote
+from tests.docs import pages
 
 ROOT = pages.ROOT
 DOCS = ROOT / "docs"
@@ -33,12 +32,6 @@ def anchors(page: Path) -> set[str]:
         re.sub(r"[^\w\- ]", "", name.lower()).strip().replace(" ", "-") for _, name in HEADING.findall(text_of(page))
     ]
     return set(names)
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with zygote.started(tmp_path_factory.mktemp("zygote")) as folder:
-        yield folder
 
 
 # the blocks of a Chinese page are those of the English one, as another test checks

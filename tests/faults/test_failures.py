@@ -1,7 +1,7 @@
 """Fault 6: a killed worker hung its parent, failures had exit code 0, and one failed run spoilt the next."""
 
+import shutil
 import subprocess
-import sys
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ import torch
 from alchemy import run, sym_tbl
 
 
+@pytest.mark.usefixtures("forked_runs")
 def test_a_killed_worker_is_a_failed_result_among_good_ones():
     import line_parts
 
@@ -31,14 +32,15 @@ def test_the_result_of_a_failed_run_can_be_raised():
 
 
 @pytest.mark.parametrize(("models", "code"), [(["Broken"], 1), (["Line", "Broken"], 1), (["Line"], 0)])
-def test_exit_code(tmp_path, models, code):
+def test_exit_code(tmp_path, programs, models, code):
     import line_parts
 
     from alchemy.config import dumps
 
+    shutil.copy(line_parts.__file__, tmp_path)
     for model in models:
         (tmp_path / f"{model}.toml").write_text(dumps(line_parts.config(model)))
-    command = [sys.executable, "-m", "alchemy", "run", *(f"{model}.toml" for model in models), "--device", "-1"]
+    command = [programs / "alchemy", "run", *(f"{model}.toml" for model in models), "--device", "-1"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == code, done.stderr
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from torch.utils.data import IterableDataset
 
-from alchemy.config.tree import Origin, grow
+from alchemy.config.tree import Origin, build_tree
 from alchemy.context import Run
 from alchemy.errors import AlchemyError
 from alchemy.pipeline import DataPipeline, ItrDataPipeline, LstDataPipeline, build_datapipes
@@ -135,7 +135,7 @@ def test_a_wrong_chain_is_one_error_that_names_the_pipe(pipes, message):
 
 
 def test_the_place_in_the_file_is_named():
-    table = grow({"type": HERE + "Failing", "datapipe": [1]}, Origin("train.toml", 41))
+    table = build_tree({"type": HERE + "Failing", "datapipe": [1]}, Origin("train.toml", 41))
     with pytest.raises(AlchemyError, match=r"^train.toml:41 \[pipes.0\] .*Failing could not be built"):
         build_datapipes([table])
 
@@ -151,9 +151,7 @@ def test_declared_fields_are_checked_from_pipe_to_pipe():
     assert build_datapipes([*gives, {"type": HERE + "TakesIds"}])
     assert build_datapipes([SOURCE, {"type": HERE + "TakesLabels"}])
     assert build_datapipes([*gives, {"type": HERE + "Inherited"}, {"type": HERE + "TakesLabels"}])
-    with pytest.raises(
-        AlchemyError, match=r"pipes.3\] .*takes the field 'label', but it is given ids: int64, text: any"
-    ):
+    with pytest.raises(AlchemyError, match=r"pipes.3\] .*takes the field 'label', but gets ids: int64, text: any"):
         build_datapipes([*gives, {"type": HERE + "TakesLabels"}])
     with pytest.raises(AlchemyError, match="takes 'ids' as float32"):
         build_datapipes([*gives, {"type": HERE + "TakesFloats"}])
@@ -162,7 +160,7 @@ def test_declared_fields_are_checked_from_pipe_to_pipe():
 def test_declared_shapes_are_checked_from_pipe_to_pipe():
     assert build_datapipes([SOURCE, {"type": HERE + "GivesIds"}, {"type": HERE + "TakesRow"}])  # it tells no shape
     assert build_datapipes([SOURCE, {"type": HERE + "GivesRows"}, {"type": HERE + "TakesIds"}])
-    with pytest.raises(AlchemyError, match=r"takes 'ids' as int64\[T\], but it is given ids: int64\[T,3\]"):
+    with pytest.raises(AlchemyError, match=r"takes 'ids' as int64\[T\], but gets ids: int64\[T,3\]"):
         build_datapipes([SOURCE, {"type": HERE + "GivesRows"}, {"type": HERE + "TakesRow"}])
 
 

@@ -40,7 +40,7 @@ def test_classify_turns_scores_into_rows():
 def test_classify_says_what_it_misses(outputs, message):
     with pytest.raises(AlchemyError, match=message):
         Classify()(outputs, {})
-    with pytest.raises(AlchemyError, match="keep names 'text', which the batch does not have"):
+    with pytest.raises(AlchemyError, match="keep lists 'text', but the batch has no such field"):
         Classify(keep=["text"])({"logits": LOGITS}, {})
 
 
@@ -53,9 +53,9 @@ def test_collect_gathers_the_rows_of_all_batches(run):
 
 @pytest.mark.parametrize("outputs", [{"a": [1, 2], "b": [1]}, {"loss": 0.5}])
 def test_outputs_that_cannot_be_told_apart_are_refused(run, outputs):
-    with pytest.raises(AlchemyError, match="Collect cannot tell the samples of a batch apart"):
+    with pytest.raises(AlchemyError, match="Collect cannot split the batch into samples"):
         Collect("preds")(outputs, {})
-    with pytest.raises(AlchemyError, match="expects a list of samples or a dict of columns, not Tensor"):
+    with pytest.raises(AlchemyError, match="expects a list of samples or a dict of columns, got Tensor"):
         Collect("preds")(LOGITS, {})
 
 

@@ -31,7 +31,7 @@ def test_a_field_has_one_tokenizer_in_a_run(run: Run) -> None:
     for _ in range(2):
         keep_tokenizer(ONE, "ids", "train")
     keep_tokenizer(OTHER, "other", "train")
-    told = "dev gives 'ids' other ids than train: .*; use one tokenizer for both: a corpus is built with --like"
+    told = "dev gives 'ids' different ids than train: .*; use one tokenizer for both: build a corpus with --like"
     with pytest.raises(AlchemyError, match=told):
         keep_tokenizer(OTHER, "ids", "dev")
     assert run.record_dir is not None
@@ -42,7 +42,7 @@ def test_a_field_has_one_tokenizer_in_a_run(run: Run) -> None:
 def test_without_a_record_too_but_not_from_one_run_to_the_next() -> None:
     with Run({"tag": "one"}):
         keep_tokenizer(ONE, "ids", "train")
-        with pytest.raises(AlchemyError, match="a second tokenizer gives 'ids' other ids than train"):
+        with pytest.raises(AlchemyError, match="a second tokenizer gives 'ids' different ids than train"):
             keep_tokenizer(OTHER, "ids")
     with Run({"tag": "two"}) as second:
         keep_tokenizer(OTHER, "ids")
@@ -54,11 +54,11 @@ def test_what_goes_on_with_a_record_keeps_to_its_tokenizer(run: Run) -> None:
     with Run({"tag": "again"}) as again:
         again.record_dir = run.record_dir
         keep_tokenizer(ONE, "ids")
-        with pytest.raises(AlchemyError, match=r"train gives 'ids' other ids than .*tokenizer/ids: the same number"):
+        with pytest.raises(AlchemyError, match=r"train gives 'ids' different ids than .*tokenizer/ids: the same id"):
             keep_tokenizer(OTHER, "ids", "train")
     with Run({"tag": "a second process"}) as other:
         other.resume_from = run.record_dir
-        with pytest.raises(Refused, match=r"train gives 'ids' other ids than .*tokenizer/ids: the same number"):
+        with pytest.raises(Refused, match=r"train gives 'ids' different ids than .*tokenizer/ids: the same id"):
             keep_tokenizer(OTHER, "ids", "train")
 
 
@@ -71,8 +71,8 @@ class Silent(Tokenizer):
 def test_one_that_cannot_tell_what_it_is_made_of_is_not_compared(run: Run, capture_log) -> None:
     keep_tokenizer(Silent(), "ids")
     keep_tokenizer(ONE, "ids")
-    assert "Silent cannot be saved in the record: it defines no options() and contents()" in capture_log.text
-    with pytest.raises(AlchemyError, match="gives 'ids' other ids than Words"):
+    assert "cannot save Silent in the record: it does not define options() and contents()" in capture_log.text
+    with pytest.raises(AlchemyError, match="gives 'ids' different ids than Words"):
         keep_tokenizer(OTHER, "ids", "dev")
 
 
@@ -82,7 +82,7 @@ def test_corpora_leave_their_tokenizers_in_the_record(run: Run, tmp_path: Path) 
     assert run.record_dir is not None
     kept = load_tokenizer(run.record_dir / "tokenizer" / "ids")
     assert [kept.decode(ids) for ids in Corpus(train)] == ["a dog", "a cat"]
-    with pytest.raises(AlchemyError, match=r"dev gives 'ids' other ids than .*train: .* --like"):
+    with pytest.raises(AlchemyError, match=r"dev gives 'ids' different ids than .*train: .* --like"):
         Mapped(str(dev))
     Mapped(str(dev), field="other")
     with pytest.raises(AlchemyError, match="field must not be empty"):
@@ -101,10 +101,12 @@ def test_a_corpus_knows_its_tokenizer(tmp_path: Path) -> None:
     folder, manifest = Path(f"{name}.tokenizer"), Path(f"{name}.json")
     assert Corpus(name).tokenizer.digest == load_tokenizer(folder).digest
     OTHER.save(folder)
-    with pytest.raises(AlchemyError, match=r"c\.tokenizer is not the tokenizer that made .*c; build the corpus again"):
+    with pytest.raises(
+        AlchemyError, match=r"c\.tokenizer is not the tokenizer that .*c was built with; build the corpus again"
+    ):
         Mapped(str(name))
     shutil.rmtree(folder)
-    with pytest.raises(AlchemyError, match=r"the tokenizer of .* is missing: there is no .*; copy it along"):
+    with pytest.raises(AlchemyError, match=r"the tokenizer of .* is missing: folder not found: .*; copy it along"):
         Mapped(str(name))
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"tokenizer": {}}))
     assert Corpus(name).tokenizer is None
@@ -116,5 +118,5 @@ def test_a_manifest_that_tells_nonsense_is_refused(tmp_path: Path, change: dict[
     name = corpus(tmp_path / "c", "a dog")
     manifest = Path(f"{name}.json")
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
-    with pytest.raises(AlchemyError, match=f"is no manifest of a corpus: {next(iter(change))}"):
+    with pytest.raises(AlchemyError, match=f"is not a corpus manifest: {next(iter(change))}"):
         Corpus(name)

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,9 @@ TOKEN, PASSWORD, AUTH, KEY = "tok-4417-given", 'pass"wo\\rd-4417', "auth-4417-en
 UPLOADER = "tests.resume.uploader.Uploader"
 
 
-def alchemy(folder: Path, *words: str, **env: str) -> tuple[int, str]:
+def alchemy(programs: Path, folder: Path, *words: str, **env: str) -> tuple[int, str]:
     """The exit code of a command, and all that it printed."""
-    command = [sys.executable, "-m", "alchemy", *words]
+    command = [str(programs / "alchemy"), *words]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **env}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout + done.stderr
@@ -44,14 +43,14 @@ def with_uploader(runs: Path, **keys: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("fail", [False, True])
-def test_a_record_and_the_console_never_show_a_secret(tmp_path: Path, fail: bool) -> None:
+def test_a_record_and_the_console_never_show_a_secret(tmp_path: Path, programs: Path, fail: bool) -> None:
     cfg = with_uploader(tmp_path / "runs", db_password=PASSWORD, fail=fail)
     cfg["plugins"][-1]["auth"] = {"dyn": "env", "name": "UPLOAD_LOGIN", "secret": True}
     cfg["variant"] = {"v": {"plugins": {"Uploader": {"api_key": KEY}}}}
     text = dumps(cfg).replace("[model]", f"# the key is {KEY}\n[model]")
     (tmp_path / "train.toml").write_text(text)
     words = ("--set", f"plugins.Uploader.token={TOKEN}", *CPU, *(["--raise"] if fail else []))
-    code, printed = alchemy(tmp_path, "run", "train.toml#v", *words, UPLOAD_LOGIN=AUTH)
+    code, printed = alchemy(programs, tmp_path, "run", "train.toml#v", *words, UPLOAD_LOGIN=AUTH)
     assert code == int(fail), printed
     record = record_of(tmp_path)
     files = {path.name: path.read_bytes() for path in record.rglob("*") if path.is_file()}
@@ -114,18 +113,18 @@ def test_a_rerun_of_the_config_of_a_record_needs_the_same_value(lab: Lab, tmp_pa
     assert lab.command(tmp_path, *rerun, f"plugins.Uploader.token={TOKEN}") == 0, text_of(tmp_path)
 
 
-def test_a_secret_of_the_environment_is_read_again(tmp_path: Path) -> None:
+def test_a_secret_of_the_environment_is_read_again(tmp_path: Path, programs: Path) -> None:
     cfg = with_uploader(tmp_path / "runs", auth={"dyn": "env", "name": "HF_TOKEN"})
     cfg["plugins"] = [row for row in cfg["plugins"] if not row["type"].endswith("Backup")]
     (tmp_path / "train.toml").write_text(dumps(cfg))
-    code, printed = alchemy(tmp_path, "run", "train.toml", *CPU, HF_TOKEN="12345678")  # text, though it is a number
+    code, printed = alchemy(programs, tmp_path, "run", "train.toml", *CPU, HF_TOKEN="12345678")  # text, not a number
     assert code == 0, printed
     record = record_of(tmp_path)
     assert b"12345678" not in (record / "cfg.toml").read_bytes()
     longer = ("resume", str(record), *CPU, "--set", "sched.epochs=4", "--allow", "sched.epochs")
-    code, printed = alchemy(tmp_path, *longer, HF_TOKEN="87654321")
+    code, printed = alchemy(programs, tmp_path, *longer, HF_TOKEN="87654321")
     assert code == 2 and "export HF_TOKEN=.., or give the value that the run had" in printed
-    code, printed = alchemy(tmp_path, *longer, HF_TOKEN="12345678")
+    code, printed = alchemy(programs, tmp_path, *longer, HF_TOKEN="12345678")
     assert code == 0, printed
 
 
@@ -141,11 +140,11 @@ def test_other_commands_need_a_secret_but_not_the_same_one(lab: Lab, tmp_path: P
     assert "new-4417" not in text_of(tmp_path)
 
 
-def test_runs_in_processes_of_their_own_show_none(tmp_path: Path) -> None:
+def test_runs_in_processes_of_their_own_show_none(tmp_path: Path, programs: Path) -> None:
     cfg = with_uploader(tmp_path / "runs", token=TOKEN, fail=True)
     (tmp_path / "train.toml").write_text(dumps(cfg))
     words = ("--seeds", "1,2", "--set", f"plugins.Uploader.api_key={KEY}")
-    code, printed = alchemy(tmp_path, "run", "train.toml", *CPU, *words)
+    code, printed = alchemy(programs, tmp_path, "run", "train.toml", *CPU, *words)
     assert code == 1 and printed.count("the server refuses ('***', '', '', '***')") >= 2, printed
     seen = [path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()]
     assert len(list((tmp_path / "runs").iterdir())) == 2

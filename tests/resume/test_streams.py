@@ -53,7 +53,7 @@ def test_a_stream(lab: Lab, tmp_path: Path, workers: int, period: int, place: li
     assert lab.resume(tmp_path) == 0, text_of(tmp_path)
     assert differences(baseline, record_of(tmp_path)) == []
     if place[:2] == ["end_step", 8]:
-        assert "the stream is read again up to batch" in text_of(tmp_path)
+        assert "reading the stream up to batch" in text_of(tmp_path)
 
 
 def test_another_number_of_workers_is_refused_and_changes_nothing(lab: Lab, tmp_path: Path) -> None:

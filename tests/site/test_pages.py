@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 from collections import Counter
+from types import ModuleType
+
+import pytest
 
 from tools.docsite import pages, reference
 
@@ -54,6 +58,15 @@ def test_links_and_blocks_are_rewritten() -> None:
     )
 
 
+def test_code_in_a_table_has_its_bars() -> None:
+    assert pages.site_markdown("| a |\n|---|\n| `b \\| c` |\n", "docs/config.md") == "| a |\n|---|\n| `b | c` |\n"
+
+
 def test_a_link_from_outside_docs_is_rewritten() -> None:
     assert pages.site_markdown("[a](docs/run.md#its-life)", "README.md") == "[a](run.md#its-life)"
     assert pages.site_markdown("[a](../docs/run.md)", "recipes/README.md") == "[a](run.md)"
+
+
+@pytest.mark.parametrize("module", [pages, reference], ids=lambda module: module.__name__)
+def test_examples_of_docstrings(module: ModuleType) -> None:
+    assert doctest.testmod(module).failed == 0

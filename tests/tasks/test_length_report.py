@@ -31,7 +31,7 @@ def test_the_spread_is_one_line(told: list[str]) -> None:
 def test_an_outlier_is_warned_of(told: list[str]) -> None:
     log_lengths("dev", np.array([18] * 99), 1204, lambda: "dev.csv:7", "source")
     (warning,) = told  # the lengths of other splits than train are for the log file
-    assert warning.startswith("WARNING dev.csv:7: the longest source of dev has 1,204 tokens, 95 % have at most 18")
+    assert warning.startswith("WARNING dev.csv:7: the longest source of dev has 1,204 tokens, 95% have at most 18")
 
 
 def test_the_longest_text_of_a_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: list[str]) -> None:

@@ -18,7 +18,7 @@ from tests.tasks.pairs import config as pairs_config
 from tests.tasks.texts import BMES, MARKED, TEXTS, config, refused
 
 LONG = "on and " * 2000
-CUT = "1 of {} texts are longer than 1,024 tokens and are cut"
+CUT = "truncated 1 of {} texts that exceed 1,024 tokens"
 
 
 def with_long(root: Path, kind: str, **task: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def test_a_mark_beyond_the_limit_is_told_before_the_training(tmp_path: Path) -> 
     cfg = with_long(tmp_path, "relation")
     (tmp_path / "data.txt").write_text("\n".join([*MARKED, f"cause\t{LONG} <e1> rain </e1> <e2> mud </e2>"]))
     cfg["sched"]["pipes"] = [{"type": "tests.toy.FailAt", "step": 0}]
-    refused(cfg, r"data.txt:13: .*lies beyond the end of the row; set a larger max_length")
+    refused(cfg, r"data.txt:13: .*was truncated; increase max_length")
 
 
 def test_a_translation_refuses_what_is_longer(corpora: Path, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_translation_refuses_what_is_longer(corpora: Path, tmp_path: Path) -> 
     ):
         run_task(cfg, raise_errors=True)
     cfg["model"]["network"] = {**cfg["model"]["network"], "places": "learned", "max_positions": 3}
-    with pytest.raises(AlchemyError, match="max_length = 4, and the network takes 3 tokens"):
+    with pytest.raises(AlchemyError, match="max_length = 4, but the network takes at most 3 tokens"):
         run_task(cfg, raise_errors=True)
 
 

@@ -40,7 +40,7 @@ class Growing(Points):
 
 
 def tight(limit: int, **changes: Any) -> dict[str, Any]:
-    return config(model={"type": "tests.verify.test_find.Tight", "limit": limit}, **changes)
+    return config(model={"type": f"{__name__}.Tight", "limit": limit}, **changes)
 
 
 # -- the learning rate

@@ -1,4 +1,4 @@
-"""A griffe extension: docstrings of the source as Markdown."""
+"""A griffe extension that converts docstrings to Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DOCTEST = re.compile(r"(?:^>>> .*\n(?:(?!\s*$).*\n?)*)+", re.MULTILINE)
 
 
 class Docstrings(griffe.Extension):
-    """Fence the examples of docstrings, which Markdown would take for quotations."""
+    """Put doctest examples in code blocks. Markdown would render them as quotations."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: object) -> None:
         if obj.docstring is not None:

@@ -55,12 +55,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """State the language of the Chinese pages."""
+    """Set the language of Chinese pages."""
     return output.replace('<html lang="en"', '<html lang="zh"', 1) if ".zh." in page.file.src_uri else output
 
 
 def _drawn(source: str) -> str:
-    """A Mermaid diagram as SVG; drawing takes seconds, so the result is kept."""
+    """Return a Mermaid diagram as SVG, cached in build/: drawing takes seconds."""
     name = hashlib.sha256(source.encode()).hexdigest()[:16]
     file = DIAGRAMS / f"{name}.svg"
     if not file.exists():

@@ -1,8 +1,8 @@
-"""The pages of the site: their navigation, and the Markdown of the repository made into Markdown of the site.
+"""Build the navigation of the site, and convert Markdown of the repository to Markdown of the site.
 
-docs/index.md is the table of contents. Each of its sections is a group of the navigation, and the first link of each
-table row a page of that group. Files outside docs/ that a page links to become pages too: a few documents such as the
-changelog under names of their own, all other files as highlighted source.
+docs/index.md is the table of contents: each section is a group of the navigation, and the first link of each table row
+is a page of that group. Files outside docs/ that a page links to become pages too: a few documents such as the
+changelog (DOCUMENTS), and all other files as highlighted source.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".sh": "bash", "
 _BLOCK = re.compile(r"^(`{3,})[^\n]*\n.*?^\1$", re.DOTALL | re.MULTILINE)
 _OUTPUT = re.compile(r"<!-- output -->\n```\w*$", re.MULTILINE)
 _FILE = re.compile(r"(?:#|//) file: (\S+)\n")
-# inline code stays as it is, comments go, links are rewritten
+# inline code is kept, comments are removed, links are rewritten
 _INLINE = re.compile(
     r"(?P<code>(?P<marks>`+)(?!`).+?(?<!`)(?P=marks)(?!`))"
     r"|(?P<comment><!--.*?-->\n?)"
@@ -39,7 +39,7 @@ _INLINE = re.compile(
 
 
 def navigation() -> list[dict[str, object]]:
-    """The groups of docs/index.md, each with its pages: `[{"Home": "index.md"}, {"Tutorials": [{title: page}]}]`."""
+    """Return the sections of docs/index.md with their pages, in the form of `nav` in mkdocs.yml."""
     text = (ROOT / DOCS / "index.md").read_text("utf-8")
     found: list[dict[str, object]] = [{"Home": "index.md"}]
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
@@ -51,7 +51,7 @@ def navigation() -> list[dict[str, object]]:
 
 
 def listed(nav: object) -> Iterator[str]:
-    """The pages of a navigation, in order."""
+    """Yield the pages of a navigation, in order."""
     if isinstance(nav, str):
         yield nav
     elif isinstance(nav, dict):
@@ -63,7 +63,7 @@ def listed(nav: object) -> Iterator[str]:
 
 
 def site_path(path: str) -> str:
-    """The page or file of the site for a path of the repository.
+    """Return the page of the site for a path of the repository.
 
     >>> site_path("docs/run.md"), site_path("CHANGELOG.md"), site_path("alchemy/loop.py"), site_path("tests/resume")
     ('run.md', 'changelog.md', 'source/alchemy/loop.py.md', 'source/tests/resume.md')
@@ -72,29 +72,29 @@ def site_path(path: str) -> str:
         return DOCUMENTS[path]
     if path.startswith(DOCS):
         return path.removeprefix(DOCS)
-    return f"source/{'/'.join(piece.lstrip('.') for piece in path.split('/'))}.md"  # MkDocs leaves hidden files out
+    return f"source/{'/'.join(piece.lstrip('.') for piece in path.split('/'))}.md"  # MkDocs skips hidden files
 
 
 def repository_path(page: str) -> str:
-    """The reverse of `site_path`, for pages that are documents."""
+    """Return the path in the repository of a page in docs/ or in DOCUMENTS: the inverse of `site_path`."""
     return {site: path for path, site in DOCUMENTS.items()}.get(page, DOCS + page)
 
 
 def sources() -> dict[str, str]:
-    """Source pages: every file and folder outside docs/ that a document links to, by its page."""
+    """Return the files and folders outside docs/ that documents link to, by their pages."""
     found: dict[str, str] = {}
     for document in (*DOCUMENTS, *(f"{DOCS}{file.name}" for file in (ROOT / DOCS).glob("*.md"))):
         for path in _targets(document, (ROOT / document).read_text("utf-8")):
             if not path.startswith(DOCS) and path not in DOCUMENTS:
                 found[site_path(path)] = path
-    for path in list(found.values()):  # the files of a folder can be read too
+    for path in list(found.values()):  # readers can open the files of a folder
         if (ROOT / path).is_dir():
             found |= {site_path(child): child for child in _children(path)}
     return dict(sorted(found.items()))
 
 
 def source_markdown(path: str) -> str:
-    """The page of one source file, or of a folder and its files."""
+    """Return the page of a source file, or of a folder with a list of its files."""
     head = f"---\nsearch:\n  exclude: true\nhide: [navigation, toc]\n---\n\n# `{path}`\n\n"
     if (ROOT / path).is_dir():
         here = posixpath.dirname(site_path(path))
@@ -107,14 +107,14 @@ def source_markdown(path: str) -> str:
 
 
 def site_markdown(text: str, document: str) -> str:
-    """A document of the repository as Markdown of the site: links and code blocks rewritten, comments removed."""
+    """Convert a document of the repository: rewrite links and code blocks, remove comments."""
     here = posixpath.dirname(site_path(document))
     text = _OUTPUT.sub("```{ .text .output .no-copy }", text)
     return "".join(_block(piece) if is_block else _prose(piece, document, here) for is_block, piece in _split(text))
 
 
 def _split(text: str) -> Iterator[tuple[bool, str]]:
-    """Pieces of a document: code blocks (True), and the text between them."""
+    """Yield the pieces of a document: code blocks (True), and the text between them."""
     place = 0
     for match in _BLOCK.finditer(text):
         yield False, text[place : match.start()]
@@ -124,7 +124,7 @@ def _split(text: str) -> Iterator[tuple[bool, str]]:
 
 
 def _block(text: str) -> str:
-    """A code block; one that is a file gets its name as a title."""
+    """Use the first line `# file: NAME` of a code block as its title."""
     head, _, body = text.partition("\n")
     name = _FILE.match(body)
     if name is None:
@@ -135,7 +135,7 @@ def _block(text: str) -> str:
 def _prose(text: str, document: str, here: str) -> str:
     def moved(match: re.Match[str]) -> str:
         if match["link"] is None:
-            return match["code"] or ""
+            return (match["code"] or "").replace("\\|", "|")  # GitHub requires the escape in tables
         path, anchor = _target(document, match["link"])
         return _relative(site_path(path), here) + anchor
 
@@ -143,7 +143,7 @@ def _prose(text: str, document: str, here: str) -> str:
 
 
 def _target(document: str, link: str) -> tuple[str, str]:
-    """The path of the repository that a link of a document leads to, and its anchor."""
+    """Return the path in the repository that a link points to, and its anchor."""
     path, mark, anchor = link.partition("#")
     return posixpath.normpath(posixpath.join(posixpath.dirname(document), path)), mark + anchor
 
@@ -156,7 +156,7 @@ def _targets(document: str, text: str) -> Iterator[str]:
 
 
 def _children(folder: str) -> list[str]:
-    """The text files below a folder."""
+    """Return the text files below a folder."""
     found = []
     for place, folders, files in os.walk(ROOT / folder):
         folders[:] = sorted(name for name in folders if name[0] not in "._")

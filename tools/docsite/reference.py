@@ -1,7 +1,7 @@
-"""The API reference: which names it documents, and the Markdown pages that ask mkdocstrings for them.
+"""Select the names of the API reference, and write its Markdown pages for mkdocstrings.
 
-Everything is read from source, without importing torch: the parts that `alchemy parts` lists, the contracts that they
-implement, and the names that packages export.
+Names are read from source, without importing torch: the parts that `alchemy parts` lists, their base classes, and the
+names that packages export.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import NamedTuple
 from alchemy.config.part_source import KINDS, parts
 
 ROOT = Path(__file__).resolve().parents[2]
-# documented in full although no part and no package exports their names
+# documented completely, although they contain no part and no package exports their names
 WHOLE_MODULES = (
     "alchemy.errors", "alchemy.metrics.scores", "alchemy.metrics.metric_stack", "alchemy.predictor",
     "alchemy.verify.reproducibility",
     "alchemy.verify.replay",
 )  # fmt: skip
+NAMES = ("alchemy.registry.Registrable",)
+TYPES = "alchemy.constraints"  # its type aliases, which signatures use
 # not for new code: the command line, and the import paths that old projects use
 PRIVATE = ("alchemy.cli", "alchemy.util", "alchemy.scheduler", "alchemy.backward")
 
@@ -36,18 +38,19 @@ class Name(NamedTuple):
 
 @cache
 def names() -> dict[str, list[Name]]:
-    """Every documented name, by page; the top-level page links to the others.
+    """Return every documented name, by page. The page of `alchemy` itself only links to the others.
 
     >>> pages = names()
     >>> [name.path for name in pages["alchemy.stop"]][:2]
-    ['alchemy.stop.StopRule', 'alchemy.stop.Epochs']
+    ['alchemy.stop.StopRule', 'alchemy.stop.Divergence']
     """
     found: dict[str, Name] = {}  # by the module and the name of the definition
-    for shown, config in [*part_paths(), *((path, "") for path in (*_exports(), *_contracts()))]:
+    for shown, config in [*part_paths(), *((path, "") for path in (*_exports(), *_contracts(), *NAMES))]:
         home = resolve(shown)
         summary = _summary(home) if home else ""
         if home and summary and home not in found and not shown.startswith(PRIVATE):
             found[home] = Name(shown.rpartition(".")[0], shown, summary, config)
+    found |= {row.path: row for row in _type_aliases()}
     pages: dict[str, list[Name]] = {}
     first = {resolve(path) for path in _contracts()}
     for name in sorted(found.values(), key=lambda name: (name.page, resolve(name.path) not in first)):
@@ -57,9 +60,9 @@ def names() -> dict[str, list[Name]]:
 
 
 def markdown(page: str, rows: list[Name]) -> str:
-    """The source of one page: the module's docstring, a table of its names, and each name in full."""
-    table = [f"| [`{row.path.removeprefix(page + '.')}`][{row.path}] | {_cell(row.summary)} |" for row in rows]
-    # a guide that explains a word is a better answer to a search than a name that contains it
+    """Return the source of a page: the docstring of the module, a table of its names, and each name in full."""
+    table = [f"| [`{row.path.removeprefix(page + '.')}`][{row.path}] | {row.summary} |" for row in rows]
+    # rank guides above the reference in search results
     lines = ["---", "search:", "  boost: 0.3", "---", "", f"# {page}", ""]
     lines += [ast.get_docstring(_tree(page) or ast.Module([], [])) or "", ""]
     lines += ["| name | summary |", "|---|---|", *table, ""]
@@ -71,7 +74,7 @@ def markdown(page: str, rows: list[Name]) -> str:
 
 
 def overview(pages: dict[str, list[Name]]) -> str:
-    """The source of the page that lists all others."""
+    """Return the source of the page that lists all others."""
     lines = ["---", "search:", "  exclude: true", "---", ""]
     lines += ["# API reference", "", "Public classes and functions, generated from their docstrings.", ""]
     lines += ["| module | contents |", "|---|---|"]
@@ -82,7 +85,7 @@ def overview(pages: dict[str, list[Name]]) -> str:
 
 
 def exports(package: str) -> list[str]:
-    """The public names of a module: its `__all__`, or the names that it fetches lazily."""
+    """Return the public names of a module: its `__all__`, or the names that it imports lazily."""
     tree = _tree(package)
     for node in tree.body if tree else ():
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
@@ -92,7 +95,7 @@ def exports(package: str) -> list[str]:
 
 @cache
 def resolve(path: str) -> str:
-    """Where the class or function at a dotted path is defined; "" if it is neither.
+    """Return the path where a class or function is defined, or "" if there is none.
 
     >>> resolve("alchemy.AlchemyOptimizer")
     'alchemy.optim.base.AlchemyOptimizer'
@@ -111,7 +114,7 @@ def resolve(path: str) -> str:
 
 @cache
 def part_paths() -> list[tuple[str, str]]:
-    """The path of every part, and its name in a config: `alchemy.runner.AlchemyTrainer` is written without prefix."""
+    """Return the path of every part and its name in a config, such as `alchemy.runner.Trainer` for AlchemyTrainer."""
     return [(p.path if resolve(p.path) else f"{p.module}.{p.name}", p.path) for p in parts()]
 
 
@@ -121,10 +124,10 @@ def _contracts() -> list[str]:
 
 
 def _exports() -> Iterator[str]:
-    """The exports of packages, and of the modules that have a part or a contract."""
+    """Yield the exports of packages, and of modules that define a part or a base class."""
     used = {path.rpartition(".")[0] for path in (*(path for path, _ in part_paths()), *_contracts())}
     packages = {".".join(file.parent.relative_to(ROOT).parts) for file in (ROOT / "alchemy").rglob("__init__.py")}
-    packages -= {"alchemy"}  # whose names live elsewhere
+    packages -= {"alchemy"}  # its names are defined in modules
     top = {resolve(f"alchemy.{name}") for name in exports("alchemy")}
     for module in sorted(used | packages | set(WHOLE_MODULES)):
         listed = exports(module) or (_public(module) if module in WHOLE_MODULES else [])
@@ -133,7 +136,7 @@ def _exports() -> Iterator[str]:
 
 
 def _binds(path: str) -> bool:
-    """Whether a static reader finds the name in that module; one that is only fetched lazily is not found."""
+    """Return whether static analysis finds the name in the module: it does not follow lazy imports."""
     module, _, name = path.rpartition(".")
     tree = _tree(module)
     return tree is not None and (name in _imports(tree) or _definition(tree, name) is not None)
@@ -141,7 +144,7 @@ def _binds(path: str) -> bool:
 
 @cache
 def _imports(tree: ast.Module) -> dict[str, str]:
-    """What a module imports by name, also under `if TYPE_CHECKING:`."""
+    """Return the names that a module imports, including those under `if TYPE_CHECKING:`."""
     blocks = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.If))]
     nodes = [node for block in blocks for node in block if isinstance(node, ast.ImportFrom)]
     return {item.asname or item.name: f"{node.module}.{item.name}" for node in nodes for item in node.names}
@@ -154,6 +157,13 @@ def _public(module: str) -> list[str]:
     return [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name[0] != "_"]
 
 
+def _type_aliases() -> Iterator[Name]:
+    tree = _tree(TYPES)
+    for node in tree.body if tree else ():
+        if isinstance(node, ast.Assign) and (value := ast.unparse(node.value)).startswith(("Annotated[", "Literal[")):
+            yield Name(TYPES, f"{TYPES}.{ast.unparse(node.targets[0])}", f"`{value}`")
+
+
 def _summary(home: str) -> str:
     module, _, name = home.rpartition(".")
     tree = _tree(module)
@@ -162,17 +172,13 @@ def _summary(home: str) -> str:
     return " ".join(paragraph.split())
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
 def _definition(tree: ast.Module, name: str) -> ast.ClassDef | ast.FunctionDef | None:
     found = (node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name)
     return next(found, None)
 
 
 def _lazy(tree: ast.Module) -> dict[str, str]:
-    """The names that a package fetches when they are first used, with the module of each: the argument of `lazy`."""
+    """Return the names that a package imports lazily, with the module of each: the argument of `lazy`."""
     values = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
     for node in values.values():
         if isinstance(node, ast.Call) and ast.unparse(node).startswith("lazy(__name__, "):

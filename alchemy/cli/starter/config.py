@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alchemy.config.references import ESCAPED, MARK
-from alchemy.config.toml_writer import inline
+from alchemy.config.toml_writer import format_inline
 from alchemy.data.sniff.finding import Finding
 from alchemy.data.sniff.points import Points
 
@@ -104,7 +104,7 @@ def _render_points(finding: Points) -> str:
 
 
 def _list(key: str, parts: list[dict[str, Any]]) -> list[str]:
-    return [f"{key} = [", *(f"    {inline(part)}," for part in parts), "]"]
+    return [f"{key} = [", *(f"    {format_inline(part)}," for part in parts), "]"]
 
 
 def _table(name: str, table: dict[str, Any]) -> list[str]:
@@ -133,4 +133,4 @@ def _held_out(finding: Finding) -> dict[str, float]:
 def _line(key: str, value: object, comment: str = "") -> str:
     comment = comment or COMMENTS.get(key, "")
     # a ${ in the name of a file or of a column is no reference; quotes leave both signs as they are
-    return f"{key} = {inline(value).replace(MARK, ESCAPED)}{f'  # {comment}' if comment else ''}"
+    return f"{key} = {format_inline(value).replace(MARK, ESCAPED)}{f'  # {comment}' if comment else ''}"

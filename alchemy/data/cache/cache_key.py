@@ -1,4 +1,4 @@
-"""The key of kept samples: a hash over the pipes of a chain, their files, tokenizers and code, and our version."""
+"""Compute the cache key of a chain: a hash of its pipes, files, tokenizers and code, and of the alchemy version."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ import alchemy
 from alchemy.data.batch_digest import digest_of
 from alchemy.data.cache.code_sources import Sources
 from alchemy.data.cache.file_hashes import Hashes
-from alchemy.data.cache.sample_store import Unkept
+from alchemy.data.cache.sample_store import NotCacheable
 from alchemy.data.pipe_chain import members, title, walk
 from alchemy.files import hash_text
 from alchemy.text.base import Tokenizer
 
 NUMBERS = {bool, int, float, type(None)}
 MOST_FILES = 10_000
-MOST_PATTERNS = 1000  # a longer list is one of texts
+MOST_PATTERNS = 1000  # longer lists are data, not lists of patterns
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
 class Key:
-    """What samples are known by: `facts` by name, such as "the file train.jsonl", and a `hash` over all of them.
+    """The cache key of a chain: `facts` by name, such as "the file train.jsonl", and a `hash` of all of them.
 
-    Pipes count with what a copy of them would be made of. `also` are files, patterns of files, or words that matter
-    too. Raises Unkept for a chain that has no key.
+    A pipe is hashed by the state that a copy of it would get. `also` lists further dependencies: files, file patterns
+    or arbitrary strings. Raises NotCacheable if no key can be computed.
     """
 
     def __init__(self, dataset: object, hashes: Hashes, also: Sequence[str] = ()) -> None:
@@ -48,7 +48,7 @@ class Key:
         self.files: dict[str, str] = {}
         self.hashes, self.sources = hashes, Sources()
         self.links = {id(pipe): number for number, pipe in enumerate(links)}
-        self.texts: set[str] = set()  # that were looked at already
+        self.texts: set[str] = set()  # strings that were already examined
         for number, pipe in enumerate(links):
             self._add_part(f"pipe {number} ({title(pipe)})", pipe, members(pipe).values())
         self._add_part("'also' of the cache", list(also), [list(also)])
@@ -57,7 +57,7 @@ class Key:
         self.hash = hash_text(json.dumps([self.chain, sorted(self.facts.items())]))[:32]
 
     def changed(self) -> list[str]:
-        """The files and modules that are not as they were when the key was made."""
+        """Return the files and modules that have changed since the key was computed."""
         files = (
             path for path, known in self.files.items() if not os.path.isfile(path) or self.hashes.of(path) != known
         )
@@ -69,36 +69,38 @@ class Key:
             for option in options:
                 self._add_paths(option)
             self.facts[name] = self.digest(part, top=True)
-        except Unkept as error:
-            raise Unkept(f"{name}: {error}") from None
-        except Exception as error:  # whatever a class raises that does not want to be copied
-            raise Unkept(f"{name} holds a value that cannot be looked into: {error}") from None
+        except NotCacheable as error:
+            raise NotCacheable(f"{name}: {error}") from None
+        except Exception as error:  # a class that cannot be copied may raise anything
+            raise NotCacheable(f"{name} contains a value that cannot be hashed: {error}") from None
 
     def digest(self, value: object, *, top: bool = False) -> str:
-        """A hash of what a copy would be made of; names of files and modules in it are noted on the way."""
+        """Return a hash of the state that a copy of `value` would get; collect the files and modules it names."""
         content = io.BytesIO()
         _Pickler(content, self, value if top else None).dump(value)
         return hashlib.blake2b(content.getbuffer(), digest_size=16).hexdigest()
 
-    def tokenizer(self, value: Tokenizer) -> str:
+    def add_tokenizer(self, value: Tokenizer) -> str:
+        """Add the digest of a tokenizer to the facts and return it."""
         try:
             self.facts[f"the tokenizer of {self.part}"] = value.digest
         except NotImplementedError:
-            raise Unkept(f"{title(value)} defines no options() and contents()") from None
+            raise NotCacheable(f"{title(value)} does not define options() and contents()") from None
         return value.digest
 
-    def name(self, value: FunctionType | type) -> str:
+    def add_source(self, value: FunctionType | type) -> str:
+        """Add the source of a function or class and return its qualified name."""
         name = f"{value.__module__}.{value.__qualname__}"
         if "<" in value.__qualname__:
-            raise Unkept(f"{name} has no name of its own: it is a lambda, or stands inside of another function")
+            raise NotCacheable(f"{name} is a lambda or a nested function; define it at module level")
         for owner in value.__mro__ if isinstance(value, type) else (value,):
             self.sources.add(owner.__module__)
         return name
 
     # -- names of files and modules
 
-    def text(self, text: str) -> None:
-        """A text that is the name of a file, or of a module, means what is in it."""
+    def add_text(self, text: str) -> None:
+        """Add the content of the file or module that a string names, if any."""
         if text in self.texts:
             return
         self.texts.add(text)
@@ -108,7 +110,7 @@ class Key:
             self._add_file(text)
 
     def _add_paths(self, option: object) -> None:
-        """The folders and patterns that an option names, itself or as an item of a list or table."""
+        """Add the folders and patterns in an option, which may be a string, a list or a table."""
         items = list(dict.values(option)) if isinstance(option, dict) else option
         items = items if isinstance(items, list | tuple) else [items]
         for item in items if len(items) <= MOST_PATTERNS else ():
@@ -121,13 +123,13 @@ class Key:
                 for path in sorted(glob.glob(text, recursive=True, include_hidden=True)):
                     if not os.path.isdir(path):
                         self._add_file(path)
-                    elif "**" not in text:  # which finds what is in folders by itself
+                    elif "**" not in text:  # `**` also matches the files in folders
                         self._add_folder(path)
 
     def _add_folder(self, root: str) -> None:
-        """Every file below it counts, hidden ones too: nobody knows which of them a pipe reads."""
+        """Add every file below a folder, including hidden files: any of them may be read by a pipe."""
         if os.path.join(os.getcwd(), "").startswith(os.path.join(os.path.abspath(root), "")):
-            raise Unkept(f"it names the folder {root!r}, which holds everything here; name the files in it")
+            raise NotCacheable(f"the folder {root!r} contains the current folder; list the files in it instead")
         seen: set[str] = set()
         for folder, folders, names in os.walk(root, followlinks=True):
             real = os.path.realpath(folder)
@@ -137,14 +139,14 @@ class Key:
                 self._add_file(os.path.join(folder, name))
 
     def _add_file(self, path: str) -> None:
-        if path in self.files or not os.path.isfile(path):  # what is no file, as a pipe, may have no end
+        if path in self.files or not os.path.isfile(path):  # a named pipe, for example, may never end
             return
         if len(self.files) >= MOST_FILES:
-            raise Unkept(f"it reads more than {MOST_FILES:,} files")
+            raise NotCacheable(f"more than {MOST_FILES:,} files")
         try:
             self.files[path] = self.hashes.of(path)
         except OSError as error:
-            raise Unkept(f"{path} cannot be read: {error.strerror}") from error
+            raise NotCacheable(f"cannot read {path}: {error.strerror}") from error
 
 
 def _may_be_path(text: str) -> bool:
@@ -152,31 +154,31 @@ def _may_be_path(text: str) -> bool:
 
 
 class _Pickler(pickle.Pickler):
-    """Spells out a part of a chain for its key; what has a digest, a name or no order of its own is given as a text."""
+    """Serializes a part of a chain for its key; values with a digest, a name or no order are replaced by strings."""
 
     def __init__(self, content: io.BytesIO, key: Key, top: object) -> None:
         super().__init__(content, protocol=4)
         self.key, self.top = key, top
-        self.fast = True  # no references: equal values become equal bytes, whichever of their parts are shared
+        self.fast = True  # no memo: equal values give equal bytes, even if some of their parts are shared
 
     def persistent_id(self, value: Any) -> str | None:
         key = self.key
         if isinstance(value, str | PurePath):
-            key.text(str(value))
+            key.add_text(str(value))
             return f"{type(value).__name__} {str(value)!r}"
         if type(value) in (list, tuple) and NUMBERS.issuperset(map(type, value)):
-            return repr(value)  # one by one they would take long
+            return repr(value)  # pickling items one by one is slow
         if isinstance(value, Tensor | np.ndarray | np.generic):
             return f"array {digest_of(value).hex()}"
         if id(value) in key.links and value is not self.top:
             return f"link {key.links[id(value)]}"
         if isinstance(value, FunctionType | type):
-            return f"name {key.name(value)}"
+            return f"name {key.add_source(value)}"
         if isinstance(value, Tokenizer):
-            return f"{key.name(type(value))} {key.tokenizer(value)}"
+            return f"{key.add_source(type(value))} {key.add_tokenizer(value)}"
         if isinstance(value, set | frozenset):
             return f"set {sorted(map(key.digest, value))}"
-        # tables of a config note what is read of them: only by the methods of `dict` nothing is noted
+        # config tables track which keys are read; the methods of `dict` bypass that
         if isinstance(value, dict) and type(value) is not dict:
             return f"dict {key.digest(dict(dict.items(value)))}"
         if isinstance(value, list) and type(value) is not list:
@@ -184,18 +186,18 @@ class _Pickler(pickle.Pickler):
         return None
 
     def reducer_override(self, value: Any) -> Any:
-        made = copyreg.dispatch_table.get(type(value), lambda item: item.__reduce_ex__(4))(value)
-        module = inspect.getmodule(value) if isinstance(made, str) else None
-        if module is not None:  # a global name: that of a ufunc, or of a function with a cache
+        reduced = copyreg.dispatch_table.get(type(value), lambda item: item.__reduce_ex__(4))(value)
+        module = inspect.getmodule(value) if isinstance(reduced, str) else None
+        if module is not None:  # a global name, e.g. of a ufunc or of an lru_cache function
             self.key.sources.add(module.__name__)
-        return made
+        return reduced
 
 
 def changed_facts(facts: Mapping[str, str], before: Mapping[str, str]) -> list[str]:
-    """What has changed, in words."""
+    """Describe the differences between two sets of facts."""
     both = [name for name in facts if name in before]
     return [
         *(f"{name} has changed" for name in both if facts[name] != before[name]),
         *(f"{name} is new" for name in facts if name not in before),
-        *(f"{name} is gone" for name in before if name not in facts),
+        *(f"{name} was removed" for name in before if name not in facts),
     ]

@@ -1,4 +1,4 @@
-"""The folder of the cache: one folder for each kept set of samples, filled by one process while the others wait."""
+"""Manage the cache folder: one entry per set of samples, written by one process while the others wait."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from typing import Any, Literal
 
 from loguru import logger
 
-from alchemy.data.cache.sample_store import MANIFEST, SampleWriter, Stored, Unwritable, is_as_written
+from alchemy.data.cache.sample_store import MANIFEST, CacheNotWritable, SampleWriter, Stored, is_as_written
 from alchemy.files import hash_text, home, locked, replace_folder, write_atomic
 
 FORMAT = 3
-FIRST_WORD, NEXT_WORD = 1.0, 30.0  # seconds after which a process that waits says so
+FIRST_NOTICE, NOTICE_INTERVAL = 1.0, 30.0  # seconds between log messages of a waiting process
 KEY = re.compile("[0-9a-f]+")
-LEFT = re.compile(r"\.([0-9a-f]+)\..+")  # of the process that was filling the entry of this key
+LEFTOVER = re.compile(r"\.([0-9a-f]+)\..+")  # the temporary folder of a process that was writing the entry of this key
 Check = Literal["sizes", "changed", "all"]  # which files are compared by hash: none, those changed since, all
-_filling = threading.RLock()  # the lock of a file is one of the process, not of a thread
+_filling = threading.RLock()  # file locks exclude other processes, not other threads
 
 
 def cache_folder() -> Path:
@@ -35,14 +35,14 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Entry:
-    """A set of samples that is kept, ready to be read; or damaged, and then there is nothing but its folder."""
+    """A cached set of samples; if it is damaged, only `folder` and `damage` are set."""
 
     folder: Path
     damage: str = ""
     created: float = 0.0
-    launch: str = ""  # the start of a program that it was written by
-    chain: list[str] = field(default_factory=list)  # the pipes, by name
-    facts: dict[str, str] = field(default_factory=dict)  # what the key is made of
+    launch: str = ""  # the launch that wrote the entry, see `launch_id`
+    chain: list[str] = field(default_factory=list)  # the names of the pipes
+    facts: dict[str, str] = field(default_factory=dict)  # the parts of the key
     layout: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -63,48 +63,48 @@ class Entry:
 
     @property
     def used(self) -> float:
-        """When it was read last."""
+        """The time of the last read."""
         with contextlib.suppress(OSError):
             return (self.folder if self.damage else self.folder / MANIFEST).stat().st_mtime
         return self.created
 
     @property
     def data(self) -> list[str]:
-        """The files that the samples were made of."""
+        """The files that the samples were read from."""
         return [name.removeprefix("the file ") for name in self.facts if name.startswith("the file ")]
 
     def open(self, *, views: bool = False) -> Stored:
         return Stored(self.folder, self.layout, views=views)
 
     def touch(self) -> None:
-        """Notes that it was read, and found to be as it was written."""
-        with contextlib.suppress(OSError):  # it belongs to somebody else
+        """Mark the entry as read and verified."""
+        with contextlib.suppress(OSError):  # owned by another user
             os.utime(self.folder / MANIFEST)
 
 
-def look_at(folder: Path, check: Check = "sizes") -> Entry | None:
-    """What a folder holds; None where there is no folder."""
+def inspect_entry(folder: Path, check: Check = "sizes") -> Entry | None:
+    """Read and check the entry in a folder, which may be damaged; return None if the folder does not exist."""
     try:
         fields = json.loads((folder / MANIFEST).read_bytes())
         if fields["format"] != FORMAT:
             return Entry(folder, f"its format is {fields['format']}, expected {FORMAT}")
         if fields.pop("hash") != _hash(fields) or fields.pop("key") != folder.name:
-            return Entry(folder, f"{MANIFEST} is not as it was written")
+            return Entry(folder, f"{MANIFEST} was modified after it was written")
         del fields["format"]
-        damage = _damage(folder, fields["layout"]["files"], check)
+        damage = _find_damage(folder, fields["layout"]["files"], check)
     except OSError as error:
         missing = os.path.basename(error.filename or "")
         return Entry(folder, f"{missing}: {error.strerror}") if folder.is_dir() else None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # no JSON, or of something else
-        return Entry(folder, f"{MANIFEST} is not as it was written")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # not JSON, or not a manifest
+        return Entry(folder, f"{MANIFEST} was modified after it was written")
     return Entry(folder, damage) if damage else Entry(folder, **fields)
 
 
-def _damage(folder: Path, files: dict[str, list[Any]], check: Check) -> str:
-    """The file that is not as it was written.
+def _find_damage(folder: Path, files: dict[str, list[Any]], check: Check) -> str:
+    """Describe the first file that differs from what was written; return "" if there is none.
 
-    The manifest is the youngest file of an entry and is touched after each comparison, so that a file whose inode has
-    changed since is one that somebody has written to, copied or moved.
+    The manifest is written last and touched after each comparison. A file with a later ctime was therefore written to,
+    copied or moved since.
     """
     compared = (folder / MANIFEST).stat().st_ctime_ns
     for name, known in files.items():
@@ -113,38 +113,40 @@ def _damage(folder: Path, files: dict[str, list[Any]], check: Check) -> str:
             return f"{name} has {found.st_size:,} bytes, expected {known[1]:,}"
         changed = check == "all" or (check == "changed" and found.st_ctime_ns >= compared)
         if changed and not is_as_written(folder / name, known):
-            return f"{name} is not as it was written"
+            return f"{name} was modified after it was written"
     return ""
 
 
 def read_entry(folder: Path) -> Entry | None:
-    """The entry in a folder; None where there is none, or it is damaged."""
-    found = look_at(folder, "changed")
+    """Return the entry in a folder; None if there is none or it is damaged."""
+    found = inspect_entry(folder, "changed")
     return None if found is None or found.damage else found
 
 
-def everything(root: Path, check: Check = "sizes") -> list[Entry]:
-    """All that is kept, and what is damaged, the oldest first."""
+def list_entries(root: Path, check: Check = "sizes") -> list[Entry]:
+    """Return all entries, including damaged ones, oldest first."""
     folders = [folder for folder in root.iterdir() if KEY.fullmatch(folder.name)] if root.is_dir() else []
-    found = [entry for folder in folders if (entry := look_at(folder, check)) is not None]
+    found = [entry for folder in folders if (entry := inspect_entry(folder, check)) is not None]
     return sorted(found, key=lambda entry: entry.created or entry.used)
 
 
 def entries(root: Path) -> list[Entry]:
-    return [entry for entry in everything(root) if not entry.damage]
+    """Return the entries that are not damaged."""
+    return [entry for entry in list_entries(root) if not entry.damage]
 
 
 def remove(root: Path, keys: Iterable[str]) -> list[str]:
-    """Removes entries, and what killed processes have left behind; returns the keys that were removed.
+    """Remove entries and the leftovers of killed processes; return the keys that were removed.
 
-    Those that another process is filling stay. Whoever reads an entry goes on reading, since the files are mapped.
+    Entries that another process is writing are kept. Processes that read a removed entry are not affected, because
+    its files stay mapped.
     """
-    for left in [path for path in root.iterdir() if path.is_dir()]:
-        match = LEFT.fullmatch(left.name)
+    for leftover in [path for path in root.iterdir() if path.is_dir()]:
+        match = LEFTOVER.fullmatch(leftover.name)
         if match is not None:
             with locked(_lock(root, match[1])) as free:
                 if free:
-                    shutil.rmtree(left, ignore_errors=True)
+                    shutil.rmtree(leftover, ignore_errors=True)
     removed = []
     for key in keys:
         with locked(_lock(root, key)) as free:
@@ -164,61 +166,61 @@ def keep_samples(
     *,
     overwrite: bool = False,
 ) -> tuple[Entry, bool]:
-    """The entry of a key, and whether this process has made it: the first one does, the others wait for it.
+    """Return the entry of a key, and whether this process wrote it: the first process writes it, the others wait.
 
-    `overwrite` takes only what this start of the program has made, by whichever of its ranks. Raises Unwritable and
-    Unkept where it cannot be made.
+    With `overwrite`, only an entry written by a rank of this launch is reused. Raises CacheNotWritable or NotCacheable
+    if the entry cannot be written.
     """
 
-    def found() -> Entry | None:
+    def find_entry() -> Entry | None:
         entry = read_entry(root / key)
         return entry if entry is not None and not (overwrite and entry.launch != launch_id()) else None
 
-    entry = found()
+    entry = find_entry()
     if entry is not None:
         return entry, False
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with _turn(root, key):
-            entry = found()
+        with _wait_for_lock(root, key):
+            entry = find_entry()
             if entry is not None:
                 return entry, False
             replace_folder(root / key, functools.partial(_fill, about, samples))
             entry = read_entry(root / key)
     except OSError as error:
-        why = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-        raise Unwritable(f"the cache cannot be written: {why}") from error
-    except _OfData as error:
+        reason = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+        raise CacheNotWritable(f"cannot write the cache: {reason}") from error
+    except _DataError as error:
         raise error.error from None
     if entry is None:
-        raise Unwritable(f"{root / key} was removed while it was written")
+        raise CacheNotWritable(f"{root / key} was removed while it was being written")
     return entry, True
 
 
 def _fill(about: dict[str, Any], samples: Callable[[], Generator[Any, None, None]], folder: Path) -> None:
     folder.mkdir()
     with SampleWriter(folder) as writer, contextlib.closing(samples()) as read:
-        for sample in _apart(read):
+        for sample in _wrap_errors(read):
             writer.add(sample)
         layout = writer.finish()
     fields = {"format": FORMAT, "key": folder.name, "created": time.time(), "launch": launch_id(), **about}
     fields["layout"] = layout
-    # last: what has a manifest is whole. Names in it may hold what is no Unicode, and come back as they were
+    # written last: an entry with a manifest is complete. The JSON escapes file names that are not valid Unicode
     write_atomic(folder / MANIFEST, json.dumps({**fields, "hash": _hash(fields)}) + "\n")
 
 
-class _OfData(Exception):
-    """Carries an error of reading samples past those who take it for one of writing them."""
+class _DataError(Exception):
+    """Wraps an error raised while reading samples, to distinguish it from an error while writing them."""
 
     def __init__(self, error: OSError) -> None:
         self.error = error
 
 
-def _apart(samples: Iterator[Any]) -> Iterator[Any]:
+def _wrap_errors(samples: Iterator[Any]) -> Iterator[Any]:
     try:
         yield from samples
     except OSError as error:
-        raise _OfData(error) from None
+        raise _DataError(error) from None
 
 
 def _hash(fields: dict[str, Any]) -> str:
@@ -226,9 +228,9 @@ def _hash(fields: dict[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def _turn(root: Path, key: str) -> Iterator[None]:
-    """Waits until nobody else fills the entry. The lock of a process that dies is free at once."""
-    begin, word = time.monotonic(), FIRST_WORD
+def _wait_for_lock(root: Path, key: str) -> Iterator[None]:
+    """Hold the lock of an entry, after waiting for any other writer. A process that dies releases its lock."""
+    begin, notice = time.monotonic(), FIRST_NOTICE
     with _filling:
         while True:
             with locked(_lock(root, key)) as free:
@@ -236,9 +238,9 @@ def _turn(root: Path, key: str) -> Iterator[None]:
                     yield
                     return
             waited = time.monotonic() - begin
-            if waited >= word:
-                logger.info("cache {}: another process is filling it; waited {:.0f} s", short(key), waited)
-                word += NEXT_WORD
+            if waited >= notice:
+                logger.info("cache {}: another process is writing it; waited {:.0f} s", short(key), waited)
+                notice += NOTICE_INTERVAL
             time.sleep(min(0.5, 0.02 + waited / 20))
 
 
@@ -252,23 +254,23 @@ def _token(pid: int) -> str:
 
 
 def launch_id() -> str:
-    """What tells one start of a program from another; the ranks of one start have it in common."""
+    """Return an identifier of this launch of the program; all ranks of a launch share it."""
     env = os.environ
     if int(env.get("WORLD_SIZE", "1")) < 2:
         return _token(os.getpid())
-    words = (os.getppid(), *(env.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")))
-    return "/".join(map(str, (*words, env.get("TORCHELASTIC_RESTART_COUNT", ""))))
+    parts = (os.getppid(), *(env.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")))
+    return "/".join(map(str, (*parts, env.get("TORCHELASTIC_RESTART_COUNT", ""))))
 
 
 def short(key: str) -> str:
-    """A key as it is shown."""
+    """Return a key shortened for display."""
     return key[:12]
 
 
-def told_size(count: float) -> str:
-    """A size in words.
+def format_size(count: float) -> str:
+    """Format a number of bytes.
 
-    >>> told_size(1_300_000)
+    >>> format_size(1_300_000)
     '1.3 MB'
     """
     for unit in ("B", "kB", "MB", "GB"):
@@ -279,6 +281,6 @@ def told_size(count: float) -> str:
 
 
 def nearest(chain: Sequence[str], facts: dict[str, str], among: Iterable[Entry]) -> Entry | None:
-    """The entry of the same chain that differs least, and of those the newest."""
+    """Return the entry of the same chain with the fewest differences, the newest in a tie."""
     alike = [entry for entry in among if entry.chain == list(chain)]
     return min(alike, key=lambda entry: (len(facts.items() ^ entry.facts.items()), -entry.created), default=None)

@@ -1,4 +1,4 @@
-"""Hashes of files, remembered so that large ones are not read again at every start."""
+"""Hash files and store the hashes of large ones, so that they are read only once."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from typing import Any
 from alchemy.files import hash_file, write_atomic
 
 NAME = "hashes.json"
-LARGE = 2**20  # smaller files are read each time
-SETTLED = 2.0  # seconds: two writes at once may leave the same time behind
+LARGE = 2**20  # bytes; smaller files are always hashed again
+SETTLED = 2.0  # seconds; two writes in quick succession may leave the same timestamp
 
 
 class Hashes:
-    """What files contain. The content decides, not the time: a copy, or a file that was merely touched, is the same.
+    """Content hashes of files. A copied or touched file keeps its hash.
 
-    A large file is read once. Its hash is believed again while size, inode and both times are as they were: the time of
-    the last change of the inode is kept by the system, and no program can set it back.
+    The hash of a large file is stored and reused as long as its size, inode, mtime and ctime are unchanged. The system
+    maintains the ctime, which no program can set back.
     """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
         self.known: dict[str, Any] = {}
-        self.news = False
+        self.dirty = False
         with contextlib.suppress(OSError, ValueError):
             read = json.loads(self.path.read_text("utf-8"))
             self.known = read if isinstance(read, dict) else {}
 
     def of(self, path: str | Path) -> str:
+        """Return the hash of a file."""
         name, stamp = os.path.abspath(path), _stamp(path)
         if stamp[0] < LARGE:
             return hash_file(path)
@@ -40,16 +41,16 @@ class Hashes:
             return str(known[-1])
         digest = hash_file(path)
         if _stamp(path) == stamp and max(stamp[2:]) < (time.time() - SETTLED) * 1e9:
-            self.known[name], self.news = [*stamp, digest], True
+            self.known[name], self.dirty = [*stamp, digest], True
         return digest
 
     def save(self) -> None:
-        """Where another process saves at the same time, one of the two reads its files once more."""
-        if self.news:
-            with contextlib.suppress(OSError):  # they are computed again
-                there = {name: row for name, row in self.known.items() if os.path.exists(name)}
-                write_atomic(self.path, json.dumps(there) + "\n")
-            self.news = False
+        """Save the hashes. If two processes save at the same time, the hashes of one are lost and recomputed."""
+        if self.dirty:
+            with contextlib.suppress(OSError):  # they will be recomputed
+                existing = {name: row for name, row in self.known.items() if os.path.exists(name)}
+                write_atomic(self.path, json.dumps(existing) + "\n")
+            self.dirty = False
 
 
 def _stamp(path: str | Path) -> list[int]:

@@ -1,4 +1,4 @@
-"""Samples in a folder: written one after the other, mapped when they are read, equal to the last bit."""
+"""Write samples to a folder and read them back, bit for bit, through memory maps."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from typing import IO, Any
 
 import numpy as np
 
-from alchemy.data.corpus.layout import mapped
+from alchemy.data.corpus.layout import map_file
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_text
 
 MANIFEST = "manifest.json"
 SAMPLES, ENDS, ARRAYS, LENGTHS = "samples.bin", "ends.bin", "arrays.bin", "lengths.bin"
-SIMPLE = "biufcSUmM"  # kinds of numpy dtypes whose bytes are all there is to them
+SIMPLE = "biufcSUmM"  # kinds of NumPy dtypes that are fully described by their bytes
 ALIGNMENT = 16
 BUFFER = 2**18
 
 
-class Unkept(Exception):
-    """A sample, or a chain, that cannot be kept, and why."""
+class NotCacheable(Exception):
+    """A sample or a chain that cannot be cached, with the reason."""
 
 
-class Unwritable(Exception):
-    """The disk is full, or may not be written to."""
+class CacheNotWritable(Exception):
+    """The disk is full or not writable."""
 
 
-class Gone(AlchemyError):
-    """The files were removed, or replaced by others, before they were opened."""
+class CacheRemoved(AlchemyError):
+    """The files of a cache entry were removed or replaced before they were opened."""
 
 
 class SampleWriter(contextlib.AbstractContextManager["SampleWriter"]):
-    """Writes samples into a folder; memory does not grow with their number.
+    """Writes samples to a folder, using constant memory.
 
-    `samples.bin` holds one pickle for each sample, which refers to `arrays.bin` for the numbers of arrays; `ends.bin`
-    says where each pickle ends, after a 0; `lengths.bin` has a row for each sample with the lengths of its fields.
+    `samples.bin` contains one pickle per sample, which refers to `arrays.bin` for array data. `ends.bin` contains a 0
+    and the end offset of each pickle. `lengths.bin` has one row per sample with the lengths of its fields.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,13 +53,13 @@ class SampleWriter(contextlib.AbstractContextManager["SampleWriter"]):
         self.files = {name: open(folder / name, "wb", buffering=BUFFER) for name in names}  # noqa: SIM115 see __exit__
         self.pickler = _Pickler(self.files[SAMPLES], self.files[ARRAYS])
         self.fields: list[str] = []
-        self.known = np.empty(0, bool)  # the fields that have had a length in every sample
+        self.known = np.empty(0, bool)  # which fields had a length in every sample so far
         self.count = 0
         self.files[ENDS].write(bytes(8))
 
     def __exit__(self, *error: object) -> None:
         for file in self.files.values():
-            with contextlib.suppress(OSError):  # the disk may be full: the first error has said so
+            with contextlib.suppress(OSError):  # e.g. a full disk, which the first error already reported
                 file.close()
 
     def add(self, sample: Any) -> None:
@@ -68,28 +68,28 @@ class SampleWriter(contextlib.AbstractContextManager["SampleWriter"]):
             self.known = np.ones(len(self.fields), bool)
         try:
             self.pickler.dump(sample)
-        except Unkept as error:
-            raise Unkept(f"{error} cannot be written (sample {self.count}{self._field(sample)})") from None
+        except NotCacheable as error:
+            raise NotCacheable(f"cannot store {error} (sample {self.count}{self._find_field(sample)})") from None
         except (RecursionError, ValueError) as error:
-            raise Unkept(f"sample {self.count} is nested too deeply, or in itself: {error}") from None
+            raise NotCacheable(f"sample {self.count} is nested too deeply or contains itself: {error}") from None
         self.files[ENDS].write(self.files[SAMPLES].tell().to_bytes(8, "little"))
         if self.fields:
-            lengths = _lengths(sample, self.fields)
+            lengths = _measure_fields(sample, self.fields)
             self.known &= lengths >= 0
             self.files[LENGTHS].write(lengths.tobytes())
         self.count += 1
 
-    def _field(self, sample: Any) -> str:
-        """The field that cannot be written; this writer is of no use any more."""
+    def _find_field(self, sample: Any) -> str:
+        """Return the field that cannot be written. The writer is unusable afterwards."""
         for name, value in sample.items() if isinstance(sample, dict) else ():
             try:
                 self.pickler.dump(value)
-            except Unkept:
+            except NotCacheable:
                 return f", field {name!r}"
         return ""
 
     def finish(self) -> dict[str, Any]:
-        """Brings everything to the disk; what a manifest says of it."""
+        """Flush everything to disk and return the layout for the manifest."""
         files = {}
         for name, file in self.files.items():
             file.flush()
@@ -99,7 +99,7 @@ class SampleWriter(contextlib.AbstractContextManager["SampleWriter"]):
 
 
 def is_as_written(path: Path, known: Sequence[Any]) -> bool:
-    """Whether a file holds what was written, by its hash."""
+    """Return whether a file still has the hash it had when it was written."""
     return _hash_of(path) == str(known[0])
 
 
@@ -108,17 +108,17 @@ def _hash_of(path: Path) -> str:
         return hashlib.file_digest(file, functools.partial(hashlib.blake2b, digest_size=16)).hexdigest()
 
 
-# -- values: pickles of built-in types; nothing but `_array_at` can be called by reading one
+# -- values: pickles of built-in types; unpickling can call nothing but `_array_at`
 
 
 class _Pickler(pickle.Pickler):
     def __init__(self, file: IO[bytes], arrays: IO[bytes]) -> None:
         super().__init__(file, protocol=5)
         self.arrays = arrays
-        self.fast = True  # no references: equal samples become equal bytes, whichever of their parts are shared
+        self.fast = True  # no memo: equal samples give equal bytes, even if some of their parts are shared
 
     def reducer_override(self, value: Any) -> Any:
-        """Called for whatever is not of a built-in type: arrays are referred to, all else is refused."""
+        """Replace arrays by references; raise for every other value that is not of a built-in type."""
         if value is _array_at:
             return NotImplemented
         flavor, array = _as_array(value)
@@ -129,27 +129,27 @@ class _Pickler(pickle.Pickler):
 
 
 def _as_array(value: Any) -> tuple[str, np.ndarray]:
-    torch = sys.modules.get("torch")  # where nobody has imported it, the value is no tensor
+    torch = sys.modules.get("torch")  # if torch was never imported, the value is not a tensor
     if torch is not None and type(value) is torch.Tensor:
         if value.layout is not torch.strided or value.device.type != "cpu" or value.requires_grad:
-            raise Unkept("a tensor that is sparse, on a device or part of a graph")
+            raise NotCacheable("a tensor that is sparse, not on the CPU or requires grad")
         try:
             flavor, array = "tensor", value.resolve_conj().resolve_neg().numpy()
         except TypeError:
-            raise Unkept(f"a tensor of {value.dtype}") from None
+            raise NotCacheable(f"a tensor of {value.dtype}") from None
     elif type(value) in (np.ndarray, np.memmap):
         flavor, array = "array", np.asarray(value)
     elif isinstance(value, np.generic) and not isinstance(value, np.void | np.object_):
         flavor, array = "scalar", np.asarray(value)
     else:
-        raise Unkept(f"a {type(value).__module__}.{type(value).__qualname__}")
+        raise NotCacheable(f"a {type(value).__module__}.{type(value).__qualname__}")
     if array.dtype.kind not in SIMPLE or not array.dtype.itemsize:
-        raise Unkept(f"an array of {array.dtype}")
+        raise NotCacheable(f"an array of {array.dtype}")
     return flavor, array
 
 
 def _array_at(arrays: np.ndarray, views: bool, flavor: str, dtype: str, shape: tuple[int, ...], begin: int) -> Any:
-    """The array, tensor or number of numpy whose bytes begin there."""
+    """Return the array, tensor or NumPy scalar whose bytes start at `begin`."""
     kind = np.dtype(dtype)
     end = begin + kind.itemsize * math.prod(shape)
     view = arrays[begin:end].view(kind).reshape(shape)
@@ -169,16 +169,16 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if name != _array_at.__name__:
-            raise pickle.UnpicklingError(f"a kept sample calls {module}.{name}")
+            raise pickle.UnpicklingError(f"a cached sample calls {module}.{name}")
         return self.make
 
 
-def _lengths(sample: Any, fields: Sequence[str]) -> np.ndarray:
-    """The first axes of fields of numbers, as they would be padded; -1 for what has none."""
+def _measure_fields(sample: Any, fields: Sequence[str]) -> np.ndarray:
+    """Return the length of the first axis of each numeric field, as padding sees it; -1 for other fields."""
     from alchemy.data.padding import as_array
 
     def length(value: Any) -> int:
-        with contextlib.suppress(AlchemyError):  # whoever pads it says what is wrong with it
+        with contextlib.suppress(AlchemyError):  # padding will report it
             array = as_array(value)
             return len(array) if array is not None and array.ndim else -1
         return -1
@@ -191,10 +191,10 @@ def _lengths(sample: Any, fields: Sequence[str]) -> np.ndarray:
 
 
 class Stored(Sequence[Any]):
-    """Samples that stay on the disk until one is asked for. Workers, forked or spawned, map the files themselves.
+    """Memory-mapped samples. Workers, forked or spawned, map the files themselves.
 
-    `views` gives arrays as read-only views of the file instead of copies. Raises Gone where the files are no longer
-    there, or are others, when they are mapped: at once, and in spawned workers when the first sample is asked for.
+    With `views`, arrays are read-only views of the file instead of copies. Raises CacheRemoved if the files are missing
+    or were replaced when they are mapped: immediately, or in spawned workers when they read the first sample.
     """
 
     def __init__(self, folder: Path, layout: dict[str, Any], *, views: bool = False) -> None:
@@ -202,35 +202,35 @@ class Stored(Sequence[Any]):
         _ = self._files
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder, "layout": self.layout, "views": self.views}  # what is mapped does not travel
+        return {"folder": self.folder, "layout": self.layout, "views": self.views}  # memory maps are not pickled
 
     @functools.cached_property
     def _files(self) -> tuple[np.ndarray, np.ndarray, Callable[..., Any]]:
         try:
-            samples, arrays = (self._mapped(name, "|u1") for name in (SAMPLES, ARRAYS))
-            ends = self._mapped(ENDS, "<i8")
-            # after they are mapped: somebody may have put others there at any moment before
+            samples, arrays = (self._map(name, "|u1") for name in (SAMPLES, ARRAYS))
+            ends = self._map(ENDS, "<i8")
+            # checked after mapping, because another process may replace the files until then
             same = json.loads((self.folder / MANIFEST).read_bytes())["layout"] == self.layout
         except (OSError, ValueError):
             same = False
         if not same:
-            hint = "start again; what a run with spawned workers reads should stay while it runs"
-            raise Gone(f"cache {self.folder.name[:12]} was removed, or made again, while it was in use", hint=hint)
+            hint = "start the run again; do not remove a cache entry while a run with spawned workers reads it"
+            raise CacheRemoved(f"cache {self.folder.name[:12]} was removed or rewritten while in use", hint=hint)
         return samples, ends, functools.partial(_array_at, arrays, self.views)
 
-    def _mapped(self, name: str, dtype: str) -> np.ndarray:
-        return mapped(self.folder / name, dtype, self.layout["files"][name][1] // np.dtype(dtype).itemsize)
+    def _map(self, name: str, dtype: str) -> np.ndarray:
+        return map_file(self.folder / name, dtype, self.layout["files"][name][1] // np.dtype(dtype).itemsize)
 
     @property
     def digest(self) -> str:
-        """A hash of the samples: equal ones have the same, no matter who made them and when."""
+        """A hash of the samples; equal samples have equal hashes."""
         return hash_text(json.dumps([self.layout["files"][name] for name in (SAMPLES, ARRAYS)]))
 
     def lengths(self) -> dict[str, np.ndarray]:
-        """The first axis of each field of numbers that every sample has; no sample is read."""
+        """Return the lengths of each numeric field that every sample has, without reading the samples."""
         fields, known = self.layout["fields"], self.layout["known"]
-        columns = self._mapped(LENGTHS, "<i4").reshape(-1, max(len(fields), 1)).T
-        return {name: column for name, column, there in zip(fields, columns, known) if there}
+        columns = self._map(LENGTHS, "<i4").reshape(-1, max(len(fields), 1)).T
+        return {name: column for name, column, is_known in zip(fields, columns, known) if is_known}
 
     def __len__(self) -> int:
         count: int = self.layout["samples"]
@@ -241,7 +241,7 @@ class Stored(Sequence[Any]):
             return [self[number] for number in range(*index.indices(len(self)))]
         row = index + len(self) if index < 0 else index
         if not 0 <= row < len(self):
-            raise IndexError(f"sample {index} of {len(self)}")
+            raise IndexError(f"sample {index} is out of range for {len(self)} samples")
         samples, ends, make = self._files
         begin, end = ends[row : row + 2].tolist()
         return _Unpickler(samples[begin:end].tobytes(), make).load()

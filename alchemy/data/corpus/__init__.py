@@ -1,1 +1,1 @@
-"""Corpora larger than memory: built once by several processes, then mapped and read in place."""
+"""Corpora larger than memory: built once by several processes, then memory-mapped."""

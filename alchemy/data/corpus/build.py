@@ -1,4 +1,4 @@
-"""Builds corpora: several processes encode the pieces of files, one joins what they wrote."""
+"""Build corpora: several processes encode pieces of the files, one process joins the results."""
 
 from __future__ import annotations
 
@@ -16,11 +16,20 @@ from pathlib import Path
 
 import numpy as np
 
-from alchemy.data.corpus.encoder import EncodedPart, Symbols, Task, encode_piece, settle_part, spread
-from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, TOKENIZER, Manifest, beside, read_manifest, smallest
-from alchemy.data.corpus.merge_parts import join_parts, put_in_place
+from alchemy.data.corpus.encoder import EncodedPart, Symbols, Task, encode_piece, finalize_part, run_parallel
+from alchemy.data.corpus.layout import (
+    IDS,
+    MANIFEST,
+    OFFSETS,
+    TOKENIZER,
+    Manifest,
+    corpus_path,
+    read_manifest,
+    smallest_dtype,
+)
+from alchemy.data.corpus.merge_parts import join_parts, publish
 from alchemy.data.corpus.recipe import BPE_SIZE, Recipe
-from alchemy.data.corpus.text_sources import source_of
+from alchemy.data.corpus.text_sources import get_reader
 from alchemy.data.files import expand
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_file, locked
@@ -28,45 +37,46 @@ from alchemy.text.base import Tokenizer, check_ours, load_tokenizer
 
 
 def build(
-    recipe: Recipe, *, workers: int = 1, force: bool = False, tell: Callable[[EncodedPart], None] = lambda part: None
+    recipe: Recipe, *, workers: int = 1, force: bool = False, on_part: Callable[[EncodedPart], None] = lambda part: None
 ) -> dict[str, Manifest]:
-    """Builds the corpora of a recipe, each with its tokenizer beside it; no name is there before its files are whole.
+    """Build the corpora of a recipe, each with its tokenizer; a corpus appears under its name only when it is complete.
 
-    The bytes do not depend on the number of workers. `tell` is called after each piece. Corpora that are there and were
-    made of the same files in the same way are left as they are.
+    The result does not depend on the number of workers. `on_part` is called after each piece. Existing corpora that
+    were built from the same files with the same options are kept, unless `force` is set.
     """
-    files = {side: _files(paths) for side, paths in recipe.sides.items()}
+    files = {side: _find_files(paths) for side, paths in recipe.sides.items()}
     try:
         recipe.out.parent.mkdir(parents=True, exist_ok=True)
-        _check_free(recipe, files)
-        with _reserved(recipe), _workshop(recipe.out) as folder:
-            known = {} if force else _up_to_date(recipe, files)
-            return known or _built(recipe, files, folder, workers, tell)
+        _check_output(recipe, files)
+        with _lock(recipe), _temporary_folder(recipe.out) as folder:
+            existing = {} if force else _find_up_to_date(recipe, files)
+            return existing or _build(recipe, files, folder, workers, on_part)
     except OSError as error:
-        hint = "nothing was left behind; is there room, and may you write there?"
-        raise AlchemyError(f"{recipe.out} cannot be built: {error}", hint=hint) from error
+        hint = "no files were left behind; check the free disk space and your write permission"
+        raise AlchemyError(f"cannot build {recipe.out}: {error}", hint=hint) from error
 
 
-def _files(paths: Sequence[str | Path]) -> list[Path]:
+def _find_files(paths: Sequence[str | Path]) -> list[Path]:
     files = expand(list(paths))
     for path in files:
         if not path.is_file() and str(path) != os.devnull:  # it is read twice: once for its hash
-            raise AlchemyError(f"{str(path)!r} is no file that can be read again", hint="write it to a file first")
+            raise AlchemyError(f"{str(path)!r} is not a regular file", hint="save the data to a file first")
     return files
 
 
-def _check_free(recipe: Recipe, files: Mapping[str, list[Path]]) -> None:
-    """What would be replaced must be a corpus, or the rest of one: neither a source nor a file of somebody else."""
+def _check_output(recipe: Recipe, files: Mapping[str, list[Path]]) -> None:
+    """Raise if the build would replace a source file, or a file that does not belong to a corpus."""
     sources = {path.resolve() for paths in files.values() for path in paths}
     for side in files:
         name = recipe.name(side)
         check_ours(name.with_name(f"{name.name}{TOKENIZER}").resolve())
         for suffix in (IDS, OFFSETS, MANIFEST):
-            path = beside(name, suffix)
+            path = corpus_path(name, suffix)
             if path.resolve() in sources:
-                raise AlchemyError(f"{path} would be replaced by the corpus made of it", hint="give another name")
-            if path.exists() and not (_is_manifest(beside(name, MANIFEST)) or _lock_of(name).exists()):
-                raise AlchemyError(f"{path} is there, and no part of a corpus", hint="give another name, or remove it")
+                raise AlchemyError(f"{path} is a source file that the corpus would replace", hint="choose another name")
+            if path.exists() and not (_is_manifest(corpus_path(name, MANIFEST)) or _lock_of(name).exists()):
+                text = f"{path} already exists and does not belong to a corpus"
+                raise AlchemyError(text, hint="choose another name, or remove it")
 
 
 def _is_manifest(path: Path) -> bool:
@@ -77,32 +87,32 @@ def _is_manifest(path: Path) -> bool:
 
 
 def _lock_of(name: Path) -> Path:
-    """Stays behind: it also says that what lies under the name comes from a build."""
+    """Return the lock file of a corpus. It is never removed: it also marks the files of an incomplete build."""
     return name.with_name(f".{name.name}.lock")
 
 
 @contextlib.contextmanager
-def _reserved(recipe: Recipe) -> Iterator[None]:
-    """Nobody else builds a corpus of these names meanwhile."""
+def _lock(recipe: Recipe) -> Iterator[None]:
+    """Prevent other processes from building corpora of the same names."""
     with contextlib.ExitStack() as stack:
         for name in sorted({recipe.out, *map(recipe.name, recipe.sides)}):
             if not stack.enter_context(locked(_lock_of(name))):
-                hint = "wait for it, or build under another name"
+                hint = "wait for it to finish, or choose another name"
                 raise AlchemyError(f"another process is building {name}", hint=hint)
         yield
 
 
-def _up_to_date(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Manifest]:
-    """The corpora that are there already; none when a single one of them would come out otherwise."""
+def _find_up_to_date(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Manifest]:
+    """Return the existing corpora; an empty dict if any of them is missing or outdated."""
     found = {}
     for side, paths in files.items():
-        if not beside(recipe.name(side), MANIFEST).exists():
+        if not corpus_path(recipe.name(side), MANIFEST).exists():
             return {}
         name = recipe.name(side)
         try:
             manifest = found[side] = read_manifest(name)
             tokenizer = load_tokenizer(name.with_name(manifest.tokenizer["folder"]))
-        except AlchemyError:  # damaged, or of another version: it is built again
+        except AlchemyError:  # damaged, or of another version: rebuild
             return {}
         if manifest.options != recipe.options(side) or tokenizer.digest != manifest.tokenizer["digest"]:
             return {}
@@ -112,10 +122,10 @@ def _up_to_date(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Ma
 
 
 @contextlib.contextmanager
-def _workshop(out: Path) -> Iterator[Path]:
-    """A folder for what is unfinished. Those of builds that were killed are cleared away first.
+def _temporary_folder(out: Path) -> Iterator[Path]:
+    """Create a folder for unfinished files, after removing the folders of killed builds.
 
-    Each has a name of its own: a process that has outlived its build must not write into the next.
+    Each build has its own folder, so that a leftover process of an earlier build cannot write into this one.
     """
     prefix = f".{out.name}.building-"
     for leftover in out.parent.glob(f"{glob.escape(prefix)}*"):
@@ -127,67 +137,69 @@ def _workshop(out: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _built(
-    recipe: Recipe, files: Mapping[str, list[Path]], folder: Path, workers: int, tell: Callable[[EncodedPart], None]
+def _build(
+    recipe: Recipe, files: Mapping[str, list[Path]], folder: Path, workers: int, on_part: Callable[[EncodedPart], None]
 ) -> dict[str, Manifest]:
-    tokenizers, before = _known(recipe, files), _stamps(files)
-    learnt = {side: Symbols() for side in map(recipe.group, files)}  # by those that share a vocabulary
+    tokenizers, before = _prepare_tokenizers(recipe, files), _stat_files(files)
+    learned = {side: Symbols() for side in map(recipe.group, files)}  # one per group of sides that share a vocabulary
     parts: list[EncodedPart] = []
     encode = functools.partial(encode_piece, recipe, folder, tokenizers)
-    for part, symbols in spread(encode, _tasks(recipe, files), workers):
+    for part, symbols in run_parallel(encode, _iter_tasks(recipe, files), workers):
         if symbols is not None:
-            learnt[recipe.group(part.side)].learn(symbols).tofile(part.path(folder, ".sym"))
+            learned[recipe.group(part.side)].learn(symbols).tofile(part.path(folder, ".sym"))
         parts.append(part)
-        tell(part)
+        on_part(part)
     parts.sort()
     _check_aligned(files, parts)
     if not tokenizers:
-        tokenizers, tables = _vocabularies(recipe, learnt)
-        for _ in spread(functools.partial(settle_part, recipe, folder, tokenizers, tables), parts, workers):
+        tokenizers, tables = _build_vocabularies(recipe, learned)
+        for _ in run_parallel(functools.partial(finalize_part, recipe, folder, tokenizers, tables), parts, workers):
             pass
     manifests = {}
     for side in files:
         own = [part for part in parts if part.side == side]
         manifests[side] = join_parts(recipe, side, files[side], own, tokenizers[side], folder)
-    _check_unchanged(before, _stamps(files))
-    for side in files:  # from here on there is no old corpus under the name
-        beside(recipe.name(side), MANIFEST).unlink(missing_ok=True)
+    _check_unchanged(before, _stat_files(files))
+    for side in files:  # from here on, the old corpus is no longer valid
+        corpus_path(recipe.name(side), MANIFEST).unlink(missing_ok=True)
     for side, manifest in manifests.items():
-        put_in_place(recipe, side, manifest, tokenizers[side], folder)
+        publish(recipe, side, manifest, tokenizers[side], folder)
     return manifests
 
 
-def _stamps(files: Mapping[str, list[Path]]) -> dict[Path, tuple[int, ...]]:
+def _stat_files(files: Mapping[str, list[Path]]) -> dict[Path, tuple[int, ...]]:
     stats = {path: path.stat() for paths in files.values() for path in paths}
     return {path: (stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns) for path, stat in stats.items()}
 
 
 def _check_unchanged(before: Mapping[Path, tuple[int, ...]], after: Mapping[Path, tuple[int, ...]]) -> None:
-    """What was read in pieces must be one text, and that of the hash."""
+    """Raise if a file changed while it was read: its pieces and its hash would not match."""
     changed = [str(path) for path in before if before[path] != after[path]]
     if changed:
-        raise AlchemyError(f"{changed[0]} has changed while it was read", hint="build again when it is complete")
+        raise AlchemyError(
+            f"{changed[0]} changed while it was being read", hint="build again when the file is complete"
+        )
 
 
-def _tasks(recipe: Recipe, files: Mapping[str, list[Path]]) -> Iterator[Task]:
+def _iter_tasks(recipe: Recipe, files: Mapping[str, list[Path]]) -> Iterator[Task]:
     numbers = itertools.count()
     for side, paths in files.items():
         for source, path in enumerate(paths):
-            for piece in source_of(path, recipe.field, strict=len(files) > 1).cut(path):
+            for piece in get_reader(path, recipe.field, strict=len(files) > 1).cut(path):
                 yield Task(next(numbers), side, source, piece)
 
 
 # -- tokenizers
 
 
-def _known(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Tokenizer]:
-    """The tokenizers that are there before anything is encoded; none for those that encoding itself teaches."""
+def _prepare_tokenizers(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Tokenizer]:
+    """Load or train the tokenizers; an empty dict if their vocabularies are collected during encoding."""
     if isinstance(recipe.tokenizer, Mapping):
         loaded = {side: load_tokenizer(recipe.tokenizer[side]) for side in recipe.sides}
         for side, tokenizer in loaded.items():
             if recipe.eos and tokenizer.eos is None:
-                hint = "build without: --no-eos"
-                raise AlchemyError(f"{recipe.tokenizer[side]} has no token for the end of a sentence", hint=hint)
+                hint = "build with --no-eos"
+                raise AlchemyError(f"{recipe.tokenizer[side]} has no end-of-sentence token", hint=hint)
         return loaded
     if recipe.tokenizer != "bpe":
         return {}
@@ -197,8 +209,8 @@ def _known(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Tokeniz
     for side in files:
         group = recipe.group(side)
         if group not in trained:
-            alike = [other for other in files if recipe.group(other) == group]
-            lines = (line for other in alike for line in _all_lines(recipe, files[other]))
+            sides = [other for other in files if recipe.group(other) == group]
+            lines = (line for other in sides for line in _read_lines(recipe, files[other]))
             trained[group] = BPE.train(
                 lines,
                 size=recipe.size or BPE_SIZE,
@@ -209,20 +221,22 @@ def _known(recipe: Recipe, files: Mapping[str, list[Path]]) -> dict[str, Tokeniz
     return {side: trained[recipe.group(side)] for side in files}
 
 
-def _all_lines(recipe: Recipe, paths: Sequence[Path]) -> Iterator[str]:
+def _read_lines(recipe: Recipe, paths: Sequence[Path]) -> Iterator[str]:
     for path in paths:
-        source = source_of(path, recipe.field)
+        source = get_reader(path, recipe.field)
         for piece in source.cut(path):
             yield from source.read(piece)
 
 
-def _vocabularies(recipe: Recipe, learnt: Mapping[str, Symbols]) -> tuple[dict[str, Tokenizer], dict[str, np.ndarray]]:
-    """The tokenizer of each side, and the id of each symbol that was counted."""
+def _build_vocabularies(
+    recipe: Recipe, learned: Mapping[str, Symbols]
+) -> tuple[dict[str, Tokenizer], dict[str, np.ndarray]]:
+    """Return the tokenizer of each side, and the id of each counted symbol."""
     from alchemy.text import Characters, Words
 
     made: dict[str, Tokenizer] = {}
     tables: dict[str, np.ndarray] = {}
-    for group, symbols in learnt.items():
+    for group, symbols in learned.items():
         tokenizer = (Words if recipe.tokenizer == "words" else Characters).from_counts(
             dict(zip(symbols.numbers, symbols.counts.tolist(), strict=True)),
             min_frequency=recipe.min_frequency,
@@ -231,15 +245,15 @@ def _vocabularies(recipe: Recipe, learnt: Mapping[str, Symbols]) -> tuple[dict[s
             lower=recipe.lower,
         )
         ids = map(tokenizer.vocab.ids.__getitem__, symbols.numbers)
-        made[group], tables[group] = tokenizer, np.fromiter(ids, smallest(tokenizer.size), len(symbols.numbers))
+        made[group], tables[group] = tokenizer, np.fromiter(ids, smallest_dtype(tokenizer.size), len(symbols.numbers))
     groups = {side: recipe.group(side) for side in recipe.sides}
     return {side: made[group] for side, group in groups.items()}, {side: tables[g] for side, g in groups.items()}
 
 
 def _check_aligned(files: Mapping[str, list[Path]], parts: Sequence[EncodedPart]) -> None:
-    """Sides must have as many sentences, or none of them belongs to its neighbor.
+    """Raise if the sides have different numbers of sentences.
 
-    File by file, where the sides have as many: what is too much in one must not be made up for by the next.
+    If they have the same number of files, each pair of files is compared: differences must not cancel out.
     """
     counts: Counter[tuple[str, int | None]] = Counter()
     for part in parts:
@@ -248,8 +262,8 @@ def _check_aligned(files: Mapping[str, list[Path]], parts: Sequence[EncodedPart]
     names: dict[tuple[str, int | None], object] = {(side, None): side for side in files}
     for side, paths in files.items():
         if not counts[side, None]:
-            text = f"there is no sentence in {', '.join(map(str, paths))}"
-            raise AlchemyError(text, hint="is the file empty, or the wrong one?")
+            text = f"no sentences in {', '.join(map(str, paths))}"
+            raise AlchemyError(text, hint="check that the file is not empty and is the right one")
         names |= {(side, number): path for number, path in enumerate(paths)}
     same = len({len(paths) for paths in files.values()}) == 1
     first, *others = files
@@ -258,6 +272,6 @@ def _check_aligned(files: Mapping[str, list[Path]], parts: Sequence[EncodedPart]
         (fewer, low), (more, high) = [(names[key], counts[key]) for key in pair]
         if low != high:
             raise AlchemyError(
-                f"{fewer} has {low:,} lines and {more} {high:,}: line {low + 1:,} of {more} has no partner",
-                hint="the files of parallel text must have the same number of lines",
+                f"{fewer} has {low:,} lines, but {more} has {high:,}: line {low + 1:,} of {more} has no counterpart",
+                hint="files of parallel text must have the same number of lines",
             )

@@ -1,4 +1,4 @@
-"""Lines become numbers: each piece of a text a part, a pair of files that waits to be joined."""
+"""Encode pieces of text in parallel; each piece becomes a part, a pair of files to be joined later."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from alchemy.data.corpus.layout import smallest
+from alchemy.data.corpus.layout import smallest_dtype
 from alchemy.data.corpus.recipe import Recipe
-from alchemy.data.corpus.text_sources import Piece, source_of
+from alchemy.data.corpus.text_sources import Piece, get_reader
 from alchemy.errors import AlchemyError
 from alchemy.text.base import Tokenizer
 
 T = TypeVar("T")
 R = TypeVar("R")
-NUMBER = np.dtype(np.uint32)  # of symbols, before the vocabulary is known
+NUMBER = np.dtype(np.uint32)  # provisional ids of symbols, before the vocabulary is known
 
 
 class Task(NamedTuple):
-    """A piece that is to be encoded."""
+    """A piece to encode."""
 
-    number: int  # what the files of its part are called
+    number: int  # the name of its part's files
     side: str
-    source: int  # which of the side's files
+    source: int  # index of the file within the side
     piece: Piece
 
 
 class EncodedPart(NamedTuple):
-    """What became of a piece."""
+    """The encoded form of a piece."""
 
     number: int
     side: str
@@ -49,12 +49,12 @@ class EncodedPart(NamedTuple):
         return folder / f"{self.number:08}{suffix}"
 
     def lengths(self, folder: Path) -> np.ndarray:
-        """The lengths of its sentences, without the ends that are added."""
+        """Return the lengths of its sentences, not counting end-of-sentence tokens."""
         return np.fromfile(self.path(folder, ".len"), np.int64)
 
 
 class _Growing(dict[str, int]):
-    """Numbers by symbol; a new symbol gets the next one."""
+    """A mapping from symbols to provisional ids; a new symbol gets the next id."""
 
     def __missing__(self, symbol: str) -> int:
         self[symbol] = number = len(self)
@@ -62,20 +62,20 @@ class _Growing(dict[str, int]):
 
 
 class Symbols:
-    """The symbols of a text in the order of their first sight, and how often each was seen."""
+    """The symbols of a text in order of first occurrence, and how often each occurs."""
 
     def __init__(self) -> None:
         self.numbers = _Growing()
         self.counts = np.zeros(0, np.int64)
 
     def encode(self, rows: Iterable[Iterable[str]], total: int) -> np.ndarray:
-        """The numbers of all symbols of some rows, which are counted."""
+        """Count the symbols of some rows and return their provisional ids."""
         flat = np.fromiter(map(self.numbers.__getitem__, chain.from_iterable(rows)), NUMBER, total)
         self._add(np.bincount(flat, minlength=len(self.numbers)))
         return flat
 
     def learn(self, others: Symbols) -> np.ndarray:
-        """Takes over what others have counted; the number that each of their symbols has here."""
+        """Add the counts of `others`, and return the provisional id of each of their symbols in `self`."""
         table = np.fromiter(map(self.numbers.__getitem__, others.numbers), NUMBER, len(others.numbers))
         seen = np.zeros(len(self.numbers), np.int64)
         seen[table] = others.counts
@@ -90,13 +90,13 @@ class Symbols:
 def encode_piece(
     recipe: Recipe, folder: Path, tokenizers: Mapping[str, Tokenizer], task: Task
 ) -> tuple[EncodedPart, Symbols | None]:
-    """Reads a piece and writes the ids and lengths of its sentences; without tokenizers, the numbers of its symbols."""
+    """Write the ids and lengths of a piece's sentences; without tokenizers, the provisional ids of its symbols."""
     number, side, source, piece = task
-    lines = source_of(piece.path, recipe.field, strict=len(recipe.sides) > 1).read(piece)
+    lines = get_reader(piece.path, recipe.field, strict=len(recipe.sides) > 1).read(piece)
     symbols = None
     if tokenizers:
         flat, lengths = tokenizers[side].encode_lines(lines)
-        flat = _finished(flat, lengths, tokenizers[side], recipe)
+        flat = _finalize(flat, lengths, tokenizers[side], recipe)
     else:
         lines = [line.lower() for line in lines] if recipe.lower else lines
         rows: list[Any] = [line.split() for line in lines] if recipe.tokenizer == "words" else lines
@@ -109,40 +109,43 @@ def encode_piece(
     return part, symbols
 
 
-def settle_part(
+def finalize_part(
     recipe: Recipe,
     folder: Path,
     tokenizers: Mapping[str, Tokenizer],
     tables: Mapping[str, np.ndarray],
     part: EncodedPart,
 ) -> None:
-    """Exchanges the numbers of a part for ids: `tables` has that of each symbol of a side, `.sym` those of the part."""
+    """Replace the provisional ids of a part by the ids of the vocabulary.
+
+    `tables` contains the id of each symbol of a side; the `.sym` file lists the symbols of the part.
+    """
     path = part.path(folder, ".ids")
     table = tables[part.side].take(np.fromfile(part.path(folder, ".sym"), NUMBER))
     flat = table.take(np.fromfile(path, NUMBER))
-    _finished(flat, part.lengths(folder), tokenizers[part.side], recipe).tofile(path)
+    _finalize(flat, part.lengths(folder), tokenizers[part.side], recipe).tofile(path)
 
 
-def _finished(flat: np.ndarray, lengths: np.ndarray, tokenizer: Tokenizer, recipe: Recipe) -> np.ndarray:
-    """Ids as they stand in the corpus: in the smallest type, each sentence with its end."""
-    ids = flat.astype(smallest(tokenizer.size), copy=False)
+def _finalize(flat: np.ndarray, lengths: np.ndarray, tokenizer: Tokenizer, recipe: Recipe) -> np.ndarray:
+    """Convert ids to the smallest dtype and append the end-of-sentence token to each sentence."""
+    ids = flat.astype(smallest_dtype(tokenizer.size), copy=False)
     return np.insert(ids, lengths.cumsum(), tokenizer.eos) if recipe.eos and tokenizer.eos is not None else ids
 
 
 # -- several processes
 
 
-def spread(work: Callable[[T], R], tasks: Iterable[T], workers: int) -> Iterator[R]:
-    """`work(task)` of all tasks as they get done, by `workers` processes; a task is taken when one can begin with it.
+def run_parallel(work: Callable[[T], R], tasks: Iterable[T], workers: int) -> Iterator[R]:
+    """Yield `work(task)` of all tasks as they finish, computed by `workers` processes; tasks are consumed lazily.
 
-    The processes are forked, so they start in no time and need no copy of `work`.
+    The processes are forked, so they start quickly and need not pickle `work`.
     """
     if workers == 1:
         yield from map(work, tasks)
         return
     context, begin = multiprocessing.get_context("fork"), (work,)
     try:
-        with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=begin) as pool:
+        with ProcessPoolExecutor(workers, context, initializer=_init_worker, initargs=begin) as pool:
             running: set[Future[R]] = set()
             for task in tasks:
                 running.add(pool.submit(_work, task))
@@ -151,18 +154,18 @@ def spread(work: Callable[[T], R], tasks: Iterable[T], workers: int) -> Iterator
                     yield from (future.result() for future in done)
             yield from (future.result() for future in running)
     except BrokenProcessPool:
-        hint = "it was killed, perhaps for want of memory: try fewer --workers"
-        raise AlchemyError("a process that encodes is gone", hint=hint) from None
+        hint = "it was killed, possibly because memory ran out; try fewer --workers"
+        raise AlchemyError("an encoding process died unexpectedly", hint=hint) from None
 
 
-_own: Callable[[Any], Any]  # the work of this process
+_own: Callable[[Any], Any]  # the `work` of this process
 
 
-def _begin(work: Callable[[Any], Any]) -> None:
+def _init_worker(work: Callable[[Any], Any]) -> None:
     global _own
     _own = work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who is asked ends all of them
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core each: threads of their own would only get in the way
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C for all of them
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each process has one core; more threads would only compete
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""What is in a corpus: counts, how long its sentences are, and which are the longest."""
+"""Corpus statistics and verification."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from alchemy.data.corpus.layout import AGAIN, beside
+from alchemy.data.corpus.layout import REBUILD, corpus_path
 from alchemy.data.corpus.mapped_corpus import Corpus
 from alchemy.errors import AlchemyError
 from alchemy.files import hash_file
 
 BINS = 12
 LONGEST = 5
-CHUNK = 2**24  # ids that are looked at together
+CHUNK = 2**24  # ids that are checked at once
 
 
-def facts(corpus: Corpus) -> dict[str, Any]:
-    """Numbers and short lists, as JSON has them."""
+def collect_stats(corpus: Corpus) -> dict[str, Any]:
+    """Return the statistics of a corpus as JSON values."""
     manifest, lengths = corpus.manifest, corpus.lengths
     last = np.argsort(lengths, kind="stable")[::-1][:LONGEST].tolist()
     return {
@@ -37,21 +37,21 @@ def facts(corpus: Corpus) -> dict[str, Any]:
 
 
 def verify(corpus: Corpus) -> str:
-    """Reads all of a corpus; raises where a file is not as it was written, or an id is none of the vocabulary."""
+    """Read a whole corpus; raise if a file was modified or an id is not in the vocabulary."""
     manifest = corpus.manifest
     for begin in range(0, manifest.tokens, CHUNK):
         highest = int(corpus.ids[begin : begin + CHUNK].max())
         if highest >= manifest.vocabulary:
-            text = f"{corpus.path} has the id {highest:,}, and its vocabulary ends at {manifest.vocabulary - 1:,}"
-            raise AlchemyError(text, hint=AGAIN)
+            text = f"{corpus.path} contains the id {highest:,}, but the largest valid id is {manifest.vocabulary - 1:,}"
+            raise AlchemyError(text, hint=REBUILD)
     for ending, digest in manifest.files.items():
-        if hash_file(beside(corpus.path, ending)) != digest:
-            raise AlchemyError(f"{beside(corpus.path, ending)} is not as it was written", hint=AGAIN)
-    return "as they were written" if manifest.files else "every id is in the vocabulary; no hash was kept"
+        if hash_file(corpus_path(corpus.path, ending)) != digest:
+            raise AlchemyError(f"{corpus_path(corpus.path, ending)} was modified after it was written", hint=REBUILD)
+    return "unmodified" if manifest.files else "every id is in the vocabulary; no hashes were stored"
 
 
 def histogram(lengths: np.ndarray) -> list[dict[str, int]]:
-    """Sentences by length, in at most twelve steps of the same round width.
+    """Count sentences by length, in at most twelve bins of equal, round width.
 
     >>> histogram(np.array([1, 2, 2, 30]))
     [{'from': 0, 'to': 4, 'sentences': 3}, {'from': 30, 'to': 34, 'sentences': 1}]

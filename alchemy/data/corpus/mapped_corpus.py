@@ -1,4 +1,4 @@
-"""A corpus as a list of sentences that stay on the disk until somebody looks at them."""
+"""Memory-mapped corpora."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from alchemy.data.corpus.layout import IDS, OFFSETS, beside, mapped, read_manifest
+from alchemy.data.corpus.layout import IDS, OFFSETS, corpus_path, map_file, read_manifest
 from alchemy.data.corpus.sentences import Sentences
 from alchemy.data.corpus.text_sources import has_lines
 from alchemy.errors import AlchemyError
@@ -18,10 +18,9 @@ CHUNK = 2**20
 
 
 class Corpus(Sentences):
-    """Sentences in files. Opening it costs the same for ten sentences and for a hundred million.
+    """A memory-mapped list of sentences. Opening one takes the same time for any number of sentences.
 
-    A sentence, and a slice of them, is a view of the file: nothing is copied. Workers, forked or spawned, map the file
-    themselves.
+    Sentences are views of the file: nothing is copied. Workers, forked or spawned, map the file themselves.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -29,25 +28,25 @@ class Corpus(Sentences):
         self.manifest = read_manifest(path)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "manifest": self.manifest}  # what is mapped does not travel
+        return {"path": self.path, "manifest": self.manifest}  # memory maps are not pickled
 
     @functools.cached_property
     def _files(self) -> tuple[np.ndarray, np.ndarray]:
-        """Both at once, and only if they still belong to the manifest: somebody may have built it anew meanwhile."""
-        ids = mapped(beside(self.path, IDS), np.dtype(self.manifest.dtype), self.manifest.tokens)
-        offsets = mapped(beside(self.path, OFFSETS), np.dtype(np.int64), self.manifest.sentences + 1)
+        """The mapped files, checked against the manifest in case the corpus was rebuilt meanwhile."""
+        ids = map_file(corpus_path(self.path, IDS), np.dtype(self.manifest.dtype), self.manifest.tokens)
+        offsets = map_file(corpus_path(self.path, OFFSETS), np.dtype(np.int64), self.manifest.sentences + 1)
         if read_manifest(self.path) != self.manifest:
-            raise AlchemyError(f"{self.path} was built anew since it was opened", hint="start again")
+            raise AlchemyError(f"{self.path} was rebuilt after it was opened", hint="start the run again")
         return ids, offsets
 
     @property
     def ids(self) -> np.ndarray:
-        """All sentences, one after the other."""
+        """The ids of all sentences, concatenated."""
         return self._files[0]
 
     @property
     def offsets(self) -> np.ndarray:
-        """Where each sentence begins; one more number says where the last one ends."""
+        """The start of each sentence, followed by the end of the last one."""
         return self._files[1]
 
     @property
@@ -56,35 +55,37 @@ class Corpus(Sentences):
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """How many tokens each sentence has."""
+        """The number of tokens of each sentence."""
         lengths = np.empty(len(self), np.uint16 if self.manifest.longest < 2**16 else np.int64)
-        for begin in range(0, len(self), CHUNK):  # of a large corpus the offsets alone would fill the memory
+        for begin in range(0, len(self), CHUNK):  # the offsets of a large corpus may not fit into memory
             steps = np.diff(self.offsets[begin : begin + CHUNK + 1])
             if steps.min(initial=0) < 0 or steps.max(initial=0) > self.manifest.longest:
-                raise AlchemyError(f"{beside(self.path, OFFSETS)} is damaged", hint="build the corpus again")
+                raise AlchemyError(f"{corpus_path(self.path, OFFSETS)} is damaged", hint="build the corpus again")
             lengths[begin : begin + CHUNK] = steps
         return lengths
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """What made the ids, as the build has put it beside them; None where another program made them."""
-        told = self.manifest.tokenizer
-        if not told:
+        """The tokenizer that produced the ids, stored next to them; None if another program wrote the corpus."""
+        saved = self.manifest.tokenizer
+        if not saved:
             return None
-        folder = self.path.parent / told["folder"]
+        folder = self.path.parent / saved["folder"]
         if not folder.is_dir():
             hint = "copy it along with the corpus, or build the corpus again"
-            raise AlchemyError(f"the tokenizer of {self.path} is missing: there is no {folder}", hint=hint)
+            raise AlchemyError(f"the tokenizer of {self.path} is missing: folder not found: {folder}", hint=hint)
         tokenizer = load_tokenizer(folder)
-        if tokenizer.digest != told["digest"]:
-            raise AlchemyError(f"{folder} is not the tokenizer that made {self.path}", hint="build the corpus again")
+        if tokenizer.digest != saved["digest"]:
+            raise AlchemyError(
+                f"{folder} is not the tokenizer that {self.path} was built with", hint="build the corpus again"
+            )
         return tokenizer
 
     def __len__(self) -> int:
         return self.manifest.sentences
 
     def where(self, index: int) -> str:
-        """File and line that a sentence was made of; of files with fields the number of the sentence there."""
+        """Return the source file and line of a sentence, or its number if the file has fields instead of lines."""
         line = index
         for source in self.manifest.sources:
             if line < source["lines"]:
@@ -95,5 +96,5 @@ class Corpus(Sentences):
 
     @property
     def has_ends(self) -> bool:
-        """Whether each sentence has a token for its end."""
+        """Whether each sentence ends with an end-of-sentence token."""
         return bool(self.manifest.options.get("eos"))

@@ -1,4 +1,4 @@
-"""The end of a build: parts become one file, and files a corpus under its name."""
+"""Finish a build: join the parts and move the files to their final names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from alchemy.data.corpus.encoder import EncodedPart
-from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, TOKENIZER, Manifest, beside, smallest
+from alchemy.data.corpus.layout import IDS, MANIFEST, OFFSETS, TOKENIZER, Manifest, corpus_path, smallest_dtype
 from alchemy.data.corpus.recipe import Recipe
 from alchemy.files import hash_file, sync_folder
 from alchemy.text.base import Tokenizer
@@ -22,12 +22,12 @@ from alchemy.text.base import Tokenizer
 def join_parts(
     recipe: Recipe, side: str, files: Sequence[Path], parts: Sequence[EncodedPart], tokenizer: Tokenizer, folder: Path
 ) -> Manifest:
-    """The parts of a side as one file of ids and one of offsets, still in the workshop."""
+    """Join the parts of a side into one file of ids and one of offsets, both in the temporary folder."""
     total = longest = unknown = 0
     sums = {IDS: hashlib.sha256(), OFFSETS: hashlib.sha256()}
     lines = Counter(dict.fromkeys(range(len(files)), 0))
-    kind = smallest(tokenizer.size)
-    with _synced(folder / f"{side}{IDS}") as ids, _synced(folder / f"{side}{OFFSETS}") as offsets:
+    kind = smallest_dtype(tokenizer.size)
+    with _open_synced(folder / f"{side}{IDS}") as ids, _open_synced(folder / f"{side}{OFFSETS}") as offsets:
         _write(np.zeros(1, np.uint64), offsets, sums[OFFSETS])
         for part in parts:
             lengths = part.lengths(folder) + recipe.eos
@@ -67,19 +67,20 @@ def _write(numbers: np.ndarray, file: IO[bytes], digest: Any) -> None:
 
 
 @contextlib.contextmanager
-def _synced(path: Path) -> Iterator[IO[bytes]]:
+def _open_synced(path: Path) -> Iterator[IO[bytes]]:
     with open(path, "wb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
 
 
-def put_in_place(recipe: Recipe, side: str, manifest: Manifest, tokenizer: Tokenizer, folder: Path) -> None:
+def publish(recipe: Recipe, side: str, manifest: Manifest, tokenizer: Tokenizer, folder: Path) -> None:
+    """Move the files of a side to their final names, the manifest last."""
     name = recipe.name(side)
     manifest.write(folder / f"{side}{MANIFEST}")
     tokenizer.save(name.with_name(manifest.tokenizer["folder"]))
     for suffix in (IDS, OFFSETS):
-        (folder / f"{side}{suffix}").replace(beside(name, suffix))
+        (folder / f"{side}{suffix}").replace(corpus_path(name, suffix))
     sync_folder(name.parent)
-    (folder / f"{side}{MANIFEST}").replace(beside(name, MANIFEST))  # last: with it the corpus is there
+    (folder / f"{side}{MANIFEST}").replace(corpus_path(name, MANIFEST))  # makes the corpus valid
     sync_folder(name.parent)

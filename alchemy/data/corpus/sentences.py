@@ -1,4 +1,4 @@
-"""Sentences as one array of ids with offsets, padded into the rows of a batch."""
+"""Sentences stored as one array of ids with offsets."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 
 
 class Sentences(Sequence[np.ndarray]):
-    """Sentences as arrays of ids; a sentence is a view, nothing is copied.
+    """A list of sentences, each a view of one array of ids.
 
-    `ids` holds all of them one after the other, `offsets` where each begins, and where the last one ends. `end` is the
-    id that each ends with; None where they have no such token.
+    `ids` contains all sentences, concatenated; `offsets` contains the start of each sentence and the end of the last
+    one. `end` is the end-of-sentence id, or None if the sentences have no such token.
     """
 
     @property
@@ -30,7 +30,7 @@ class Sentences(Sequence[np.ndarray]):
 
     @property
     def lengths(self) -> np.ndarray:
-        """How many tokens each sentence has."""
+        """The number of tokens of each sentence."""
         return np.diff(self.offsets)
 
     def __len__(self) -> int:
@@ -45,7 +45,7 @@ class Sentences(Sequence[np.ndarray]):
             return [self[number] for number in range(*index.indices(len(self)))]
         number = index + len(self) if index < 0 else index
         if not 0 <= number < len(self):
-            raise IndexError(f"sentence {index} of {len(self)}")
+            raise IndexError(f"sentence {index} is out of range for {len(self)} sentences")
         begin, end = self.offsets[number : number + 2].tolist()
         return self.ids[begin:end]
 
@@ -58,15 +58,15 @@ class Sentences(Sequence[np.ndarray]):
         multiple: int = 1,
         limit: int | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The sentences as rows `[sentences, longest]` of int64, filled up with `pad`, and their lengths.
+        """Return the sentences as int64 rows `[sentences, longest]`, padded with `pad`, and their lengths.
 
-        `limit` cuts off what is longer but for its end, `multiple` rounds the width up.
+        `limit` truncates longer sentences but keeps their end-of-sentence token; `multiple` rounds the width up.
         """
         rows = np.asarray(indices)
         if rows.dtype.kind not in "iu" and rows.size:
-            raise TypeError(f"sentences are numbered by whole numbers, not {rows.dtype}")
+            raise TypeError(f"indices of sentences must be integers, got {rows.dtype}")
         if rows.size and not -len(self) <= rows.min() <= rows.max() < len(self):
-            raise IndexError(f"sentences {rows.min()} to {rows.max()} of {len(self)}")
+            raise IndexError(f"sentences {rows.min()} to {rows.max()} are out of range for {len(self)} sentences")
         rows = rows.astype(np.int64) % max(len(self), 1)
         begins, ends = self.offsets.take(rows), self.offsets.take(rows + 1)
         lengths = ends - begins
@@ -78,9 +78,9 @@ class Sentences(Sequence[np.ndarray]):
         columns = np.arange(width)
         if left:
             begins = begins + lengths - width
-        # one read for all rows; what lies outside of a sentence is read too, and painted over
+        # one read for all rows; ids beyond the end of a sentence are read too, and overwritten below
         found = self.ids.take(begins[:, None] + columns, mode="clip").astype(np.int64)
-        if int(lengths.min(initial=width)) < width:  # else there is nothing to fill up, as in most sorted batches
+        if int(lengths.min(initial=width)) < width:  # sorted batches mostly need no padding
             empty = columns < (width - lengths)[:, None] if left else columns >= lengths[:, None]
             np.putmask(found, empty, pad)
         if self.end is not None and len(cut):
@@ -89,7 +89,7 @@ class Sentences(Sequence[np.ndarray]):
 
 
 class InMemory(Sentences):
-    """Sentences that were encoded a moment ago."""
+    """Sentences held in memory."""
 
     def __init__(self, rows: Sequence[np.ndarray], end: int | None) -> None:
         self._ids = np.concatenate([np.zeros(0, np.int32), *rows]).astype(np.int32)

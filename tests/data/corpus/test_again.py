@@ -29,8 +29,8 @@ from tests.data.corpus.texts import TEXT, files_below, one, texts, written
 def test_a_file_that_becomes_shorter_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_sources, "PIECE_BYTES", 10)
     text = written(tmp_path / "t.txt", TEXT * 20)
-    with pytest.raises(AlchemyError, match="has changed while it was read"):
-        build(Recipe(tmp_path / "c", {"": [text]}), tell=lambda part: os.truncate(text, 30))
+    with pytest.raises(AlchemyError, match="changed while it was being read"):
+        build(Recipe(tmp_path / "c", {"": [text]}), on_part=lambda part: os.truncate(text, 30))
 
 
 def test_a_file_that_is_written_over_and_set_back_in_time_is_refused(tmp_path: Path) -> None:
@@ -41,26 +41,26 @@ def test_a_file_that_is_written_over_and_set_back_in_time_is_refused(tmp_path: P
         text.write_text(text.read_text().upper())
         os.utime(text, ns=times)
 
-    with pytest.raises(AlchemyError, match="has changed while it was read"):
-        build(Recipe(tmp_path / "c", {"": [text]}), tell=change)
+    with pytest.raises(AlchemyError, match="changed while it was being read"):
+        build(Recipe(tmp_path / "c", {"": [text]}), on_part=change)
 
 
 def test_nothing_is_done_when_nothing_has_changed(tmp_path: Path) -> None:
     text = written(tmp_path / "t.txt", TEXT)
     recipe = Recipe(tmp_path / "c", {"": [text]})
     seen: list[Any] = []
-    first = build(recipe, tell=seen.append)
-    assert (build(recipe, tell=seen.append), len(seen)) == (first, 1)
-    build(recipe, force=True, tell=seen.append)
-    build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), tell=seen.append)
+    first = build(recipe, on_part=seen.append)
+    assert (build(recipe, on_part=seen.append), len(seen)) == (first, 1)
+    build(recipe, force=True, on_part=seen.append)
+    build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), on_part=seen.append)
     written(text, [*TEXT, "more"])
-    build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), tell=seen.append)
+    build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), on_part=seen.append)
     assert len(seen) == 4
     (tmp_path / "c.bin").write_bytes(b"")
-    build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), tell=seen.append)
+    build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), on_part=seen.append)
     assert len(seen) == 5
     shutil.rmtree(tmp_path / "c.tokenizer")
-    build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), tell=seen.append)
+    build(Recipe(tmp_path / "c", {"": [text]}, min_frequency=2), on_part=seen.append)
     assert len(seen) == 6
     assert len(Corpus(tmp_path / "c")) == len(TEXT) + 1
 
@@ -71,15 +71,17 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
     def change(part: Any) -> None:
         written(text, [*TEXT, "more"])
 
-    with pytest.raises(AlchemyError, match=r"t\.txt has changed while it was read; build again when it is complete"):
-        build(Recipe(tmp_path / "out" / "c", {"": [text]}), tell=change)
+    with pytest.raises(
+        AlchemyError, match=r"t\.txt changed while it was being read; build again when the file is complete"
+    ):
+        build(Recipe(tmp_path / "out" / "c", {"": [text]}), on_part=change)
     assert files_below(tmp_path / "out") == {}
 
 
 def test_a_tokenizer_without_an_end_is_refused_unless_none_is_asked_for(tmp_path: Path) -> None:
     text = written(tmp_path / "t.txt", TEXT)
     Words.train(TEXT, specials={"unk": "<unk>"}).save(tmp_path / "w")
-    with pytest.raises(AlchemyError, match="has no token for the end of a sentence; build without: --no-eos"):
+    with pytest.raises(AlchemyError, match="has no end-of-sentence token; build with --no-eos"):
         one(tmp_path / "c", text, tokenizer={"": tmp_path / "w"})
     assert texts(one(tmp_path / "c", text, tokenizer={"": tmp_path / "w"}, eos=False)) == TEXT
 
@@ -96,7 +98,7 @@ def test_only_one_process_builds_a_name(tmp_path: Path, side: str) -> None:
         told.append(process.exitcode)
 
     recipe = Recipe(tmp_path / "c", {side: [text]})
-    build(recipe, tell=second)
+    build(recipe, on_part=second)
     assert told == [1]  # refused
     assert texts(Corpus(recipe.name(side))) == TEXT
 

@@ -23,7 +23,7 @@ from alchemy.data.corpus import text_sources
 from alchemy.data.corpus.build import build
 from alchemy.data.corpus.mapped_corpus import Corpus
 from alchemy.data.corpus.recipe import Recipe
-from alchemy.data.corpus.text_sources import Piece, read_text, source_of
+from alchemy.data.corpus.text_sources import Piece, get_reader, read_text
 from alchemy.errors import AlchemyError
 from tests.data.corpus.texts import LINES, TEXT, files_below, one, texts, written
 
@@ -155,7 +155,7 @@ def test_pieces_of_a_file_are_its_lines(tmp_path_factory: pytest.TempPathFactory
     written(path, ["", *lines])  # a first line that is empty, so that nothing looks like a byte order mark
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_sources, "PIECE_BYTES", piece)
-        source = source_of(path, "text")
+        source = get_reader(path, "text")
         found = [line for cut in source.cut(path) for line in source.read(cut)]
     assert found == ["", *lines]
 
@@ -180,18 +180,18 @@ def test_a_file_may_be_there_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("t.txt", b"", "there is no sentence in .*t.txt; is the file empty"),
-        ("t.txt", b"a\nb\n\xff\n", r"t\.txt:3 .*is not utf-8 text: invalid start byte \(byte 0xff\)"),
-        ("t.txt", b"a\rb\rc", r"t\.txt its lines end with carriage returns alone; end them with line feeds: tr"),
-        ("t.jsonl", b'{"text": "a"}\n\n{"txt": "b"}\n', r"t\.jsonl:3 .*there is no field 'text', only 'txt'"),
-        ("t.jsonl", b'{"text": "a"}\n{"text": 3}\n', r"t\.jsonl:2 .*text is 3, not a text"),
+        ("t.txt", b"", "no sentences in .*t.txt; check that the file is not empty"),
+        ("t.txt", b"a\nb\n\xff\n", r"t\.txt:3 .*is not valid utf-8: invalid start byte \(byte 0xff\)"),
+        ("t.txt", b"a\rb\rc", r"t\.txt its lines end with carriage returns only; convert them to line feeds: tr"),
+        ("t.jsonl", b'{"text": "a"}\n\n{"txt": "b"}\n', r"t\.jsonl:3 .*no field 'text', only 'txt'"),
+        ("t.jsonl", b'{"text": "a"}\n{"text": 3}\n', r"t\.jsonl:2 .*text must be a string, got 3"),
         ("t.jsonl", b'{"text": "a"}\n{"text": "\\ud800"}\n', r"t\.jsonl:2 .*surrogates not allowed"),
         ("t.jsonl", b"{\n", r"t\.jsonl:1 .*Expecting property name"),
         ("t.csv", b"id,text\n1,a\n2\n", r"t\.csv:3 .*1 cells, expected 2 \(id, text\)"),
         ("t.csv", b"id,text\n1,a, b\n", r"t\.csv:2 .*3 cells, expected 2 \(id, text\)"),
-        ("t.csv", b"id,txt\n1,a\n", r"t\.csv:1 .*there is no field 'text', only 'id', 'txt'"),
-        ("t.csv", b"text,text\n1,a\n", r"t\.csv:1 .*there are 2 columns 'text'"),
-        ("t.gz", b"no gzip", "t.gz' cannot be read: Not a gzipped file"),
+        ("t.csv", b"id,txt\n1,a\n", r"t\.csv:1 .*no field 'text', only 'id', 'txt'"),
+        ("t.csv", b"text,text\n1,a\n", r"t\.csv:1 .*2 columns are named 'text'"),
+        ("t.gz", b"no gzip", "cannot read .*t.gz': Not a gzipped file"),
         ("t.parquet", b"no parquet", "is not a readable parquet file"),
     ],
 )
@@ -207,12 +207,14 @@ def test_a_bad_file_is_told_and_leaves_nothing_behind(
 
 def test_sides_of_unequal_length_are_refused_with_the_line(tmp_path: Path) -> None:
     sides = {"en": [written(tmp_path / "t.en", ["a"] * 3)], "de": [written(tmp_path / "t.de", ["a"] * 5)]}
-    with pytest.raises(AlchemyError, match=r"t\.en has 3 lines and .*t\.de 5: line 4 of .*t\.de has no partner"):
+    with pytest.raises(
+        AlchemyError, match=r"t\.en has 3 lines, but .*t\.de has 5: line 4 of .*t\.de has no counterpart"
+    ):
         build(Recipe(tmp_path / "out" / "c", sides))
     more = {"en": [*sides["en"], sides["de"][0]], "de": [*sides["de"], sides["en"][0]]}  # 8 lines each
-    with pytest.raises(AlchemyError, match=r"line 4 of .*t\.de has no partner"):
+    with pytest.raises(AlchemyError, match=r"line 4 of .*t\.de has no counterpart"):
         build(Recipe(tmp_path / "out" / "c", more))
-    with pytest.raises(AlchemyError, match="de has 5 lines and en 6: line 6 of en has no partner"):
+    with pytest.raises(AlchemyError, match="de has 5 lines, but en has 6: line 6 of en has no counterpart"):
         build(Recipe(tmp_path / "out" / "c", sides | {"en": sides["en"] * 2}))
     assert files_below(tmp_path / "out") == {}
 
@@ -220,28 +222,28 @@ def test_sides_of_unequal_length_are_refused_with_the_line(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tokenizer": "word"}, "there is no tokenizer 'word'; did you mean 'words'"),
-        ({"min_frequency": 0}, "min_frequency must be at least 1, not 0"),
-        ({"size": 0}, "size must be at least 1, not 0"),
+        ({"tokenizer": "word"}, "unknown tokenizer 'word'; did you mean 'words'"),
+        ({"min_frequency": 0}, "min_frequency must be at least 1, got 0"),
+        ({"size": 0}, "size must be at least 1, got 0"),
     ],
 )
 def test_a_recipe_that_cannot_be_meant_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(AlchemyError, match=message):
         Recipe(tmp_path / "c", {"": ["t.txt"]}, **options)
-    with pytest.raises(AlchemyError, match="nothing to build a corpus from"):
+    with pytest.raises(AlchemyError, match="no files to build a corpus from"):
         Recipe(tmp_path / "c", {})
-    with pytest.raises(AlchemyError, match=r"'\.' is no name for a corpus; give one"):
+    with pytest.raises(AlchemyError, match=r"'\.' is not a valid corpus name; use a name"):
         Recipe(Path(), {"": ["t.txt"]})
 
 
 def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = written(tmp_path / "t.txt", TEXT)
     with pytest.raises(
-        AlchemyError, match=r"t\.txt/c cannot be built: .*(File exists|Not a directory).*nothing was left"
+        AlchemyError, match=r"cannot build .*t\.txt/c: .*(File exists|Not a directory).*no files were left"
     ):
         one(text / "c", text)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(AlchemyError, match="is no file that can be read again; write it to a file first"):
+    with pytest.raises(AlchemyError, match="is not a regular file; save the data to a file first"):
         one(tmp_path / "c", tmp_path / "pipe")
 
 
@@ -253,7 +255,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, workers: 
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limit[1]))
     try:
-        with pytest.raises(AlchemyError, match=r"cannot be built: .*; nothing was left behind"):
+        with pytest.raises(AlchemyError, match=r"cannot build .*; no files were left behind"):
             one(tmp_path / "out" / "c", text, workers=workers)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
@@ -276,7 +278,7 @@ def test_empty_rows_are_passed_over_but_never_in_parallel_text(tmp_path: Path) -
     for name in ("a.csv", "a.jsonl"):
         assert len(one(tmp_path / f"c-{name}", tmp_path / name)) == 2
         other = written(tmp_path / "b.txt", ["x", "y"])
-        with pytest.raises(AlchemyError, match=rf"{re.escape(name)}:[23] there is nothing in this row"):
+        with pytest.raises(AlchemyError, match=rf"{re.escape(name)}:[23] empty row"):
             build(Recipe(tmp_path / "c", {"en": [tmp_path / name], "de": [other]}))
 
 
@@ -289,9 +291,11 @@ def test_a_text_may_be_longer_than_csv_expects(tmp_path: Path) -> None:
 def test_no_file_of_somebody_else_is_replaced(tmp_path: Path, name: str) -> None:
     text = written(tmp_path / "t.txt", TEXT)
     (tmp_path / name).write_text("precious\n")
-    with pytest.raises(AlchemyError, match=f"{name} is there, and no part of a corpus; give another name"):
+    with pytest.raises(
+        AlchemyError, match=f"{name} already exists and does not belong to a corpus; choose another name"
+    ):
         one(tmp_path / "c", text)
-    with pytest.raises(AlchemyError, match=f"{name} would be replaced by the corpus made of it"):
+    with pytest.raises(AlchemyError, match=f"{name} is a source file that the corpus would replace"):
         one(tmp_path / "c", tmp_path / name)
     assert (tmp_path / name).read_text() == "precious\n"
 

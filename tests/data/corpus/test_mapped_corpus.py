@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alchemy.data.corpus.build import build
-from alchemy.data.corpus.info import facts
-from alchemy.data.corpus.layout import beside
+from alchemy.data.corpus.info import collect_stats
+from alchemy.data.corpus.layout import corpus_path
 from alchemy.data.corpus.mapped_corpus import Corpus
 from alchemy.data.corpus.recipe import Recipe
 from alchemy.data.loader import get_dataloader
@@ -48,7 +48,7 @@ def test_sentences_are_views_of_the_file(english: Corpus) -> None:
     assert all(np.shares_memory(ids, english.ids) for ids in english[2:5])
     assert english[-1].tolist() == english[len(LENGTHS) - 1].tolist()
     assert [ids.tolist() for ids in english[::-4]] == [english[i].tolist() for i in (9, 5, 1)]
-    with pytest.raises(IndexError, match="sentence 10 of 10"):
+    with pytest.raises(IndexError, match="sentence 10 is out of range for 10 sentences"):
         english[10]
 
 
@@ -81,9 +81,9 @@ def test_padded_rows_are_the_sentences(
 def test_rows_are_counted_from_the_end_too(english: Corpus) -> None:
     assert english.padded([-1, 0])[0].tolist() == english.padded([9, 0])[0].tolist()
     assert english.padded([])[0].shape == (0, 0)
-    with pytest.raises(IndexError, match="sentences 0 to 10 of 10"):
+    with pytest.raises(IndexError, match="sentences 0 to 10 are out of range for 10 sentences"):
         english.padded([0, 10])
-    with pytest.raises(TypeError, match="numbered by whole numbers, not float64"):
+    with pytest.raises(TypeError, match="must be integers, got float64"):
         english.padded([0.5])  # type: ignore[list-item]
 
 
@@ -107,22 +107,22 @@ def test_a_corpus_that_is_built_anew_is_never_mixed_with_the_old_one(tmp_path: P
     build(Recipe(tmp_path / "c", {"": [tmp_path / "t.txt"]}))
     again = get_dataloader(read, max_sentences=2, num_workers=2)
     assert [batch["ids"].tolist() for batch in again] == batches
-    with pytest.raises(AlchemyError, match="was built anew since it was opened; start again"):
+    with pytest.raises(AlchemyError, match="was rebuilt after it was opened; start the run again"):
         opened[0]
 
 
 @pytest.mark.parametrize(
     ("suffix", "content", "message"),
     [
-        (".json", None, "there is no corpus '.*c': .*c.json is missing; make one with `alchemy data build`"),
-        (".json", b"{", "c.json cannot be read: .*; build the corpus again"),
+        (".json", None, "corpus '.*c' not found: .*c.json is missing; build one with `alchemy data build`"),
+        (".json", b"{", "cannot read .*c.json: .*; build the corpus again"),
         (".json", b"[]", "c.json has the format None, expected 1"),
-        (".json", b'{"format": 1}', "c.json is no manifest of a corpus: .*missing .*'sentences'"),
-        (".json", b'{"tokens": "x"}', "no manifest of a corpus: tokens must be a whole number, not the text 'x'"),
+        (".json", b'{"format": 1}', "c.json is not a corpus manifest: .*missing .*'sentences'"),
+        (".json", b'{"tokens": "x"}', "not a corpus manifest: tokens must be a whole number, not the text 'x'"),
         (".json", b'{"longest": null}', "longest must be a whole number, not "),
         (".json", b'{"dtype": "float64"}', "dtype must be one of 'uint8', 'uint16', 'uint32', not the text 'float64'"),
         (".idx", np.array([0, 3, 9], np.uint64).tobytes(), "c.idx ends with 9, expected 5"),
-        (".bin", None, "c.bin is missing; a copy was cut short"),
+        (".bin", None, "c.bin is missing; the file was truncated"),
         (".bin", b"abc", "c.bin has 3 bytes, expected "),
         (".idx", b"", "c.idx has 0 bytes, expected "),
     ],
@@ -130,7 +130,7 @@ def test_a_corpus_that_is_built_anew_is_never_mixed_with_the_old_one(tmp_path: P
 def test_a_damaged_corpus_is_refused(tmp_path: Path, suffix: str, content: bytes | None, message: str) -> None:
     (tmp_path / "t.txt").write_text("a b\nc\n")
     build(Recipe(tmp_path / "c", {"": [tmp_path / "t.txt"]}))
-    path = beside(tmp_path / "c", suffix)
+    path = corpus_path(tmp_path / "c", suffix)
     whole = path.read_bytes()
     path.unlink()
     if content is not None and content[:2] == b'{"' and b"format" not in content:  # one wrong field
@@ -142,7 +142,7 @@ def test_a_damaged_corpus_is_refused(tmp_path: Path, suffix: str, content: bytes
 
 
 def test_facts_are_counts_lengths_and_places(english: Corpus) -> None:
-    found = json.loads(json.dumps(facts(english)))
+    found = json.loads(json.dumps(collect_stats(english)))
     assert (found["sentences"], found["tokens"], found["unknown"]) == (10, 40, 0)
     assert (found["mean"], found["median"]) == (4.0, 3.5)
     assert sum(row["sentences"] for row in found["histogram"]) == 10
@@ -182,7 +182,7 @@ def test_sides_are_read_together(out: Path, workers: int) -> None:
 
 
 def test_long_sentences_are_cut_where_that_is_asked_for(out: Path) -> None:
-    with pytest.raises(AlchemyError, match=r"t\.en:3 has 6 tokens, and no more than 5 are allowed; 2 others"):
+    with pytest.raises(AlchemyError, match=r"t\.en:3 has 6 tokens, more than the limit of 5; 2 other samples"):
         get_dataloader(Mapped(f"{out}.en"), max_tokens=5)
     data = Mapped(f"{out}.en")
     batches = list(get_dataloader(data, max_tokens=5, too_long="truncate"))
@@ -208,16 +208,16 @@ def test_what_rows_are_filled_up_with_must_be_known(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("a b\nc\n\n")
     Words.train(["a b c"], specials={"unk": "<unk>", "eos": "<eos>"}).save(tmp_path / "w")
     build(Recipe(tmp_path / "c", {"": [tmp_path / "t.txt"]}, tokenizer={"": tmp_path / "w"}, eos=False))
-    with pytest.raises(AlchemyError, match="has no token for padding; say what rows are filled up with: pad = 0"):
+    with pytest.raises(AlchemyError, match="has no padding token; set the padding id, for example pad = 0"):
         Mapped(str(tmp_path / "c"))
     (batch,) = get_dataloader(Mapped(str(tmp_path / "c"), pad=9), batch_size=3)
     assert batch["ids"].tolist() == [[2, 3], [4, 9], [9, 9]]
-    with pytest.raises(AlchemyError, match="have no token for their end; build it without --no-eos"):
+    with pytest.raises(AlchemyError, match="do not end with an EOS token; build it without --no-eos"):
         Parallel(str(tmp_path / "c"), str(tmp_path / "c"), pad=9)
 
 
 def test_a_corpus_makes_its_batches_itself(out: Path) -> None:
-    with pytest.raises(AlchemyError, match="makes its batches itself; leave out collate_fn, or put a pipe after it"):
+    with pytest.raises(AlchemyError, match="has its own collate function; remove collate_fn, or add a pipe"):
         get_dataloader(Mapped(f"{out}.en"), max_tokens=12, collate_fn=list)
 
 
@@ -232,7 +232,7 @@ def test_the_limit_is_that_of_the_loader_that_asks(out: Path) -> None:
 
 
 def test_a_loader_must_be_told_how_large_a_batch_is(out: Path) -> None:
-    with pytest.raises(AlchemyError, match=r"nothing says how large a batch of .* is; give max_tokens"):
+    with pytest.raises(AlchemyError, match=r"the batch size for .* is not set; set max_tokens"):
         get_dataloader(Mapped(f"{out}.en"))
 
 
@@ -241,7 +241,7 @@ def test_corpora_that_do_not_belong_together_are_refused(out: Path, tmp_path: Pa
     build(Recipe(tmp_path / "c", {"": [tmp_path / "t.txt"]}))
     with pytest.raises(AlchemyError, match=r"has 10 sentences, and .* 1; build both sides together"):
         Parallel(f"{out}.en", str(tmp_path / "c"))
-    with pytest.raises(AlchemyError, match=r"there is no corpus '.*t\.fr': .* there are t\.de, t\.en"):
+    with pytest.raises(AlchemyError, match=r"corpus '.*t\.fr' not found: .* available: t\.de, t\.en"):
         Mapped(f"{out}.fr")
     with pytest.raises(AlchemyError, match="multiple must be at least 1, not 0"):
         Mapped(f"{out}.en", multiple=0)

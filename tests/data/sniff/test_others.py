@@ -133,5 +133,5 @@ def test_folders_and_files_that_say_nothing_are_clear_errors(tmp_path):
         (tmp_path / name).write_text("x")
     with pytest.raises(AlchemyError, match=r"cannot tell which of a\.csv, b\.csv is for training"):
         find_splits([tmp_path / "a.csv", tmp_path / "b.csv"])
-    with pytest.raises(AlchemyError, match=r"there is no file .*nws\.csv"):
+    with pytest.raises(AlchemyError, match=r"file not found: .*nws\.csv"):
         find_splits([tmp_path / "nws.csv"])

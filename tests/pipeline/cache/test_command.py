@@ -81,11 +81,11 @@ def test_what_is_damaged_is_listed_and_removed(capsys: pytest.CaptureFixture[str
     (Path(first["path"]) / "manifest.json").write_text('{"format": 3, "layout": []}')
     content = Path(second["path"]) / "samples.bin"
     content.write_bytes(content.read_bytes()[::-1])
-    assert [row.get("damaged") for row in listed(capsys)] == ["manifest.json is not as it was written", None]
+    assert [row.get("damaged") for row in listed(capsys)] == ["manifest.json was modified after it was written", None]
     assert main(["data", "cache", "verify"]) == 1
     out = capsys.readouterr().out
-    assert "damaged: manifest.json is not as it was written" in out
-    assert "damaged: samples.bin is not as it was written" in out
+    assert "damaged: manifest.json was modified after it was written" in out
+    assert "damaged: samples.bin was modified after it was written" in out
     assert "2 kept, " in out
     assert main(["data", "cache", "rm", first["key"][:9]]) == 0
     assert "1 removed" in capsys.readouterr().out

@@ -44,8 +44,8 @@ class Option(Folder):
 def test_a_folder_that_holds_everything_is_never_kept_in_silence(capture_log: Any) -> None:
     write("texts/a", "1")
     assert list(Cache(Option("."))) == ["1"]
-    assert "the samples are not kept, but made anew: pipe 0 (" in capture_log.text
-    assert "it names the folder '.', which holds everything here" in capture_log.text
+    assert "not used, the samples are computed again: pipe 0 (" in capture_log.text
+    assert "the folder '.' contains the current folder" in capture_log.text
 
 
 class Named(ItrDataPipeline):
@@ -89,7 +89,7 @@ def test_a_folder_counts_with_its_files(capture_log: Any) -> None:
     assert list(Cache(Folder("texts"))) == ["1"]
     write("texts/a", "2")
     assert list(Cache(Folder("texts"))) == ["2"]
-    assert "cannot be reused: the file texts/a has changed" in capture_log.text
+    assert ": the file texts/a has changed" in capture_log.text
 
 
 @pytest.mark.parametrize(
@@ -217,14 +217,14 @@ class Nameless(Words):
 
 
 UNKNOWN = {
-    "lambda": (lambda: ListMap(names(), lambda text: upper(text)), "it is a lambda, or stands inside of another"),
+    "lambda": (lambda: ListMap(names(), lambda text: upper(text)), "is a lambda or a nested function"),
     "generator": (
         lambda: ListMap(names(), Upper(generator())),
-        "cannot be looked into: cannot pickle 'generator' object",
+        "cannot be hashed: cannot pickle 'generator' object",
     ),
-    "lock": (lambda: ListMap(names(), Upper([threading.Lock()])), "cannot be looked into"),
-    "deep": (lambda: ListMap(names(), Upper(nested(100_000))), "holds a value that cannot be looked into"),
-    "tokenizer": (lambda: ListMap(names(), Upper(Nameless.train(["a b"]))), "defines no options()"),
+    "lock": (lambda: ListMap(names(), Upper([threading.Lock()])), "cannot be hashed"),
+    "deep": (lambda: ListMap(names(), Upper(nested(100_000))), "contains a value that cannot be hashed"),
+    "tokenizer": (lambda: ListMap(names(), Upper(Nameless.train(["a b"]))), "does not define options()"),
 }
 
 
@@ -233,9 +233,9 @@ def test_what_has_no_key_is_never_kept_in_silence(name: str, capture_log: Any) -
     make, told = UNKNOWN[name]
     for _ in range(2):
         assert list(Cache(make())) == ["A", "B"]
-    assert capture_log.text.count("WARNING cache: the samples are not kept, but made anew: pipe 1 (") == 2
+    assert capture_log.text.count("WARNING cache: not used, the samples are computed again: pipe 1 (") == 2
     assert told in capture_log.text
     assert len(CALLS) == 4
     assert not cache_folder().exists()
-    with pytest.raises(AlchemyError, match="the samples are not kept: pipe 1 "):
+    with pytest.raises(AlchemyError, match="cannot cache the samples: pipe 1 "):
         Cache(make(), strict=True)
