@@ -34,12 +34,12 @@ def test_vectors_of_a_file(tmp_path: Path) -> None:
         ("w01 1 x 3\n", "vectors.txt:1 .* no number"),
         ("w05 1 2 3\nw01 1 nan 3\n", "vectors.txt:2 a word vector has a non-finite value; remove the line"),
         ("w05 1 2 3\nw01 1 2\n", "vectors.txt:2 a word vector has 2 values, expected 3; the line is broken"),
-        ("2 3\nw01 1 2\nw05 1 2 3\n", "vectors.txt:2 a word vector has 2 numbers, .* the line is broken"),
+        ("2 3\nw01 1 2\nw05 1 2 3\n", "vectors.txt:2 a word vector has 2 values, .* the line is broken"),
         (
             "5 3\nw01 1 2 3\nw05 1 2 3\n",
             "vectors.txt:1 the first line declares 5 words, but there are 2; is the file truncated",
         ),
-        ("absent 7 8 9\n", "none of the 40 symbols"),
+        ("absent 7 8 9\n", "none of the 40 tokens"),
     ],
 )
 def test_files_of_vectors_that_are_broken(text: str, message: str, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_accuracy_counts_what_was_collected(run):
 
 
 def test_accuracy_says_what_it_misses(run):
-    with pytest.raises(AlchemyError, match=r"nothing was collected as 'preds'; put .*Collect with varname = 'preds'"):
+    with pytest.raises(AlchemyError, match=r"nothing was collected as 'preds'; add .*Collect with varname = 'preds'"):
         Accuracy("preds")("dev")
     run.symbols.set_global("preds", [{"pred": 1}])
     with pytest.raises(AlchemyError, match=r"have no 'label'; they have \['pred'\]"):

@@ -155,7 +155,7 @@ def test_a_file_of_blank_lines_yields_nothing_and_the_loader_says_so(tmp_path):
     path = tmp_path / "empty.jsonl"
     path.write_text("\n \n")
     with pytest.raises(
-        AlchemyError, match=r"the data is empty: alchemy\.pipeline\.openers\.JsonlOpener yields nothing"
+        AlchemyError, match=r"the data is empty: alchemy\.pipeline\.openers\.JsonlOpener yields no samples"
     ):
         list(get_dataloader(itr.Shuffle(itr.JsonlOpener([path]))))
 
@@ -171,7 +171,7 @@ def test_an_opener_needs_names():
 def test_files_that_are_all_empty_are_told_before_the_training(kind, tmp_path):
     (tmp_path / "a.txt").write_text("")
     (tmp_path / "b.txt").write_text("")
-    with pytest.raises(AlchemyError, match=r"a.txt is empty; name a file"):
+    with pytest.raises(AlchemyError, match=r"a.txt is empty; use a file"):
         kind([str(tmp_path / "a.txt")])
     with pytest.raises(AlchemyError, match=r"all 2 files are empty, for example \S+a.txt"):
         kind([str(tmp_path / "*.txt")])

@@ -37,7 +37,7 @@ def test_without_matplotlib_all_else_is_written(run: Run, tmp_path: Path, captur
         pipe(split, preds=ROWS)
     run.exits.close()
     assert capture_log.text.count("WARNING") == 1
-    assert "there is no dev_confusion.png: a picture needs the package matplotlib; pip install" in capture_log.text
+    assert "cannot create dev_confusion.png: a picture needs the package matplotlib; pip install" in capture_log.text
     assert len(list((tmp_path / "results").iterdir())) == 4
 
 

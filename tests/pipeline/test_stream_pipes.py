@@ -139,7 +139,7 @@ def test_shuffles_in_one_chain_have_orders_of_their_own():
 def test_a_stream_becomes_a_list():
     data = lst.ItrToLst(Unsized())
     assert (len(data), data[1], list(data)) == (3, 2, [1, 2, 3])
-    with pytest.raises(AlchemyError, match=r"ItrToLst: .*Unsized yields nothing"):
+    with pytest.raises(AlchemyError, match=r"ItrToLst: .*Unsized yields no samples"):
         lst.ItrToLst(Unsized(()))
     with pytest.raises(TypeError, match="ItrToLst has no length"):
         lst.ItrToLst(Unsized(), is_sized=True)

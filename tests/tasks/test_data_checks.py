@@ -86,7 +86,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
         "text,label\na day,good\n",
         {},
         {"kind": "regression"},
-        r"kind = 'regression', but a sample has kind = 'single': its label is 'good'; set kind = \"single\" in \[task\]",
+        r"kind = 'regression', but a sample has kind = 'single': its label is 'good'; set kind = \"single\" in",
     ),
     "numbers for words": (
         "text,label\na day,1.5\na sun,2.0\n",

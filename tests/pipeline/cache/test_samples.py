@@ -142,7 +142,7 @@ def test_it_stands_before_the_split() -> None:
 
 def test_nothing_is_an_error() -> None:
     write("blank.jsonl", "\n\n")
-    with pytest.raises(AlchemyError, match="JsonlOpener yields nothing"):
+    with pytest.raises(AlchemyError, match="JsonlOpener yields no samples"):
         Cache(Shuffle(JsonlOpener(["blank.jsonl"])).datapipe)
 
 

@@ -52,7 +52,7 @@ def test_wide_numbers_are_read_in_the_order_of_the_machine(tmp_path):
             "the header ends after 8 bytes, expected 16 for 3 axes; the file is truncated",
         ),
         (idx(2, 3)[:10], None, {}, "the header ends after 10 bytes, expected 12 for 2 axes"),
-        (idx(0, 3), idx(0), {"labels": ["a"]}, "IdxImages finds no samples"),
+        (idx(0, 3), idx(0), {"labels": ["a"]}, "IdxImages found no samples"),
         (idx(2, 3), idx(3), {}, r"2 images, but labels of shape \[3\]"),
         (idx(2, 3), idx(2), {"labels": ["a"]}, "item 1 has the label 1, expected 0 to 0"),
     ],
@@ -101,7 +101,7 @@ def test_folders_that_are_not_meant(images, tmp_path):
         ImageFolder("nowhere")
     with pytest.raises(AlchemyError, match="has no subfolders"):
         ImageFolder(str(images / "cat"))
-    with pytest.raises(AlchemyError, match="ImageFolder finds no samples"):
+    with pytest.raises(AlchemyError, match="ImageFolder found no samples"):
         ImageFolder(str(images), suffixes=[".gif"])
 
 
@@ -131,9 +131,9 @@ def test_scaling_is_by_the_range_of_the_numbers(tmp_path, images):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (idx(1, 1, 2, code=13, body=struct.pack(">ff", 0.5, 1)), r"not float32 of the shape \(1, 2\)"),
-        (idx(1, 1, 1, code=12, body=struct.pack(">i", -7)), r"not int32 of the shape \(1, 1\)"),
-        (idx(3), r"not uint8 of the shape \(\); they have no range"),
+        (idx(1, 1, 2, code=13, body=struct.pack(">ff", 0.5, 1)), r"got float32 of shape \(1, 2\)"),
+        (idx(1, 1, 1, code=12, body=struct.pack(">i", -7)), r"got int32 of shape \(1, 1\)"),
+        (idx(3), r"got uint8 of shape \(\); other values have no fixed range"),
     ],
 )
 def test_numbers_without_a_range_are_not_scaled(tmp_path, content, told):

@@ -66,7 +66,7 @@ def test_other_numbers_for_the_same_labels_are_told(write, record, capture_log):
     processors.TextClassification(path, labels=["a", "b"])
     assert "label_id" not in capture_log.text
     processors.TextClassification(path, labels=["b", "a"])
-    assert "the labels of 'label_id' are b, a, and " in capture_log.text and "has a, b: " in capture_log.text
+    assert "the labels of 'label_id' are b, a, but " in capture_log.text and "has a, b: " in capture_log.text
     assert kept_in(record) == {"label_id": ["a", "b"]}
 
 
@@ -84,7 +84,7 @@ def test_a_label_that_training_does_not_know_is_named_or_counted(write, capture_
         ("[", r"l\.json is not JSON"),
         ('{"a": 0}', r'l\.json is no list of names; write \["good", "bad"\]'),
         ("[1]", "is no list of names"),
-        ('["a", "a"]', "labels has 'a' twice"),
+        ('["a", "a"]', "labels has a duplicate: 'a'"),
         ("[]", "labels is an empty list"),
     ],
 )
