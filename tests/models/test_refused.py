@@ -29,9 +29,9 @@ def test_vectors_of_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("2 4\nw01 1 2 3 4\nw05 4 5 6 7\n", "vectors.txt:1 a word vector has 4 numbers; set dim = 4"),
-        ("w01 1 2 3 4\nw05 4 5 6 7\n", "vectors.txt:1 a word vector has 4 numbers; set dim = 4"),
-        ("w01 1 x 3\n", "vectors.txt:1 .* no number"),
+        ("2 4\nw01 1 2 3 4\nw05 4 5 6 7\n", "vectors.txt:1 a word vector has 4 values, expected 3; set dim = 4"),
+        ("w01 1 2 3 4\nw05 4 5 6 7\n", "vectors.txt:1 a word vector has 4 values, expected 3; set dim = 4"),
+        ("w01 1 x 3\n", "vectors.txt:1 invalid number"),
         ("w05 1 2 3\nw01 1 nan 3\n", "vectors.txt:2 a word vector has a non-finite value; remove the line"),
         ("w05 1 2 3\nw01 1 2\n", "vectors.txt:2 a word vector has 2 values, expected 3; the line is broken"),
         ("2 3\nw01 1 2\nw05 1 2 3\n", "vectors.txt:2 a word vector has 2 values, .* the line is broken"),

@@ -155,7 +155,7 @@ def test_a_file_of_blank_lines_yields_nothing_and_the_loader_says_so(tmp_path):
     path = tmp_path / "empty.jsonl"
     path.write_text("\n \n")
     with pytest.raises(
-        AlchemyError, match=r"the data is empty: alchemy\.pipeline\.openers\.JsonlOpener yields no samples"
+        AlchemyError, match=r"the data is empty: alchemy\.pipeline\.openers\.JsonlOpener yields nothing"
     ):
         list(get_dataloader(itr.Shuffle(itr.JsonlOpener([path]))))
 

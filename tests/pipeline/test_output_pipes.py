@@ -104,7 +104,7 @@ def test_csv_refuses_rows_that_differ(run):
     pipe([{"a": 1}], {})
     with pytest.raises(AlchemyError, match=r"rows differ in the fields \['a', 'b'\]; write jsonl"):
         pipe([{"b": 1}], {})
-    with pytest.raises(AlchemyError, match=r"written as .jsonl or .csv, not as 'p.txt'"):
+    with pytest.raises(AlchemyError, match=r"written to a .jsonl or .csv file, got 'p.txt'"):
         WritePredictions(filename="p.txt")
 
 

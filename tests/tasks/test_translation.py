@@ -139,7 +139,7 @@ def test_a_record_without_a_search_says_what_it_lacks(corpora: Path, tmp_path: P
     cfg = config(corpora, tmp_path, search={})
     cfg["sched"]["epochs"] = 1
     record = str(run_task(cfg, raise_errors=True).record_dir)
-    with alchemy.load(record) as model, pytest.raises(AlchemyError, match=r"no table `search`.*BeamSearch"):
+    with alchemy.load(record) as model, pytest.raises(AlchemyError, match=r"no `search` table.*BeamSearch"):
         model.predict(["a dog"])
 
 
